@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use rollout_proto::pki::{self, IssueRequest};
-use rollout_proto::{Role, services, v1};
+use rollout_proto::{Role, TlsFiles, services, v1};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, counted, eventually, free_addr};
 use serde_json::Value;
 use std::path::Path;
@@ -229,6 +229,60 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
         (streams_ended().ok()? > ended_before && session == before.2).then_some(())
     });
     fleet.verify()?;
+    fleet.passed()
+}
+
+/// What somebody is told who trusts, and shows, these files.
+fn told(fleet: &Fleet, files: &TlsFiles, args: &[&str]) -> Result<Output> {
+    let mut command = fleet.program("rolloutctl");
+    for name in fleet.member_names() {
+        command.args(["-e", fleet.client_addr(&name)]);
+    }
+    command.arg("--ca-cert").arg(&files.ca);
+    command.arg("--cert").arg(&files.cert).arg("--key").arg(&files.key);
+    command.args(["--timeout", "10s"]).args(args);
+    rollout_tests::output(command, PATIENCE)
+}
+
+#[test]
+fn a_certificate_of_another_authority_is_named_and_no_member_is_called_dead() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let other = fleet.path("ca-other");
+    pki::init_ca(&other, "fleet")?;
+    let theirs = pki::issue(&other, &request(Role::Admin, "operator"), &fleet.path("tls-other"))?;
+    // It trusts the members, and they do not trust it.
+    let stranger = TlsFiles { ca: fleet.path("tls/ca.pem"), ..theirs.clone() };
+    let (ca, cert) = (theirs.ca.display(), theirs.cert.display());
+    let refused = format!("it refuses your certificate {cert}: it trusts another authority");
+    let ways = [
+        (&theirs, format!("its certificate is of another authority than {ca}")),
+        (&stranger, refused),
+    ];
+    for (files, cause) in ways {
+        for args in [
+            &["status"][..],
+            &["doctor"],
+            &["alarm", "list"],
+            &["alarm", "list", "--exit-code"],
+            &["leader", "show"],
+            &["run", "list"],
+        ] {
+            let out = told(&fleet, files, args)?;
+            let [printed, said] =
+                [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            let all = printed + &said;
+            ensure!(out.status.code() == Some(7), "{args:?}: {:?}: {all}", out.status);
+            ensure!(all.contains("another authority"), "{args:?} names no cause: {all}");
+            // Who asks the leader alone is not told the file, but the command that tells it.
+            ensure!(args[0] == "run" || all.contains(&cause), "{args:?} names no file: {all}");
+            ensure!(said.contains("rolloutctl cert status"), "{args:?}: {said}");
+            for wrong in ["member replace", "unreachable", "NO_LEADER", "nobody leads"] {
+                ensure!(!all.contains(wrong), "{args:?} says {wrong:?}: {all}");
+            }
+        }
+    }
+    let own = fleet.ctl_json(&["status"])?;
+    ensure!(own["health"] == "healthy" && own["members"][0]["distrusted"] == false, "{own}");
     fleet.passed()
 }
 

@@ -193,7 +193,9 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
     });
     let alarm = alarm.with_context(|| format!("an alarm: {list}"))?;
     let command = format!("rolloutctl member replace {lost} --peer-addr ");
-    ensure!(alarm["fix"].as_str().is_some_and(|fix| fix.starts_with(&command)), "{alarm}");
+    let (peer, client) = (fleet.peer_addr(lost), fleet.client_addr(lost));
+    let whole = format!("{command}{peer} --client-addr {client} --zone z{lost}");
+    ensure!(alarm["fix"].as_str().is_some_and(|fix| fix.starts_with(&whole)), "{alarm}");
     let doctor = fleet.ctl(&["doctor"])?;
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
     ensure!(

@@ -59,7 +59,8 @@ pub(crate) struct DoctorArgs {
     bundle: Option<PathBuf>,
 }
 
-/// Looks, and prints what was found. Exit code 1 where a check fails, 3 where no leader serves.
+/// Looks, and prints what was found. Exit code 1 where a check fails, 3 where no leader serves, 7 where no member is
+/// trusted, or trusts the caller.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -69,16 +70,16 @@ pub(crate) async fn run(
         return bundle::write(connect, format, &args, file).await;
     }
     let (report, leaderless) = match args.preflight {
-        true => (Findings::new(preflight::look(&args).await?), false),
+        true => (Findings::new(preflight::look(&args).await?), None),
         false => running::look(connect, &args).await?,
     };
     output::emit(format, &report)?;
     let text = report.summary();
-    match report.worst() {
-        Level::Fail if leaderless => Err(Failure::unavailable(text).into()),
-        Level::Fail => Err(Failure::failed(text).into()),
-        Level::Warn if args.strict => Err(Failure::failed(text).into()),
-        Level::Warn | Level::Ok => Ok(()),
+    match (report.worst(), leaderless) {
+        (Level::Fail, Some(failure)) => Err(anyhow::Error::from(failure).context(text)),
+        (Level::Fail, None) => Err(Failure::failed(text).into()),
+        (Level::Warn, _) if args.strict => Err(Failure::failed(text).into()),
+        (Level::Warn | Level::Ok, _) => Ok(()),
     }
 }
 

@@ -22,8 +22,9 @@ use super::cli::{
     LeaderVerb, NamespaceVerb, RendezvousVerb, SnapshotVerb, WorkerVerb,
 };
 use super::consent::Consent;
+use super::counted::counted;
 use crate::connect::ConnectSettings;
-use crate::output::{self, Report, count};
+use crate::output::{self, Report};
 
 /// What would happen, and to what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -88,7 +89,8 @@ impl Reader {
         match command {
             Command::Run { verb } => self.run(verb).await,
             Command::Item { verb: ItemVerb::Retry(args) } => {
-                let would = format!("try {} rows of run {} again", args.rows.len(), args.run);
+                let rows = counted(args.rows.len() as u64, "row");
+                let would = format!("try {rows} of run {} again", args.run);
                 self.on_run(&args.run, Change::Retry, would).await
             }
             Command::Worker { verb } => self.worker(verb).await,
@@ -158,10 +160,10 @@ impl Reader {
         Ok(Plan::new(
             would,
             format!(
-                "{}; {} slots, {cordoned} cordoned; it holds {} rows",
+                "{}; {}, {cordoned} cordoned; it holds {}",
                 worker.state,
-                worker.slots.len(),
-                count(held)
+                counted(worker.slots.len() as u64, "slot"),
+                counted(held, "row")
             ),
         ))
     }

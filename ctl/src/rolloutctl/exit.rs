@@ -7,6 +7,7 @@
 use rollout_proto::ClientError;
 
 use super::request::Repeatable;
+use super::status::distrust;
 use crate::connect::ConnectError;
 
 /// A failure whose exit code the command itself decides.
@@ -46,6 +47,11 @@ impl Failure {
     /// Exit code 6: it would be unsafe, or nobody consented.
     pub fn refused(message: impl Into<String>) -> Self {
         Self { code: 6, message: message.into() }
+    }
+
+    /// Exit code 7: one side does not trust the other's certificate.
+    pub fn distrusted(message: impl Into<String>) -> Self {
+        Self { code: 7, message: message.into() }
     }
 
     /// The exit code of a program that has said on stderr why it failed: no more words are needed.
@@ -91,6 +97,14 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     if let Some(rpc) = rpc {
         text.push_str(&format!("  explain: rolloutctl errors explain {}\n", rpc.code()));
     }
+    let distrust = error.chain().find_map(|cause| match client_error(cause) {
+        Some(ClientError::Connect(failed)) if distrust::is_distrust(failed) => Some(failed),
+        _ => None,
+    });
+    if let Some(failed) = distrust {
+        let told = distrust::words(&failed.cause, "your CA file", "your certificate");
+        text.push_str(&format!("  that is: {told}; {}\n", distrust::COMPARE));
+    }
     let repeatable = error.chain().find_map(|cause| cause.downcast_ref::<Repeatable>());
     if let Some(repeatable) = repeatable.filter(|_| code(error) == 8) {
         let again = format!("the same command with --request-id {}", repeatable.name);
@@ -122,7 +136,7 @@ fn client_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a 
 
 #[cfg(test)]
 mod tests {
-    use rollout_proto::{ErrorCode, RpcError};
+    use rollout_proto::{ConnectError as Unconnected, ErrorCode, Phase, RpcError};
 
     use super::*;
 
@@ -131,6 +145,21 @@ mod tests {
         let error = anyhow::Error::from(Failure::not_found("there is no such code"));
         assert_eq!(code(&error.context("cannot explain")), 4);
         assert_eq!(code(&anyhow::anyhow!("something else")), 1);
+    }
+
+    #[test]
+    fn a_certificate_of_another_authority_is_told_in_words_with_the_command_that_compares() {
+        let error = anyhow::Error::from(ClientError::Connect(Unconnected {
+            endpoint: "c1:7420".into(),
+            phase: Phase::Tls,
+            cause: "invalid peer certificate: UnknownIssuer".into(),
+            permanent: true,
+        }));
+        assert_eq!(code(&error), 7);
+        let text = explain(&error);
+        let told = "  that is: its certificate is of another authority than your CA file; \
+                    compare who issued what: rolloutctl cert status\n";
+        assert!(text.ends_with(told), "{text}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod completion;
 mod config;
 mod consent;
 mod context;
+mod counted;
 mod dataset;
 mod doctor;
 mod dry_run;

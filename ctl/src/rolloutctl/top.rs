@@ -94,8 +94,12 @@ fn at_once() -> CallOptions {
 async fn look(client: &Client, namespace: &str) -> Look {
     let survey = status::survey(client).await;
     if survey.leader.is_none() {
-        let nobody = || "nobody leads, and only a leader knows".to_owned();
-        return Look { survey, runs: Err(nobody()), workers: Err(nobody()) };
+        let nobody = || match survey.health {
+            status::DISTRUSTED => "no member is trusted, or trusts you".to_owned(),
+            _ => "nobody leads, and only a leader knows".to_owned(),
+        };
+        let (runs, workers) = (Err(nobody()), Err(nobody()));
+        return Look { survey, runs, workers };
     }
     let words = |error: ClientError| error.to_string();
     let request = v1::ListRunsRequest { namespace: namespace.to_owned() };
@@ -137,7 +141,7 @@ fn text(look: &Look, rates: &BTreeMap<String, f64>) -> String {
 /// What goes on first, the latest of what has ended last.
 fn runs_table(runs: &[Run], rates: &BTreeMap<String, f64>) -> Table {
     let mut table = Table::new(&[
-        "RUN", "STATE", "%", "DONE", "ROWS", "RUNNING", "FAILED", "ROWS/S", "ETA", "WHY",
+        "RUN", "STATE", "DECIDED", "DONE", "ROWS", "RUNNING", "FAILED", "ROWS/S", "ETA", "WHY",
     ]);
     for column in 2..8 {
         table = table.align(column, Align::Right);
@@ -151,7 +155,7 @@ fn runs_table(runs: &[Run], rates: &BTreeMap<String, f64>) -> Table {
         table.row([
             run.name.clone(),
             run.state.to_owned(),
-            counts.percent().to_string(),
+            format!("{}%", counts.percent()),
             count(counts.done),
             count(counts.rows),
             count(counts.running),

@@ -7,20 +7,20 @@ use rollout_proto::pki::RENEWAL_WITHIN_S;
 
 use crate::output::duration;
 use crate::rolloutctl::cert::left::{Left, Stage};
-use crate::rolloutctl::status::MemberSays;
+use crate::rolloutctl::status::{MemberLine, MemberSays, fix};
 
 /// What puts another issuing key in the place of one: members read it when they start.
-pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer, its two files to every member, and restart them one by one; who was enrolled by the old \
-     one is not renewed by the new one, and needs a token that is good when its certificate ends";
+pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer --ca-dir DIR, by the authority in DIR; copy its two files to every member, and restart them \
+     one by one; who was enrolled by the old one is not renewed by the new one, and needs a token that is good when its certificate ends";
 
 /// Those of one member.
 pub(super) fn of(
-    name: &str,
+    member: &MemberLine,
     says: &MemberSays,
     alarm: &mut impl FnMut(&'static str, String, String),
 ) {
     let ends = |left: Left| duration(left.seconds as f64);
-    let another = || format!("rolloutctl cert issue member {name}");
+    let another = || fix::certificate(member);
     if let Some(left) = says.cert() {
         match left.stage(RENEWAL_WITHIN_S) {
             Stage::Good => {}
@@ -60,7 +60,9 @@ mod tests {
 
     fn raised(says: &MemberSays) -> Vec<(&'static str, String, String)> {
         let mut all = Vec::new();
-        of("c1", says, &mut |kind, what, fix| all.push((kind, what, fix)));
+        let address = "c1.example:7420".into();
+        let member = MemberLine { name: "c1".into(), address, ..MemberLine::default() };
+        of(&member, says, &mut |kind, what, fix| all.push((kind, what, fix)));
         all
     }
 
@@ -93,7 +95,8 @@ mod tests {
         assert_eq!(kinds(&MemberSays::default()), [""; 0], "plaintext has none");
         let both = raised(&with(day(2), ended));
         assert_eq!(both[0].1, "its certificate ends in 7h 59m");
-        assert_eq!(both[0].2, "rolloutctl cert issue member c1");
+        let another = "rolloutctl cert issue member c1 --ca-dir DIR --dns c1.example, by the authority in DIR";
+        assert_eq!(both[0].2, another);
         assert!(both[1].2.contains("rolloutctl cert init-issuer"), "{}", both[1].2);
         assert!(both[1].2.contains("restart them"), "{}", both[1].2);
     }

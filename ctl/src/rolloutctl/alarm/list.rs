@@ -9,7 +9,7 @@ use super::seen::Alarm;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::status::survey;
+use crate::rolloutctl::status::{DISTRUSTED, survey};
 
 /// Exit code 1 where there is any, for monitors.
 #[derive(Debug, clap::Args)]
@@ -41,19 +41,23 @@ impl Report for Alarms {
     }
 }
 
-/// Asks every member.
+/// Asks every member. Exit code 7 where no member is trusted, or trusts the caller.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: ListArgs,
 ) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    let alarms = survey(&client).await.alarms;
+    let survey = survey(&client).await;
+    // Of a cluster that trusts nobody here it is not known what is wrong with it.
+    let distrusted = survey.leaderless().filter(|_| survey.health == DISTRUSTED);
+    let alarms = survey.alarms;
     let any = !alarms.is_empty();
     output::emit(format, &Alarms { alarms })?;
-    match any && args.exit_code {
-        true => Err(Failure::told(1).into()),
-        false => Ok(()),
+    match (distrusted, any && args.exit_code) {
+        (Some(failure), _) => Err(failure.into()),
+        (None, true) => Err(Failure::told(1).into()),
+        (None, false) => Ok(()),
     }
 }
 

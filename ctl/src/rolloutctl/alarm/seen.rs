@@ -1,13 +1,15 @@
 //! What is wrong with the cluster by what its members say, and the command that mends it.
 //!
 //! Invariant: an alarm is a condition that is seen now: it goes when the condition does, so there is nothing to disarm. Each
-//! has a remedy that the cluster takes from the member that it is about. Deliberately absent: how it is shown.
+//! has a remedy, as a command with the addresses that the cluster knows where there is one. Deliberately absent: how it is
+//! shown.
 
 use serde::Serialize;
 
 use super::certificates;
 use crate::output::count;
-use crate::rolloutctl::status::{AWAITING_REPLACE, Survey, lost_command, replace_command};
+use crate::rolloutctl::status::distrust::COMPARE;
+use crate::rolloutctl::status::{AWAITING_REPLACE, DISTRUSTED, Survey, fix};
 
 /// What to do where a disk has little room.
 const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";
@@ -29,18 +31,7 @@ pub struct Alarm {
 
 /// What is wrong by what the members say.
 pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
-    let mut all = Vec::new();
-    if survey.leader.is_none() {
-        all.push(Alarm {
-            kind: "NO_LEADER",
-            member: None,
-            what: format!("{} of {} voters answer", survey.voters_reachable, survey.voters),
-            fix: match survey.health {
-                "not formed" => "form the cluster: rolloutctl cluster bootstrap --help".into(),
-                _ => "start the members that are down: rolloutctl status".into(),
-            },
-        });
-    }
+    let mut all: Vec<Alarm> = no_leader(survey).into_iter().collect();
     let versions: Vec<&str> = survey
         .members
         .iter()
@@ -53,15 +44,16 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
             all.push(Alarm { kind, member: Some(name.clone()), what, fix });
         };
         let Some(says) = &member.says else {
-            let what = member.problem.clone().unwrap_or_else(|| "it says nothing".into());
-            let fix = format!("start it, or, if it is lost: {}", lost_command(member));
-            alarm("MEMBER_UNREACHABLE", what, fix);
+            match member.distrusted {
+                true => alarm("MEMBER_DISTRUSTED", member.silence(), COMPARE.into()),
+                false => alarm("MEMBER_UNREACHABLE", member.silence(), fix::silent(member)),
+            }
             continue;
         };
-        certificates::of(&name, says, &mut alarm);
+        certificates::of(member, says, &mut alarm);
         if says.role == AWAITING_REPLACE {
             let what = "it waits with an empty disk, without the vote that it had".into();
-            alarm("AWAITING_REPLACE", what, replace_command(&name));
+            alarm("AWAITING_REPLACE", what, fix::replace(member));
         } else if member.stands_in {
             let what =
                 "the voter of that name does not answer; the one in its place has no vote yet";
@@ -92,10 +84,38 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
     all
 }
 
+/// Whether a cluster has a leader is not known of one whose members are not trusted, or do not trust the caller.
+fn no_leader(survey: &Survey) -> Option<Alarm> {
+    if survey.leader.is_some() || survey.health == DISTRUSTED {
+        return None;
+    }
+    let fix = match survey.health {
+        "not formed" => "form the cluster: rolloutctl cluster bootstrap --help",
+        // The leader may be among them.
+        _ if survey.members.iter().any(|member| member.distrusted) => COMPARE,
+        _ => "start the members that are down: rolloutctl status",
+    };
+    let what = format!("{} of {} voters answer", survey.voters_reachable, survey.voters);
+    Some(Alarm { kind: "NO_LEADER", member: None, what, fix: fix.into() })
+}
+
 #[cfg(test)]
 mod tests {
+    use rollout_proto::v1;
+
     use super::*;
     use crate::rolloutctl::status::{MemberLine, MemberSays};
+
+    /// What the cluster has on record of a member.
+    fn known(name: &str) -> Option<v1::MemberInfo> {
+        Some(v1::MemberInfo {
+            name: name.into(),
+            peer_addr: format!("{name}.example:7421"),
+            client_addr: format!("{name}.example:7420"),
+            zone: "b".into(),
+            ..v1::MemberInfo::default()
+        })
+    }
 
     fn says(name: &str, cert_days: i64, behind: u64) -> MemberLine {
         with_room(name, cert_days, behind, "enough")
@@ -135,14 +155,15 @@ mod tests {
             ["NO_LEADER", "CERT_EXPIRING", "CERT_EXPIRED", "MEMBER_BEHIND", "MEMBER_UNREACHABLE"];
         assert_eq!(kinds, expected);
         assert!(of(&survey).iter().all(|alarm| !alarm.fix.is_empty()));
-        let mut wiped = says("c3", 90, 200_000);
+        let mut wiped = MemberLine { known: known("c3"), ..says("c3", 90, 200_000) };
         if let Some(says) = &mut wiped.says {
             says.role = AWAITING_REPLACE.into();
         }
         survey = Survey { leader: Some("c1".into()), members: vec![wiped], ..Survey::default() };
         let raised = of(&survey);
         assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["AWAITING_REPLACE"]);
-        assert!(raised[0].fix.starts_with("rolloutctl member replace c3 --peer-addr "));
+        let replace = "rolloutctl member replace c3 --peer-addr c3.example:7421 --client-addr c3.example:7420 --zone b";
+        assert_eq!(raised[0].fix, replace);
         let rooms =
             [with_room("c1", 90, 0, "low"), with_room("c2", 90, 0, "full"), says("c3", 90, 0)];
         survey = Survey { leader: Some("c1".into()), members: rooms.into(), ..Survey::default() };
@@ -156,6 +177,8 @@ mod tests {
         let lost = |voter| MemberLine {
             name: "c4".into(),
             problem: Some("refused at tcp".into()),
+            known: known("c4"),
+            silent_to_all: true,
             voter,
             ..MemberLine::default()
         };
@@ -164,12 +187,35 @@ mod tests {
             let survey = Survey { leader: Some("c1".into()), members, ..Survey::default() };
             of(&survey).remove(0).fix
         };
-        assert!(fix(Some(true)).contains("rolloutctl member replace c4 --peer-addr "));
-        assert!(fix(None).contains("rolloutctl member replace c4 --peer-addr "));
+        assert!(
+            fix(Some(true)).contains("rolloutctl member replace c4 --peer-addr c4.example:7421 ")
+        );
         let learner = fix(Some(false));
         assert!(!learner.contains("replace"), "{learner}");
         assert!(learner.contains("rolloutctl member remove c4"), "{learner}");
-        assert!(learner.contains("rolloutctl member add c4 --peer-addr "), "{learner}");
+        assert!(
+            learner.contains("rolloutctl member add c4 --peer-addr c4.example:7421 "),
+            "{learner}"
+        );
+    }
+
+    #[test]
+    fn where_the_leader_may_be_among_those_that_are_distrusted_nobody_is_told_to_start_a_member() {
+        let distrusted = MemberLine {
+            name: "c3".into(),
+            problem: Some("tls: it refuses your certificate".into()),
+            distrusted: true,
+            ..MemberLine::default()
+        };
+        let members = vec![says("c1", 90, 0), distrusted];
+        let mut survey = Survey { health: "no leader", members, ..Survey::default() };
+        let raised = of(&survey);
+        assert_eq!([raised[0].kind, raised[1].kind], ["NO_LEADER", "MEMBER_DISTRUSTED"]);
+        assert!(raised.iter().all(|alarm| alarm.fix == COMPARE), "{raised:?}");
+        survey.members.remove(0);
+        survey.health = DISTRUSTED;
+        let raised = of(&survey);
+        assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["MEMBER_DISTRUSTED"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::counted::counted;
 
 /// Which file.
 #[derive(Debug, clap::Args)]
@@ -36,7 +37,7 @@ impl Report for Certificate {
     fn table(&self) -> String {
         let left = match self.seconds_left {
             ..=0 => "expired".to_owned(),
-            left => format!("{} days left", left / 86_400),
+            left => format!("{} left", counted((left / 86_400).unsigned_abs(), "day")),
         };
         let list = |texts: &[String], none: &str| {
             if texts.is_empty() { none.to_owned() } else { texts.join(", ") }

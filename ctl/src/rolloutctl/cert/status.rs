@@ -15,6 +15,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::{self, Format, Report, Table};
 use crate::rolloutctl::cert::left::days_or_hours;
+use crate::rolloutctl::status::distrust::NoAnswer;
 use crate::rolloutctl::{Failure, status};
 
 /// Which certificates.
@@ -169,7 +170,10 @@ async fn of_members(settings: &ConnectSettings, now_unix: i64) -> anyhow::Result
             match presented(&endpoint, tls, &settings.dial_map, &options).await {
                 Ok(Some(info)) => Line::of(place, info, now_unix),
                 Ok(None) => Line::failed(place, "plaintext: it presents none".into()),
-                Err(error) => Line::failed(place, format!("{}: {}", error.phase, error.cause)),
+                Err(error) => {
+                    let why = NoAnswer::of_connection(&error, &settings.security);
+                    Line::failed(place, why.problem)
+                }
             }
         }
     };

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, bytes, u64_string};
+use crate::rolloutctl::counted::counted;
 
 /// Which checkpoint.
 #[derive(Debug, clap::Args)]
@@ -32,8 +33,8 @@ impl Report for Verified {
     const KIND: &'static str = "CheckpointVerified";
 
     fn table(&self) -> String {
-        let (job, number, ranks) = (&self.job, self.number, self.ranks);
-        format!("checkpoint {number} of {job} is whole: {ranks} ranks, {}\n", bytes(self.bytes))
+        let (job, number, ranks) = (&self.job, self.number, counted(self.ranks as u64, "rank"));
+        format!("checkpoint {number} of {job} is whole: {ranks}, {}\n", bytes(self.bytes))
     }
 }
 

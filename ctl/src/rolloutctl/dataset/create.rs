@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::shown::Dataset;
 use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, count};
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// What it is.
@@ -64,8 +65,8 @@ impl Report for Created {
 
     fn table(&self) -> String {
         let d = &self.dataset;
-        let (samples, shards) = (count(d.samples), count(d.shards.into()));
-        format!("dataset {} has {samples} samples in {shards} shards\n", d.name)
+        let (samples, shards) = (counted(d.samples, "sample"), counted(d.shards.into(), "shard"));
+        format!("dataset {} has {samples} in {shards}\n", d.name)
     }
 }
 

@@ -21,6 +21,7 @@ use super::{DoctorArgs, running};
 use crate::connect::ConnectArgs;
 use crate::event_stream::{EventStream, Heard, Place, Start};
 use crate::output::{Format, Report, render};
+use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::events::line::EventLine;
 use crate::rolloutctl::{Failure, alarm, member, status};
 
@@ -41,7 +42,8 @@ impl Report for Bundle {
     const KIND: &'static str = "Bundle";
 
     fn table(&self) -> String {
-        let mut text = format!("{} files in {}\n", self.files.len(), self.file.display());
+        let files = counted(self.files.len() as u64, "file");
+        let mut text = format!("{files} in {}\n", self.file.display());
         for missing in &self.missing {
             text.push_str(&format!("  not in it: {missing}\n"));
         }

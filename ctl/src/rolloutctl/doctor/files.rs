@@ -10,6 +10,7 @@ use rollout_proto::{ClientTls, Role, Security, ServerTls, TlsFiles, pki};
 
 use super::finding::Finding;
 use super::{DoctorArgs, life};
+use crate::rolloutctl::status::fix;
 
 /// What the files are to prove.
 pub(super) struct Wanted<'a> {
@@ -27,7 +28,8 @@ pub(super) fn now_unix() -> i64 {
 /// Whether the files are there, fit, name the right one, and for how long.
 pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> Vec<Finding> {
     let check = "certificate";
-    let issue = issue(wanted);
+    let issue = fix::issue(wanted.role.as_str(), wanted.name, &wanted.hosts);
+    let issue = format!("{issue}, by the authority in DIR");
     let security = Security::Mtls(files.clone());
     let usable = match wanted.role {
         Role::Member => ServerTls::load(&security).map(drop),
@@ -86,18 +88,6 @@ fn authority(ca: &Path, args: &DoctorArgs) -> Option<Finding> {
     };
     let todo = "add a new authority to the bundle everywhere before this one ends";
     Some(life(&what, first, args, todo))
-}
-
-fn issue(wanted: &Wanted<'_>) -> String {
-    let hosts: String = wanted
-        .hosts
-        .iter()
-        .map(|host| match host.parse::<IpAddr>() {
-            Ok(_) => format!(" --ip {host}"),
-            Err(_) => format!(" --dns {host}"),
-        })
-        .collect();
-    format!("rolloutctl cert issue {} {} --ca-dir DIR{hosts}", wanted.role, wanted.name)
 }
 
 /// The three files of a configuration, where it names all.

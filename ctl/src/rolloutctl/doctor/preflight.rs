@@ -95,7 +95,7 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
             "certificate",
             "no TLS at all",
             "whoever reaches a port may do everything",
-            "rolloutctl cert init-ca, and [tls] with three files",
+            "rolloutctl cert init-ca --ca-dir DIR --cluster NAME; then [tls] with three files",
         )];
     }
     let role = match Daemon::of(&file.table) {

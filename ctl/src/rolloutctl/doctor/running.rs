@@ -3,6 +3,9 @@
 //! Invariant: each member is asked itself, by its own name; without a quorum what can be read is read, and what cannot is
 //! a line that says so. Deliberately absent: what `cluster verify` compares; that takes a leader and time.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
@@ -13,17 +16,19 @@ use super::round_trips::{self, RoundTrips};
 use super::{DoctorArgs, REFUSED, expiry, life, space};
 use crate::connect::ConnectArgs;
 use crate::output::{count, duration};
+use crate::rolloutctl::Failure;
 use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
-use crate::rolloutctl::status::{self, Answer, MemberLine, Survey};
+use crate::rolloutctl::status::distrust::COMPARE;
+use crate::rolloutctl::status::{self, Answer, DISTRUSTED, MemberLine, Survey, fix};
 
 /// A member that lacks more entries than this is not merely a heartbeat behind.
 const BEHIND_MAX: u64 = 10_000;
 
-/// All checks, and whether nobody leads.
+/// All checks, and where no leader is seen, why.
 pub(super) async fn look(
     connect: &ConnectArgs,
     args: &DoctorArgs,
-) -> anyhow::Result<(Findings, bool)> {
+) -> anyhow::Result<(Findings, Option<Failure>)> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let answers = status::ask_each(&client).await;
@@ -31,20 +36,24 @@ pub(super) async fn look(
     let round_trips = round_trips::of(&answers);
     findings.extend(round_trips.iter().flat_map(RoundTrips::findings));
     let profiles = profiles(&answers);
-    let survey = status::merge(answers, SystemTime::now());
+    let survey = status::merge(answers, &settings.security, SystemTime::now());
     findings.extend(of_survey(&survey, args));
     if let Security::Mtls(files) = &settings.security
         && let Ok(info) = pki::inspect(&files.cert)
     {
-        findings.push(life(
-            "your own",
-            &info,
-            args,
-            "rolloutctl cert issue, with your role and name, or rolloutctl cert renew",
-        ));
+        findings.push(life("your own", &info, args, &another_of_yours(&info)));
     }
     findings.extend(disks(&client, args, &profiles).await);
-    Ok((Findings::new(findings).with_round_trips(round_trips), survey.leader.is_none()))
+    Ok((Findings::new(findings).with_round_trips(round_trips), survey.leaderless()))
+}
+
+/// What puts another certificate in the place of the caller's.
+fn another_of_yours(info: &pki::CertInfo) -> String {
+    let renew = "rolloutctl cert renew, where a join token brought it";
+    let Some(id) = &info.identity else { return renew.to_owned() };
+    let issue = fix::issue(id.role.as_str(), &id.name, &[]);
+    let of: String = id.namespaces.iter().map(|ns| format!(" --for-namespace {ns}")).collect();
+    format!("{renew}; else: {issue}{of}, by the authority in DIR")
 }
 
 /// One cluster, and one epoch, whoever is asked.
@@ -76,7 +85,7 @@ fn identities(answers: &[Answer]) -> Vec<Finding> {
             "cluster",
             list(&clusters),
             "members of several clusters answer at the addresses of one",
-            "stop the stranger; an empty one is made part by: rolloutctl member replace",
+            "stop the stranger; for one with an empty disk: rolloutctl alarm list",
         )),
     }
     if epochs.len() > 1 {
@@ -97,17 +106,16 @@ fn identities(answers: &[Answer]) -> Vec<Finding> {
 }
 
 fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
-    let mut findings = vec![quorum(survey), leader(survey)];
+    let mut findings = match survey.health {
+        DISTRUSTED => vec![trust()],
+        _ => vec![quorum(survey), leader(survey)],
+    };
     findings.extend(zones(survey));
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &survey.members {
         let name = member.name.as_str();
         let Some(says) = &member.says else {
-            let why = member.problem.clone().unwrap_or_default();
-            let found = format!("{name} does not answer at {}", member.address);
-            let lost = status::lost_command(member);
-            let todo = format!("start it, or open its client port; lost for good: {lost}");
-            findings.push(Finding::fail("member", found, why, todo));
+            findings.push(of_silent(member));
             continue;
         };
         versions.entry(says.version.as_str()).or_default().push(name);
@@ -115,8 +123,7 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
         findings.push(Finding::ok("member", format!("{name} is a {}, up for {up}", says.role)));
         findings.extend(of_member(member, says));
         if let Some(left) = says.cert() {
-            let todo =
-                format!("rolloutctl cert issue member {name}, into the same files: no restart");
+            let todo = format!("{}, into the same files: no restart", fix::certificate(member));
             findings.push(expiry(&format!("that of {name}"), left, args, (REFUSED, &todo)));
         }
         if let Some(left) = says.issuer() {
@@ -143,11 +150,30 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
     findings
 }
 
+/// In the place of what is said of voters and leader.
+fn trust() -> Finding {
+    Finding::fail(
+        "trust",
+        "no member is trusted, or trusts you",
+        "nothing can be seen of the cluster, and nothing says that a member is down",
+        COMPARE,
+    )
+}
+
+fn of_silent(member: &MemberLine) -> Finding {
+    let MemberLine { name, address, .. } = member;
+    let (found, todo) = match member.distrusted {
+        true => (format!("{name} is there at {address}, and not for you"), COMPARE.to_owned()),
+        false => (format!("{name} does not answer at {address}"), fix::silent(member)),
+    };
+    Finding::fail("member", found, member.silence(), todo)
+}
+
 fn quorum(survey: &Survey) -> Finding {
     let (reachable, voters) = (survey.voters_reachable, survey.voters);
     let needed = voters / 2 + 1;
     let found = format!("{reachable} of {voters} voters answer, {needed} are needed");
-    let todo = "bring back the members that do not answer, or: rolloutctl member replace";
+    let todo = "bring back the members that do not answer: their lines say how";
     match reachable.checked_sub(needed) {
         None => Finding::fail(
             "quorum",
@@ -162,13 +188,13 @@ fn quorum(survey: &Survey) -> Finding {
             "quorum",
             found,
             "a cluster of one stops with its only member",
-            "rolloutctl member add, twice",
+            "add two members: rolloutctl member add --help",
         ),
         Some(_) if voters.is_multiple_of(2) => Finding::warn(
             "quorum",
             found,
             "an even number of voters survives no more losses than one voter less",
-            "rolloutctl member add or remove",
+            "add one: rolloutctl member add --help",
         ),
         Some(margin) => Finding::ok("quorum", format!("{found}: {margin} may fail")),
     }
@@ -214,7 +240,10 @@ fn zones(survey: &Survey) -> Option<Finding> {
     let left = voters.saturating_sub(most.1.len());
     if voters > 1 && left < voters / 2 + 1 {
         let found = format!("{} are all in zone {}", most.1.join(", "), most.0);
-        let todo = "rolloutctl member replace, with a host of another zone";
+        let todo = format!(
+            "add a member in another zone: rolloutctl member add --help; then: rolloutctl member remove {}",
+            most.1.last().copied().unwrap_or_default()
+        );
         return Some(Finding::warn(
             "zones",
             found,
@@ -234,7 +263,7 @@ fn of_member(member: &MemberLine, says: &status::MemberSays) -> Vec<Finding> {
             "member",
             format!("{name} waits with an empty disk"),
             "its vote went with the disk that it had: it does not count",
-            status::replace_command(name),
+            fix::replace(member),
         ));
         // What follows is of members that take part.
         return findings;
@@ -245,8 +274,9 @@ fn of_member(member: &MemberLine, says: &status::MemberSays) -> Vec<Finding> {
             format!("{name} waits, and belongs to no cluster"),
             "it has no vote, and does not count",
             match member.voter {
-                Some(false) => status::lost_command(member),
-                _ => "rolloutctl cluster bootstrap, or rolloutctl member add, or stop it".into(),
+                Some(false) => fix::add_again(member),
+                _ => "stop it, or add it: rolloutctl member add --help; or form a cluster: rolloutctl cluster bootstrap --help"
+                    .into(),
             },
         ));
         return findings;
@@ -282,7 +312,7 @@ fn workers(survey: &Survey) -> Option<Finding> {
     survey.leader.as_ref()?;
     let (ready, suspect) = (survey.workers_ready, survey.workers_suspect);
     let found = format!("{ready} ready, {suspect} silent, {} leaving", survey.workers_draining);
-    let todo = "rolloutctl worker list says which, and why";
+    let todo = "which, and why: rolloutctl worker list";
     Some(match (ready, suspect) {
         (_, 1..) => Finding::warn(
             "workers",
@@ -341,131 +371,5 @@ fn disk(answer: &v1::CountersResponse, max_us: u64, profile: Option<Profile>) ->
             let why = "everything that is acknowledged waits for a majority's fsyncs";
             Finding::warn("fsync", found, why, todo)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::finding::Level;
-    use super::*;
-    use crate::rolloutctl::status::MemberSays;
-
-    #[test]
-    fn fsyncs_beyond_the_limit_of_the_member_s_profile_are_a_warning_whatever_the_flag_allows() {
-        let judged = |p99_us: u64, profile| {
-            let answer = v1::CountersResponse {
-                member: "c1".into(),
-                fsync_us_p50: 1_000,
-                fsync_us_p99: p99_us,
-                ..Default::default()
-            };
-            let found = disk(&answer, 1_000_000, profile);
-            (found.level, found.found)
-        };
-        assert_eq!(judged(40_000, Some(Profile::Near)).0, Level::Ok);
-        let (level, found) = judged(41_000, Some(Profile::Near));
-        assert_eq!(level, Level::Warn);
-        assert!(found.ends_with("near allows at most 40ms"), "{found}");
-        assert_eq!(judged(200_000, Some(Profile::FarZones)).0, Level::Ok);
-        assert_eq!(judged(201_000, Some(Profile::FarZones)).0, Level::Warn);
-        assert_eq!(judged(201_000, None).0, Level::Ok, "an earlier version does not say");
-        assert_eq!(judged(1_000_001, None).0, Level::Warn);
-    }
-
-    fn survey(reachable: u32, voters: u32, zones: &[&str]) -> Survey {
-        let member = |(at, zone): (usize, &&str)| MemberLine {
-            name: format!("c{}", at + 1),
-            says: Some(MemberSays {
-                zone: (*zone).into(),
-                role: "follower".into(),
-                ..MemberSays::default()
-            }),
-            ..MemberLine::default()
-        };
-        let members = zones.iter().enumerate().map(member).collect();
-        Survey { voters_reachable: reachable, voters, members, ..Survey::default() }
-    }
-
-    #[test]
-    fn the_margin_of_the_quorum_is_told() {
-        let level = |reachable, voters| quorum(&survey(reachable, voters, &[])).level;
-        assert_eq!(level(3, 3), Level::Ok);
-        assert_eq!(level(2, 3), Level::Warn);
-        assert_eq!(level(1, 3), Level::Fail);
-        assert_eq!(level(4, 4), Level::Warn);
-        assert_eq!(level(1, 1), Level::Warn);
-        assert_eq!(level(5, 5), Level::Ok);
-    }
-
-    #[test]
-    fn a_zone_whose_loss_stops_the_cluster_is_named() {
-        let found = zones(&survey(3, 3, &["a", "a", "b"])).unwrap();
-        assert_eq!((found.level, found.found.as_str()), (Level::Warn, "c1, c2 are all in zone a"));
-        assert_eq!(zones(&survey(3, 3, &["a", "b", "c"])).unwrap().level, Level::Ok);
-    }
-
-    #[test]
-    fn a_voter_whose_zone_nobody_knows_makes_no_zone_safe() {
-        for (told, unknown) in [(["a", "", ""], "c2, c3"), (["", "", ""], "c1, c2, c3")] {
-            let found = zones(&survey(3, 3, &told)).unwrap();
-            assert_eq!(found.level, Level::Warn);
-            assert!(found.found.contains(unknown), "{}", found.found);
-        }
-        assert!(zones(&survey(1, 1, &[""])).is_none(), "one member is in one zone");
-    }
-
-    #[test]
-    fn a_learner_that_is_lost_is_not_told_to_be_replaced() {
-        let lost = |voter| MemberLine { name: "c4".into(), voter, ..MemberLine::default() };
-        let args = super::super::tests::args();
-        let todo = |voter| {
-            let survey = Survey { members: vec![lost(voter)], ..Survey::default() };
-            let found = of_survey(&survey, &args);
-            found.into_iter().find(|finding| finding.check == "member").unwrap().todo.unwrap()
-        };
-        assert!(todo(Some(true)).contains("rolloutctl member replace c4 "));
-        assert!(todo(Some(false)).contains("rolloutctl member remove c4"));
-    }
-
-    #[test]
-    fn a_certificate_is_worth_a_warning_in_its_last_third_and_so_is_the_issuing_keys() {
-        let found = |cert: [i64; 2], issuer: [i64; 2]| {
-            let mut survey = survey(1, 1, &["a"]);
-            let says = survey.members[0].says.as_mut().unwrap();
-            [says.cert_seconds, says.cert_renewal_seconds] = cert.map(Some);
-            [says.issuer_seconds, says.issuer_renewal_seconds] = issuer.map(Some);
-            of_survey(&survey, &super::super::tests::args())
-                .into_iter()
-                .filter(|finding| finding.check == "certificate")
-                .collect::<Vec<_>>()
-        };
-        // Of a day: 20 hours left, and 7.
-        let (young, old) = ([72_000, 43_200], [25_200, -3_600]);
-        let levels = |cert, issuer| found(cert, issuer).iter().map(|f| f.level).collect::<Vec<_>>();
-        assert_eq!(levels(young, young), [Level::Ok, Level::Ok]);
-        assert_eq!(levels(old, young), [Level::Warn, Level::Ok]);
-        assert_eq!(levels(young, old), [Level::Ok, Level::Warn]);
-        assert_eq!(levels(young, [0, -28_800]), [Level::Ok, Level::Fail]);
-        let found = found(old, old);
-        assert_eq!(found[0].found, "that of c1 ends in 7h 0m");
-        assert_eq!(found[1].found, "that of the issuing key of c1 ends in 7h 0m");
-        assert!(found[1].todo.as_ref().unwrap().contains("rolloutctl cert init-issuer"));
-    }
-
-    #[test]
-    fn strangers_at_the_addresses_of_a_cluster_are_named() {
-        let answer = |name: &str, cluster: &str| {
-            let header = v1::ClusterHeader { cluster_id: cluster.into(), ..Default::default() };
-            let own = v1::MemberStatus { name: name.into(), ..Default::default() };
-            let answer =
-                v1::StatusResponse { header: Some(header), self_: Some(own), ..Default::default() };
-            let member = rollout_proto::MemberRef { name: name.into(), addr: String::new() };
-            (member, Ok(answer))
-        };
-        let found = identities(&[answer("c1", "aa"), answer("c2", "bb"), answer("c3", "aa")]);
-        assert_eq!(found[0].level, Level::Fail);
-        assert_eq!(found[0].found, "c1, c3 in cluster aa; c2 in cluster bb");
-        let found = identities(&[answer("c1", "aa"), answer("c2", "aa")]);
-        assert_eq!(found[0].level, Level::Ok);
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! Invariant: no token is shown or spent, and no key is made.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use rollout_proto::{CallOptions, Security, enrolment, pki, services, v1};
 
 use super::{Plan, Reader, changes_nothing};
 use crate::connect::ConnectArgs;
+use crate::output::rfc3339;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cli::{CertVerb, TokenVerb};
 
@@ -53,8 +56,9 @@ fn renewal(connect: &ConnectArgs) -> anyhow::Result<Plan> {
         return Err(Failure::usage("in plaintext there is no certificate to renew").into());
     };
     let info = pki::inspect(&files.cert)?;
-    let now =
-        format!("{} ends at {} (Unix time)", files.cert.display(), info.validity.not_after_unix);
+    let ends_s = u64::try_from(info.validity.not_after_unix).unwrap_or_default();
+    let ends = rfc3339(UNIX_EPOCH + Duration::from_secs(ends_s));
+    let now = format!("{} ends at {ends}", files.cert.display());
     Ok(Plan::new("get another certificate in the place of your own", now))
 }
 

@@ -9,8 +9,10 @@ use super::{Plan, Reader, changes_nothing};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cli::MemberVerb;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
+use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::member::list::{self, MemberLine};
-use crate::rolloutctl::status::{self, Survey};
+use crate::rolloutctl::status::distrust::{COMPARE, NoAnswer};
+use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};
 
 /// Entries that a member may lack that is to lead or to be counted on; `rollout-raft` refuses more.
 const LACKS_MAX: u64 = 256;
@@ -74,10 +76,12 @@ impl Reader {
     /// How a process stands that is to become a member: it has to wait, with an empty directory.
     async fn newcomer(&self, name: &str, address: &str) -> anyhow::Result<String> {
         let endpoint = Endpoint::seed(address)?;
-        let answer = status::ask_one(&self.settings, &endpoint).await.map_err(|problem| {
-            let text =
-                format!("{name} does not answer at {address}: {problem}; start it first, it waits");
-            Failure::unavailable(text)
+        let answer = status::ask_one(&self.settings, &endpoint).await;
+        let answer = answer.map_err(|NoAnswer { problem, distrusted }| match distrusted {
+            true => Failure::distrusted(format!("{name} at {address}: {problem}; {COMPARE}")),
+            false => Failure::unavailable(format!(
+                "{name} does not answer at {address}: {problem}; start it first, it waits"
+            )),
         })?;
         let own = answer.self_.unwrap_or_default();
         if own.role != "waiting" {
@@ -97,7 +101,8 @@ impl Reader {
         for member in &args.members {
             now.push(self.newcomer(&member.name, &member.client_addr).await?);
         }
-        let would = format!("form a cluster of {} members on {}", args.members.len(), args.store);
+        let members = counted(args.members.len() as u64, "member");
+        let would = format!("form a cluster of {members} on {}", args.store);
         Ok(Plan::new(would, now.join("; ")))
     }
 
@@ -234,8 +239,21 @@ fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result
          do this instead: {}",
         keep.len(),
         silent.join(", "),
-        status::replace_command(first)
+        instead(survey, first)
     )))
+}
+
+/// What brings back a voter that would not answer, or gives its vote to another.
+fn instead(survey: &Survey, name: &str) -> String {
+    let Some(member) = survey.members.iter().find(|member| member.name == name) else {
+        return format!("start {name}");
+    };
+    match &member.says {
+        Some(says) if says.role == AWAITING_REPLACE => fix::replace(member),
+        Some(says) => format!("bring back {name}, which is {}: rolloutctl status", says.role),
+        None if member.distrusted => COMPARE.to_owned(),
+        None => format!("bring back {name} first: {}", fix::silent(member)),
+    }
 }
 
 #[cfg(test)]
@@ -271,16 +289,18 @@ mod tests {
         let some = vec![asked("c1", true), asked("c2", true), asked("c3", false)];
         let survey = Survey { members: some, ..Survey::default() };
         let refused = check_majority(&members, &survey, "c1").unwrap_err().to_string();
-        assert!(refused.contains("member replace c3"), "{refused}");
+        assert!(refused.contains("bring back c3 first: start it"), "{refused}");
+        assert!(!refused.contains("member replace"), "it may be alive: {refused}");
         // One that waits with an empty disk answers, and has no vote.
         let mut wiped = asked("c3", true);
         if let Some(says) = &mut wiped.says {
-            says.role = status::AWAITING_REPLACE.into();
+            says.role = AWAITING_REPLACE.into();
         }
         let waits = vec![asked("c1", true), asked("c2", true), wiped];
         let waits = Survey { members: waits, ..Survey::default() };
         let refused = check_majority(&members, &waits, "c1").unwrap_err().to_string();
         assert!(refused.contains("1 answer and 2 are needed; c3 would not"), "{refused}");
+        assert!(refused.contains("do this instead: rolloutctl member replace c3 "), "{refused}");
         // One that answers and lacks much is waited for by every write.
         let survey = Survey {
             members: ["c1", "c2", "c3"].map(|name| asked(name, true)).into(),

@@ -5,11 +5,11 @@
 use rollout_proto::v1;
 
 use super::{Plan, Reader};
-use crate::output::count;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::checkpoint;
 use crate::rolloutctl::checkpoint::abort::AbortArgs;
 use crate::rolloutctl::checkpoint::label::LabelArgs;
+use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::dataset::create::CreateArgs;
 use crate::rolloutctl::dataset::describe;
 use crate::rolloutctl::shard::list as jobs;
@@ -42,8 +42,8 @@ impl Reader {
             return Err(Failure::conflict(text).into());
         }
         let now = found.map_or("it is not there".to_owned(), |found| {
-            let samples = found.spec.unwrap_or_default().samples;
-            format!("{} samples in {} shards", count(samples), count(found.shards.into()))
+            let samples = counted(found.spec.unwrap_or_default().samples, "sample");
+            format!("{samples} in {}", counted(found.shards.into(), "shard"))
         });
         Ok(Plan::new(format!("forget dataset {name}; its data stays where it is"), now))
     }
@@ -102,11 +102,15 @@ fn same(found: &v1::Dataset, wanted: &v1::DatasetSpec) -> Result<String, Failure
 fn deletable(job: &v1::Job) -> Result<String, Failure> {
     let present = job.trainers.iter().filter(|trainer| trainer.present).count();
     if present > 0 {
-        let text = format!("job {} has {present} trainers: end them first", job.job);
+        let trainers = counted(present as u64, "trainer");
+        let text = format!("job {} has {trainers}: end what trains first", job.job);
         return Err(Failure::conflict(text));
     }
-    let checkpoints = count(job.checkpoints.into());
-    Ok(format!("{} epochs under way, {checkpoints} complete checkpoints", job.passes.len()))
+    let (epochs, checkpoints) = (
+        counted(job.passes.len() as u64, "epoch"),
+        counted(job.checkpoints.into(), "complete checkpoint"),
+    );
+    Ok(format!("{epochs} under way, {checkpoints}"))
 }
 
 /// One that was given up, or is being removed, gets no label, and has none taken away.

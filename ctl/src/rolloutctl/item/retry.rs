@@ -7,7 +7,8 @@ use super::super::exit::Failure;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
-use crate::output::{self, Format, Report, count, u64_string};
+use crate::output::{self, Format, Report, u64_string};
+use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Rows named on one command line.
@@ -41,7 +42,8 @@ impl Report for Retried {
 
     fn table(&self) -> String {
         let Self { namespace, run, rows, paused } = self;
-        let mut text = format!("run {run}: {} rows are pending again\n", count(*rows));
+        let verb = if *rows == 1 { "is" } else { "are" };
+        let mut text = format!("run {run}: {} {verb} pending again\n", counted(*rows, "row"));
         if *paused {
             let flag = namespace_flag(namespace);
             text.push_str(&format!(

@@ -8,6 +8,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::text::Text;
 use crate::output::u64_string;
+use crate::rolloutctl::counted::counted;
 
 /// One row.
 #[derive(Serialize)]
@@ -188,7 +189,7 @@ impl Item {
         }
         if self.trial_rows > 0 {
             let comma = if text.is_empty() { "" } else { ", " };
-            text.push_str(&format!("{comma}on trial ({} rows)", self.trial_rows));
+            text.push_str(&format!("{comma}on trial ({})", counted(self.trial_rows, "row")));
         }
         if text.is_empty() { "-".into() } else { text }
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, u64_string};
-use crate::rolloutctl::{Failure, status};
+use crate::rolloutctl::status;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,13 +22,14 @@ impl Report for Leader {
     }
 }
 
-/// Prints it. Exit code 3 where nobody leads.
+/// Prints it. Exit code 3 where nobody leads, 7 where no member is trusted, or trusts the caller.
 pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let survey = status::survey(&connect.client(None)?).await;
-    match survey.leader {
-        Some(leader) => output::emit(format, &Leader { leader, coord_epoch: survey.coord_epoch }),
-        None => Err(Failure::unavailable(format!("nobody leads: {}", survey.health)).into()),
+    if let Some(failure) = survey.leaderless() {
+        return Err(failure.into());
     }
+    let leader = survey.leader.unwrap_or_default();
+    output::emit(format, &Leader { leader, coord_epoch: survey.coord_epoch })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
+use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which run to describe.
@@ -114,28 +115,31 @@ impl Report for RunDescription {
         line("Created", run.created_at.clone().unwrap_or_else(|| "-".into()));
         line("Finished", run.finished_at.clone().unwrap_or_else(|| "-".into()));
         let open = if run.input_closed { "closed" } else { "open" };
-        line("Input", format!("{} rows in {} segments, {open}", count(counts.rows), run.segments));
+        let (rows, segments) =
+            (counted(counts.rows, "row"), counted(run.segments.into(), "segment"));
+        line("Input", format!("{rows} in {segments}, {open}"));
         line(
             "Rows",
             format!(
-                "{} done ({}%), {} running, {} pending, {} waiting, {} failed",
+                "{} of {} done, {} failed ({}% decided), {} running, {} pending, {} waiting",
                 count(counts.done),
+                count(counts.rows),
+                count(counts.failed),
                 counts.percent(),
                 count(counts.running),
                 count(counts.pending),
-                count(counts.waiting),
-                count(counts.failed)
+                count(counts.waiting)
             ),
         );
         line(
             "Attempts",
             format!(
-                "{} retried, {} returned, {} stolen, {} duplicated, {} rows carried over",
+                "{} retried, {} returned, {} stolen, {} duplicated, {} carried over",
                 count(counts.retries),
                 count(counts.returned),
                 count(counts.stolen),
                 count(counts.duplicated),
-                count(counts.carried)
+                counted(counts.carried, "row")
             ),
         );
         line("Tokens", format!("{} in, {} out", count(counts.tokens_in), count(counts.tokens_out)));
@@ -206,8 +210,19 @@ pub(crate) async fn run(
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::sample;
+    use super::super::summary::{Counts, sample};
     use super::*;
+
+    fn failures() -> Vec<Failure> {
+        let failure = Failure {
+            row: 17,
+            class: "invalid row".into(),
+            code: "bad_prompt".into(),
+            message: "no prompt".into(),
+            attempts: 1,
+        };
+        vec![failure]
+    }
 
     #[test]
     fn a_description_shows_spec_and_failed_rows() {
@@ -218,17 +233,10 @@ mod tests {
             weight: 1,
             ..v1::RunSpec::default()
         };
-        let failure = Failure {
-            row: 17,
-            class: "invalid row".into(),
-            code: "bad_prompt".into(),
-            message: "no prompt".into(),
-            attempts: 1,
-        };
         let report = RunDescription {
             run: sample(),
             spec: Spec::new(spec, &[0xab]),
-            failures: vec![failure],
+            failures: failures(),
             unconfirmed: None,
         };
         crate::golden::report("run-describe.txt", &report);
@@ -236,6 +244,17 @@ mod tests {
         assert!(text.contains("Sampling    {\"max_tokens\":16}\n"), "{text}");
         assert!(text.contains("17   invalid row"), "{text}");
         assert!(text.contains("Needs       zone=a, vllm >=0.32\n"), "{text}");
+        assert!(text.contains("1,000,000 rows in 0 segments, open\n"), "{text}");
+        let mut lost = RunDescription { failures: Vec::new(), ..report };
+        lost.run.segments = 1;
+        lost.run.counts = Counts { rows: 10, failed: 10, ..Counts::default() };
+        let text = lost.table();
+        assert!(
+            text.contains("Rows        0 of 10 done, 10 failed (100% decided), 0 running"),
+            "{text}"
+        );
+        assert!(text.contains("Input       10 rows in 1 segment, open\n"), "{text}");
+        let report = RunDescription { failures: failures(), ..lost };
         let json = output::render(Format::Json, &report).unwrap();
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value["data"]["spec"]["sampling"]["max_tokens"], 16);

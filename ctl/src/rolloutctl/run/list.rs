@@ -34,8 +34,8 @@ impl RunList {
     /// The table, with what else is wanted to know; cells without a column are left out.
     fn columns(&self, more: &[&str]) -> String {
         let mut table = Table::new(&[
-            "NAME", "STATE", "PRIO", "DONE", "ROWS", "%", "RUNNING", "FAILED", "WORKERS", "MODEL",
-            "CREATED", "WHY",
+            "NAME", "STATE", "PRIO", "DONE", "ROWS", "DECIDED", "RUNNING", "FAILED", "WORKERS",
+            "MODEL", "CREATED", "WHY",
         ])
         .and(more);
         for column in [2, 3, 4, 5, 6, 7, 8] {
@@ -49,7 +49,7 @@ impl RunList {
                 run.priority.to_string(),
                 count(run.counts.done),
                 rows,
-                run.counts.percent().to_string(),
+                format!("{}%", run.counts.percent()),
                 count(run.counts.running),
                 count(run.counts.failed),
                 run.workers.to_string(),
@@ -98,6 +98,6 @@ mod tests {
         crate::golden::report("run-list.txt", &list);
         let table = list.table();
         assert!(table.contains("nightly-eval  running"), "{table}");
-        assert!(table.contains("1,000,000+  71"), "{table}");
+        assert!(table.contains("1,000,000+      71%"), "{table}");
     }
 }

@@ -9,7 +9,8 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::output::{count, u64_string};
+use crate::output::u64_string;
+use crate::rolloutctl::counted::counted;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -79,7 +80,7 @@ impl Counts {
         self.done + self.failed
     }
 
-    /// Their share of all rows, in whole percent, rounded down: 100 means all.
+    /// Their share of all rows, in whole percent, rounded down: 100 means all. They are decided, and may all have failed.
     pub(in crate::rolloutctl) fn percent(&self) -> u64 {
         (self.decided() * 100).checked_div(self.rows).unwrap_or(0)
     }
@@ -94,7 +95,7 @@ impl Run {
     /// Why it does not go on, where something holds it up.
     pub(in crate::rolloutctl) fn why(&self) -> String {
         let canary = (self.canary_rows > 0 && self.state == "running")
-            .then(|| format!("in its canary: the first {} rows", count(self.canary_rows)));
+            .then(|| format!("in its canary: the first {}", counted(self.canary_rows, "row")));
         let all = [&self.reason, &self.blocked, &canary];
         all.into_iter().flatten().cloned().collect::<Vec<_>>().join("; ")
     }

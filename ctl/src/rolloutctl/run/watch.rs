@@ -65,7 +65,7 @@ impl Rate {
 fn line(run: &Run, per_second: Option<f64>) -> String {
     let counts = &run.counts;
     let mut text = format!(
-        "{}  {}  {}%  {} / {}  running {}  retrying {}  failed {}",
+        "{}  {}  {}% decided  {} / {}  running {}  retrying {}  failed {}",
         run.name,
         run.state,
         counts.percent(),
@@ -198,7 +198,7 @@ mod tests {
         let text = line(&sample(), Some(3_180.0));
         assert_eq!(
             text,
-            "nightly-eval  running  71%  710,412 / 1,000,000  running 4,096  retrying 31  failed 2  \
+            "nightly-eval  running  71% decided  710,412 / 1,000,000  running 4,096  retrying 31  failed 2  \
              3,180 rows/s  eta 1m 31s"
         );
     }

@@ -69,7 +69,8 @@ impl Survey {
         .align(5, Align::Right);
         for member in &self.members {
             let Some(says) = &member.says else {
-                let mut cells = vec![member.name.clone(), "-".into(), "unreachable".into()];
+                let role = if member.distrusted { "distrusted" } else { "unreachable" };
+                let mut cells = vec![member.name.clone(), "-".into(), role.into()];
                 cells.resize(11, "-".into());
                 let why = member.problem.clone().unwrap_or_default();
                 cells.push(format!("{} at {}", why, member.address));

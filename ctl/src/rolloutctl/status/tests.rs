@@ -1,11 +1,34 @@
 //! What the members' answers together say.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rollout_proto::{ClientError, ConnectError, MemberRef, Phase, Security, TlsFiles};
+
 use super::*;
 use crate::output::Report as _;
+use crate::rolloutctl::exit;
+
+fn merge(answers: Vec<Answer>, now: SystemTime) -> Survey {
+    let files =
+        TlsFiles { ca: "tls/ca.pem".into(), cert: "tls/a.pem".into(), key: "tls/a.key".into() };
+    super::merge(answers, &Security::Mtls(files), now)
+}
+
+/// The fix of the alarm about a member.
+fn fix_of(survey: &Survey, name: &str) -> String {
+    let alarm = survey.alarms.iter().find(|alarm| alarm.member.as_deref() == Some(name));
+    alarm.unwrap_or_else(|| panic!("no alarm of {name}: {:?}", survey.alarms)).fix.clone()
+}
 
 fn answer(name: &str, role: &str, term: u64, applied: u64) -> Answer {
-    let member =
-        |name: &str| v1::MemberInfo { name: name.into(), voter: true, ..v1::MemberInfo::default() };
+    let member = |name: &str| v1::MemberInfo {
+        name: name.into(),
+        voter: true,
+        peer_addr: format!("{name}:7421"),
+        client_addr: format!("{name}:7420"),
+        zone: "z".into(),
+        ..v1::MemberInfo::default()
+    };
     let list = v1::MemberList {
         version: 1,
         members: ["c1", "c2", "c3"].map(member).to_vec(),
@@ -34,14 +57,99 @@ fn answer(name: &str, role: &str, term: u64, applied: u64) -> Answer {
     (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Ok(response))
 }
 
-fn unreachable(name: &str) -> Answer {
-    let error = ClientError::Connect(rollout_proto::ConnectError {
+fn failed(name: &str, phase: Phase, cause: &str) -> Answer {
+    let error = ClientError::Connect(ConnectError {
         endpoint: format!("{name}:7420"),
-        phase: rollout_proto::Phase::Tcp,
-        cause: "connection refused".into(),
-        permanent: false,
+        phase,
+        cause: cause.into(),
+        permanent: phase == Phase::Tls,
     });
     (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Err(error))
+}
+
+fn unreachable(name: &str) -> Answer {
+    failed(name, Phase::Tcp, "connection refused")
+}
+
+/// It presents a certificate of another authority.
+fn foreign(name: &str) -> Answer {
+    failed(name, Phase::Tls, "invalid peer certificate: UnknownIssuer")
+}
+
+/// Ids 1, 2 and 3 for c1, c2 and c3; a leader that has run for so long, and has heard of those members lately.
+fn hearing(mut answer: Answer, uptime_s: u64, of: &[u64]) -> Answer {
+    if let Ok(response) = &mut answer.1 {
+        let list = response.header.as_mut().and_then(|header| header.members.as_mut()).unwrap();
+        for (member, id) in list.members.iter_mut().zip(1..) {
+            member.id = id;
+        }
+        let own = response.self_.as_mut().unwrap();
+        own.id = own.name[1..].parse().unwrap();
+        own.uptime_ms = uptime_s * 1_000;
+        let heard = |id: &u64| v1::RoundTrips { id: *id, samples: 60, ..Default::default() };
+        own.round_trips = of.iter().map(heard).collect();
+    }
+    answer
+}
+
+#[test]
+fn a_member_is_told_to_be_replaced_only_where_no_member_has_heard_of_it_for_a_minute() {
+    let fix = |leader_up_s, leader_heard: &[u64], follower_heard: &[u64], third: Answer| {
+        let leader = hearing(answer("c2", "leader", 3, 100), leader_up_s, leader_heard);
+        let follower = hearing(answer("c1", "follower", 3, 100), 900, follower_heard);
+        fix_of(&merge(vec![leader, follower, third], UNIX_EPOCH), "c3")
+    };
+    let replace = "start it, or, if it is lost for good: rolloutctl member replace c3 \
+                   --peer-addr c3:7421 --client-addr c3:7420 --zone z";
+    assert_eq!(fix(121, &[1], &[2], unreachable("c3")), replace);
+    let open = "start it, or open its client port c3:7420";
+    assert_eq!(fix(121, &[1, 3], &[2], unreachable("c3")), open, "the leader has heard of it");
+    assert_eq!(fix(121, &[1], &[2, 3], unreachable("c3")), open, "a follower has");
+    assert_eq!(fix(119, &[1], &[2], unreachable("c3")), open, "it has not listened for long");
+    assert_eq!(fix(900, &[], &[2], unreachable("c3")), open, "it does not say of whom it heard");
+    assert_eq!(fix(900, &[1], &[2], foreign("c3")), distrust::COMPARE, "it is there");
+    // Nobody leads: who is left may be the one that is cut off.
+    let alone = hearing(answer("c1", "follower", 3, 100), 900, &[]);
+    let survey = merge(vec![alone, unreachable("c2"), unreachable("c3")], UNIX_EPOCH);
+    assert!(survey.alarms.iter().all(|alarm| !alarm.fix.contains("replace")), "{survey:?}");
+}
+
+#[test]
+fn members_of_another_authority_are_distrusted_and_none_is_called_down() {
+    let survey = merge(["c1", "c2", "c3"].map(foreign).into(), UNIX_EPOCH);
+    assert_eq!((survey.health, survey.leader.as_deref()), (DISTRUSTED, None));
+    let kinds: Vec<&str> = survey.alarms.iter().map(|alarm| alarm.kind).collect();
+    assert_eq!(kinds, ["MEMBER_DISTRUSTED"; 3]);
+    for shown in [survey.table(), survey.problems()] {
+        assert!(!shown.contains("replace") && !shown.contains("unreachable"), "{shown}");
+        assert!(shown.contains("tls: its certificate is of another authority than tls/ca.pem"));
+    }
+    let failure = survey.leaderless().unwrap();
+    let said = "the members and you do not trust each other: c1, c2, c3: tls: its certificate is of another authority \
+                than tls/ca.pem; compare who issued what: rolloutctl cert status";
+    assert_eq!(failure.to_string(), said);
+    assert_eq!(exit::code(&failure.into()), 7);
+
+    // One that is down besides says nothing of the others.
+    let refused = failed("c2", Phase::Tls, "received fatal alert: UnknownCA");
+    let mixed = merge(vec![unreachable("c1"), refused], UNIX_EPOCH);
+    assert_eq!(mixed.health, DISTRUSTED);
+    assert_eq!(fix_of(&mixed, "c1"), "start it, or open its client port c1:7420");
+    let said = mixed.leaderless().unwrap().to_string();
+    let refused = "it refuses your certificate tls/a.pem: it trusts another authority";
+    assert!(said.contains(refused), "{said}");
+    crate::golden::report("status-distrusted.txt", &mixed);
+}
+
+#[test]
+fn one_member_that_is_distrusted_is_an_alarm_of_a_cluster_that_is_seen() {
+    let members = vec![answer("c1", "follower", 3, 100), answer("c2", "leader", 3, 100)];
+    let survey = merge(members.into_iter().chain([foreign("c3")]).collect(), UNIX_EPOCH);
+    assert_eq!((survey.health, survey.voters_reachable), ("degraded", 2));
+    assert!(survey.leaderless().is_none());
+    let kinds: Vec<&str> = survey.alarms.iter().map(|alarm| alarm.kind).collect();
+    assert_eq!(kinds, ["MEMBER_DISTRUSTED"]);
+    assert!(survey.members[2].distrusted && survey.table().contains("distrusted"));
 }
 
 #[test]
@@ -76,17 +184,8 @@ fn a_learner_is_told_from_a_voter_whether_it_answers_or_not() {
     let voters: Vec<_> = survey.members.iter().map(|member| member.voter).collect();
     assert_eq!(voters, [Some(true), Some(true), Some(true), Some(false)]);
     assert_eq!((survey.health, survey.voters), ("degraded", 3));
-    let fix = |name: &str| {
-        survey
-            .alarms
-            .iter()
-            .find(|alarm| alarm.member.as_deref() == Some(name))
-            .unwrap()
-            .fix
-            .clone()
-    };
-    assert!(fix("c3").contains("rolloutctl member replace c3"));
-    assert!(fix("c4").contains("rolloutctl member remove c4"));
+    assert_eq!(fix_of(&survey, "c3"), "start it, or open its client port c3:7420");
+    assert_eq!(fix_of(&survey, "c4"), "start it, or open its client port c4:7420");
 }
 
 /// `member replace c3` under its own name, while the new one catches up.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count, u64_string};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::status::{MemberLine, survey};
+use crate::rolloutctl::status::{DISTRUSTED, MemberLine, survey};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -82,8 +82,11 @@ impl Report for Stats {
 /// Asks every member.
 pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    let members: Vec<MemberStats> =
-        survey(&client).await.members.into_iter().map(MemberStats::from).collect();
+    let survey = survey(&client).await;
+    if let Some(failure) = survey.leaderless().filter(|_| survey.health == DISTRUSTED) {
+        return Err(failure.into());
+    }
+    let members: Vec<MemberStats> = survey.members.into_iter().map(MemberStats::from).collect();
     if members.iter().all(|member| member.problem.is_some()) {
         let problems: Vec<String> =
             members.into_iter().filter_map(|member| member.problem).collect();

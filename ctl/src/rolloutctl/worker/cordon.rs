@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which worker, and why.
@@ -38,7 +39,9 @@ impl Report for Cordoned {
         let what = if self.cordoned { "cordoned" } else { "uncordoned" };
         let slot = self.slot.map(|slot| format!(" slot {slot}")).unwrap_or_default();
         let rest = match (self.cordoned, self.rows_held) {
-            (true, 1..) => format!("; it finishes the {} rows that it holds", self.rows_held),
+            (true, 1..) => {
+                format!("; it finishes the {} that it holds", counted(self.rows_held.into(), "row"))
+            }
             _ => String::new(),
         };
         format!("worker {}{slot} is {what}{rest}\n", self.worker)

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Format, Report, count, duration};
+use crate::output::{self, Format, Report, duration};
+use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::request::{Numbered, RequestName};
 use crate::say::aside;
 
@@ -67,8 +68,8 @@ impl Report for Draining {
         let end = self
             .left_seconds
             .map_or(String::new(), |left| format!("; gone in {} at the latest", duration(left)));
-        let held = count(self.rows_held.into());
-        format!("worker {} drains; it holds {held} rows{end}\n", self.worker)
+        let held = counted(self.rows_held.into(), "row");
+        format!("worker {} drains; it holds {held}{end}\n", self.worker)
     }
 }
 

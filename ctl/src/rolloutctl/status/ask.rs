@@ -1,0 +1,57 @@
+//! Every member is asked for its state, or one address is.
+//!
+//! Invariant: nobody is asked on behalf of another. Deliberately absent: what the answers mean together (`merge`).
+
+use std::time::{Duration, SystemTime};
+
+use rollout_proto::{
+    Channel, ChannelOptions, Client, ClientError, ClientTls, ConnectError, Endpoint, MemberRef,
+    RpcError, Stamp, channel, services, v1,
+};
+
+use super::Survey;
+use super::distrust::NoAnswer;
+use super::merge::merge;
+use crate::connect::ConnectSettings;
+
+/// Asks every member.
+pub async fn survey(client: &Client) -> Survey {
+    merge(ask_each(client).await, &client.config().security, SystemTime::now())
+}
+
+/// What every member answers, or why it does not.
+pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<Answer> {
+    client
+        .each_member(|_, channel| async move {
+            services::cluster(channel).status(v1::StatusRequest {}).await
+        })
+        .await
+}
+
+/// A member's answer.
+pub(in crate::rolloutctl) type Answer = (MemberRef, Result<v1::StatusResponse, ClientError>);
+
+/// How long one address is asked for its state.
+const ONE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Asks one address, which may be no member of any cluster yet.
+///
+/// # Errors
+/// Why it gave no answer, with the phase of the connection that failed.
+pub(in crate::rolloutctl) async fn ask_one(
+    settings: &ConnectSettings,
+    endpoint: &Endpoint,
+) -> Result<v1::StatusResponse, NoAnswer> {
+    let tls = ClientTls::load(&settings.security).map_err(NoAnswer::silent)?;
+    let channel = channel(endpoint, &tls, &settings.dial_map, &ChannelOptions::default());
+    let channel = Channel::new(channel.map_err(NoAnswer::silent)?, Stamp::default());
+    let mut client = services::cluster(channel);
+    match tokio::time::timeout(ONE_TIMEOUT, client.status(v1::StatusRequest {})).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(match ConnectError::find(&status) {
+            Some(error) => NoAnswer::of_connection(error, &settings.security),
+            None => NoAnswer::silent(RpcError::from_status(&status)),
+        }),
+        Err(_) => Err(NoAnswer::silent(format!("no answer within {} s", ONE_TIMEOUT.as_secs()))),
+    }
+}

@@ -1,0 +1,208 @@
+//! Why a member gave no answer: nobody was reached, or the two sides do not trust each other.
+//!
+//! Invariant: who is distrusted is there, so nothing here calls it down; the file is named that decides who trusts whom.
+//! Deliberately absent: the certificate of the other side. A handshake that fails does not hand it out.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use rollout_proto::{ClientError, ConnectError, Phase, Security};
+
+use super::Survey;
+
+/// What to do about it.
+pub(in crate::rolloutctl) const COMPARE: &str = "compare who issued what: rolloutctl cert status";
+
+/// Why a member gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::rolloutctl) struct NoAnswer {
+    /// In words, with the phase of the connection that failed.
+    pub(in crate::rolloutctl) problem: String,
+    /// Whether one side does not trust the other.
+    pub(in crate::rolloutctl) distrusted: bool,
+}
+
+impl NoAnswer {
+    /// For a reason that has nothing to do with trust.
+    pub(super) fn silent(why: impl Display) -> Self {
+        Self { problem: why.to_string(), distrusted: false }
+    }
+
+    /// Of a call to one member.
+    pub(super) fn of(error: &ClientError, security: &Security) -> Self {
+        match error {
+            ClientError::Connect(error) => Self::of_connection(error, security),
+            ClientError::Timeout { tried, .. } | ClientError::NoLeader { tried, .. } => {
+                Self::silent(
+                    tried.first().map_or_else(|| error.to_string(), |(_, why)| why.clone()),
+                )
+            }
+            other => Self::silent(other),
+        }
+    }
+
+    /// Of a connection that could not be made.
+    pub(in crate::rolloutctl) fn of_connection(error: &ConnectError, security: &Security) -> Self {
+        let distrusted = is_distrust(error);
+        let cause = match (distrusted, security) {
+            (true, Security::Mtls(files)) => {
+                let own = format!("your certificate {}", files.cert.display());
+                words(&error.cause, &files.ca.display().to_string(), &own)
+            }
+            _ => error.cause.clone(),
+        };
+        Self { problem: format!("{}: {cause}", error.phase), distrusted }
+    }
+}
+
+/// Whether a connection failed for a certificate, and not for the way there.
+pub(in crate::rolloutctl) fn is_distrust(error: &ConnectError) -> bool {
+    error.phase == Phase::Tls && error.permanent
+}
+
+/// A cause in the words of rustls, told as who does not trust whom. `ca` is the file of the authority that members must
+/// prove, `own` the caller's certificate.
+pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
+    if let Some(alert) = cause.strip_prefix("received fatal alert: ") {
+        return match alert {
+            // The second is said of an authority of the same name with another key.
+            "UnknownCA" | "DecryptError" => {
+                format!("it refuses {own}: it trusts another authority")
+            }
+            "CertificateExpired" => format!("it refuses {own}: it has ended, or is not good yet"),
+            "CertificateRevoked" => format!("it refuses {own}: it is revoked"),
+            "CertificateRequired"
+            | "CertificateUnknown"
+            | "BadCertificate"
+            | "UnsupportedCertificate"
+            | "AccessDenied" => format!("it refuses {own}: {alert}"),
+            _ => cause.to_owned(),
+        };
+    }
+    if cause.starts_with("received corrupt message") {
+        return "it does not speak TLS, or is no member".to_owned();
+    }
+    match cause.strip_prefix("invalid peer certificate: ") {
+        Some("UnknownIssuer" | "BadSignature") => {
+            format!("its certificate is of another authority than {ca}")
+        }
+        Some(other) => format!("its certificate is refused here: {other}"),
+        None => cause.to_owned(),
+    }
+}
+
+/// Who is distrusted, and why: one sentence for all members of one problem.
+pub(super) fn summary(survey: &Survey) -> String {
+    let mut problems: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in &survey.members {
+        let problem = member.problem.as_deref().unwrap_or_default();
+        problems.entry(problem).or_default().push(&member.name);
+    }
+    let each: Vec<String> = problems
+        .into_iter()
+        .map(|(problem, names)| format!("{}: {problem}", names.join(", ")))
+        .collect();
+    format!("the members and you do not trust each other: {}; {COMPARE}", each.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::path::Path;
+
+    use futures::StreamExt as _;
+    use rollout_proto::pki::{self, IssueRequest};
+    use rollout_proto::{Client, ClientConfig, Role, ServerTls, TlsFiles};
+
+    use super::*;
+    use crate::rolloutctl::{exit, status};
+
+    fn issue(ca_dir: &Path, role: Role, out: &Path) -> TlsFiles {
+        let request = IssueRequest {
+            role,
+            name: role.to_string(),
+            namespaces: Vec::new(),
+            dns_names: Vec::new(),
+            ip_addrs: vec![IpAddr::from([127, 0, 0, 1])],
+            days: 1,
+        };
+        pki::issue(ca_dir, &request, out).unwrap()
+    }
+
+    /// Serves handshakes, and says where.
+    async fn serve(files: &TlsFiles) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let tls = ServerTls::load(&Security::Mtls(files.clone())).unwrap();
+        let mut incoming = tls.incoming(listener);
+        tokio::spawn(async move {
+            let mut kept = Vec::new();
+            while let Some(conn) = incoming.next().await {
+                kept.push(conn);
+            }
+        });
+        addr
+    }
+
+    /// The handshakes are those of the programs: the words that are taken apart here are those of the rustls in use.
+    #[tokio::test]
+    async fn a_member_of_another_authority_and_one_that_trusts_another_are_told_with_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for ca in ["ours", "theirs"] {
+            pki::init_ca(&path(ca), "prod").unwrap();
+        }
+        let member = issue(&path("ours"), Role::Member, &path("server"));
+        let ours = issue(&path("ours"), Role::Admin, &path("good"));
+        let theirs = issue(&path("theirs"), Role::Admin, &path("foreign"));
+        let addr = serve(&member).await;
+        let stranger = TlsFiles { ca: ours.ca.clone(), ..theirs.clone() };
+        for (files, told) in [
+            (theirs.clone(), format!("is of another authority than {}", theirs.ca.display())),
+            (
+                stranger,
+                format!(
+                    "refuses your certificate {}: it trusts another authority",
+                    theirs.cert.display()
+                ),
+            ),
+        ] {
+            let config = ClientConfig::new(vec![addr.clone()], Security::Mtls(files));
+            let survey = status::survey(&Client::new(config).unwrap()).await;
+            assert_eq!(survey.health, status::DISTRUSTED, "{}", survey.problems());
+            assert!(survey.members[0].distrusted);
+            let failure = anyhow::Error::from(survey.leaderless().unwrap());
+            assert_eq!(exit::code(&failure), 7);
+            let text = failure.to_string();
+            assert!(text.contains(&told) && text.ends_with(COMPARE), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_authority_of_the_same_name_with_another_key_is_another_one() {
+        let told = |cause: &str| words(cause, "ca.pem", "your certificate a.pem");
+        let other = "its certificate is of another authority than ca.pem";
+        assert_eq!(told("invalid peer certificate: BadSignature"), other);
+        assert_eq!(
+            told("received fatal alert: DecryptError"),
+            "it refuses your certificate a.pem: it trusts another authority"
+        );
+        assert_eq!(told("invalid peer certificate: X"), "its certificate is refused here: X");
+        assert_eq!(
+            told("received fatal alert: InternalError"),
+            "received fatal alert: InternalError"
+        );
+    }
+
+    #[test]
+    fn a_handshake_that_is_late_is_no_distrust() {
+        let error = ConnectError {
+            endpoint: "c1".into(),
+            phase: Phase::Tls,
+            cause: "no answer within 1000 ms".into(),
+            permanent: false,
+        };
+        let answer = NoAnswer::of_connection(&error, &Security::InsecurePlaintext);
+        assert_eq!(answer, NoAnswer::silent("tls: no answer within 1000 ms"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Commands that mend a member, with the addresses that the cluster has on record.
+//!
+//! Invariant: a command that gives a member's place away is printed only for one that is lost by all that the cluster knows:
+//! its disk is empty, or no member has heard of it for a minute. One that merely does not answer here may be alive, and
+//! would lose its vote. DIR stays a word: only the operator knows where the authority's key is.
+
+use std::net::IpAddr;
+
+use rollout_proto::HostPort;
+
+use super::MemberLine;
+
+/// Puts a member in the place of the one of that name, which may be the same one on an empty disk.
+pub(in crate::rolloutctl) fn replace(member: &MemberLine) -> String {
+    format!("rolloutctl member replace {} {}", member.name, places(member))
+}
+
+/// For a learner whose disk is lost: it is in nobody's place, so it leaves, and comes anew.
+pub(in crate::rolloutctl) fn add_again(member: &MemberLine) -> String {
+    let name = &member.name;
+    format!(
+        "rolloutctl member remove {name}, for it is a learner; then start one with an empty disk, and: rolloutctl member \
+         add {name} {}",
+        places(member)
+    )
+}
+
+/// For a member that does not answer.
+pub(in crate::rolloutctl) fn silent(member: &MemberLine) -> String {
+    let lost = match member.voter {
+        Some(false) => add_again(member),
+        _ => replace(member),
+    };
+    match member.silent_to_all {
+        true => format!("start it, or, if it is lost for good: {lost}"),
+        false => format!("start it, or open its client port {}", client_addr(member)),
+    }
+}
+
+/// Another certificate of a member, for all hosts under which it is dialled.
+pub(in crate::rolloutctl) fn certificate(member: &MemberLine) -> String {
+    let peer = member.known.as_ref().map_or("", |known| known.peer_addr.as_str());
+    let addresses = [client_addr(member), peer].map(str::parse::<HostPort>);
+    let mut hosts: Vec<String> = addresses.into_iter().flatten().map(|at| at.host).collect();
+    hosts.dedup();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    format!("{}, by the authority in DIR", issue("member", &member.name, &hosts))
+}
+
+/// Issues a certificate by hand.
+pub(in crate::rolloutctl) fn issue(role: &str, name: &str, hosts: &[&str]) -> String {
+    let flag = |host: &&str| match host.parse::<IpAddr>() {
+        Ok(_) => format!(" --ip {host}"),
+        Err(_) => format!(" --dns {host}"),
+    };
+    let hosts: String = hosts.iter().map(flag).collect();
+    format!("rolloutctl cert issue {role} {name} --ca-dir DIR{hosts}")
+}
+
+/// Where clients reach it, by the cluster's record; where there is none, where it was asked.
+fn client_addr(member: &MemberLine) -> &str {
+    let known = member.known.as_ref().map(|known| known.client_addr.as_str());
+    known.filter(|address| !address.is_empty()).unwrap_or(&member.address)
+}
+
+/// The flags that say where a member is.
+fn places(member: &MemberLine) -> String {
+    let known = member.known.as_ref();
+    let peer = known.map(|known| known.peer_addr.as_str()).filter(|address| !address.is_empty());
+    let zone = known.map_or("", |known| known.zone.as_str());
+    let zone = if zone.is_empty() { String::new() } else { format!(" --zone {}", word(zone)) };
+    let (peer, client) = (word(peer.unwrap_or("HOST:PORT")), word(client_addr(member)));
+    format!("--peer-addr {peer} --client-addr {client}{zone}")
+}
+
+/// As a shell takes it for one word.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout_proto::v1;
+
+    use super::*;
+
+    fn lost(zone: &str) -> MemberLine {
+        let known = v1::MemberInfo {
+            name: "c3".into(),
+            peer_addr: "c3.example:7421".into(),
+            client_addr: "10.0.0.3:7420".into(),
+            zone: zone.into(),
+            voter: true,
+            ..v1::MemberInfo::default()
+        };
+        MemberLine {
+            name: "c3".into(),
+            address: "lb.example:7420".into(),
+            voter: Some(true),
+            known: Some(known),
+            ..MemberLine::default()
+        }
+    }
+
+    #[test]
+    fn a_member_s_place_is_given_away_only_where_nobody_has_heard_of_it() {
+        let silent_here = lost("b");
+        assert_eq!(silent(&silent_here), "start it, or open its client port 10.0.0.3:7420");
+        let of_all = MemberLine { silent_to_all: true, ..silent_here };
+        assert_eq!(
+            silent(&of_all),
+            "start it, or, if it is lost for good: rolloutctl member replace c3 --peer-addr c3.example:7421 --client-addr \
+             10.0.0.3:7420 --zone b"
+        );
+        let learner = MemberLine { voter: Some(false), ..of_all };
+        assert!(silent(&learner).contains("rolloutctl member remove c3, "));
+        assert!(silent(&learner).ends_with("--client-addr 10.0.0.3:7420 --zone b"));
+    }
+
+    #[test]
+    fn what_a_shell_would_take_apart_is_one_word() {
+        assert!(replace(&lost("rack 7")).ends_with("--zone 'rack 7'"));
+        assert!(replace(&lost("it's")).ends_with(r"--zone 'it'\''s'"));
+        assert!(replace(&lost("")).ends_with("--client-addr 10.0.0.3:7420"));
+    }
+
+    #[test]
+    fn another_certificate_is_for_every_host_under_which_the_member_is_dialled() {
+        assert_eq!(
+            certificate(&lost("b")),
+            "rolloutctl cert issue member c3 --ca-dir DIR --ip 10.0.0.3 --dns c3.example, by the authority in DIR"
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! One picture of what the members answer.
+//!
+//! Invariant: what only a leader knows is taken from the member that leads; a member is silent to all only where a leader
+//! that has listened for long enough has not heard of it either. Deliberately absent: asking (`ask`), and what mends it
+//! (`fix`).
+
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rollout_proto::{MemberRef, Security, v1};
+
+use super::ask::Answer;
+use super::distrust::NoAnswer;
+use super::{AWAITING_REPLACE, DISTRUSTED, Left, MemberLine, MemberSays, Survey};
+use crate::output::rfc3339;
+use crate::rolloutctl::alarm::seen;
+
+/// How long a leader must have run before its silence about a member counts: members keep a minute of round trips.
+const LISTENED_MS: u64 = 120_000;
+
+/// Makes one picture of the members' answers.
+pub(in crate::rolloutctl) fn merge(
+    answers: Vec<Answer>,
+    security: &Security,
+    now: SystemTime,
+) -> Survey {
+    let mut survey = Survey { as_of: rfc3339(now), ..Survey::default() };
+    let good = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    let header = |answer: &v1::StatusResponse| answer.header.clone().unwrap_or_default();
+    let applied = good()
+        .filter_map(|answer| answer.self_.as_ref())
+        .map(|own| own.applied_index.max(own.committed_index))
+        .max()
+        .unwrap_or(0);
+    let newest = good().max_by_key(|answer| header(answer).applied_index);
+    survey.cluster_id = good().map(|answer| header(answer).cluster_id).find(|id| !id.is_empty());
+    survey.coord_epoch = good().map(|answer| header(answer).coord_epoch).max().unwrap_or(0);
+    let leading = good()
+        .filter(|answer| answer.has_quorum && header(answer).coord_epoch > 0)
+        .filter(|answer| answer.self_.as_ref().is_some_and(|own| own.role == "leader"))
+        .max_by_key(|answer| answer.self_.as_ref().map_or(0, |own| own.term));
+    survey.leader = leading.and_then(|answer| answer.self_.as_ref()).map(|own| own.name.clone());
+    if let Some(known) = leading.or(newest) {
+        survey.workers_ready = known.workers_ready;
+        survey.workers_suspect = known.workers_suspect;
+        survey.workers_draining = known.workers_draining;
+        survey.runs_running = known.runs_running;
+        survey.runs_paused = known.runs_paused;
+        survey.runs_ended = known.runs_ended;
+    }
+    let list = good().filter_map(|answer| header(answer).members).max_by_key(|list| list.version);
+    let heard = leading.and_then(|leading| heard(leading, good()));
+    let to_line = |(member, answer)| match answer {
+        Ok(answer) => line(member, answer, applied, now),
+        Err(error) => silent(member, NoAnswer::of(&error, security)),
+    };
+    survey.members = answers.into_iter().map(to_line).collect();
+    let votes = |line: &MemberLine| {
+        let id = line.says.as_ref().map(|says| says.id);
+        list.iter().flat_map(|list| &list.members).any(|m| m.voter && Some(m.id) == id)
+    };
+    // A member that answers at a seed's address and at its own is one member; of a voter and the one that comes in its place
+    // under its name, the voter's answer counts.
+    survey.members.sort_by(|a, b| {
+        let by_name = a.name.cmp(&b.name).then(a.problem.cmp(&b.problem));
+        by_name.then(votes(b).cmp(&votes(a)))
+    });
+    survey.members.dedup_by(|again, first| again.name == first.name);
+    (survey.voters, survey.voters_reachable) = match &list {
+        Some(list) => {
+            look_up(&mut survey, list, heard.as_ref());
+            of_voters(&mut survey, list)
+        }
+        None => {
+            let answered = survey.members.iter().filter(|member| member.says.is_some()).count();
+            (survey.members.len() as u32, answered as u32)
+        }
+    };
+    survey.health = health(&survey);
+    survey.unknown = unknown(&survey);
+    survey.alarms = seen::of(&survey);
+    survey
+}
+
+/// Of whom the members that answer have heard for about a minute. `None` where that says nothing of the others: the leader
+/// runs for too short a time, or keeps no round trips.
+fn heard<'a>(
+    leading: &v1::StatusResponse,
+    good: impl Iterator<Item = &'a v1::StatusResponse>,
+) -> Option<BTreeSet<u64>> {
+    let leader = leading.self_.as_ref()?;
+    if leader.uptime_ms < LISTENED_MS || leader.round_trips.is_empty() {
+        return None;
+    }
+    let each = good.filter_map(|answer| answer.self_.as_ref());
+    Some(each.flat_map(|own| own.round_trips.iter().map(|trips| trips.id)).collect())
+}
+
+/// What the cluster has on record of each member, and who of those that do not answer was heard by nobody.
+fn look_up(survey: &mut Survey, list: &v1::MemberList, heard: Option<&BTreeSet<u64>>) {
+    for member in &mut survey.members {
+        let id = member.says.as_ref().map(|says| says.id);
+        let of_name: Vec<&v1::MemberInfo> =
+            list.members.iter().filter(|listed| listed.name == member.name).collect();
+        let known = of_name.iter().max_by_key(|listed| (Some(listed.id) == id, listed.voter));
+        member.known = known.map(|listed| (*listed).clone());
+        let silent = member.says.is_none() && !member.distrusted && member.known.is_some();
+        let unheard =
+            |heard: &BTreeSet<u64>| of_name.iter().all(|listed| !heard.contains(&listed.id));
+        member.silent_to_all = silent && heard.is_some_and(unheard);
+    }
+}
+
+/// How many voters there are, and how many of them take part; those that wait with an empty disk are told as such. A voter
+/// and the learner that comes in its place may have one name: it is the voter's.
+fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
+    let voters: Vec<(&str, u64)> = list
+        .members
+        .iter()
+        .filter(|member| member.voter)
+        .map(|member| (member.name.as_str(), member.id))
+        .collect();
+    for member in &mut survey.members {
+        let is_voter = voters.iter().any(|(name, _)| *name == member.name);
+        let another =
+            |says: &MemberSays| says.id != 0 && voters.iter().all(|(_, id)| *id != says.id);
+        member.stands_in = is_voter && member.says.as_ref().is_some_and(another);
+        let is_listed = list.members.iter().any(|listed| listed.name == member.name);
+        member.voter = is_listed.then_some(is_voter);
+        if let Some(says) = member.says.as_mut().filter(|says| is_voter && says.role == "waiting") {
+            says.role = AWAITING_REPLACE.into();
+        }
+    }
+    let answering = voters.iter().filter(|(name, _)| survey.takes_part(name)).count();
+    (voters.len() as u32, answering as u32)
+}
+
+/// Without a leader, what only a leader knows is not made up.
+fn unknown(survey: &Survey) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if survey.leader.is_none() && survey.cluster_id.is_some() {
+        let missing = survey.voters / 2 + 1;
+        unknown.push(format!(
+            "what happens now: {} of {} voters answer and {missing} are needed to decide anything; workers and runs \
+             are as the member knows them that has applied most",
+            survey.voters_reachable, survey.voters
+        ));
+    }
+    let silent: Vec<&str> = survey
+        .members
+        .iter()
+        .filter(|member| member.says.is_none())
+        .map(|member| member.name.as_str())
+        .collect();
+    if !silent.is_empty() && survey.cluster_id.is_some() {
+        let silent = silent.join(", ");
+        unknown.push(format!(
+            "how {silent} is: no answer from here, which does not mean that it is down"
+        ));
+    }
+    unknown
+}
+
+fn health(survey: &Survey) -> &'static str {
+    let answered = survey.members.iter().any(|member| member.says.is_some());
+    match (&survey.leader, survey.voters_reachable, survey.cluster_id.is_some()) {
+        _ if !answered && survey.members.iter().any(|member| member.distrusted) => DISTRUSTED,
+        (_, 0, _) => "unreachable",
+        (None, _, false) => "not formed",
+        (None, _, true) => "no leader",
+        (Some(_), reachable, _) if reachable < survey.voters => "degraded",
+        (Some(_), _, _) => "healthy",
+    }
+}
+
+/// What a member is called, and where it was asked.
+fn place(member: MemberRef) -> (String, String) {
+    let named = if member.name.is_empty() { member.addr.clone() } else { member.name };
+    (named, member.addr)
+}
+
+fn silent(member: MemberRef, why: NoAnswer) -> MemberLine {
+    let (name, address) = place(member);
+    let NoAnswer { problem, distrusted } = why;
+    MemberLine { name, address, problem: Some(problem), distrusted, ..MemberLine::default() }
+}
+
+fn line(
+    member: MemberRef,
+    answer: v1::StatusResponse,
+    applied: u64,
+    now: SystemTime,
+) -> MemberLine {
+    let (named, address) = place(member);
+    let own = answer.self_.unwrap_or_default();
+    let now_unix = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let cert = Left::of(own.cert_expires_unix, own.cert_renewal_unix, now_unix);
+    let issuer = Left::of(own.issuer_expires_unix, own.issuer_renewal_unix, now_unix);
+    let says = MemberSays {
+        id: own.id,
+        zone: own.zone,
+        role: own.role,
+        term: own.term,
+        applied_index: own.applied_index,
+        behind: applied.saturating_sub(own.applied_index),
+        image_index: own.image_index,
+        image_bytes: own.image_bytes,
+        log_bytes: own.log_bytes,
+        resident_bytes: own.resident_bytes,
+        uptime_seconds: own.uptime_ms as f64 / 1000.0,
+        cert_seconds: cert.map(|left| left.seconds),
+        cert_renewal_seconds: cert.map(|left| left.renewal_seconds),
+        issuer_seconds: issuer.map(|left| left.seconds),
+        issuer_renewal_seconds: issuer.map(|left| left.renewal_seconds),
+        cert_refused: Some(own.cert_refused).filter(|why| !why.is_empty()),
+        version: own.version,
+        disk_free_bytes: (own.disk_bytes > 0).then(|| own.disk_free_bytes.to_string()),
+        disk_room: own.disk_room,
+        has_quorum: answer.has_quorum,
+    };
+    let name = if own.name.is_empty() { named } else { own.name };
+    MemberLine { name, address, says: Some(says), ..MemberLine::default() }
+}
