@@ -8,6 +8,7 @@ pub mod follow;
 pub mod format;
 pub mod manifest;
 pub mod output;
+pub mod owner;
 pub mod parts;
 pub mod row;
 pub mod verify;
@@ -20,6 +21,7 @@ mod place;
 mod results;
 mod sealed;
 mod segment;
+pub(crate) mod whole;
 
 use std::sync::Arc;
 

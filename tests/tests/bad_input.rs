@@ -420,6 +420,28 @@ fn rows_that_fail_for_good_are_errors_of_the_same_shape_and_a_changed_output_is_
 }
 
 #[test]
+fn two_batch_files_with_one_output_directory_do_not_overwrite_each_other() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let (one, two) =
+        (job(&fleet, "one", &rows("one", 40), "")?, job(&fleet, "two", &rows("two", 30), "")?);
+    let config = std::fs::read_to_string(&two)?.replace("two-out", "one-out");
+    std::fs::write(&two, config)?;
+    batch(&fleet, &one, &[])?.expect(0, &[]);
+    let completions = fleet.path("one-out/completions.jsonl");
+    let before = std::fs::read(&completions)?;
+    let said = ["one-out: it belongs to run ", "(batch file ../one.batch.toml)", "add --overwrite"];
+    for more in [&[][..], &["--name", "two"], &["--dry-run"]] {
+        batch(&fleet, &two, more)?.expect(5, &said);
+    }
+    assert_eq!((std::fs::read(&completions)?, runs(&fleet)?), (before, 1));
+    batch(&fleet, &two, &["--name", "two", "--overwrite"])?.expect(0, &[]);
+    assert_eq!(lines(&completions)?.len(), 30);
+    batch(&fleet, &one, &[])?.expect(5, &["it belongs to run \"two\""]);
+    fleet.passed()
+}
+
+#[test]
 fn a_user_may_leave_come_back_pause_and_cancel() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &slow_worker())?;

@@ -25,6 +25,8 @@ fn worker(fleet: &Fleet, name: &str, latency_ms: (u64, u64)) -> WorkerOptions {
 struct Job<'a> {
     fleet: &'a Fleet,
     name: &'static str,
+    /// Whether the file has that name; else the run has one of its own.
+    named: bool,
     sides: Vec<PathBuf>,
     model: &'static str,
     max_tokens: u32,
@@ -38,7 +40,8 @@ impl<'a> Job<'a> {
     fn new(fleet: &'a Fleet, name: &'static str, workers: &[&str], rows: Vec<String>) -> Self {
         let sides = workers.iter().map(|w| fleet.path(&format!("{w}.side"))).collect();
         let (model, max_tokens, priority, executed) = ("mock/tiny", 16, 5, 0);
-        Self { fleet, name, sides, model, max_tokens, priority, rows, executed }
+        let named = true;
+        Self { fleet, name, named, sides, model, max_tokens, priority, rows, executed }
     }
 
     fn out(&self) -> PathBuf {
@@ -54,13 +57,13 @@ impl<'a> Job<'a> {
         let input = self.fleet.path(&format!("{}.jsonl", self.name));
         std::fs::write(&input, self.rows.join("\n") + "\n")?;
         let config = self.fleet.path(&format!("{}.batch.toml", self.name));
+        let name = if self.named { format!("name = {:?}\n", self.name) } else { String::new() };
         let text = format!(
             "[model]\nuri = {:?}\n[sampling]\nmax_tokens = {}\n[input]\nglob = {input:?}\n[output]\ndir = {:?}\n\
-             [run]\nname = {:?}\npriority = {}\n",
+             [run]\npriority = {}\n{name}",
             self.model,
             self.max_tokens,
             self.out(),
-            self.name,
             self.priority
         );
         Ok(std::fs::write(&config, text)?)
@@ -241,6 +244,60 @@ fn the_same_file_submitted_by_two_clients_at_once_is_one_run_with_every_row_once
     assert_eq!(Executions::read(&edited.sides)?.started, 5001);
     assert_eq!(edited.run(&[])?, 1, "of both commands");
     assert_eq!(edited.run_id()?, "twice.r2");
+    fleet.passed()
+}
+
+#[test]
+fn a_file_without_a_name_submitted_by_two_clients_at_once_is_one_run() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let options = worker(&fleet, "w1", (1, 5));
+    fleet.start_worker("w1", &options)?;
+    let job = Job { named: false, ..Job::new(&fleet, "nameless", &["w1"], rows(2000)) };
+    job.write()?;
+    let (mut one, mut two) = (job.spawn(&[])?, job.spawn(&[])?);
+    for client in [&mut one, &mut two] {
+        let status = client.wait(PATIENCE).with_context(|| fleet.logs())?;
+        assert!(status.success(), "{status}{}", job.said());
+    }
+    job.check()?;
+    let executions = Executions::read(&job.sides)?;
+    assert_eq!((executions.started, executions.attempts.len()), (2000, 2000));
+    fleet.passed()
+}
+
+/// A moment of a submission, and how to see that it has come.
+type Moment<'a> = (&'static str, &'a dyn Fn(&Job<'_>) -> bool);
+
+#[test]
+fn a_submission_that_is_killed_anywhere_is_finished_by_the_same_command() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let options = worker(&fleet, "w1", (0, 2));
+    fleet.start_worker("w1", &options)?;
+    let described = |job: &Job<'_>| {
+        let run = job.run_id().ok()?;
+        job.fleet.ctl_json(&["--timeout", "5s", "run", "describe", &run]).ok()
+    };
+    let has_rows = |run: Value| run["run"]["counts"]["rows"].as_str() != Some("0");
+    let objects = |job: &Job<'_>, run: &str| job.fleet.path(&format!("store/runs/default/{run}"));
+    let stored = |job: &Job<'_>| job.run_id().is_ok_and(|run| objects(job, &run).exists());
+    let moments: [Moment<'_>; 4] = [
+        ("named", &|job: &Job<'_>| job.run_id().is_ok()),
+        ("stored", &stored),
+        ("created", &|job: &Job<'_>| described(job).is_some()),
+        ("declared", &|job: &Job<'_>| described(job).is_some_and(has_rows)),
+    ];
+    let mut executed = 0;
+    for (moment, reached) in moments {
+        let mut job = Job { named: false, ..Job::new(&fleet, moment, &["w1"], rows(2000)) };
+        job.executed = executed;
+        let mut first = job.start(&[])?;
+        // It may be quicker than it is looked at.
+        eventually(moment, PATIENCE, || (reached(&job) || !first.runs()).then_some(()));
+        first.kill();
+        assert_eq!(job.run(&[])?, 2000, "killed when it is {moment}");
+        executed = job.executed;
+    }
+    fleet.verify()?;
     fleet.passed()
 }
 

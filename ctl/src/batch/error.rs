@@ -90,6 +90,14 @@ pub enum BatchError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// The output directory is somebody else's.
+    #[error("output {}: {what}; give another directory, or add --overwrite", dir.display())]
+    OutputTaken {
+        /// The directory.
+        dir: PathBuf,
+        /// Whose it is.
+        what: String,
+    },
     /// What the cluster or the store says contradicts itself.
     #[error("run {name:?}: {message}")]
     Inconsistent {
@@ -174,6 +182,7 @@ impl BatchError {
             Self::Connect(_) => 2,
             Self::Client(error) => error.exit_code(),
             Self::Conflict { .. }
+            | Self::OutputTaken { .. }
             | Self::Revised { .. }
             | Self::NotEnded { .. }
             | Self::InputOpen { .. }

@@ -1,4 +1,4 @@
-//! Owns: a submission as a whole: check and upload, carry over, create, declare.
+//! Owns: the steps of a submission: check and upload, carry over, create, declare.
 //!
 //! Invariant: the run is created only after the whole input was found good and is durable, and after what is carried into
 //! it is durable too. Where somebody else has created the same run meanwhile, all of it is copied to where that has its
@@ -112,15 +112,18 @@ pub async fn carry_over(
     Ok((uploaded, carried))
 }
 
-/// At last: the run created, its input declared with what is carried into it and, where it is whole, closed.
-pub async fn submit(
+/// After that: the run created, or found. It has no rows yet.
+pub async fn create(session: &Session, job: &Job) -> Result<v1::CreateRunResponse, BatchError> {
+    submit::create(session, &job.namespace, &job.name, job.spec.clone(), &job.folder).await
+}
+
+/// At last: its input declared with what is carried into it and, where it is whole, closed.
+pub async fn declare(
     session: &Session,
     job: &Job,
+    created: v1::CreateRunResponse,
     (mut uploaded, mut carried): (Uploaded, Carried),
 ) -> Result<Submitted, BatchError> {
-    check(&uploaded)?;
-    let (namespace, spec) = (&job.namespace, job.spec.clone());
-    let created = submit::create(session, namespace, &job.name, spec, &job.folder).await?;
     if created.folder != job.folder {
         let moved = move_all(job, &created.folder, &mut uploaded, &mut carried).await;
         let url = job.store.url().to_owned();

@@ -1,14 +1,17 @@
 //! Owns: what a run is called.
 //!
-//! Invariant: a name is decided once per output directory: it is in `run-id` there before anything is uploaded, so
-//! that a repeated command finds its run.
+//! Invariant: `run-id` in an output directory says what a command without a name means. The first name is written before
+//! anything is uploaded, and of several at once one is. Another run's name replaces it only once the cluster has that
+//! run, and before any of its rows are declared. So a repeated command finds the run that has the rows.
 //! Absent: names that a cluster has; it says so itself.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use time::OffsetDateTime;
+
+use crate::export::whole::{self, Replace};
 
 /// The file in the output directory that keeps the run's name.
 pub const RUN_ID_FILE: &str = "run-id";
@@ -41,14 +44,17 @@ pub fn remembered(output_dir: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Keeps a name in an output directory, whole or not at all.
-pub fn remember(output_dir: &Path, name: &str) -> io::Result<()> {
-    fs::create_dir_all(output_dir)?;
-    let mut file = tempfile::NamedTempFile::new_in(output_dir)?;
-    writeln!(file, "{name}")?;
-    file.as_file().sync_all()?;
-    file.persist(output_dir.join(RUN_ID_FILE)).map_err(|error| error.error)?;
-    fs::File::open(output_dir)?.sync_all()
+/// Gives an output directory a name where it has none, and returns the one that it then has.
+pub fn propose(output_dir: &Path, name: &str) -> io::Result<String> {
+    match whole::write(output_dir, RUN_ID_FILE, &format!("{name}\n"), Replace::Nothing)? {
+        true => Ok(name.to_owned()),
+        false => Ok(remembered(output_dir)?.unwrap_or_else(|| name.to_owned())),
+    }
+}
+
+/// Keeps the name of a run that the cluster has.
+pub fn settle(output_dir: &Path, name: &str) -> io::Result<()> {
+    whole::write(output_dir, RUN_ID_FILE, &format!("{name}\n"), Replace::Any).map(drop)
 }
 
 /// A name that nobody gave before: the time and three random letters' worth of hexadecimal digits.
@@ -78,8 +84,9 @@ mod tests {
         assert_eq!(remembered(&output).unwrap(), None);
         let name = generate();
         check(&name).unwrap();
-        remember(&output, &name).unwrap();
-        remember(&output, "other").unwrap();
+        assert_eq!(propose(&output, &name).unwrap(), name);
+        assert_eq!(propose(&output, "slower").unwrap(), name);
+        settle(&output, "other").unwrap();
         assert_eq!(remembered(&output).unwrap().as_deref(), Some("other"));
         assert_eq!(fs::read_dir(&output).unwrap().count(), 1);
         fs::write(output.join(RUN_ID_FILE), "../x").unwrap();

@@ -34,10 +34,12 @@ impl Names {
 
     /// Whether a name is that of an earlier output of this format, and not of this output.
     pub(super) fn is_stale(&self, name: &str) -> bool {
-        if self.written.iter().any(|written| written == name) {
-            return false;
-        }
-        let [completions, errors] = [self.format.completions(), self.format.errors()];
+        !self.written.iter().any(|written| written == name) && Self::are_of(self.format, name)
+    }
+
+    /// Whether a name is that of a file of some output of that format.
+    pub(super) fn are_of(format: OutputFormat, name: &str) -> bool {
+        let [completions, errors] = [format.completions(), format.errors()];
         let Some((stem, ending)) = name.rsplit_once('.') else { return false };
         let of = |series: &str| match stem.strip_prefix(series) {
             Some("") => true,
@@ -46,7 +48,7 @@ impl Names {
             }),
             None => false,
         };
-        ending == self.format.ending() && (of(completions) || of(errors))
+        ending == format.ending() && (of(completions) || of(errors))
     }
 }
 

@@ -12,6 +12,7 @@ use super::compare::{Compare, difference};
 use super::format::{OutputFormat, Table};
 use super::manifest::{FileEntry, Manifest};
 use super::names::Names;
+use super::owner::Claim;
 use super::place::{Directory, Place, Writing, failed};
 use super::{Piece, SegmentOutput, Sink, Totals};
 use crate::batch::error::BatchError;
@@ -102,17 +103,18 @@ struct Counted {
 }
 
 impl<'a> Output<'a> {
-    /// Files in `dir`, which is created, of a run with that spec. A manifest.json of something else is not overwritten.
+    /// Files in the claimed directory, which is created, of a run with that spec. A manifest.json of something else is
+    /// not overwritten.
     pub fn create(
-        dir: &Path,
-        layout: Layout,
+        claim: &Claim,
         described: &'a v1::DescribeRunResponse,
         spec: &'a v1::RunSpec,
     ) -> Result<Self, BatchError> {
-        if layout.shard_rows > 0 {
-            Manifest::read(dir)?;
+        let directory = Directory::create(claim)?;
+        if claim.layout.shard_rows > 0 {
+            Manifest::read(&claim.dir)?;
         }
-        Self::new(Box::new(Directory::create(dir)?), layout, (described, spec))
+        Self::new(Box::new(directory), claim.layout, (described, spec))
     }
 
     /// The same files, which are compared with those in `dir`.

@@ -1,7 +1,7 @@
 //! Owns: where the files of an output are written.
 //!
 //! Invariant: a name appears only when all bytes of all files are durable; what an earlier output of the same kind left
-//! there goes, and a manifest is there only when all of its files are. What somebody else wrote there stays. What a writer that
+//! there goes, and a manifest is there only when all of its files are. What is of somebody else there stays (`owner`). What a writer that
 //! was killed left half written goes when the next one begins and no other writes there.
 //! Absent: what is in them.
 
@@ -13,6 +13,8 @@ use tempfile::{NamedTempFile, TempPath};
 
 use super::manifest::Manifest;
 use super::names::Names;
+use super::owner::{Claim, Entry};
+use super::whole::{TEMPORARY, readable};
 use crate::batch::error::BatchError;
 
 /// A directory of this machine, as it is named for an output; a URL, which would become a directory called so, is refused.
@@ -24,9 +26,6 @@ pub fn local_dir(text: &str) -> Result<PathBuf, String> {
         false => Ok(PathBuf::from(text)),
     }
 }
-
-/// What the name of a file begins with that is not whole yet; six letters and digits follow.
-const TEMPORARY: &str = ".rollout-";
 
 /// Where files are written, or compared.
 pub(super) trait Place: Send {
@@ -45,15 +44,18 @@ pub(super) trait Writing: Write + Send {
 
 /// A directory.
 pub(super) struct Directory {
-    dir: PathBuf,
+    /// Who writes there.
+    claim: Claim,
     /// Locked for all who write there, so that nobody takes what another still writes for what was left behind.
     _shared: File,
     files: Vec<(String, TempPath)>,
 }
 
 impl Directory {
-    /// Files in `dir`, which is created.
-    pub(super) fn create(dir: &Path) -> Result<Self, BatchError> {
+    /// Files in the claimed directory, which is created. One that is somebody else's is refused.
+    pub(super) fn create(claim: &Claim) -> Result<Self, BatchError> {
+        claim.check()?;
+        let dir = claim.dir.as_path();
         let opened = fs::create_dir_all(dir).and_then(|()| File::open(dir));
         let shared = opened.map_err(|source| failed(dir, source))?;
         // Only who writes there alone knows whose they are not. A file system without locks keeps what was left.
@@ -61,25 +63,34 @@ impl Directory {
             remove_left_behind(dir).map_err(|source| failed(dir, source))?;
         }
         let _ = shared.lock_shared();
-        Ok(Self { dir: dir.to_owned(), _shared: shared, files: Vec::new() })
+        Ok(Self { claim: claim.clone(), _shared: shared, files: Vec::new() })
+    }
+
+    /// The files as they will be there.
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        let entry = |(name, file): &(String, TempPath)| {
+            Ok(Entry { name: name.clone(), bytes: fs::metadata(file)?.len() })
+        };
+        self.files.iter().map(entry).collect()
     }
 
     fn rename_all(self, names: &Names) -> io::Result<()> {
+        let dir = self.claim.dir.as_path();
         // A file of that name which is something else is not ours to remove.
-        if let Ok(Some(_)) = Manifest::read(&self.dir) {
-            remove(&self.dir.join(Names::MANIFEST))?;
+        if let Ok(Some(_)) = Manifest::read(dir) {
+            remove(&dir.join(Names::MANIFEST))?;
         }
-        let directory = File::open(&self.dir)?;
+        let directory = File::open(dir)?;
         for (name, file) in self.files {
             if name == Names::MANIFEST {
                 directory.sync_all()?;
             }
-            file.persist(self.dir.join(name)).map_err(|error| error.error)?;
+            file.persist(dir.join(name)).map_err(|error| error.error)?;
         }
-        for entry in fs::read_dir(&self.dir)? {
+        for entry in fs::read_dir(dir)? {
             let name = entry?.file_name();
             if name.to_str().is_some_and(|name| names.is_stale(name)) {
-                remove(&self.dir.join(name))?;
+                remove(&dir.join(name))?;
             }
         }
         directory.sync_all()
@@ -89,16 +100,21 @@ impl Directory {
 impl Place for Directory {
     fn begin(&mut self, name: &str) -> Result<Box<dyn Writing>, BatchError> {
         let mut builder = tempfile::Builder::new();
-        let made = readable(builder.prefix(TEMPORARY)).tempfile_in(&self.dir);
-        let (file, path) =
-            made.map(NamedTempFile::into_parts).map_err(|source| failed(&self.dir, source))?;
+        let made = readable(builder.prefix(TEMPORARY)).tempfile_in(&self.claim.dir);
+        let (file, path) = made
+            .map(NamedTempFile::into_parts)
+            .map_err(|source| failed(&self.claim.dir, source))?;
         self.files.push((name.to_owned(), path));
         Ok(Box::new(BufWriter::with_capacity(1 << 20, file)))
     }
 
     fn publish(self: Box<Self>, names: &Names) -> Result<(), BatchError> {
-        let dir = self.dir.clone();
-        self.rename_all(names).map_err(|source| failed(&dir, source))
+        let claim = self.claim.clone();
+        let entries = self.entries().map_err(|source| failed(&claim.dir, source))?;
+        let record = claim.begin(entries)?;
+        self.rename_all(names).map_err(|source| failed(&claim.dir, source))?;
+        claim.end(record);
+        Ok(())
     }
 }
 
@@ -130,19 +146,6 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Results are no secrets: the user's umask decides who reads them, as with any other file.
-fn readable<'b, 'p, 's>(
-    builder: &'b mut tempfile::Builder<'p, 's>,
-) -> &'b mut tempfile::Builder<'p, 's> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o666))
-    }
-    #[cfg(not(unix))]
-    builder
-}
-
 pub(super) fn failed(path: &Path, source: io::Error) -> BatchError {
     BatchError::Output { path: path.to_owned(), source }
 }
@@ -162,13 +165,14 @@ mod tests {
     #[test]
     fn what_a_killed_writer_left_goes_and_what_another_writes_or_is_not_ours_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let mut killed = Directory::create(dir.path()).unwrap();
+        let claim = Claim::for_test(dir.path(), "r");
+        let mut killed = Directory::create(&claim).unwrap();
         killed.begin("output.jsonl").unwrap().write_all(b"half").unwrap();
         // A process that is killed removes nothing, and its locks go with it.
         let left = std::mem::take(&mut killed.files);
         left.into_iter().for_each(|(_, file)| file.keep().map(drop).unwrap());
         assert_eq!(names(dir.path()).len(), 1);
-        let other = Directory::create(dir.path()).unwrap();
+        let other = Directory::create(&claim).unwrap();
         assert_eq!(names(dir.path()).len(), 1, "its writer may live");
         drop((killed, other));
 
@@ -176,11 +180,12 @@ mod tests {
         for theirs in [".rollout-mynotes", ".rollout-a.b-cd", "output.jsonl"] {
             fs::write(dir.path().join(theirs), "mine").unwrap();
         }
-        let mut one = Directory::create(dir.path()).unwrap();
+        let claim = Claim { overwrite: true, ..claim };
+        let mut one = Directory::create(&claim).unwrap();
         let theirs = [".rollout-a.b-cd", ".rollout-folder", ".rollout-mynotes", "output.jsonl"];
         assert_eq!(names(dir.path()), theirs);
         let _writing = one.begin("output.jsonl").unwrap();
-        let _other = Directory::create(dir.path()).unwrap();
+        let _other = Directory::create(&claim).unwrap();
         assert_eq!(names(dir.path()).len(), theirs.len() + 1, "it is still being written");
     }
 }

@@ -106,6 +106,19 @@ pub async fn find(patterns: &[String], base: &Path) -> Result<Vec<InputFile>, Fi
     Ok(files.0.into_values().collect())
 }
 
+/// The paths of these that are in file systems. A pattern that finds nothing is no error here.
+pub(crate) fn local(patterns: &[String], base: &Path) -> Result<BTreeSet<PathBuf>, FilesError> {
+    let mut found = BTreeSet::new();
+    for pattern in patterns {
+        match pattern.split_once("://") {
+            Some(("file", path)) => found.append(&mut local::find(path, Path::new("/"))?),
+            Some(_) => {}
+            None => found.append(&mut local::find(pattern, base)?),
+        }
+    }
+    Ok(found)
+}
+
 fn files_of(paths: BTreeSet<PathBuf>) -> Result<Vec<InputFile>, FilesError> {
     paths.into_iter().map(local::file_of).collect()
 }

@@ -96,6 +96,9 @@ pub(super) struct BatchArgs {
     /// Where another revision of the run still goes on: cancel it, and carry over what it has finished
     #[arg(long, conflicts_with_all = ["dry_run", "resume"])]
     pub(super) replace: bool,
+    /// Write where another run's output or other files are; what has our names is replaced, the rest stays
+    #[arg(long)]
+    pub(super) overwrite: bool,
     /// How many workers you expect; fewer give a warning
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<u32>,
@@ -185,6 +188,9 @@ pub(super) struct ExportArgs {
     /// Leave out rows that have no outcome yet
     #[arg(long)]
     pub(super) partial: bool,
+    /// Write where another run's output or other files are; what has our names is replaced, the rest stays
+    #[arg(long)]
+    pub(super) overwrite: bool,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,

@@ -18,6 +18,7 @@ use crate::batch::known_speed::KnownSpeed;
 use crate::batch::speed::Speed;
 use crate::batch::tokens::{self, Counted, Counting, Tokenizer, TokensError};
 use crate::batch::{spec, upload};
+use crate::export::owner::Claim;
 use crate::input::files::InputFile;
 use crate::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
 use crate::say::{to_stderr, to_stdout};
@@ -44,7 +45,7 @@ pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Toke
 
 pub(super) async fn run(
     config: &BatchConfig,
-    name: &str,
+    claim: &Claim,
     run_spec: &v1::RunSpec,
     files: Vec<InputFile>,
     tokenizer: Option<(Tokenizer, KnownSpeed)>,
@@ -58,7 +59,7 @@ pub(super) async fn run(
         Some(tokenizer) => scan_and_count(run_spec, files.clone(), tokenizer).await?,
         None => (scan(run_spec, files.clone()).await?, Ok(None)),
     };
-    to_stdout(&report::plan(name, run_spec, &files, &scan, &config.output.dir));
+    to_stdout(&report::plan(&claim.run, run_spec, &files, &scan, &config.output.dir));
     to_stderr(&report::errors(&scan, &files, ERRORS_MAX));
     to_stderr(&report::warnings(&scan, &files, ERRORS_MAX));
     let problems = match &counted {
@@ -76,10 +77,16 @@ pub(super) async fn run(
         }
         Err(error) => return Err(BatchError::Usage(format!("tokens were not counted: {error}"))),
     };
+    let place = claim.check();
     match scan.error_count + problems {
         0 if scan.rows == 0 => Err(BatchError::Empty),
-        0 => Ok(0),
-        count => Err(BatchError::Input { count }),
+        0 => place.map(|()| 0),
+        count => {
+            if let Err(refused) = place {
+                to_stderr(&format!("{refused}\n"));
+            }
+            Err(BatchError::Input { count })
+        }
     }
 }
 

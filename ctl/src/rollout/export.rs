@@ -15,6 +15,7 @@ use crate::batch::submit;
 use crate::connect::ConnectArgs;
 use crate::export::format::OutputFormat;
 use crate::export::output::{Layout, Output};
+use crate::export::owner::Claim;
 use crate::export::{self, Source};
 use crate::input::task::Task;
 use crate::progress::Progress;
@@ -31,9 +32,17 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, 
     let format = args.format.unwrap_or(OutputFormat::of_task(task));
     format.check(task).map_err(|message| BatchError::Usage(format!("--format {message}")))?;
     let layout = Layout { format, shard_rows: args.shard_rows.unwrap_or(0) };
+    let claim = Claim {
+        dir: args.output.clone(),
+        layout,
+        namespace: Some(settings.namespace.clone()),
+        run: args.run.clone(),
+        batch: None,
+        overwrite: args.overwrite,
+    };
     let (client, partial) = (&client, args.partial);
     let source = Source { client, store, described: &described, partial, format };
-    let output = Output::create(&args.output, layout, &described, &run_spec)?;
+    let output = Output::create(&claim, &described, &run_spec)?;
     let outcome = export::read(&source, Box::new(output), &progress).await;
     progress.finish();
     let totals = outcome?;

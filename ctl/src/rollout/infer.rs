@@ -5,6 +5,8 @@
 
 mod choose;
 mod coming_back;
+mod place;
+mod submission;
 mod task;
 
 use std::sync::Arc;
@@ -15,16 +17,15 @@ use rollout_proto::{Client, Session, v1};
 use rollout_storage::BlobStore;
 
 use self::coming_back::Stage;
+use self::place::RunName;
 use super::cli::BatchArgs;
 use super::interrupt::{Interrupt, Interrupts};
-use super::{append, dry_run, on_wait, reading, report};
+use super::{dry_run, on_wait, report};
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
-use crate::batch::job::{self, Job};
 use crate::batch::known_speed::{self, KnownSpeed};
-use crate::batch::revision::{self, Choice, Family};
 use crate::batch::tokens::Tokenizer;
-use crate::batch::{name, spec, submit, watch};
+use crate::batch::{spec, submit, watch};
 use crate::connect::ConnectArgs;
 use crate::export::output::Output;
 use crate::export::{self, Totals};
@@ -41,6 +42,8 @@ struct Batch<'a> {
     namespace: String,
     /// The revision, once it is known which.
     name: Mutex<String>,
+    /// Whether the name was made up here and now.
+    generated: bool,
     client: Client,
     progress: Arc<Progress>,
     control: Arc<ScanControl>,
@@ -70,16 +73,9 @@ async fn known(
 pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, BatchError> {
     let mut config = BatchConfig::read(&args.config)?;
     config.run.canary = args.canary.unwrap_or(config.run.canary);
-    let name = run_name(args, &config)?;
+    let RunName { name, generated } = RunName::find(args, &config)?;
     if args.dry_run {
-        task::decide(&mut config, None).await?;
-        let spec = spec::run_spec(&config)?;
-        let files = files::find(&config.input.glob.list(), &config.dir).await?;
-        let tokenizer = match dry_run::tokenizer(args, &spec) {
-            Some(tokenizer) => Some(Box::pin(known(connect, &config, &spec, tokenizer)).await),
-            None => None,
-        };
-        return dry_run::run(&config, &name, &spec, files, tokenizer).await;
+        return Box::pin(try_out(connect, args, config, name)).await;
     }
     let settings = connect.settings_over(&config.context())?;
     let progress = Arc::new(Progress::new(args.quiet));
@@ -93,12 +89,15 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
         spec,
         namespace: settings.namespace,
         name: Mutex::new(name),
+        generated,
         client,
         progress,
         control: Arc::default(),
         stage: Mutex::new(Stage::Reading),
         session: Mutex::new(None),
     };
+    // Before anything is spent on a run whose output has no place.
+    batch.claim().check()?;
     let mut interrupts = Interrupts::listen();
     let outcome = tokio::select! {
         outcome = batch.work() => outcome,
@@ -110,25 +109,29 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
     {
         batch.say_how_to_return();
     }
+    if outcome.is_err() {
+        batch.say_which_is_named();
+    }
     outcome
 }
 
-/// `--resume`, else `--name`, else the file's, else that of the output directory, else a new one.
-fn run_name(args: &BatchArgs, config: &BatchConfig) -> Result<String, BatchError> {
-    let given = args.resume.clone().or(args.name.clone());
-    if let Some(given) = given {
-        name::check(&given).map_err(BatchError::Usage)?;
-        return Ok(given);
-    }
-    if let Some(named) = &config.run.name {
-        return Ok(named.clone());
-    }
-    let remembered = name::remembered(&config.output.dir);
-    let remembered = remembered.map_err(|source| {
-        let path = config.output.dir.join(name::RUN_ID_FILE);
-        BatchError::Output { path, source }
-    })?;
-    Ok(remembered.unwrap_or_else(name::generate))
+/// A dry run.
+async fn try_out(
+    connect: &ConnectArgs,
+    args: &BatchArgs,
+    mut config: BatchConfig,
+    name: String,
+) -> Result<u8, BatchError> {
+    task::decide(&mut config, None).await?;
+    let spec = spec::run_spec(&config)?;
+    let files = files::find(&config.input.glob.list(), &config.dir).await?;
+    let tokenizer = match dry_run::tokenizer(args, &spec) {
+        Some(tokenizer) => Some(Box::pin(known(connect, &config, &spec, tokenizer)).await),
+        None => None,
+    };
+    let settings = connect.settings_over(&config.context());
+    let claim = place::claim(args, &config, settings.ok().map(|at| at.namespace), name);
+    dry_run::run(&config, &claim, &spec, files, tokenizer).await
 }
 
 impl Batch<'_> {
@@ -152,81 +155,6 @@ impl Batch<'_> {
         }
         let totals = self.wait_and_write(store).await?;
         Ok(u8::from(totals.failed > 0))
-    }
-
-    /// With `--resume`: true where the run has its whole input, so that nothing has to be read.
-    async fn attach(&self, session: &Session) -> Result<bool, BatchError> {
-        if self.args.resume.is_none() {
-            return Ok(false);
-        }
-        let name = self.name();
-        // Only an existing run is resumed; creating it again then checks the spec and nothing else.
-        let there = submit::describe(&self.client, &self.namespace, &name).await?;
-        let (spec, folder) = (self.spec.clone(), there.run.unwrap_or_default().folder);
-        let found = submit::create(session, &self.namespace, &name, spec, &folder).await?;
-        // Whoever wants to append is told what a closed run lacks.
-        Ok(found.input_closed && !self.args.keep_open)
-    }
-
-    async fn submit(&self, session: &Session, store: BlobStore) -> Result<(), BatchError> {
-        let files = files::find(&self.config.input.glob.list(), &self.config.dir).await?;
-        let family = Family::find(&self.client, &self.namespace, &self.name()).await?;
-        let choice = match &self.args.resume {
-            Some(name) => self.resumed(session, name, &files).await?,
-            None => self.choose(session, &family, &files).await?,
-        };
-        let (Choice::There(name)
-        | Choice::Complete(name)
-        | Choice::Append(name)
-        | Choice::New(name)) = &choice;
-        name.clone_into(&mut self.name.lock());
-        let dir = &self.config.output.dir;
-        name::remember(dir, name)
-            .map_err(|source| BatchError::Output { path: dir.clone(), source })?;
-        if let Choice::There(name) = &choice {
-            self.progress.note(&format!("run {name} was there already"));
-            return Ok(());
-        }
-        if let Choice::Append(name) = &choice {
-            self.enter(Stage::Submitting);
-            let control = Arc::clone(&self.control);
-            let to = (self.namespace.as_str(), name.as_str());
-            return append::append(session, to, &files, control, &self.progress).await;
-        }
-        let revises = revision::split(name).1 > 1;
-        let (namespace, name, spec) = (self.namespace.clone(), name.clone(), self.spec.clone());
-        let keep_open = self.args.keep_open;
-        let folder = family.folder_of(&name);
-        let folder = folder.unwrap_or_else(|| submit::draw_folder(&self.client, &name));
-        let job = Job { namespace, name, spec, files, store, folder, revises, keep_open };
-        let control = &self.control;
-        let prepared = tokio::select! {
-            prepared = job::prepare(&job, reading::options(), Arc::clone(control)) => prepared?,
-            never = reading::show(&self.progress, control, &job.files) => match never {},
-        };
-        let scan = &prepared.uploaded.scan;
-        if scan.error_count > 0 {
-            self.progress.finish();
-            to_stderr(&report::errors(scan, &job.files, reading::ERRORS_SHOWN));
-            to_stderr("to see all of them: add --dry-run\n");
-        }
-        // Nothing that runs is cancelled for an input that is no good.
-        job::check(&prepared.uploaded)?;
-        match choice {
-            Choice::New(_) => {
-                self.enter(Stage::Carrying);
-                self.replace(session, &family).await?;
-            }
-            // It is there, and lacks a part of its input.
-            _ => self.enter(Stage::Submitting),
-        }
-        let url = session.store_url();
-        let sources = family.before(&self.client, url, &job.name, &job.spec).await?;
-        let input = job::carry_over(session, &job, prepared, sources).await?;
-        self.enter(Stage::Submitting);
-        let submitted = job::submit(session, &job, input).await?;
-        self.progress.note(&report::submitted(&job.name, &submitted));
-        Ok(())
     }
 
     async fn warn_of_workers(&self) {
@@ -266,7 +194,7 @@ impl Batch<'_> {
             partial: false,
             format: layout.format,
         };
-        let output = Output::create(dir, layout, &described, &self.spec)?;
+        let output = Output::create(&self.claim(), &described, &self.spec)?;
         let totals = export::read(&source, Box::new(output), &self.progress).await?;
         self.progress.finish();
         to_stderr(&(report::outcome(&self.name(), &totals, dir, &layout) + "\n"));

@@ -39,6 +39,12 @@ pub(crate) struct Conduct {
     pub(crate) lists_nothing_after: Option<u32>,
     /// Results say that they are of the row behind theirs.
     pub(crate) shifts_rows: bool,
+    /// A request (create, add, close) that is refused.
+    pub(crate) refuses: Option<(&'static str, ErrorCode)>,
+    /// A request that gets no answer, and whether it has its effect all the same.
+    pub(crate) hangs: Option<(&'static str, bool)>,
+    /// Sessions are opened only once so many clients have asked for one.
+    pub(crate) together: u32,
 }
 
 #[derive(Default)]
@@ -46,6 +52,10 @@ pub(crate) struct State {
     pub(crate) runs: BTreeMap<u32, Run>,
     pub(crate) conduct: Conduct,
     pub(crate) streams_opened: u32,
+    /// Requests that have no answer yet.
+    pub(crate) hanging: u32,
+    /// Sessions that were asked for.
+    sessions: u32,
     /// Request ids, to see that a repeat has the same one.
     requests: HashMap<u64, u32>,
 }
@@ -127,6 +137,22 @@ impl TestCluster {
             std::thread::sleep(Duration::from_millis(10));
         }
         panic!("never happened: {what}");
+    }
+}
+
+impl Service {
+    /// Refuses a request or leaves it without an answer, where the test's [`Conduct`] has it so.
+    async fn hinder(&self, request: &str, has_its_effect: bool) -> Result<(), Status> {
+        let conduct = self.state.lock().conduct.clone();
+        if let Some((_, code)) = conduct.refuses.filter(|(of, _)| *of == request && !has_its_effect)
+        {
+            return refuse(code);
+        }
+        if conduct.hangs.is_some_and(|hangs| hangs == (request, has_its_effect)) {
+            self.state.lock().hanging += 1;
+            std::future::pending::<()>().await;
+        }
+        Ok(())
     }
 }
 

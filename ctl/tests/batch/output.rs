@@ -164,7 +164,7 @@ fn without_a_terminal_progress_is_plain_lines_and_quiet_has_none() {
         ["reading the input", "rows/s"].iter().any(|line| ended.stderr.contains(line))
     };
     assert!(shows_progress(&plain), "{plain:?}");
-    let quiet = job.batch(&["--name", "quiet", "--quiet"]);
+    let quiet = job.batch(&["--name", "quiet", "--quiet", "--overwrite"]);
     assert_eq!(quiet.code, 0, "{quiet:?}");
     assert!(!shows_progress(&quiet), "{quiet:?}");
 }

@@ -5,6 +5,8 @@ use serde_json::json;
 use super::cluster::{Conduct, TestCluster};
 use super::command::Job;
 
+const RECORD: &str = ".rollout.json";
+
 fn input(rows: usize) -> String {
     (0..rows).map(|n| format!("{{\"id\":{n},\"prompt\":\"p{n}\"}}\n")).collect()
 }
@@ -33,7 +35,7 @@ fn shards_together_are_the_one_file_and_the_manifest_says_what_they_are() {
     let expected: Vec<&str> = shards.iter().map(String::as_str).collect();
     assert_eq!(
         names(&job, "out"),
-        [&expected[..], &["errors-00000.jsonl", "manifest.json", "run-id"]].concat()
+        [&[RECORD], &expected[..], &["errors-00000.jsonl", "manifest.json", "run-id"]].concat()
     );
     assert_eq!(job.run(&["export", "r", "--output", "one"]).code, 1);
     let whole: String = shards.iter().map(|name| job.read(&format!("out/{name}"))).collect();
@@ -73,23 +75,33 @@ fn every_byte_of_every_shard_is_proven_and_nothing_more_may_be_there() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", &input(25));
     assert_eq!(job.batch(&["--name", "r"]).code, 0);
-    let export = || {
-        let exported = job.run(&["export", "r", "--output", "o", "--shard-rows", "10"]);
-        assert_eq!(exported.code, 0, "{exported:?}");
+    let export = |more: &[&str]| {
+        let args = ["export", "r", "--output", "o", "--shard-rows", "10"];
+        job.run(&[&args[..], more].concat())
+    };
+    let exported = |more: &[&str]| {
+        let ended = export(more);
+        assert_eq!(ended.code, 0, "{ended:?}");
     };
     let verify = |why: &str| {
         let verified = job.run(&["verify", "r", "--output", "o"]);
         assert_eq!(verified.code, 1, "{verified:?}");
         assert!(verified.stderr.contains(why), "{why}: {verified:?}");
     };
-    export();
+    exported(&[]);
     let second = job.read("o/completions-00001.jsonl");
     job.write("o/completions-00001.jsonl", &second.replace("p13", "q13"));
     verify("completions-00001.jsonl:4 differs from the run's parts");
-    export();
+    exported(&[]);
     job.write("o/completions-00003.jsonl", "");
     verify("completions-00003.jsonl is not of this run");
-    export();
+    let refused = export(&[]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(
+        refused.stderr.contains("completions-00003.jsonl there was not written"),
+        "{refused:?}"
+    );
+    exported(&["--overwrite"]);
     assert!(!job.dir.join("o/completions-00003.jsonl").exists(), "an older shard stayed");
     let manifest = job.read("o/manifest.json").replace("\"failed\": 0", "\"failed\": 1");
     job.write("o/manifest.json", &manifest);
@@ -98,7 +110,7 @@ fn every_byte_of_every_shard_is_proven_and_nothing_more_may_be_there() {
     verify("completions-00002.jsonl");
     // One file instead: shards and manifest go.
     assert_eq!(job.run(&["export", "r", "--output", "o"]).code, 0);
-    assert_eq!(names(&job, "o"), ["completions.jsonl"]);
+    assert_eq!(names(&job, "o"), [RECORD, "completions.jsonl"]);
     assert_eq!(job.run(&["verify", "r", "--output", "o"]).code, 0);
 }
 
@@ -109,13 +121,18 @@ fn a_manifest_that_is_not_ours_is_neither_removed_nor_overwritten() {
     std::fs::create_dir(job.dir.join("out")).unwrap();
     let own = "{\"manifest_version\": 3, \"name\": \"an extension\"}";
     job.write("out/manifest.json", own);
-    assert_eq!(job.batch(&["--name", "r"]).code, 0);
+    assert_eq!(job.batch(&["--name", "r"]).code, 5);
+    assert_eq!(job.batch(&["--name", "r", "--overwrite"]).code, 0);
     assert_eq!(job.read("out/manifest.json"), own);
     let verified = job.run(&["verify", "r", "--output", "out"]);
     assert_eq!(verified.code, 0, "{verified:?}");
-    let sharded = job.run(&["export", "r", "--output", "out", "--shard-rows", "10"]);
-    assert_eq!(sharded.code, 1, "{sharded:?}");
-    assert!(sharded.stderr.contains("out/manifest.json"), "{sharded:?}");
-    assert_eq!(names(&job, "out"), ["completions.jsonl", "manifest.json", "run-id"]);
-    assert_eq!(job.read("out/manifest.json"), own);
+    for (more, code) in [(&[][..], 5), (&["--overwrite"], 1)] {
+        let args = ["export", "r", "--output", "out", "--shard-rows", "10"];
+        let sharded = job.run(&[&args[..], more].concat());
+        assert_eq!(sharded.code, code, "{sharded:?}");
+        assert!(sharded.stderr.contains("manifest.json"), "{sharded:?}");
+        let names = names(&job, "out");
+        assert_eq!(names, [RECORD, "completions.jsonl", "manifest.json", "run-id"]);
+        assert_eq!(job.read("out/manifest.json"), own);
+    }
 }

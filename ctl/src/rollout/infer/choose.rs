@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use rollout_proto::{ErrorCode, Session, v1};
 
-use super::{Batch, reading};
+use super::Batch;
 use crate::batch::error::BatchError;
 use crate::batch::revision::{self, Choice, Family};
 use crate::batch::{spec, submit, upload};
 use crate::export::parts::digest_of;
 use crate::input::files::InputFile;
+use crate::rollout::reading;
 
 impl Batch<'_> {
     /// Which run the input is: one that is there, or the next revision of it.

@@ -42,6 +42,9 @@ pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) 
     let keep_open = if args.keep_open { " --keep-open" } else { "" };
     // Without it, the run is refused as one of another spec.
     let canary = args.canary.map(|rows| format!(" --canary {rows}")).unwrap_or_default();
+    // Until the run has the directory, without it the run has none to write its output to.
+    let submitting = matches!(stage, Stage::Carrying | Stage::Submitting);
+    let overwrite = if args.overwrite && submitting { " --overwrite" } else { "" };
     let state = match stage {
         Stage::Carrying | Stage::Submitting => "may lack a part of its input; to complete it",
         Stage::Writing => "has its results; to write them",
@@ -49,7 +52,7 @@ pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) 
     };
     format!(
         "run {name} {state}:\n  rollout infer batch --config {config} --resume \
-         {name}{canary}{keep_open}{namespace}\n  rolloutctl run watch {name}{namespace}\n"
+         {name}{canary}{keep_open}{overwrite}{namespace}\n  rolloutctl run watch {name}{namespace}\n"
     )
 }
 
@@ -90,6 +93,13 @@ mod tests {
         let flags = back(&["--canary", "50", "--keep-open"]);
         let whole = format!("{command} --canary 50 --keep-open --namespace team\n");
         assert!(flags.contains(&whole), "{flags}");
+    }
+
+    #[test]
+    fn a_run_that_may_not_have_its_directory_yet_is_told_to_take_it() {
+        let back = |stage| told(stage, &args(&["--overwrite"]), "r", "");
+        assert!(back(Stage::Submitting).contains(" --resume r --overwrite\n"));
+        assert!(back(Stage::Watching).contains(" --resume r\n"));
     }
 
     #[test]

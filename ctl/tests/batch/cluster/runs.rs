@@ -8,7 +8,7 @@ use rollout_proto::{ErrorCode, RpcError, v1};
 use tonic::{Request, Response, Status};
 use v1::runs_server::Runs;
 
-use super::{Run, Service, header, refuse};
+use super::{Run, Service, State, header, refuse};
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -39,32 +39,8 @@ impl Run {
     }
 }
 
-#[tonic::async_trait]
-impl Runs for Service {
-    type WatchRunStream = Answers<v1::WatchRunResponse>;
-    type ReadResultsStream = Answers<v1::ReadResultsResponse>;
-
-    async fn open_session(
-        &self,
-        _: Request<v1::OpenSessionRequest>,
-    ) -> Result<Response<v1::OpenSessionResponse>, Status> {
-        let store_url = self.store.url().to_owned();
-        Ok(Response::new(v1::OpenSessionResponse { header: header(), session: 5, store_url }))
-    }
-
-    async fn delete_run(
-        &self,
-        _: Request<v1::DeleteRunRequest>,
-    ) -> Result<Response<v1::DeleteRunResponse>, Status> {
-        // No command under test deletes.
-        refuse(ErrorCode::RunActive)
-    }
-
-    async fn create_run(
-        &self,
-        request: Request<v1::CreateRunRequest>,
-    ) -> Result<Response<v1::CreateRunResponse>, Status> {
-        let request = request.into_inner();
+impl Service {
+    fn created(&self, request: v1::CreateRunRequest) -> Result<v1::CreateRunResponse, Status> {
         let spec = request.spec.unwrap_or_default();
         let mut state = self.state.lock();
         *state.requests.entry(request.request.unwrap().seq).or_default() += 1;
@@ -87,7 +63,7 @@ impl Runs for Service {
             folder: request.folder,
             ..Run::default()
         });
-        Ok(Response::new(v1::CreateRunResponse {
+        Ok(v1::CreateRunResponse {
             header: header(),
             run: number,
             created,
@@ -95,14 +71,10 @@ impl Runs for Service {
             rows: run.outcomes.len() as u64,
             input_closed: run.closed,
             folder: run.folder.clone(),
-        }))
+        })
     }
 
-    async fn add_segments(
-        &self,
-        request: Request<v1::AddSegmentsRequest>,
-    ) -> Result<Response<v1::AddSegmentsResponse>, Status> {
-        let request = request.into_inner();
+    fn added(&self, request: v1::AddSegmentsRequest) -> Result<v1::AddSegmentsResponse, Status> {
         let mut state = self.state.lock();
         let run = state.runs.get_mut(&request.run).unwrap();
         for segment in request.segments {
@@ -128,17 +100,65 @@ impl Runs for Service {
                 run.outcomes[row as usize] = Some((blob.clone(), at as u32));
             }
         }
-        Ok(Response::new(v1::AddSegmentsResponse {
+        Ok(v1::AddSegmentsResponse {
             header: header(),
             segments: run.segments.len() as u32,
             rows: run.outcomes.len() as u64,
-        }))
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Runs for Service {
+    type WatchRunStream = Answers<v1::WatchRunResponse>;
+    type ReadResultsStream = Answers<v1::ReadResultsResponse>;
+
+    async fn open_session(
+        &self,
+        _: Request<v1::OpenSessionRequest>,
+    ) -> Result<Response<v1::OpenSessionResponse>, Status> {
+        self.state.lock().sessions += 1;
+        let waits = |state: &State| state.sessions < state.conduct.together;
+        while waits(&self.state.lock()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let store_url = self.store.url().to_owned();
+        Ok(Response::new(v1::OpenSessionResponse { header: header(), session: 5, store_url }))
+    }
+
+    async fn delete_run(
+        &self,
+        _: Request<v1::DeleteRunRequest>,
+    ) -> Result<Response<v1::DeleteRunResponse>, Status> {
+        // No command under test deletes.
+        refuse(ErrorCode::RunActive)
+    }
+
+    async fn create_run(
+        &self,
+        request: Request<v1::CreateRunRequest>,
+    ) -> Result<Response<v1::CreateRunResponse>, Status> {
+        self.hinder("create", false).await?;
+        let created = self.created(request.into_inner())?;
+        self.hinder("create", true).await?;
+        Ok(Response::new(created))
+    }
+
+    async fn add_segments(
+        &self,
+        request: Request<v1::AddSegmentsRequest>,
+    ) -> Result<Response<v1::AddSegmentsResponse>, Status> {
+        self.hinder("add", false).await?;
+        let added = self.added(request.into_inner())?;
+        self.hinder("add", true).await?;
+        Ok(Response::new(added))
     }
 
     async fn close_input(
         &self,
         request: Request<v1::CloseInputRequest>,
     ) -> Result<Response<v1::CloseInputResponse>, Status> {
+        self.hinder("close", false).await?;
         let request = request.into_inner();
         let first = {
             let mut state = self.state.lock();
@@ -156,6 +176,7 @@ impl Runs for Service {
         if first {
             tokio::spawn(self.clone().work(request.run));
         }
+        self.hinder("close", true).await?;
         Ok(Response::new(v1::CloseInputResponse { header: header() }))
     }
 

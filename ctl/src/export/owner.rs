@@ -1,0 +1,179 @@
+//! Owns: whose output a directory holds, and who may write there.
+//!
+//! Invariant: without `--overwrite` no file is replaced or removed that is not of the output of the same run. Another
+//! batch file's directory is refused even where that has written nothing yet.
+//! Absent: the name of the run in `run-id` (`batch::name`), and writing the files (`place`).
+
+mod record;
+mod standing;
+mod there;
+
+use std::io;
+use std::path::PathBuf;
+
+pub(super) use self::record::Entry;
+use self::record::{RECORD, Record};
+use self::standing::Standing;
+use self::there::{entries, from};
+use super::format::OutputFormat;
+use super::names::Names;
+use super::output::Layout;
+use super::place::failed;
+use super::whole::Replace;
+use crate::batch::error::BatchError;
+
+/// Who wants to write into a directory.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The directory.
+    pub dir: PathBuf,
+    /// The layout of the output.
+    pub layout: Layout,
+    /// The namespace of the run. None: nobody knows it, as in a dry run without a context.
+    pub namespace: Option<String>,
+    /// The run.
+    pub run: String,
+    /// The batch file. None: the output is an export.
+    pub batch: Option<BatchFile>,
+    /// Whether the user lets it replace what is not of this output.
+    pub overwrite: bool,
+}
+
+/// A batch file and its input. Both may be in the output directory.
+#[derive(Debug, Clone)]
+pub struct BatchFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Paths, globs and URLs of the input.
+    pub input: Vec<String>,
+    /// Where relative ones begin.
+    pub base: PathBuf,
+}
+
+impl Claim {
+    /// Refuses a directory with somebody else's output or files.
+    pub fn check(&self) -> Result<(), BatchError> {
+        self.standing().map(drop)
+    }
+
+    /// Reserves a directory where nothing is yet, so that of two batch files that begin at once one is refused before it
+    /// uploads anything.
+    pub fn reserve(&self) -> Result<(), BatchError> {
+        while let (Standing::Free, _) = self.standing()? {
+            let record = self.record().map_err(|source| failed(&self.dir, source))?;
+            let written = record.write(&self.dir, Replace::Nothing);
+            if written.map_err(|source| failed(&self.dir.join(RECORD), source))? {
+                break;
+            }
+            // Somebody else was first: whose is it now?
+        }
+        Ok(())
+    }
+
+    /// Takes the directory for a run that the cluster has acknowledged.
+    pub fn settle(&self) -> Result<(), BatchError> {
+        self.take(Vec::new()).map(drop)
+    }
+
+    /// Whether the cluster had this run, or another revision of it, when the directory was taken.
+    pub fn had_run(&self) -> bool {
+        let record = Record::read(&self.dir).ok().flatten();
+        record.is_some_and(|record| {
+            let same = self.namespace.as_ref().is_none_or(|ours| *ours == record.namespace);
+            record.settled && same && self.is_of(&record.run)
+        })
+    }
+
+    /// Before files get their names: they are ours from now on, whenever this process is killed.
+    pub(super) fn begin(&self, next: Vec<Entry>) -> Result<Record, BatchError> {
+        self.take(next)
+    }
+
+    /// Afterwards.
+    pub(super) fn end(&self, record: Record) {
+        let ended = Record { files: self.kept(&record), next: Vec::new(), ..record.clone() };
+        let now = Record::read(&self.dir).ok().flatten();
+        if now.is_some_and(|now| now.is_of(&record)) {
+            // The output is whole, and `next` says that it is ours: nothing depends on this.
+            let _ = ended.write(&self.dir, Replace::Any);
+        }
+    }
+
+    fn take(&self, next: Vec<Entry>) -> Result<Record, BatchError> {
+        loop {
+            let (standing, refused) = self.standing()?;
+            let taken = self.taken(&standing, refused, next.clone());
+            let record = taken.map_err(|source| failed(&self.dir, source))?;
+            let replace = match standing {
+                Standing::Ours(before) if before == record => return Ok(record),
+                Standing::Free => Replace::Nothing,
+                _ => Replace::Any,
+            };
+            let written = record.write(&self.dir, replace);
+            if written.map_err(|source| failed(&self.dir.join(RECORD), source))? {
+                return Ok(record);
+            }
+        }
+    }
+
+    /// The record that this claim leaves.
+    fn taken(&self, standing: &Standing, refused: bool, next: Vec<Entry>) -> io::Result<Record> {
+        let every = [OutputFormat::Jsonl, OutputFormat::OpenaiBatch, OutputFormat::Parquet];
+        let mut record = Record { settled: true, next, ..self.record()? };
+        match standing {
+            Standing::Free | Standing::Reserved => {}
+            Standing::Ours(before) => {
+                record.batch = record.batch.or_else(|| before.batch.clone());
+                record.files = self.kept(before);
+            }
+            Standing::Adopted => record.files = self.found(&every)?,
+            Standing::Taken(files) => record.files.clone_from(files),
+        }
+        if refused {
+            // The user lets us replace them, now or when the run has ended.
+            record.files.append(&mut self.found(&[self.layout.format])?);
+            record.files.sort();
+            record.files.dedup();
+        }
+        Ok(record)
+    }
+
+    fn record(&self) -> io::Result<Record> {
+        // The directory is there before anything is relative to it.
+        std::fs::create_dir_all(&self.dir)?;
+        let batch = self.batch_there()?;
+        Ok(Record::new(self.namespace.clone().unwrap_or_default(), self.run.clone(), batch))
+    }
+
+    /// Files of an output of one of these formats.
+    fn found(&self, formats: &[OutputFormat]) -> io::Result<Vec<Entry>> {
+        let ours = |name: &str| {
+            formats.iter().any(|format| Names::are_of(*format, name))
+                || (name == Names::MANIFEST && self.has_manifest())
+        };
+        let entry = |(name, bytes): (String, Option<u64>)| Some(Entry { name, bytes: bytes? });
+        let found = entries(&self.dir)?.into_iter().filter(|(name, _)| ours(name));
+        Ok(found.filter_map(entry).collect())
+    }
+
+    /// Files of a record that are there, unchanged.
+    fn kept(&self, record: &Record) -> Vec<Entry> {
+        let there = |entry: &&Entry| {
+            let found = std::fs::symlink_metadata(self.dir.join(&entry.name));
+            found.is_ok_and(|found| found.is_file() && found.len() == entry.bytes)
+        };
+        let mut kept: Vec<Entry> =
+            record.files.iter().chain(&record.next).filter(there).cloned().collect();
+        kept.sort();
+        kept.dedup();
+        kept
+    }
+
+    /// The batch file, seen from the directory.
+    fn batch_there(&self) -> io::Result<Option<String>> {
+        self.batch.as_ref().map(|batch| from(&self.dir, &batch.path)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Owns: small files of an output directory that are written whole: what run it names, and whose it is.
+//!
+//! Invariant: a reader sees all bytes of such a file or no file, and they are durable when the write returns.
+//! Absent: files of results (`place`).
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// What the name of a file begins with that is not whole yet; six letters and digits follow.
+pub(super) const TEMPORARY: &str = ".rollout-";
+
+/// Which file a write may replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replace {
+    /// One of the same name.
+    Any,
+    /// None: of several writers one wins.
+    Nothing,
+}
+
+/// Writes a file in `dir`, which is created. False: nothing may be replaced, and a file has that name.
+pub(crate) fn write(dir: &Path, name: &str, text: &str, replace: Replace) -> io::Result<bool> {
+    fs::create_dir_all(dir)?;
+    let directory = File::open(dir)?;
+    // Whoever removes what killed writers left holds this lock alone, so this file is never taken for one of these.
+    let _ = directory.lock_shared();
+    let mut builder = tempfile::Builder::new();
+    let mut file = readable(builder.prefix(TEMPORARY)).tempfile_in(dir)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    let path = dir.join(name);
+    let written = match replace {
+        Replace::Any => file.persist(&path).map(|_| true).map_err(|error| error.error),
+        Replace::Nothing => match file.persist_noclobber(&path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(_) => create(&path, text),
+        },
+    };
+    let written = written?;
+    directory.sync_all()?;
+    Ok(written)
+}
+
+/// For file systems without links, where a whole file cannot be given a name that has to be free.
+fn create(path: &Path, text: &str) -> io::Result<bool> {
+    match File::options().write(true).create_new(true).open(path) {
+        Ok(mut file) => {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Results are no secrets: the user's umask decides who reads them, as with any other file.
+pub(super) fn readable<'b, 'p, 's>(
+    builder: &'b mut tempfile::Builder<'p, 's>,
+) -> &'b mut tempfile::Builder<'p, 's> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o666))
+    }
+    #[cfg(not(unix))]
+    builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_first_writers_one_wins_and_nothing_else_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b");
+        for (text, replace, written, kept) in [
+            ("one", Replace::Nothing, true, "one"),
+            ("two", Replace::Nothing, false, "one"),
+            ("three", Replace::Any, true, "three"),
+        ] {
+            assert_eq!(write(&deep, "name", text, replace).unwrap(), written, "{text}");
+            assert_eq!(fs::read_to_string(deep.join("name")).unwrap(), kept);
+        }
+        assert!(!create(&deep.join("name"), "four").unwrap());
+        assert!(create(&deep.join("other"), "five").unwrap());
+        assert_eq!(fs::read_dir(&deep).unwrap().count(), 2);
+    }
+}

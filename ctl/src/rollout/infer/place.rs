@@ -1,0 +1,116 @@
+//! Owns: the output directory of a batch file: whose it is, and which run a command without a name means there.
+//!
+//! Invariant: rows are declared only for a run that `run-id` names, and a name that never became a run never displaces
+//! one that did.
+//! Absent: the rules of who may write there (`export::owner`).
+
+use super::Batch;
+use crate::batch::config::BatchConfig;
+use crate::batch::error::BatchError;
+use crate::batch::name::{self, RUN_ID_FILE};
+use crate::batch::revision::{self, Family};
+use crate::export::owner::{BatchFile, Claim};
+use crate::rollout::cli::BatchArgs;
+use crate::say::to_stderr;
+
+/// The run's name, and whether nobody has given or remembered it.
+pub(super) struct RunName {
+    pub(super) name: String,
+    pub(super) generated: bool,
+}
+
+impl RunName {
+    /// `--resume`, else `--name`, else the file's, else that of the output directory, else a new one.
+    pub(super) fn find(args: &BatchArgs, config: &BatchConfig) -> Result<Self, BatchError> {
+        let known = |name| Ok(Self { name, generated: false });
+        if let Some(given) = args.resume.clone().or(args.name.clone()) {
+            name::check(&given).map_err(BatchError::Usage)?;
+            return known(given);
+        }
+        if let Some(named) = &config.run.name {
+            return known(named.clone());
+        }
+        match remembered(config)? {
+            Some(name) => known(name),
+            None => Ok(Self { name: name::generate(), generated: true }),
+        }
+    }
+}
+
+/// A batch file's claim to its output directory.
+pub(super) fn claim(
+    args: &BatchArgs,
+    config: &BatchConfig,
+    namespace: Option<String>,
+    run: String,
+) -> Claim {
+    let (path, base) = (args.config.clone(), config.dir.clone());
+    Claim {
+        dir: config.output.dir.clone(),
+        layout: config.layout(),
+        namespace,
+        run,
+        batch: Some(BatchFile { path, input: config.input.glob.list(), base }),
+        overwrite: args.overwrite,
+    }
+}
+
+impl Batch<'_> {
+    pub(super) fn claim(&self) -> Claim {
+        claim(self.args, &self.config, Some(self.namespace.clone()), self.name())
+    }
+
+    /// Before anything is uploaded: the directory is this batch file's, and a name that was made up is the one that it
+    /// remembers, so that of several that begin at once all mean one run.
+    pub(super) fn reserve(&self) -> Result<(), BatchError> {
+        let claim = self.claim();
+        claim.reserve()?;
+        if self.args.resume.is_some() {
+            return Ok(());
+        }
+        let there = match remembered(&self.config)? {
+            Some(there) => there,
+            None => name::propose(&claim.dir, &claim.run).map_err(|source| self.failed(source))?,
+        };
+        if self.generated {
+            *self.name.lock() = there;
+        }
+        Ok(())
+    }
+
+    /// Once the cluster has the run, and before any of its rows are declared.
+    pub(super) fn settle(&self) -> Result<(), BatchError> {
+        let claim = self.claim();
+        claim.check()?;
+        name::settle(&claim.dir, &claim.run).map_err(|source| self.failed(source))?;
+        claim.settle()
+    }
+
+    /// Says that the run of the directory is gone, so that nobody wonders why all rows run again.
+    pub(super) fn say_if_gone(&self, family: &Family) {
+        if family.latest().is_none() && self.claim().had_run() {
+            let name = self.name();
+            self.progress
+                .note(&format!("run {name} is not there any more; a new one is submitted"));
+        }
+    }
+
+    /// After a failure: which run a command without a name means, where it is another one.
+    pub(super) fn say_which_is_named(&self) {
+        let Ok(Some(there)) = remembered(&self.config) else { return };
+        if revision::split(&there).0 != revision::split(&self.name()).0 {
+            let path = self.config.output.dir.join(RUN_ID_FILE);
+            to_stderr(&format!("{} still names run {there}\n", path.display()));
+        }
+    }
+
+    fn failed(&self, source: std::io::Error) -> BatchError {
+        BatchError::Output { path: self.config.output.dir.clone(), source }
+    }
+}
+
+fn remembered(config: &BatchConfig) -> Result<Option<String>, BatchError> {
+    let dir = &config.output.dir;
+    name::remembered(dir)
+        .map_err(|source| BatchError::Output { path: dir.join(RUN_ID_FILE), source })
+}

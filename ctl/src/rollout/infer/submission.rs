@@ -1,0 +1,124 @@
+//! Owns: the submission of a batch file: which run it is, its input in the store, the run, its rows.
+//!
+//! Invariant: nothing is uploaded for a directory that is somebody else's, and no row is declared before the directory
+//! names the run.
+//! Absent: how each step works (`batch`), and waiting for the run.
+
+use std::sync::Arc;
+
+use rollout_proto::Session;
+use rollout_storage::BlobStore;
+
+use super::Batch;
+use super::coming_back::Stage;
+use crate::batch::error::BatchError;
+use crate::batch::job::{self, Job, Prepared};
+use crate::batch::revision::{self, Choice, Family};
+use crate::batch::submit;
+use crate::input::files;
+use crate::rollout::{append, reading, report};
+use crate::say::to_stderr;
+
+impl Batch<'_> {
+    /// With `--resume`: true where the run has its whole input, so that nothing has to be read.
+    pub(super) async fn attach(&self, session: &Session) -> Result<bool, BatchError> {
+        if self.args.resume.is_none() {
+            return Ok(false);
+        }
+        let name = self.name();
+        // Only an existing run is resumed; creating it again then checks the spec and nothing else.
+        let there = submit::describe(&self.client, &self.namespace, &name).await?;
+        let (spec, folder) = (self.spec.clone(), there.run.unwrap_or_default().folder);
+        let found = submit::create(session, &self.namespace, &name, spec, &folder).await?;
+        // Whoever wants to append is told what a closed run lacks.
+        if !found.input_closed || self.args.keep_open {
+            return Ok(false);
+        }
+        self.settle()?;
+        Ok(true)
+    }
+
+    pub(super) async fn submit(
+        &self,
+        session: &Session,
+        store: BlobStore,
+    ) -> Result<(), BatchError> {
+        let files = files::find(&self.config.input.glob.list(), &self.config.dir).await?;
+        self.reserve()?;
+        let family = Family::find(&self.client, &self.namespace, &self.name()).await?;
+        self.say_if_gone(&family);
+        let choice = match &self.args.resume {
+            Some(name) => self.resumed(session, name, &files).await?,
+            None => self.choose(session, &family, &files).await?,
+        };
+        let (Choice::There(name)
+        | Choice::Complete(name)
+        | Choice::Append(name)
+        | Choice::New(name)) = &choice;
+        name.clone_into(&mut self.name.lock());
+        if !matches!(choice, Choice::New(_)) {
+            self.settle()?;
+        }
+        if let Choice::There(name) = &choice {
+            self.progress.note(&format!("run {name} was there already"));
+            return Ok(());
+        }
+        if let Choice::Append(name) = &choice {
+            self.enter(Stage::Submitting);
+            let control = Arc::clone(&self.control);
+            let to = (self.namespace.as_str(), name.as_str());
+            return append::append(session, to, &files, control, &self.progress).await;
+        }
+        let revises = revision::split(name).1 > 1;
+        let (namespace, name, spec) = (self.namespace.clone(), name.clone(), self.spec.clone());
+        let keep_open = self.args.keep_open;
+        let folder = family.folder_of(&name);
+        let folder = folder.unwrap_or_else(|| submit::draw_folder(&self.client, &name));
+        let job = Job { namespace, name, spec, files, store, folder, revises, keep_open };
+        let is_new = matches!(choice, Choice::New(_));
+        self.submit_job(session, &job, &family, is_new).await
+    }
+
+    async fn submit_job(
+        &self,
+        session: &Session,
+        job: &Job,
+        family: &Family,
+        is_new: bool,
+    ) -> Result<(), BatchError> {
+        let prepared = self.prepare(job).await?;
+        if is_new {
+            self.enter(Stage::Carrying);
+            self.replace(session, family).await?;
+        } else {
+            // It is there, and lacks a part of its input.
+            self.enter(Stage::Submitting);
+        }
+        let url = session.store_url();
+        let sources = family.before(&self.client, url, &job.name, &job.spec).await?;
+        let input = job::carry_over(session, job, prepared, sources).await?;
+        self.enter(Stage::Submitting);
+        let created = job::create(session, job).await?;
+        self.settle()?;
+        let submitted = job::declare(session, job, created, input).await?;
+        self.progress.note(&report::submitted(&job.name, &submitted));
+        Ok(())
+    }
+
+    /// The input, durable. Nothing that runs is cancelled for one that is no good.
+    async fn prepare(&self, job: &Job) -> Result<Prepared, BatchError> {
+        let control = &self.control;
+        let prepared = tokio::select! {
+            prepared = job::prepare(job, reading::options(), Arc::clone(control)) => prepared?,
+            never = reading::show(&self.progress, control, &job.files) => match never {},
+        };
+        let scan = &prepared.uploaded.scan;
+        if scan.error_count > 0 {
+            self.progress.finish();
+            to_stderr(&report::errors(scan, &job.files, reading::ERRORS_SHOWN));
+            to_stderr("to see all of them: add --dry-run\n");
+        }
+        job::check(&prepared.uploaded)?;
+        Ok(prepared)
+    }
+}
