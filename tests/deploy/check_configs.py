@@ -78,7 +78,9 @@ class Configs(unittest.TestCase):
         env = {"PATH": os.environ["PATH"], "ROLLOUT_HOME": str(home), "SLURM_ARRAY_TASK_ID": "7"}
         ended = subprocess.run(["bash", script], env=env, capture_output=True, text=True, timeout=60)
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertIn("worker slurm-7 with 8 slots, data in /tmp/rollout-slurm-7", ended.stdout)
+        # In a directory of this user's name: another user could have made a common one first.
+        data = f"/tmp/rollout-{os.getuid()}-slurm-7"
+        self.assertIn(f"worker slurm-7 with 8 slots, data in {data}", ended.stdout)
 
     def test_skypilot_starts_the_worker_as_it_wants_to_be_started(self):
         task = yaml.safe_load((DEPLOY / "skypilot" / "worker.sky.yaml").read_text())
