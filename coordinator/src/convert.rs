@@ -145,8 +145,8 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
     }
 }
 
-/// The same without the address that is told of the run's end, which may hold a secret: for workers, and for objects that all
-/// of the namespace can read.
+/// The same without `notify_url`, which may contain a secret. Workers, and everybody who can read the namespace's objects, see
+/// the result.
 pub(crate) fn spec_for_workers(spec: &RunSpec) -> v1::RunSpec {
     v1::RunSpec { notify_url: String::new(), ..spec_out(spec) }
 }

@@ -118,7 +118,7 @@ fn files_of_somebody_else_are_neither_replaced_nor_taken_for_output() {
         assert_eq!((runs(&cluster), names(&job.out())), (0, vec![file.to_owned()]));
         assert_eq!(job.read(&format!("out/{file}")), "mine");
     }
-    // Errors of the input go first; the directory is told all the same.
+    // An error in the input decides the exit status; the dry run reports the directory as well.
     job.write("in.jsonl", "{}\n");
     let tried = job.batch(&["--dry-run"]);
     assert_eq!(tried.code, 2, "{tried:?}");

@@ -125,7 +125,7 @@ impl Claim {
         }
     }
 
-    /// Why a directory without output of ours is not free.
+    /// The reason to refuse a directory that holds no output of this program but other files.
     fn others(&self, entries: &[(String, Option<u64>)]) -> io::Result<Option<String>> {
         let names = entries.iter().map(|(name, _)| name.as_str());
         let mut others: Vec<&str> = names.filter(|name| *name != name::RUN_ID_FILE).collect();
@@ -145,7 +145,7 @@ impl Claim {
         Names::are_of(self.layout.format, name) || (name == Names::MANIFEST && manifest())
     }
 
-    /// Whether manifest.json there is one of ours.
+    /// Whether this program wrote the manifest.json in the directory.
     pub(super) fn has_manifest(&self) -> bool {
         matches!(Manifest::read(&self.dir), Ok(Some(_)))
     }

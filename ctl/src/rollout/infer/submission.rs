@@ -30,7 +30,7 @@ impl Batch<'_> {
         let there = submit::describe(&self.client, &self.namespace, &name).await?;
         let (spec, folder) = (self.spec.clone(), there.run.unwrap_or_default().folder);
         let found = submit::create(session, &self.namespace, &name, spec, &folder).await?;
-        // Whoever wants to append is told what a closed run lacks.
+        // With --keep-open the caller wants to append; the upload then reports that the run is closed.
         if !found.input_closed || self.args.keep_open {
             return Ok(false);
         }

@@ -1,6 +1,7 @@
 //! Why a member gave no answer: nobody was reached, or the two sides do not trust each other.
 //!
-//! Invariant: who is distrusted is there, so nothing here calls it down; the file is named that decides who trusts whom.
+//! Invariant: a distrusted member runs, so no text here says that it is down. Each text names the file that decides about
+//! trust.
 //! Deliberately absent: the certificate of the other side. A handshake that fails does not hand it out.
 
 use std::collections::BTreeMap;
@@ -60,7 +61,7 @@ pub(in crate::rolloutctl) fn is_distrust(error: &ConnectError) -> bool {
     error.phase == Phase::Tls && error.permanent
 }
 
-/// A cause in the words of rustls, told as who does not trust whom. `ca` is the file of the authority that members must
+/// Translates an error text of rustls into who does not trust whom. `ca` is the file of the authority that members must
 /// prove, `own` the caller's certificate.
 pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
     if let Some(alert) = cause.strip_prefix("received fatal alert: ") {

@@ -82,8 +82,8 @@ pub(in crate::rolloutctl) fn merge(
     survey
 }
 
-/// Of whom the members that answer have heard for about a minute. `None` where that says nothing of the others: the leader
-/// runs for too short a time, or keeps no round trips.
+/// The ids of the members that the answering members heard from within about a minute. `None` if that proves nothing about
+/// the others: the leader has run for too short a time, or keeps no round trips.
 fn heard<'a>(
     leading: &v1::StatusResponse,
     good: impl Iterator<Item = &'a v1::StatusResponse>,
@@ -111,8 +111,8 @@ fn look_up(survey: &mut Survey, list: &v1::MemberList, heard: Option<&BTreeSet<u
     }
 }
 
-/// How many voters there are, and how many of them take part; those that wait with an empty disk are told as such. A voter
-/// and the learner that comes in its place may have one name: it is the voter's.
+/// The number of voters, and the number of them that take part. Marks those that wait with an empty disk. If a voter and the
+/// learner that replaces it have the same name, the name counts as the voter's.
 fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
     let voters: Vec<(&str, u64)> = list
         .members

@@ -106,7 +106,7 @@ fn a_member_is_told_to_be_replaced_only_where_no_member_has_heard_of_it_for_a_mi
     assert_eq!(fix(121, &[1, 3], &[2], unreachable("c3")), open, "the leader has heard of it");
     assert_eq!(fix(121, &[1], &[2, 3], unreachable("c3")), open, "a follower has");
     assert_eq!(fix(119, &[1], &[2], unreachable("c3")), open, "it has not listened for long");
-    assert_eq!(fix(900, &[], &[2], unreachable("c3")), open, "it does not say of whom it heard");
+    assert_eq!(fix(900, &[], &[2], unreachable("c3")), open, "the leader keeps no round trips");
     assert_eq!(fix(900, &[1], &[2], foreign("c3")), distrust::COMPARE, "it is there");
     // Nobody leads: who is left may be the one that is cut off.
     let alone = hearing(answer("c1", "follower", 3, 100), 900, &[]);
