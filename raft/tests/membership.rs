@@ -287,8 +287,12 @@ async fn a_directory_that_contradicts_the_configuration_is_refused_naming_both()
     assert!(said.contains("IDENTITY") || said.contains("identity"), "{said}");
     std::fs::rename(own.data_dir.join("gone"), own.data_dir.join("log")).expect("renamed");
     std::fs::remove_file(own.data_dir.join("IDENTITY")).expect("removed");
-    let said = refusal(own).await;
+    let said = refusal(own.clone()).await;
     assert!(said.contains("IDENTITY"), "{said}");
+    // The image alone is somebody's state too.
+    std::fs::remove_dir_all(own.data_dir.join("log")).expect("removed");
+    let said = refusal(own).await;
+    assert!(said.contains("an image of the ledger"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
