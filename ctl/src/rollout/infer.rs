@@ -96,8 +96,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
         stage: Mutex::new(Stage::Reading),
         session: Mutex::new(None),
     };
-    // Before anything is spent on a run whose output has no place.
-    batch.claim().check()?;
+    batch.check_place()?;
     let mut interrupts = Interrupts::listen();
     let outcome = tokio::select! {
         outcome = batch.work() => outcome,

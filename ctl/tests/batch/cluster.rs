@@ -45,6 +45,8 @@ pub(crate) struct Conduct {
     pub(crate) hangs: Option<(&'static str, bool)>,
     /// Sessions are opened only once so many clients have asked for one.
     pub(crate) together: u32,
+    /// Every session but the first is opened only once a run has its whole input.
+    pub(crate) only_one_is_early: bool,
 }
 
 #[derive(Default)]

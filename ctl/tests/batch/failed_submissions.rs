@@ -159,6 +159,24 @@ fn two_commands_at_once_in_a_fresh_directory_are_one_run() {
 }
 
 #[test]
+fn a_command_that_another_one_overtakes_in_a_fresh_directory_means_the_same_run() {
+    let cluster = TestCluster::start();
+    {
+        let conduct = &mut cluster.state.lock().conduct;
+        (conduct.together, conduct.only_one_is_early) = (2, true);
+    }
+    let job = Job::new(&cluster, "job", INPUT);
+    let children = [job.spawn_batch(&[]), job.spawn_batch(&[])];
+    for child in children {
+        let ended = Ended::from(child.wait_with_output().unwrap());
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    let runs: Vec<_> = cluster.state.lock().runs.values().cloned().collect();
+    assert_eq!(runs.iter().map(rows).collect::<Vec<_>>(), [2]);
+    assert_eq!(job.run_name(), runs[0].name);
+}
+
+#[test]
 fn a_run_that_was_deleted_is_submitted_anew_and_that_is_said() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", INPUT);

@@ -63,8 +63,7 @@ impl Batch<'_> {
     /// Before anything is uploaded: the directory is this batch file's, and a name that was made up is the one that it
     /// remembers, so that of several that begin at once all mean one run.
     pub(super) fn reserve(&self) -> Result<(), BatchError> {
-        let claim = self.claim();
-        claim.reserve()?;
+        let claim = self.claim_for(Claim::reserve)?;
         if self.args.resume.is_some() {
             return Ok(());
         }
@@ -76,6 +75,36 @@ impl Batch<'_> {
             *self.name.lock() = there;
         }
         Ok(())
+    }
+
+    /// Refuses a directory where this batch file's output may not be, before anything is spent on it.
+    pub(super) fn check_place(&self) -> Result<(), BatchError> {
+        self.claim_for(Claim::check).map(drop)
+    }
+
+    /// The claim for which a step succeeds. Another command with this batch file may have named its run there since this
+    /// one made up a name: then this command means that run.
+    fn claim_for(
+        &self,
+        step: impl Fn(&Claim) -> Result<(), BatchError>,
+    ) -> Result<Claim, BatchError> {
+        loop {
+            let claim = self.claim();
+            match step(&claim) {
+                Ok(()) => return Ok(claim),
+                Err(BatchError::OutputTaken { .. }) if self.generated && self.adopt_name()? => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes the name that the directory remembers. True: it is another one.
+    fn adopt_name(&self) -> Result<bool, BatchError> {
+        let Some(there) = remembered(&self.config)? else { return Ok(false) };
+        let mut name = self.name.lock();
+        let is_another = *name != there;
+        *name = there;
+        Ok(is_another)
     }
 
     /// Once the cluster has the run, and before any of its rows are declared.

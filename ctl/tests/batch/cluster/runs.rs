@@ -117,8 +117,16 @@ impl Runs for Service {
         &self,
         _: Request<v1::OpenSessionRequest>,
     ) -> Result<Response<v1::OpenSessionResponse>, Status> {
-        self.state.lock().sessions += 1;
-        let waits = |state: &State| state.sessions < state.conduct.together;
+        let number = {
+            let mut state = self.state.lock();
+            state.sessions += 1;
+            state.sessions
+        };
+        let waits = |state: &State| {
+            let late = state.conduct.only_one_is_early && number > 1;
+            state.sessions < state.conduct.together
+                || (late && !state.runs.values().any(|run| run.closed))
+        };
         while waits(&self.state.lock()) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
