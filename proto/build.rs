@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "maintenance",
         "namespace",
         "enrolment",
+        "certificates",
     ]
     .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");

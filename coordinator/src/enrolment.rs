@@ -68,15 +68,17 @@ impl EnrolmentDesk {
         self.issuer.has_issued(certificate)
     }
 
-    /// A certificate of that identity for that key.
+    /// A certificate of that identity for that key, valid from no earlier time than `not_before_min_s`, in seconds since 1970.
     pub(crate) fn issue(
         &self,
         identity: &Identity,
         key: &RequestedKey,
+        not_before_min_s: u64,
     ) -> Result<v1::IssuedCertificate, RpcError> {
         let broken = |error: pki::PkiError| RpcError::new(ErrorCode::Internal, error.to_string());
         let lifetime_s = self.lifetime_left_s()?;
-        let chain = self.issuer.issue(identity, key, lifetime_s).map_err(broken)?;
+        let chain =
+            self.issuer.issue(identity, key, lifetime_s, not_before_min_s).map_err(broken)?;
         let authorities = pki::authorities(&self.ca_file).map_err(broken)?;
         let bytes = |all: Vec<CertificateDer<'static>>| {
             all.into_iter().map(|der| der.to_vec().into()).collect()

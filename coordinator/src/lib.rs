@@ -44,6 +44,7 @@ mod process;
 mod proposer;
 mod reject;
 mod revocation;
+mod revoked_certificates;
 mod run_stores;
 mod server;
 mod stealing;

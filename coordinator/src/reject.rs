@@ -44,6 +44,8 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::TokenUnknown(_) => ErrorCode::TokenNotFound,
         Rejection::TokenConflict(_) => ErrorCode::TokenConflict,
         Rejection::TokenRefused(_) => ErrorCode::TokenRefused,
+        Rejection::RevocationUnknown(_) => ErrorCode::RevocationNotFound,
+        Rejection::RevocationWider(_) => ErrorCode::RevocationConflict,
     }
 }
 

@@ -11,15 +11,16 @@ use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::gauges::MetricsPage;
 use crate::grpc::{
-    BarrierService, CheckpointsService, ClusterService, DatasetsService, EnrolmentService,
-    EventsService, ItemsService, MaintenanceService, MembersService, NamespacesService,
-    RendezvousService, RunsService, ShardsService, Shared, StoreService, TokensService, Waits,
-    WorkerService,
+    BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
+    EnrolmentService, EventsService, ItemsService, MaintenanceService, MembersService,
+    NamespacesService, RendezvousService, RunsService, ShardsService, Shared, StoreService,
+    TokensService, Waits, WorkerService,
 };
 use crate::http;
 use crate::leading;
 use crate::open_files::{self, Bounded, Shares};
 use crate::placed::PlacedLayer;
+use crate::revoked_certificates;
 use crate::run_stores::RunStores;
 use crate::store_probe::StoreProbe;
 use crate::telemetry;
@@ -74,7 +75,8 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let http = bind("http", config.listen_http).await?;
     let newcomers = Newcomers::bind(&config, shares.newcomers).await?;
     let desk = EnrolmentDesk::open(&config)?;
-    let tls = ServerTls::load(&config.security).context("[tls]")?;
+    let revocations = config.raft.revocations.clone();
+    let tls = ServerTls::refusing(&config.security, revocations.clone()).context("[tls]")?;
     let store = BlobStore::open(&config.store_url).context("[store] url")?;
     let stores = RunStores::new(store.clone(), &config.store_urls).context("[store] urls")?;
     let hooks = Webhooks::open(&config.webhooks).context("[webhooks]")?.map(Arc::new);
@@ -84,6 +86,9 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     if node.is_waiting() {
         tracing::info!("the data directory is empty: waiting to be made part of a cluster");
     }
+    // Before anybody is let in.
+    revoked_certificates::refresh(&node, &revocations, &mut None);
+    let revoking = tokio::spawn(revoked_certificates::follow(node.clone(), revocations.clone()));
     let stop = CancellationToken::new();
     let current = leading::Current::default();
     let fence = Fence::start().context("cannot start the watchdog")?;
@@ -97,6 +102,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         metrics: MetricsPage::new(metrics),
         desk,
         tls: tls.clone(),
+        revocations,
         config,
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.
@@ -132,6 +138,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     // The epoch has ended with the hand-over; without one it ends with consensus.
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
     probes.abort();
+    revoking.abort();
     // Whoever is not certified by now asks another member.
     if let Some(enrolling) = &enrolling {
         enrolling.abort();
@@ -173,7 +180,7 @@ impl Newcomers {
             // Written down, and not told to a stranger.
             .layer(PlacedLayer::Kept)
             .layer(AuditLayer(audit))
-            .layer(AuthzLayer)
+            .layer(AuthzLayer::new())
             .add_service(enrolment)
             .serve_with_incoming_shutdown(self.0, stop.cancelled_owned())
             .await
@@ -287,11 +294,13 @@ async fn serve_clients(
     let tokens = v1::tokens_server::TokensServer::new(TokensService(shared.clone()));
     let enrolment = EnrolmentService(shared.clone());
     let enrolment = v1::enrolment_server::EnrolmentServer::new(enrolment);
+    let certificates = CertificatesService(shared.clone());
+    let certificates = v1::certificates_server::CertificatesServer::new(certificates);
     server()
         .layer(TraceLayer)
         .layer(PlacedLayer::Told)
         .layer(AuditLayer(audit))
-        .layer(AuthzLayer)
+        .layer(AuthzLayer::refusing(shared.revocations.clone()))
         .layer(EpochGate(shared))
         .layer(BodyBudgetLayer::new())
         .add_service(bounded!(runs, MESSAGE_BYTES_MAX))
@@ -310,6 +319,7 @@ async fn serve_clients(
         .add_service(bounded!(namespaces, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(tokens, SMALL_MESSAGE_BYTES_MAX))
         .add_service(bounded!(enrolment, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(certificates, SMALL_MESSAGE_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await
         .context("the client port ended")
@@ -317,7 +327,7 @@ async fn serve_clients(
 
 async fn serve_peers(incoming: Incoming, node: Node, stop: CancellationToken) -> Result<()> {
     server()
-        .layer(AuthzLayer)
+        .layer(AuthzLayer::refusing(node.config().revocations.clone()))
         .add_service(node.peer_service())
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await

@@ -268,6 +268,7 @@ impl Ledger {
                 Ok(self.noticed(ctx, run, index, delivered))
             }
             OpKind::Token(op) => self.token_op(op),
+            OpKind::Revocation(op) => self.revocation_op(ctx, op),
         }
     }
 

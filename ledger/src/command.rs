@@ -14,6 +14,7 @@ use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, Slot
 use crate::job::{JobName, ParticipantDecl};
 use crate::quota::Quota;
 use crate::rendezvous::Terms;
+use crate::revocation::RevocationOp;
 use crate::rows::Rows;
 use crate::shard::ShardOp;
 use crate::spec::{RunSpec, SlotOffer};
@@ -414,6 +415,8 @@ pub enum OpKind {
         /// How long, in ledger time.
         grace_ms: u64,
     },
+    /// A change of the list of revoked certificates.
+    Revocation(RevocationOp),
 }
 
 /// The name of a shared store.

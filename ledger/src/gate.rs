@@ -12,6 +12,7 @@ use crate::checkpoint::CheckpointOp;
 use crate::command::{Body, FailureClass, OpKind, RunAction, StoreOp};
 use crate::dataset::DatasetOp;
 use crate::reply::Rejection;
+use crate::revocation::RevocationOp;
 use crate::shard::ShardOp;
 use crate::token::TokenOp;
 use crate::trainer::TrainerOp;
@@ -53,6 +54,7 @@ came_with!(op, OPS, OpKind, {
         | OpKind::Swept { .. } | OpKind::SetQuota(_) | OpKind::Noticed { .. }
         | OpKind::SuspectUnheard { .. },
     2: OpKind::Token(_),
+    3: OpKind::Revocation(_),
 });
 
 came_with!(run_action, RUN_ACTIONS, RunAction, {
@@ -104,6 +106,10 @@ came_with!(token, TOKENS, TokenOp, {
     2: TokenOp::Create { .. } | TokenOp::Revoke { .. } | TokenOp::Spend(_),
 });
 
+came_with!(revocation, REVOCATIONS, RevocationOp, {
+    3: RevocationOp::Revoke { .. } | RevocationOp::Withdraw { .. },
+});
+
 /// The version from which on each row of a completion is credited to the slot that holds it. Below it all are credited to
 /// the slot that reports the part, as members of an earlier build do.
 pub(crate) const ROWS_OF_SEVERAL_SLOTS: u32 = 3;
@@ -125,6 +131,7 @@ fn needs(kind: &OpKind) -> u32 {
         OpKind::Shard(inner) => shard(inner),
         OpKind::Checkpoint(inner) => checkpoint(inner),
         OpKind::Token(inner) => token(inner),
+        OpKind::Revocation(inner) => revocation(inner),
         // Nothing in it has kinds.
         _ => 0,
     };
@@ -169,7 +176,7 @@ mod tests {
     use crate::StoreName;
     use crate::id::RunNo;
 
-    const TABLES: [&[(&str, u32)]; 13] = [
+    const TABLES: [&[(&str, u32)]; 14] = [
         BODIES,
         OPS,
         RUN_ACTIONS,
@@ -183,6 +190,7 @@ mod tests {
         SHARDS,
         CHECKPOINTS,
         TOKENS,
+        REVOCATIONS,
     ];
 
     enum Example {

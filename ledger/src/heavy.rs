@@ -70,7 +70,8 @@ fn grows_with_state(op: &Op) -> bool {
         | OpKind::Swept { .. }
         | OpKind::SetQuota(_)
         | OpKind::Noticed { .. }
-        | OpKind::Token(_) => false,
+        | OpKind::Token(_)
+        | OpKind::Revocation(_) => false,
     }
 }
 

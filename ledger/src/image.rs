@@ -12,6 +12,7 @@ use crate::codec;
 use crate::flight_image::FLIGHT_TAGS;
 use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo};
 use crate::ledger::Ledger;
+use crate::revocation::Revoked;
 use crate::run::Run;
 use crate::trouble::Trouble;
 use std::collections::BTreeSet;
@@ -49,6 +50,7 @@ pub(crate) struct Dirty {
     pub(crate) emptied_passes: BTreeSet<(TrainingNo, DatasetNo, u64)>,
     pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
     pub(crate) tokens: BTreeSet<String>,
+    pub(crate) revocations: BTreeSet<Revoked>,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -87,6 +89,14 @@ pub(crate) fn store_key(tag: u8, no: StoreNo, rest: &[u8]) -> Vec<u8> {
 
 pub(crate) fn job_key(tag: u8, no: JobNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
+}
+
+/// Below the tag of join tokens, whose names have no zero byte: no letter is left.
+fn revocation_key(whose: &Revoked) -> Vec<u8> {
+    match whose {
+        Revoked::Everyone => key(b'E', &[&[0]]),
+        Revoked::Identity(identity) => key(b'E', &[&[0], identity.as_bytes()]),
+    }
 }
 
 fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
@@ -182,6 +192,10 @@ impl Ledger {
             let token = self.tokens.get(&name).map(codec::encode);
             delta.set(key(b'E', &[name.as_bytes()]), token);
         }
+        for whose in dirty.revocations {
+            let revocation = self.revocations.get(&whose).map(codec::encode);
+            delta.set(revocation_key(&whose), revocation);
+        }
         delta
     }
 
@@ -201,6 +215,9 @@ impl Ledger {
             each(&session_key(b'C', *id), &client_record(client));
         }
         self.each_dataset(&mut each);
+        for (whose, revocation) in self.revocations.iter() {
+            each(&revocation_key(whose), &codec::encode(revocation));
+        }
         for (name, token) in &self.tokens {
             each(&key(b'E', &[name.as_bytes()]), &codec::encode(token));
         }

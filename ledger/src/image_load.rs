@@ -8,9 +8,11 @@ use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
+use crate::revocation::Revoked;
 use crate::run::Run;
 use crate::store::Store;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 
 /// Why an image is no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +90,14 @@ impl Ledger {
             Some(b'N') => {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
                 self.namespaces.insert(name.into(), read(key, value)?);
+            }
+            Some(b'E') if key.get(1) == Some(&0) => {
+                let identity = std::str::from_utf8(&key[2..]).map_err(|_| bad(key))?;
+                let whose = match identity {
+                    "" => Revoked::Everyone,
+                    identity => Revoked::Identity(identity.into()),
+                };
+                Arc::make_mut(&mut self.revocations).insert(whose, read(key, value)?);
             }
             Some(b'E') => {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;

@@ -43,6 +43,7 @@ impl Ledger {
         self.check_jobs()?;
         self.check_trainings()?;
         self.check_tokens()?;
+        self.check_revocations()?;
         self.check_namespaces()
     }
 

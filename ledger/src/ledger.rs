@@ -14,6 +14,7 @@ use crate::id::{CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, StoreN
 use crate::image::Dirty;
 use crate::job::{Job, JobName};
 use crate::namespace::{self, Namespace};
+use crate::revocation::{Revocation, Revoked};
 use crate::run::{Run, RunState};
 use crate::store::Store;
 use crate::token::Token;
@@ -23,6 +24,7 @@ use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The position of a log entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -60,6 +62,8 @@ pub struct Ledger {
     pub(crate) datasets: BTreeMap<DatasetNo, Dataset>,
     pub(crate) trainings: BTreeMap<TrainingNo, Training>,
     pub(crate) tokens: BTreeMap<String, Token>,
+    /// Shared with readers that keep it: they see by its address whether it has changed.
+    pub(crate) revocations: Arc<BTreeMap<Revoked, Revocation>>,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
@@ -186,6 +190,7 @@ impl Ledger {
             datasets: BTreeMap::new(),
             trainings: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            revocations: Arc::default(),
             dataset_names: BTreeMap::new(),
             training_names: BTreeMap::new(),
             trainer_ends: BTreeSet::new(),

@@ -169,5 +169,7 @@ pub const TOKEN_USES_MAX: u32 = 1024;
 pub const TOKEN_TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Namespaces of a join token: as many as a certificate may name.
 pub const TOKEN_NAMESPACES_MAX: usize = 64;
+/// Revocations of certificates.
+pub const REVOCATIONS_MAX: usize = 4096;
 /// Samples of a shard of a dataset that says nothing else.
 pub const SHARD_SAMPLES_DEFAULT: u32 = 10_000;

@@ -386,4 +386,12 @@ pub enum Rejection {
     /// A join token lets nobody in.
     #[error("{0}")]
     TokenRefused(String),
+    /// There is no revocation of these certificates.
+    #[error("certificates of {0} are not revoked")]
+    RevocationUnknown(String),
+    /// A revocation in force covers more.
+    #[error(
+        "more certificates of {0} are revoked already: to accept some of them again, withdraw that revocation first"
+    )]
+    RevocationWider(String),
 }

@@ -3,7 +3,7 @@
 //! *Invariant:* it depends on the old state and the new id alone, so that every member of the new
 //! cluster makes the same state by itself. Nobody's right outlives the old cluster: no session, no
 //! lease, no ticket, no join token, no late result. Rows that ran are pending; what was decided stays so, and so do
-//! runs, stores, datasets and checkpoints.
+//! runs, stores, datasets, checkpoints and revocations of certificates.
 //!
 //! Absent on purpose: a command for it. The new cluster's log begins behind its state, and its
 //! indexes go on, so that an id of the old one is never made again.

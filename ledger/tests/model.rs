@@ -35,6 +35,8 @@ mod naive;
 mod outcomes;
 #[path = "model/quotas.rs"]
 mod quotas;
+#[path = "model/revocations.rs"]
+mod revocations;
 #[path = "model/rows.rs"]
 mod rows;
 #[path = "model/runs.rs"]
@@ -196,6 +198,7 @@ impl Pair {
         }
         prop_assert!(restored.worker_sessions().is_empty());
         prop_assert!(tokens::restored_has_none(&restored));
+        prop_assert_eq!(restored.revocations(), self.ledger.revocations());
         Ok(())
     }
 
@@ -331,6 +334,8 @@ fn random_stories_reach_what_matters() {
         ("token used", 20),
         ("token used again", 5),
         ("TokenRefused", 20),
+        ("revoked", 20),
+        ("RevocationWider", 5),
         ("VersionLow", 20),
         ("run forgotten", 1),
         ("RunActive", 20),

@@ -17,15 +17,19 @@ use tower::{Layer, Service};
 
 use crate::error::{ErrorCode, RpcError};
 use crate::identity::{PeerInfo, Role, no_identity};
+use crate::revocations::Revocations;
 
 const RUNS: &[Role] = &[Role::Client, Role::Admin];
+/// Reads of runs and training jobs.
+const VIEW: &[Role] = &[Role::Viewer, Role::Client, Role::Admin];
 const WORKER: &[Role] = &[Role::Worker];
 /// What the agent of a training host does for the job's processes there.
 const TRAIN: &[Role] = &[Role::Worker, Role::Client, Role::Admin];
 const PEER: &[Role] = &[Role::Member];
-const ANY: &[Role] = &[Role::Member, Role::Worker, Role::Client, Role::Admin];
-const WATCH: &[Role] = &[Role::Member, Role::Client, Role::Admin];
+const ANY: &[Role] = &Role::ALL;
+const WATCH: &[Role] = &[Role::Member, Role::Viewer, Role::Client, Role::Admin];
 const OPERATE: &[Role] = &[Role::Member, Role::Admin];
+const MEMBERS: &[Role] = &[Role::Member, Role::Viewer, Role::Admin];
 const ADMIN: &[Role] = &[Role::Admin];
 /// Those whose certificates are issued over the wire.
 const ENROLLED: &[Role] = &[Role::Worker, Role::Client];
@@ -37,12 +41,12 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Runs/AddSegments", RUNS),
     ("/rollout.v1.Runs/CloseInput", RUNS),
     ("/rollout.v1.Runs/ControlRun", RUNS),
-    ("/rollout.v1.Runs/ListRuns", RUNS),
-    ("/rollout.v1.Runs/DescribeRun", RUNS),
-    ("/rollout.v1.Runs/WatchRun", RUNS),
-    ("/rollout.v1.Runs/ReadResults", RUNS),
-    ("/rollout.v1.Items/ListItems", RUNS),
-    ("/rollout.v1.Items/DescribeItem", RUNS),
+    ("/rollout.v1.Runs/ListRuns", VIEW),
+    ("/rollout.v1.Runs/DescribeRun", VIEW),
+    ("/rollout.v1.Runs/WatchRun", VIEW),
+    ("/rollout.v1.Runs/ReadResults", VIEW),
+    ("/rollout.v1.Items/ListItems", VIEW),
+    ("/rollout.v1.Items/DescribeItem", VIEW),
     ("/rollout.v1.Items/RetryItems", RUNS),
     ("/rollout.v1.Runs/DeleteRun", RUNS),
     ("/rollout.v1.Store/Apply", TRAIN),
@@ -55,16 +59,16 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Rendezvous/KeepAlive", RUNS),
     ("/rollout.v1.Rendezvous/Leave", RUNS),
     ("/rollout.v1.Rendezvous/Close", RUNS),
-    ("/rollout.v1.Rendezvous/Describe", RUNS),
-    ("/rollout.v1.Rendezvous/List", RUNS),
+    ("/rollout.v1.Rendezvous/Describe", VIEW),
+    ("/rollout.v1.Rendezvous/List", VIEW),
     ("/rollout.v1.Barrier/Arrive", RUNS),
     ("/rollout.v1.Barrier/Wait", RUNS),
     ("/rollout.v1.Barrier/Abort", RUNS),
-    ("/rollout.v1.Barrier/Describe", RUNS),
-    ("/rollout.v1.Barrier/List", RUNS),
+    ("/rollout.v1.Barrier/Describe", VIEW),
+    ("/rollout.v1.Barrier/List", VIEW),
     ("/rollout.v1.Datasets/CreateDataset", RUNS),
-    ("/rollout.v1.Datasets/DescribeDataset", RUNS),
-    ("/rollout.v1.Datasets/ListDatasets", RUNS),
+    ("/rollout.v1.Datasets/DescribeDataset", VIEW),
+    ("/rollout.v1.Datasets/ListDatasets", VIEW),
     ("/rollout.v1.Datasets/DeleteDataset", RUNS),
     ("/rollout.v1.Shards/JoinJob", RUNS),
     ("/rollout.v1.Shards/KeepTrainers", RUNS),
@@ -73,16 +77,16 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Shards/WaitShard", RUNS),
     ("/rollout.v1.Shards/FinishShard", RUNS),
     ("/rollout.v1.Shards/ReleaseShard", RUNS),
-    ("/rollout.v1.Shards/DescribeShards", RUNS),
-    ("/rollout.v1.Shards/ListJobs", RUNS),
+    ("/rollout.v1.Shards/DescribeShards", VIEW),
+    ("/rollout.v1.Shards/ListJobs", VIEW),
     ("/rollout.v1.Shards/DeleteJob", RUNS),
     ("/rollout.v1.Checkpoints/BeginCheckpoint", RUNS),
     ("/rollout.v1.Checkpoints/ReportCheckpoint", RUNS),
     ("/rollout.v1.Checkpoints/AbortCheckpoint", RUNS),
     ("/rollout.v1.Checkpoints/WaitCheckpoint", RUNS),
-    ("/rollout.v1.Checkpoints/LatestCheckpoint", RUNS),
-    ("/rollout.v1.Checkpoints/ListCheckpoints", RUNS),
-    ("/rollout.v1.Checkpoints/DescribeCheckpoint", RUNS),
+    ("/rollout.v1.Checkpoints/LatestCheckpoint", VIEW),
+    ("/rollout.v1.Checkpoints/ListCheckpoints", VIEW),
+    ("/rollout.v1.Checkpoints/DescribeCheckpoint", VIEW),
     ("/rollout.v1.Checkpoints/PruneCheckpoints", RUNS),
     ("/rollout.v1.Checkpoints/LabelCheckpoint", RUNS),
     ("/rollout.v1.Checkpoints/Recover", RUNS),
@@ -101,7 +105,7 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Cluster/DrainWorker", ADMIN),
     ("/rollout.v1.Cluster/Bootstrap", ADMIN),
     ("/rollout.v1.Cluster/UpgradeCluster", ADMIN),
-    ("/rollout.v1.Members/ListMembers", OPERATE),
+    ("/rollout.v1.Members/ListMembers", MEMBERS),
     ("/rollout.v1.Members/AddMember", ADMIN),
     ("/rollout.v1.Members/PromoteMember", ADMIN),
     ("/rollout.v1.Members/RemoveMember", ADMIN),
@@ -111,12 +115,15 @@ const TABLE: &[(&str, &[Role])] = &[
     // All of the ledger, whatever its namespace.
     ("/rollout.v1.Maintenance/SaveSnapshot", ADMIN),
     ("/rollout.v1.Maintenance/Diagnose", ADMIN),
-    ("/rollout.v1.Namespaces/ListNamespaces", RUNS),
-    ("/rollout.v1.Namespaces/DescribeNamespace", RUNS),
+    ("/rollout.v1.Namespaces/ListNamespaces", VIEW),
+    ("/rollout.v1.Namespaces/DescribeNamespace", VIEW),
     ("/rollout.v1.Namespaces/SetQuota", ADMIN),
     ("/rollout.v1.Tokens/CreateToken", ADMIN),
     ("/rollout.v1.Tokens/ListTokens", ADMIN),
     ("/rollout.v1.Tokens/RevokeToken", ADMIN),
+    ("/rollout.v1.Certificates/Revoke", ADMIN),
+    ("/rollout.v1.Certificates/Withdraw", ADMIN),
+    ("/rollout.v1.Certificates/ListRevocations", ADMIN),
     // On a port of its own, where everybody is a newcomer.
     ("/rollout.v1.Enrolment/Enrol", NEWCOMER),
     ("/rollout.v1.Enrolment/Renew", ENROLLED),
@@ -135,15 +142,22 @@ pub fn allowed(path: &str) -> Option<&'static [Role]> {
     TABLE.iter().find(|(method, _)| *method == path).map(|(_, roles)| *roles)
 }
 
-/// Refuses a request whose caller's role does not reach its method, with `PERMISSION_DENIED`; for
-/// tonic's `Server::builder().layer(..)` over connections of [`crate::ServerTls::incoming`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AuthzLayer;
+/// Refuses a request whose caller's role does not reach its method, with `PERMISSION_DENIED`, and one whose caller's
+/// certificate is revoked; for tonic's `Server::builder().layer(..)` over connections of [`crate::ServerTls::incoming`].
+#[derive(Clone, Debug, Default)]
+pub struct AuthzLayer {
+    revocations: Revocations,
+}
 
 impl AuthzLayer {
-    /// The layer; it has nothing to configure.
+    /// The layer, where no certificates are revoked.
     pub fn new() -> Self {
-        AuthzLayer
+        AuthzLayer::default()
+    }
+
+    /// The layer, with the certificates that are revoked.
+    pub fn refusing(revocations: Revocations) -> Self {
+        AuthzLayer { revocations }
     }
 }
 
@@ -151,7 +165,7 @@ impl<S> Layer<S> for AuthzLayer {
     type Service = Authz<S>;
 
     fn layer(&self, inner: S) -> Authz<S> {
-        Authz { inner }
+        Authz { inner, revocations: self.revocations.clone() }
     }
 }
 
@@ -159,6 +173,7 @@ impl<S> Layer<S> for AuthzLayer {
 #[derive(Clone, Debug)]
 pub struct Authz<S> {
     inner: S,
+    revocations: Revocations,
 }
 
 impl<S, B, R> Service<http::Request<B>> for Authz<S>
@@ -175,10 +190,23 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        match decide(request.uri().path(), request.extensions().get::<PeerInfo>()) {
+        let peer = request.extensions().get::<PeerInfo>();
+        let decided = decide(request.uri().path(), peer);
+        match decided.and_then(|()| check_revocation(&self.revocations, peer)) {
             Ok(()) => Either::Right(self.inner.call(request)),
             Err(status) => Either::Left(ready(Ok(status.into_http()))),
         }
+    }
+}
+
+#[allow(clippy::result_large_err)]
+fn check_revocation(revocations: &Revocations, peer: Option<&PeerInfo>) -> Result<(), Status> {
+    match peer {
+        Some(peer) if revocations.refuses(&peer.identity, peer.not_before_unix) => {
+            let message = format!("the certificate of {} is revoked", peer.identity);
+            Err(RpcError::new(ErrorCode::CertificateRevoked, message).into())
+        }
+        _ => Ok(()),
     }
 }
 

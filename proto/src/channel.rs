@@ -294,7 +294,9 @@ impl Dialler {
         if agreed.is_some_and(|protocol| protocol != b"h2") {
             return Err(self.error(Phase::Http2, "the other side does not speak HTTP/2"));
         }
-        self.within(Phase::Tls, limit, Conn::tls(stream)).await
+        let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let revoked = leaf.and_then(|leaf| self.tls.until_refused(leaf));
+        Ok(self.within(Phase::Tls, limit, Conn::tls(stream)).await?.until(revoked))
     }
 
     async fn within<T>(

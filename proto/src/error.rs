@@ -145,6 +145,10 @@ codes! {
     EnrolmentOff, "RO-3010", false, NotApplied, FailedPrecondition, 5, "this member issues no certificates";
     TokenNotFound, "RO-3011", false, NotApplied, NotFound, 4, "there is no such join token";
     TokenConflict, "RO-3012", false, NotApplied, AlreadyExists, 5, "a join token of this name is another one";
+    CertificateRevoked, "RO-3013", false, NotApplied, Unauthenticated, 7, "the caller's certificate is revoked";
+    RevocationUnsafe, "RO-3014", false, NotApplied, FailedPrecondition, 6, "the revocation would shut out its own maker or members in use";
+    RevocationNotFound, "RO-3015", false, NotApplied, NotFound, 4, "there is no such revocation";
+    RevocationConflict, "RO-3016", false, NotApplied, FailedPrecondition, 5, "a revocation in force covers more";
     InvalidArgument, "RO-4001", false, NotApplied, InvalidArgument, 1, "the request is malformed";
     LimitExceeded, "RO-4002", false, NotApplied, ResourceExhausted, 1, "the request is over a limit";
     Overloaded, "RO-4003", true, NotApplied, ResourceExhausted, 3, "too much is in flight";

@@ -34,6 +34,8 @@ pub enum Role {
     Member,
     /// An agent on a GPU host.
     Worker,
+    /// A person or service that only looks.
+    Viewer,
     /// Whoever submits runs or watches them.
     Client,
     /// An operator of the cluster.
@@ -44,13 +46,15 @@ pub enum Role {
 
 impl Role {
     /// Every role that a certificate may say.
-    pub const ALL: [Role; 4] = [Role::Member, Role::Worker, Role::Client, Role::Admin];
+    pub const ALL: [Role; 5] =
+        [Role::Member, Role::Worker, Role::Viewer, Role::Client, Role::Admin];
 
     /// The role as certificates, flags and messages write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Member => "member",
             Role::Worker => "worker",
+            Role::Viewer => "viewer",
             Role::Client => "client",
             Role::Admin => "admin",
             Role::Newcomer => "newcomer",
@@ -98,7 +102,7 @@ pub enum IdentityError {
     #[error("identity {0:?} is not of the form rollout://<role>/<name>[?ns=<namespace>,...]")]
     Malformed(String),
     /// A role that this version does not know.
-    #[error("unknown role {0:?}: one of member, worker, client, admin")]
+    #[error("unknown role {0:?}: one of member, worker, viewer, client, admin")]
     UnknownRole(String),
     /// A name or namespace out of bounds or of other characters.
     #[error(
@@ -250,6 +254,15 @@ pub struct PeerInfo {
     pub addr: SocketAddr,
     /// Its certificate, DER, as the handshake verified it; none in plaintext and of newcomers.
     pub certificate: Option<Arc<CertificateDer<'static>>>,
+    /// Since when the certificate is valid, in seconds since 1970; 0 without one.
+    pub not_before_unix: i64,
+}
+
+impl PeerInfo {
+    /// A caller without a certificate.
+    pub fn uncertified(identity: Identity, addr: SocketAddr) -> Self {
+        PeerInfo { identity, addr, certificate: None, not_before_unix: 0 }
+    }
 }
 
 /// The identity behind a request.

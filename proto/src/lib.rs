@@ -24,6 +24,7 @@ mod member_address;
 pub mod nearest;
 pub mod pki;
 mod profile;
+mod revocations;
 mod rows;
 mod stamp;
 mod supervisor;
@@ -49,6 +50,7 @@ pub use identity::{
 };
 pub use member_address::{MEMBER_ADDRESS_SHAPE, MemberAddress, MemberAddressError};
 pub use profile::Profile;
+pub use revocations::{RevocationList, Revocations};
 pub use rows::RowsError;
 pub use stamp::{
     CLUSTER_HEADER, Channel, EPOCH_HEADER, Stamp, UNCONFIRMED_HEADER, sender_knows, unconfirmed,

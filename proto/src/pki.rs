@@ -4,7 +4,7 @@
 //! never overwritten by another authority's. The authority's key is the commit: its certificate
 //! can be made again from it, so an interrupted start leaves nothing broken.
 //!
-//! Deliberately absent: revocation, and keys from elsewhere: a site with an authority of its own issues
+//! Deliberately absent: revocation (`revocations`), and keys from elsewhere: a site with an authority of its own issues
 //! its own certificates, with the SAN URI of [`crate::Identity`].
 
 mod files;
@@ -88,6 +88,11 @@ pub enum PkiError {
     /// A life of no days, or too many.
     #[error("a certificate lives 1 to {CERT_DAYS_MAX} days, not {0}")]
     Days(u32),
+    /// A certificate that would not be valid yet.
+    #[error(
+        "a certificate that is valid from a time in the future cannot be used: wait, or give an earlier time"
+    )]
+    NotYetValid,
     /// The authority was made without room for one below it.
     #[error(
         "{0} is of an authority that lets none issue below it, as all were made before there were issuing keys: \
@@ -218,12 +223,28 @@ pub fn issue(
     request: &IssueRequest,
     out_dir: &Path,
 ) -> Result<TlsFiles, PkiError> {
+    issue_from(dir_of_ca, request, out_dir, unix_now_s().saturating_sub(BACKDATE_S))
+}
+
+/// The same, valid from `not_before_s` on, in seconds since 1970.
+///
+/// # Errors
+/// As [`issue`], and a time in the future, of which a host whose clock is right could make no use.
+pub fn issue_from(
+    dir_of_ca: &Path,
+    request: &IssueRequest,
+    out_dir: &Path,
+    not_before_s: u64,
+) -> Result<TlsFiles, PkiError> {
     if !(1..=CERT_DAYS_MAX).contains(&request.days) {
         return Err(PkiError::Days(request.days));
     }
     let now_s = unix_now_s();
+    if not_before_s > now_s {
+        return Err(PkiError::NotYetValid);
+    }
     let not_after_s = now_s + u64::from(request.days) * DAY_S;
-    issue_between(dir_of_ca, request, out_dir, now_s.saturating_sub(BACKDATE_S), not_after_s)
+    issue_between(dir_of_ca, request, out_dir, not_before_s, not_after_s)
 }
 
 fn issue_between(

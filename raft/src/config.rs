@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
-use rollout_proto::{DialMap, Profile, Security};
+use rollout_proto::{DialMap, Profile, Revocations, Security};
 
 /// Settings of one member's consensus.
 ///
@@ -33,6 +33,8 @@ pub struct RaftConfig {
     pub dial_map: DialMap,
     /// How connections to other members are secured.
     pub security: Security,
+    /// Members whose certificates are not accepted, as this process knows.
+    pub revocations: Revocations,
     /// Milliseconds between writes of the ledger's image.
     pub image_interval_ms: u64,
     /// Bytes of applied commands after which the image is written at once.
@@ -93,6 +95,7 @@ impl RaftConfig {
             election_max_ms: 250,
             dial_map,
             security,
+            revocations: Revocations::default(),
             image_interval_ms: 1000,
             image_log_bytes: 64 << 20,
             log_keep_bytes: 1 << 30,

@@ -155,19 +155,21 @@ async fn every_method_is_reached_by_the_roles_that_the_documentation_names_and_b
     let enrolling = FleetOptions { enrolment_lifetime_s: Some(3600), ..FleetOptions::default() };
     let fleet = Fleet::start(enrolling)?;
     issue(&fleet, Role::Worker, "w1", &[])?;
+    let viewer = Security::Mtls(issue(&fleet, Role::Viewer, "dashboard", &[])?);
     let leader = fleet.leader();
     let callers = [
         Caller::new(&fleet, &leader, "none", &of_strangers(&fleet)?)?,
         Caller::new(&fleet, &leader, "member", &fleet.security("member", "c1"))?,
         Caller::new(&fleet, &leader, "worker", &fleet.security("worker", "w1"))?,
+        Caller::new(&fleet, &leader, "viewer", &viewer)?,
         Caller::new(&fleet, &leader, "client", &fleet.security("client", "user"))?,
         Caller::new(&fleet, &leader, "admin", &fleet.security("admin", "operator"))?,
     ];
     let methods = methods()?;
     ensure!(methods.len() > 80, "the descriptors are not read right: {}", methods.len());
     let mut table =
-        String::from("| method | none | newcomer | member | worker | client | admin |\n");
-    table.push_str("| --- | --- | --- | --- | --- | --- | --- |\n");
+        String::from("| method | none | newcomer | member | worker | viewer | client | admin |\n");
+    table.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for method in &methods {
         let name = format!("{}/{}", method.parent_service().name(), method.name());
         write!(table, "| {name} |")?;

@@ -19,7 +19,7 @@ fn request(method: &str) -> http::Request<()> {
     *request.uri_mut() = format!("/rollout.v1.{method}").parse().expect("a path");
     let identity = Identity::new(Role::Client, "bob", vec![]).expect("an identity");
     let addr = "127.0.0.1:9".parse().expect("an address");
-    request.extensions_mut().insert(PeerInfo { identity, addr, certificate: None });
+    request.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
     request
 }
 
@@ -111,7 +111,7 @@ async fn who_has_no_certificate_is_named_by_what_it_proved_and_by_nothing_before
         let mut request = request("Enrolment/Enrol");
         let addr = "127.0.0.1:9".parse().expect("an address");
         let identity = Identity::newcomer();
-        request.extensions_mut().insert(PeerInfo { identity, addr, certificate: None });
+        request.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
         let mut service = AuditLayer(log(dir.path())).layer(inner);
         service.call(request).await.expect("an answer");
         lines(dir.path()).remove(0)
@@ -141,7 +141,7 @@ async fn a_crowd_of_strangers_leaves_room_for_what_the_audit_says_of_others() {
         let mut request = request(method);
         let addr = "127.0.0.1:9".parse().expect("an address");
         let identity = Identity::newcomer();
-        request.extensions_mut().insert(PeerInfo { identity, addr, certificate: None });
+        request.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
         service.call(request).await.expect("an answer");
     }
     service.call(request("Runs/CreateRun")).await.expect("an answer");

@@ -9,6 +9,7 @@ use crate::convert::invalid;
 use crate::enrolment::EnrolmentDesk;
 use crate::ledger_read::ReadLedger;
 use crate::reject;
+use crate::revoked_certificates;
 use rollout_ledger::{OpKind, TokenOp, TokenRole, TokenSpec, TokenUse};
 use rollout_proto::pki::RequestedKey;
 use rollout_proto::{ErrorCode, IDENTITY_NAME_BYTES_MAX, Identity, PeerInfo, Role, RpcError, v1};
@@ -45,6 +46,32 @@ fn key_in(request: &[u8]) -> Result<RequestedKey, RpcError> {
 }
 
 impl EnrolmentService {
+    /// No certificate is issued that every member would refuse.
+    fn check_not_revoked(&self, identity: &Identity) -> Result<(), RpcError> {
+        match self.0.revocations.accepted_from_s(identity) {
+            Some(_) => Ok(()),
+            None => {
+                let text = format!(
+                    "all certificates of {identity} are revoked: an administrator has to withdraw that first (rolloutctl \
+                     cert unrevoke {identity})"
+                );
+                Err(RpcError::new(ErrorCode::CertificateRevoked, text))
+            }
+        }
+    }
+
+    /// A certificate that no revocation in force covers.
+    fn issue(
+        &self,
+        desk: &EnrolmentDesk,
+        identity: &Identity,
+        key: &RequestedKey,
+    ) -> Result<v1::IssuedCertificate, RpcError> {
+        self.check_not_revoked(identity)?;
+        let not_before_min_s = self.0.revocations.accepted_from_s(identity).unwrap_or(0);
+        desk.issue(identity, key, not_before_min_s)
+    }
+
     async fn let_in(
         &self,
         desk: &EnrolmentDesk,
@@ -69,11 +96,12 @@ impl EnrolmentService {
         let spec = token.map(|view| view.spec).ok_or_else(|| reject::not_leader(None))?;
         let labels = spec.labels.clone().into_iter().collect();
         let identity = holder_of(spec, r.name)?;
+        self.check_not_revoked(&identity)?;
         audit::known_as("token", &used.token);
         audit::about(identity.role.as_str(), &identity.name);
         let token = used.token.clone();
         self.0.apply(None, OpKind::Token(TokenOp::Spend(used))).await?;
-        let issued = Some(desk.issue(&identity, &key)?);
+        let issued = Some(self.issue(desk, &identity, &key)?);
         metrics::counter!("rollout_enrolments_total").increment(1);
         tracing::info!(token, holder = %identity, "a certificate was issued");
         Ok(v1::EnrolResponse { issued, labels })
@@ -111,6 +139,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
     ) -> Result<Response<v1::RenewResponse>, Status> {
         let identity = caller(&request)?;
         let desk = self.0.desk()?;
+        revoked_certificates::check_contact(&self.0)?;
         let peer = request.extensions().get::<PeerInfo>();
         let shown = peer.and_then(|peer| peer.certificate.clone());
         if !shown.is_some_and(|certificate| desk.has_issued(&certificate)) {
@@ -121,7 +150,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
         }
         let key = key_in(&request.get_ref().request)?;
         audit::about(identity.role.as_str(), &identity.name);
-        let issued = Some(desk.issue(&identity, &key)?);
+        let issued = Some(self.issue(desk, &identity, &key)?);
         metrics::counter!("rollout_certificates_renewed_total").increment(1);
         Ok(Response::new(v1::RenewResponse { header: Some(self.0.header()), issued }))
     }

@@ -6,7 +6,8 @@
 
 use super::{Shared, caller, check_namespace};
 use crate::event_out::Filter;
-use rollout_proto::{ErrorCode, RpcError, v1};
+use crate::revoked_certificates;
+use rollout_proto::{ErrorCode, Role, RpcError, v1};
 use rollout_raft::{Compacted, EventPosition};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,6 +60,11 @@ impl v1::events_server::Events for EventsService {
             check_namespace(&identity, &wanted.namespace)?;
         }
         let filter = Filter::new(&identity, wanted)?;
+        let reads_the_past =
+            !r.follow && (identity.acts_as(Role::Admin) || identity.role == Role::Member);
+        if !reads_the_past {
+            revoked_certificates::check_contact(&self.shared)?;
+        }
         let node = &self.shared.node;
         let Some(told) = node.events_told() else {
             let message = "this member belongs to no cluster yet";
@@ -105,6 +111,12 @@ impl Reader {
         let mut said: Option<Instant> = None;
         loop {
             told.mark_unchanged();
+            if self.until.is_none()
+                && let Err(error) = revoked_certificates::check_contact(&self.shared)
+            {
+                let _ = tokio::time::timeout(STALLED_AFTER, out.send(Err(error.into()))).await;
+                return;
+            }
             let (events, more) = match self.page() {
                 Ok(page) => page,
                 Err(compacted) => {

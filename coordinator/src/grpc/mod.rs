@@ -5,6 +5,7 @@
 //! by the namespaces and the name in the certificate.
 
 mod barrier;
+mod certificates;
 mod checkpoint;
 mod checkpoint_base;
 mod checkpoint_manifest;
@@ -30,6 +31,7 @@ mod work_stream;
 mod worker;
 
 pub(crate) use barrier::BarrierService;
+pub(crate) use certificates::CertificatesService;
 pub(crate) use checkpoint::CheckpointsService;
 pub(crate) use cluster::{ClusterService, VERSIONS};
 pub(crate) use dataset::DatasetsService;
@@ -64,7 +66,9 @@ use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, Op, OpKind, Rejection, Reply, RequestId};
-use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, ServerTls, UNCONFIRMED_HEADER, v1};
+use rollout_proto::{
+    ErrorCode, Identity, Outcome, Revocations, RpcError, ServerTls, UNCONFIRMED_HEADER, v1,
+};
 use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
 use std::sync::Arc;
 use std::time::Instant;
@@ -86,6 +90,8 @@ pub(crate) struct Shared {
     pub(crate) desk: Option<EnrolmentDesk>,
     /// What this member presents, to clients and to the others.
     pub(crate) tls: ServerTls,
+    /// Certificates that this member refuses.
+    pub(crate) revocations: Revocations,
 }
 
 impl Shared {

@@ -567,7 +567,7 @@ fn members() -> Vec<Case> {
 
 /// A member without the issuing key refuses what needs it.
 fn enrolment(f: &Fixture) -> Vec<Case> {
-    use Does::{Read, Refuse};
+    use Does::{Change, Read, Refuse};
     let create = v1::CreateTokenRequest {
         request: f.id(),
         name: "rack".into(),
@@ -578,6 +578,12 @@ fn enrolment(f: &Fixture) -> Vec<Case> {
         ..Default::default()
     };
     let revoke = v1::RevokeTokenRequest { request: f.id(), name: "nobody's".into() };
+    let revoke_certificates = v1::RevokeRequest {
+        request: f.id(),
+        identity: "worker/stolen".into(),
+        ..Default::default()
+    };
+    let withdraw = v1::WithdrawRequest { request: f.id(), identity: "worker/nobody".into() };
     let enrol = v1::EnrolRequest { token: "rack".into(), name: "w7".into(), ..Default::default() };
     vec![
         case("Tokens/CreateToken", Refuse, &create),
@@ -585,6 +591,9 @@ fn enrolment(f: &Fixture) -> Vec<Case> {
         case("Tokens/RevokeToken", Refuse, &revoke),
         case("Enrolment/Enrol", Refuse, &enrol),
         case("Enrolment/Renew", Refuse, &v1::RenewRequest::default()),
+        case("Certificates/Revoke", Change, &revoke_certificates),
+        case("Certificates/Withdraw", Refuse, &withdraw),
+        case("Certificates/ListRevocations", Read, &v1::ListRevocationsRequest {}),
     ]
 }
 

@@ -13,8 +13,13 @@ use super::barrier::{
     list::ListArgs as BarrierListArgs,
 };
 use super::cert::{
-    enrol::EnrolArgs, init_ca::InitCaArgs, init_issuer::InitIssuerArgs, inspect::InspectArgs,
-    issue::IssueArgs, status::StatusArgs,
+    enrol::EnrolArgs,
+    init_ca::InitCaArgs,
+    init_issuer::InitIssuerArgs,
+    inspect::InspectArgs,
+    issue::IssueArgs,
+    revoke::{RevokeArgs as CertRevokeArgs, UnrevokeArgs},
+    status::StatusArgs,
 };
 use super::checkpoint::{
     abort::AbortArgs as CheckpointAbortArgs, describe::DescribeArgs as CheckpointDescribeArgs,
@@ -500,7 +505,7 @@ pub(crate) enum TokenVerb {
 pub(crate) enum CertVerb {
     /// Create a certificate authority, unless it is there
     InitCa(InitCaArgs),
-    /// Issue a certificate for a member, worker, client or admin
+    /// Issue a certificate for a member, worker, viewer, client or admin
     Issue(IssueArgs),
     /// Show whom a certificate names and when it ends
     Inspect(InspectArgs),
@@ -512,6 +517,12 @@ pub(crate) enum CertVerb {
     Enrol(EnrolArgs),
     /// Get another one in the place of your own, which has to have come by `cert enrol`
     Renew,
+    /// Have every member refuse certificates, and close the connections that were made with them
+    Revoke(CertRevokeArgs),
+    /// Withdraw a revocation
+    Unrevoke(UnrevokeArgs),
+    /// Every revocation in force
+    Revocations,
 }
 
 /// Verbs of `bench`.

@@ -61,7 +61,9 @@ pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
             let (connect, format) = (&cli.connect, cli.output);
             return super::cluster::upgrade::run(connect, format, args, Consent::Given, true).await;
         }
-        Command::Cert { verb } => certificates::plan(&cli.connect, verb)?,
+        Command::Cert { verb } if !certificates::asks_the_cluster(&verb) => {
+            certificates::plan(&cli.connect, verb)?
+        }
         Command::Snapshot { verb: SnapshotVerb::Restore(args) } => snapshots::restore(&args)?,
         command => {
             let settings = cli.connect.settings()?;
@@ -118,6 +120,7 @@ impl Reader {
                 self.label_checkpoint(&args).await
             }
             Command::Token { verb } => self.token(verb).await,
+            Command::Cert { verb } => self.revocation(verb).await,
             Command::Snapshot { verb } => self.snapshot(verb).await,
             Command::Member { verb } => self.member(verb).await,
             Command::Leader { verb: LeaderVerb::Transfer(args) } => {

@@ -225,6 +225,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             CertVerb::Renew => cert::enrol::renew(connect, format).await,
             CertVerb::Inspect(args) => cert::inspect::run(format, &args),
             CertVerb::Status(args) => cert::status::run(connect, format, args).await,
+            CertVerb::Revoke(args) => cert::revoke::revoke(connect, format, args, again).await,
+            CertVerb::Unrevoke(args) => cert::revoke::unrevoke(connect, format, args, again).await,
+            CertVerb::Revocations => cert::revocations::run(connect, format).await,
         },
         Command::Token { verb } => match verb {
             TokenVerb::Create(args) => token::create::run(connect, format, args).await,

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use rollout_proto::{Client, ClientError, PendingRequest, v1};
 
 use super::cli::{
-    BarrierVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb,
+    BarrierVerb, CertVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb,
     RendezvousVerb, RunVerb, TokenVerb, WorkerVerb,
 };
 
@@ -96,6 +96,7 @@ pub(super) fn has_number(command: &Command) -> bool {
         Command::Job { verb } => matches!(verb, JobVerb::Delete(_)),
         Command::Namespace { verb } => matches!(verb, NamespaceVerb::SetQuota(_)),
         Command::Token { verb } => matches!(verb, TokenVerb::Revoke(_)),
+        Command::Cert { verb } => matches!(verb, CertVerb::Revoke(_) | CertVerb::Unrevoke(_)),
         _ => false,
     }
 }

@@ -84,7 +84,9 @@ fn only_looks(command: &Command) -> bool {
         Command::Cluster { verb } => matches!(verb, ClusterVerb::Status),
         Command::Member { verb } => matches!(verb, MemberVerb::List | MemberVerb::Describe(_)),
         Command::Leader { verb } => matches!(verb, LeaderVerb::Show),
-        Command::Cert { verb } => matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_)),
+        Command::Cert { verb } => {
+            matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_) | CertVerb::Revocations)
+        }
         _ => false,
     }
 }

@@ -6,9 +6,9 @@ use rollout_ledger::id::{
 };
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
-    JobName, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, Rows,
-    RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole,
-    TokenSpec, TokenUse,
+    JobName, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId,
+    RevocationOp, Revoked, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
+    Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
 };
 use std::collections::BTreeMap;
 
@@ -140,6 +140,17 @@ fn tokens() -> [OpKind; 3] {
     .map(OpKind::Token)
 }
 
+fn revoke_certificates() -> Command {
+    let revoke = |whose, issued_before_s| {
+        let reason = "the host was stolen".into();
+        OpKind::Revocation(RevocationOp::Revoke { whose, issued_before_s, reason }).into()
+    };
+    command(Body::Ops(vec![
+        revoke(Revoked::Everyone, Some(1_764_200_000)),
+        revoke(Revoked::Identity("worker/gpu-1".into()), None),
+    ]))
+}
+
 fn cordon(slot_no: Option<u16>) -> OpKind {
     let (session, slot) = (slot().session, slot_no.map(SlotNo));
     OpKind::Cordon { session, slot, cordoned: true, reason: "a fan is broken".into() }
@@ -161,6 +172,9 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     let revoke = OpKind::Token(TokenOp::Revoke { name: "alice".into() });
     all.push(("revoke_token", op(revoke)));
     all.push(("suspect_unheard", suspect_unheard(all.len() as u64 + 1)));
+    all.push(("revoke_certificates", revoke_certificates()));
+    let whose = Revoked::Identity("worker/gpu-1".into());
+    all.push(("withdraw_revocation", op(OpKind::Revocation(RevocationOp::Withdraw { whose }))));
     all
 }
 

@@ -5,6 +5,7 @@
 
 mod bench;
 mod jobs;
+mod revocations;
 mod runs;
 mod stores;
 mod tokens;
@@ -98,6 +99,7 @@ const TRIED: &[(&str, fn())] = &[
     ("CHECKPOINTS_OPEN_MAX", trainings::checkpoints_open),
     ("CHECKPOINTS_MAX", trainings::checkpoints),
     ("KEEP_LAST_DEFAULT", trainings::keep_last),
+    ("REVOCATIONS_MAX", revocations::revocations),
     ("TOKENS_MAX", tokens::tokens),
     ("TOKEN_USES_MAX", tokens::uses),
     ("TOKEN_TTL_MS_MAX", tokens::ttl),

@@ -10,6 +10,7 @@ use crate::meanings::{
     segments, session, settle, spec, store_name, who,
 };
 use crate::naive::Model;
+use crate::revocations::RevocationAct;
 use crate::runs::Run;
 use crate::tokens::TokenAct;
 use crate::trainings_acts::Train;
@@ -77,6 +78,7 @@ pub(crate) enum Act {
     Job(JobAct),
     Train(Train),
     Token(TokenAct),
+    Revocation(RevocationAct),
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
@@ -283,6 +285,7 @@ impl Act {
             }
             Act::Train(train) => train.kind(model),
             Act::Token(act) => act.kind(),
+            Act::Revocation(act) => act.kind(),
             Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
             Act::Job(act) => act.kind(model),
             Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },

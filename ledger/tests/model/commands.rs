@@ -4,8 +4,8 @@
 //! fails the test of random stories until they reach it.
 
 use rollout_ledger::{
-    Body, CheckpointOp, DatasetOp, FailureClass, OpKind, Reply, RunAction, ShardOp, StoreOp,
-    TokenOp, TrainerOp,
+    Body, CheckpointOp, DatasetOp, FailureClass, OpKind, Reply, RevocationOp, RunAction, ShardOp,
+    StoreOp, TokenOp, TrainerOp,
 };
 use std::collections::BTreeMap;
 
@@ -93,6 +93,8 @@ names!(op, OPS, OpKind, {
     OpKind::Token(TokenOp::Create { .. }) => "create token",
     OpKind::Token(TokenOp::Revoke { .. }) => "revoke token",
     OpKind::Token(TokenOp::Spend(_)) => "spend token",
+    OpKind::Revocation(RevocationOp::Revoke { .. }) => "revoke certificates",
+    OpKind::Revocation(RevocationOp::Withdraw { .. }) => "withdraw a revocation",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {

@@ -10,7 +10,9 @@ use crate::trainings::Trainings;
 use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use rollout_ledger::view::RunState;
-use rollout_ledger::{Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, StoreName};
+use rollout_ledger::{
+    Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, Revocation, Revoked, StoreName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -36,6 +38,7 @@ pub(crate) struct Model {
     pub(crate) jobs: BTreeMap<JobName, Job>,
     pub(crate) trainings: Trainings,
     pub(crate) tokens: BTreeMap<String, Token>,
+    pub(crate) revocations: Vec<(Revoked, Revocation)>,
     /// What operators have cordoned, by namespace and name: all of it, or some slots.
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
@@ -67,6 +70,7 @@ impl Default for Model {
             jobs: BTreeMap::new(),
             trainings: Trainings::default(),
             tokens: BTreeMap::new(),
+            revocations: Vec::new(),
             cordons: BTreeMap::new(),
             trials: BTreeSet::new(),
             grants: Vec::new(),
@@ -231,6 +235,7 @@ impl Model {
             OpKind::SetQuota(quota) => self.set_quota(&quota),
             OpKind::Noticed { run, index, delivered } => self.noticed(run, index, delivered),
             OpKind::Token(op) => self.token(op),
+            OpKind::Revocation(op) => self.revocation(op),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::actions::{Act, Pick, Settled, Step};
 use crate::job_acts::job_act;
+use crate::revocations::revocation_act;
 use crate::tokens::token_act;
 use crate::trainings_acts::{Train, train};
 use proptest::prelude::*;
@@ -21,7 +22,7 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     ];
     let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
     let story = prop_oneof![2 => story, 1 => training_story()];
-    let tokens = prop_oneof![1 => Just(Vec::new()), 1 => token_story()];
+    let tokens = prop_oneof![2 => Just(Vec::new()), 2 => token_story(), 1 => revocation_story()];
     // In half of them shares are fair from the beginning; in others they may become so on the way.
     let version = prop_oneof![Just(Vec::new()), Just(vec![Step::Version(3)])];
     (version, story, tokens).prop_map(|(version, story, tokens)| {
@@ -39,6 +40,20 @@ fn token_story() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::OpenEpoch),
     ];
     let version = prop_oneof![4 => Just(2), 1 => Just(1)].prop_map(Step::Version);
+    (version, prop::collection::vec(step, 1..16))
+        .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
+}
+
+/// Certificates are revoked and accepted again; now and then in a cluster of too low a version.
+fn revocation_story() -> impl Strategy<Value = Vec<Step>> {
+    let act = || revocation_act().prop_map(Act::Revocation);
+    let step = prop_oneof![
+        8 => prop::collection::vec(act(), 1..3).prop_map(Step::Ops),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+        1 => Just(Step::OpenEpoch),
+    ];
+    let version = prop_oneof![4 => Just(3), 1 => Just(2)].prop_map(Step::Version);
     (version, prop::collection::vec(step, 1..16))
         .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
 }

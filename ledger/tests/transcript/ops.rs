@@ -6,8 +6,9 @@ use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, JobName, Op, OpKind,
-    PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, RunAction, RunSpec,
-    SegmentDecl, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
+    PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, RevocationOp, Revoked,
+    RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole,
+    TokenSpec, TokenUse,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -55,6 +56,19 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             holder: args.text("holder")?,
             key_hash: [args.number("key", 1)?; 32],
         })),
+        // Example: revoke-certificates of=worker/gpu-7 before=1764200000 reason=stolen
+        "revoke-certificates" => OpKind::Revocation(RevocationOp::Revoke {
+            whose: whose_certificates(args),
+            issued_before_s: match args.number("before", 0)? {
+                0 => None,
+                before => Some(before),
+            },
+            reason: args.text_or("reason", ""),
+        }),
+        // Example: accept-certificates of=worker/gpu-7
+        "accept-certificates" => {
+            OpKind::Revocation(RevocationOp::Withdraw { whose: whose_certificates(args) })
+        }
         // Example: noticed run=chat index=4 delivered=1
         "noticed" => OpKind::Noticed {
             run: run(world, &args.text("run")?)?,
@@ -210,6 +224,10 @@ fn quota(args: &mut Args) -> Parsed<OpKind> {
         running_rows_max: number(args, "running")?,
         runs_max: number(args, "runs")?,
     }))
+}
+
+fn whose_certificates(args: &mut Args) -> Revoked {
+    args.get("of").map_or(Revoked::Everyone, Revoked::Identity)
 }
 
 fn create_token(args: &mut Args) -> Parsed<OpKind> {

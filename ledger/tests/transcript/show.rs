@@ -248,6 +248,16 @@ pub(crate) fn tokens(ledger: &Ledger) -> String {
     if lines.is_empty() { "none".into() } else { lines.join("\n") }
 }
 
+/// Every revocation of certificates.
+pub(crate) fn revocations(ledger: &Ledger) -> String {
+    let lines = ledger.revocations().iter().map(|(whose, of)| {
+        let before = of.issued_before_s.map_or(String::new(), |s| format!(" issued before {s}"));
+        format!("{whose}{before}: {}", of.reason)
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() { "none".into() } else { lines.join("\n") }
+}
+
 /// Everything that a story may want to see, but for what is empty.
 pub(crate) fn state(ledger: &Ledger) -> String {
     let mut out = format!("clock {} epoch {}\n", ledger.clock(), ledger.epoch());

@@ -89,6 +89,8 @@ impl World {
             "notices" => format!("{:?}", self.ledger.notices_due()),
             // Every join token.
             "tokens" => show::tokens(&self.ledger),
+            // Every revocation of certificates.
+            "revocations" => show::revocations(&self.ledger),
             // Example: blocked run=chat
             "blocked" => match self.ledger.blocked(ops::run(self, &args.text("run")?)?) {
                 text if text.is_empty() => "not blocked".into(),

@@ -51,31 +51,42 @@ fn every_role_reaches_its_own_methods_only() {
         let reaches = |role| roles.contains(&role);
         let (service, method) = path.strip_prefix("/rollout.v1.").unwrap().split_once('/').unwrap();
         let expected = match (service, method) {
-            ("Peer", _) => [true, false, false, false],
-            ("Worker", _) => [false, true, false, false],
+            ("Peer", _) => [true, false, false, false, false],
+            ("Worker", _) => [false, true, false, false, false],
             // A worker's host has a gateway to its jobs' stores.
             ("Runs", "OpenSession") | ("Store", "Apply" | "Read" | "Wait") => {
-                [false, true, true, true]
+                [false, true, false, true, true]
+            }
+            // Who only looks sees states, counts and results, and no values of a store.
+            ("Runs", "ListRuns" | "DescribeRun" | "WatchRun" | "ReadResults")
+            | ("Items", "ListItems" | "DescribeItem")
+            | ("Rendezvous" | "Barrier", "Describe" | "List")
+            | ("Datasets", "DescribeDataset" | "ListDatasets")
+            | ("Shards", "DescribeShards" | "ListJobs")
+            | ("Checkpoints", "LatestCheckpoint" | "ListCheckpoints" | "DescribeCheckpoint") => {
+                [false, false, true, true, true]
             }
             (
                 "Runs" | "Items" | "Store" | "Rendezvous" | "Barrier" | "Datasets" | "Shards"
                 | "Checkpoints",
                 _,
-            ) => [false, false, true, true],
-            ("Events", _) => [true, false, true, true],
-            ("Cluster", "Status") => [true, true, true, true],
-            ("Cluster", "ListWorkers") => [true, false, true, true],
+            ) => [false, false, false, true, true],
+            ("Events", _) => [true, false, true, true, true],
+            ("Cluster", "Status") => [true; 5],
+            ("Cluster", "ListWorkers") => [true, false, true, true, true],
             ("Cluster", "Bootstrap" | "CordonWorker" | "DrainWorker" | "UpgradeCluster") => {
-                [false, false, false, true]
+                [false, false, false, false, true]
             }
-            ("Members", "ListMembers") => [true, false, false, true],
-            ("Namespaces", "SetQuota") => [false, false, false, true],
-            ("Namespaces", _) => [false, false, true, true],
+            ("Members", "ListMembers") => [true, false, true, false, true],
+            ("Namespaces", "SetQuota") => [false, false, false, false, true],
+            ("Namespaces", _) => [false, false, true, true, true],
             // Who has no certificate yet is of no role that a certificate says.
-            ("Enrolment", "Enrol") => [false, false, false, false],
-            ("Enrolment", "Renew") => [false, true, true, false],
-            ("Members" | "Maintenance" | "Tokens", _) => [false, false, false, true],
-            ("Cluster", _) => [true, false, false, true],
+            ("Enrolment", "Enrol") => [false; 5],
+            ("Enrolment", "Renew") => [false, true, false, true, false],
+            ("Members" | "Maintenance" | "Tokens" | "Certificates", _) => {
+                [false, false, false, false, true]
+            }
+            ("Cluster", _) => [true, false, false, false, true],
             _ => panic!("{path} is of a service that this test does not know"),
         };
         assert_eq!(Role::ALL.map(reaches), expected, "{path}");
@@ -86,7 +97,7 @@ fn every_role_reaches_its_own_methods_only() {
 }
 
 fn peer(identity: Identity) -> PeerInfo {
-    PeerInfo { identity, addr: SocketAddr::from(([127, 0, 0, 1], 1)), certificate: None }
+    PeerInfo::uncertified(identity, SocketAddr::from(([127, 0, 0, 1], 1)))
 }
 
 #[test]
@@ -99,11 +110,25 @@ fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
     assert_eq!(unknown.unwrap_err().code(), ErrorCode::UnsupportedVersion.grpc());
 }
 
+#[test]
+fn a_request_with_a_revoked_certificate_is_refused() {
+    let ann = Identity::new(Role::Client, "ann", Vec::new()).unwrap();
+    let mut list = crate::revocations::RevocationList::default();
+    list.revoke(Role::Client, "ann", Some(100));
+    let revocations = Revocations::default();
+    revocations.set(list);
+    let since = |not_before_unix| PeerInfo { not_before_unix, ..peer(ann.clone()) };
+    let refused = check_revocation(&revocations, Some(&since(99))).unwrap_err();
+    assert_eq!(RpcError::from_status(&refused).code, ErrorCode::CertificateRevoked);
+    assert!(check_revocation(&revocations, Some(&since(100))).is_ok());
+    assert!(check_revocation(&revocations, Some(&peer(Identity::insecure()))).is_ok());
+}
+
 /// Answers every call with who called, as an error: `ABORTED: member/c1`.
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
-const SERVICES: [&str; 17] = [
+const SERVICES: [&str; 18] = [
     "rollout.v1.Runs",
     "rollout.v1.Worker",
     "rollout.v1.Cluster",
@@ -121,6 +146,7 @@ const SERVICES: [&str; 17] = [
     "rollout.v1.Namespaces",
     "rollout.v1.Tokens",
     "rollout.v1.Enrolment",
+    "rollout.v1.Certificates",
 ];
 
 impl<const SERVICE: usize> NamedService for WhoCalls<SERVICE> {
@@ -167,7 +193,8 @@ async fn serve(tls: ServerTls) -> SocketAddr {
         .add_service(WhoCalls::<13>)
         .add_service(WhoCalls::<14>)
         .add_service(WhoCalls::<15>)
-        .add_service(WhoCalls::<16>);
+        .add_service(WhoCalls::<16>)
+        .add_service(WhoCalls::<17>);
     tokio::spawn(server.serve_with_incoming(incoming));
     addr
 }

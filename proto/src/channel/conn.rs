@@ -7,6 +7,7 @@
 //!
 //! Deliberately absent: making the connection (`channel`).
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::OpenConnection;
+use crate::revocations::UntilRefused;
 
 /// How long the server's first bytes are awaited. An HTTP/2 server sends its settings at once; one
 /// that waits for ours first is not held up for longer than this.
@@ -28,6 +30,8 @@ pub(super) struct Conn {
     bytes: Bytes,
     /// Counted as open for as long as it lives.
     _open: Option<OpenConnection>,
+    /// Ready when the other side's certificate is revoked.
+    revoked: Option<UntilRefused>,
 }
 
 enum Bytes {
@@ -39,11 +43,16 @@ enum Bytes {
 
 impl Conn {
     pub(super) fn plain(tcp: TcpStream) -> Self {
-        Conn { bytes: Bytes::Plain(tcp), _open: None }
+        Conn { bytes: Bytes::Plain(tcp), _open: None, revoked: None }
     }
 
     pub(super) fn counted(self, open: OpenConnection) -> Self {
         Conn { _open: Some(open), ..self }
+    }
+
+    /// Lasts no longer than the other side's certificate is accepted.
+    pub(super) fn until(self, revoked: Option<UntilRefused>) -> Self {
+        Conn { revoked, ..self }
     }
 
     /// Takes a stream whose handshake this side holds for done; fails where the server does not.
@@ -56,7 +65,8 @@ impl Conn {
             )),
             Ok(Err(error)) => Err(error),
             Ok(Ok(_)) | Err(_) => {
-                Ok(Conn { bytes: Bytes::Tls(Box::new(stream), early), _open: None })
+                let bytes = Bytes::Tls(Box::new(stream), early);
+                Ok(Conn { bytes, _open: None, revoked: None })
             }
         }
     }
@@ -69,10 +79,14 @@ pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
 
 impl AsyncRead for Conn {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.revoked.as_mut().is_some_and(|revoked| Pin::new(revoked).poll(cx).is_ready()) {
+            let why = "the other side's certificate is revoked";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, why)));
+        }
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Bytes::Tls(_, early) if early.has_remaining() => {

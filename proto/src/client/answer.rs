@@ -45,6 +45,7 @@ with_header! {
     DescribeCheckpointResponse, PruneCheckpointsResponse, LabelCheckpointResponse, RecoverResponse,
     ListNamespacesResponse, DescribeNamespaceResponse, SetQuotaResponse,
     CreateTokenResponse, ListTokensResponse, RevokeTokenResponse, RenewResponse,
+    RevokeResponse, WithdrawResponse, ListRevocationsResponse,
 }
 
 impl Answer for v1::CountersResponse {

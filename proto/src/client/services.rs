@@ -99,6 +99,11 @@ pub fn cluster(channel: Channel) -> v1::cluster_client::ClusterClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for revoked certificates.
+pub fn certificates(channel: Channel) -> v1::certificates_client::CertificatesClient<Channel> {
+    v1::certificates_client::CertificatesClient::new(channel)
+}
+
 /// The service for join tokens.
 pub fn tokens(channel: Channel) -> v1::tokens_client::TokensClient<Channel> {
     v1::tokens_client::TokensClient::new(channel)

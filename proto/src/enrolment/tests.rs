@@ -109,7 +109,7 @@ impl v1::enrolment_server::Enrolment for Desk {
         let r = request.into_inner();
         let key = RequestedKey::read(&r.request).map_err(|e| Status::internal(e.to_string()))?;
         let identity = Identity::new(Role::Worker, r.name, vec!["a".to_owned()]).unwrap();
-        let chain = self.issuer.issue(&identity, &key, 60).unwrap();
+        let chain = self.issuer.issue(&identity, &key, 60, 0).unwrap();
         let issued = v1::IssuedCertificate {
             chain: chain.iter().map(|der| der.to_vec().into()).collect(),
             authorities: self.authorities.iter().map(|der| der.to_vec().into()).collect(),
@@ -186,7 +186,7 @@ fn of_a_signing_request_the_key_counts_and_nothing_else() {
     let read = RequestedKey::read(request.der()).unwrap();
     assert_eq!(read.hash(), *blake3::hash(&key.subject_public_key_info()).as_bytes());
     let identity = Identity::new(Role::Client, "ann", vec!["a".to_owned()]).unwrap();
-    let chain = cluster.issuer.issue(&identity, &read, 60).unwrap();
+    let chain = cluster.issuer.issue(&identity, &read, 60, 0).unwrap();
     let info = pki::inspect_der(&chain[0]).unwrap();
     assert_eq!((info.identity, info.sans.len()), (Some(identity), 1));
     let (_, leaf) = <x509_parser::prelude::X509Certificate<'_> as x509_parser::prelude::FromDer<
@@ -199,7 +199,7 @@ fn of_a_signing_request_the_key_counts_and_nothing_else() {
 
     for role in [Role::Admin, Role::Member] {
         let identity = Identity::new(role, "x", Vec::new()).unwrap();
-        let refused = cluster.issuer.issue(&identity, &read, 60);
+        let refused = cluster.issuer.issue(&identity, &read, 60, 0);
         assert!(matches!(refused, Err(PkiError::RoleByHand(_))), "{role}");
     }
     // No signature but its own key's, and nothing that is none.

@@ -164,8 +164,9 @@ impl IssuingAuthority {
         self.validity.not_after_unix.try_into().unwrap_or(0)
     }
 
-    /// A certificate of `identity` for `key`: good for `lifetime_s`, but no longer than the authority. The chain, DER, the
-    /// holder's own first.
+    /// A certificate of `identity` for `key`: good for `lifetime_s`, but no longer than the authority. It is valid from a few
+    /// minutes ago, for clocks differ, but from no earlier time than `not_before_min_s`, in seconds since 1970: a revocation
+    /// of those issued before that time does not cover it. The chain, DER, the holder's own first.
     ///
     /// # Errors
     /// An identity that only the authority itself certifies, or the cryptography.
@@ -174,6 +175,7 @@ impl IssuingAuthority {
         identity: &Identity,
         key: &RequestedKey,
         lifetime_s: u64,
+        not_before_min_s: u64,
     ) -> Result<Vec<CertificateDer<'static>>, PkiError> {
         if !matches!(identity.role, Role::Worker | Role::Client) {
             return Err(PkiError::RoleByHand(identity.role));
@@ -188,7 +190,7 @@ impl IssuingAuthority {
             ip_addrs: Vec::new(),
             days: 1,
         };
-        let not_before_s = now_s.saturating_sub(ISSUED_BACKDATE_S);
+        let not_before_s = now_s.saturating_sub(ISSUED_BACKDATE_S).max(not_before_min_s.min(now_s));
         let mut params = leaf_params(identity, &says, not_before_s, not_after_s)?;
         // Two certificates of one key have two numbers.
         let mut serial: [u8; 16] = rand::random();

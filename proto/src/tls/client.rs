@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls_pki_types::{IpAddr, ServerName};
+use rustls_pki_types::{CertificateDer, IpAddr, ServerName};
 use tokio_rustls::TlsConnector;
 
 use super::material::Material;
@@ -15,11 +15,15 @@ use super::reload::Reloading;
 use super::verify::{MemberVerifier, TLS_VERSIONS, provider};
 use super::{ALPN_H2, Security, TlsError, pinned};
 use crate::identity::Identity;
-use crate::pki::Validity;
+use crate::pki::{Validity, inspect_der};
+use crate::revocations::{Revocations, UntilRefused};
 
 /// What a caller presents and trusts; cheap to clone, and every clone follows the files.
 #[derive(Clone)]
-pub struct ClientTls(Caller);
+pub struct ClientTls {
+    caller: Caller,
+    revocations: Revocations,
+}
 
 #[derive(Clone)]
 enum Caller {
@@ -36,12 +40,24 @@ impl ClientTls {
     /// A file that is missing or no PEM, a certificate without identity or expired, a key that is
     /// not its own. Plaintext cannot fail.
     pub fn load(security: &Security) -> Result<Self, TlsError> {
-        match security {
+        Self::refusing(security, Revocations::default())
+    }
+
+    /// The same, which refuses members whose certificates are revoked and closes connections to members whose certificates
+    /// come to be revoked.
+    ///
+    /// # Errors
+    /// As [`ClientTls::load`].
+    pub fn refusing(security: &Security, revocations: Revocations) -> Result<Self, TlsError> {
+        let caller = match security {
             Security::Mtls(files) => {
-                Ok(ClientTls(Caller::Certified(Arc::new(Reloading::load(files, build)?))))
+                let refused = revocations.clone();
+                let build = move |material| build(material, refused.clone());
+                Caller::Certified(Arc::new(Reloading::load(files, Box::new(build))?))
             }
-            Security::InsecurePlaintext => Ok(ClientTls(Caller::Plaintext)),
-        }
+            Security::InsecurePlaintext => Caller::Plaintext,
+        };
+        Ok(ClientTls { caller, revocations })
     }
 
     /// A caller without a certificate, who believes members of the authorities whose public keys have these blake3 hashes:
@@ -51,11 +67,12 @@ impl ClientTls {
     /// What rustls says.
     pub fn pinned(pins: &[[u8; 32]]) -> Result<Self, TlsError> {
         let config = pinned::config(pins).map_err(|cause| TlsError::Pinned(cause.to_string()))?;
-        Ok(ClientTls(Caller::Newcomer(Arc::new(config))))
+        let caller = Caller::Newcomer(Arc::new(config));
+        Ok(ClientTls { caller, revocations: Revocations::default() })
     }
 
     fn files(&self) -> Option<&Reloading<ClientConfig>> {
-        match &self.0 {
+        match &self.caller {
             Caller::Certified(files) => Some(files),
             Caller::Plaintext | Caller::Newcomer(_) => None,
         }
@@ -63,16 +80,23 @@ impl ClientTls {
 
     /// The connector for a new connection, or none where connections are plaintext.
     pub fn connector(&self) -> Option<TlsConnector> {
-        match &self.0 {
+        match &self.caller {
             Caller::Plaintext => None,
             Caller::Certified(files) => Some(TlsConnector::from(files.get().config.clone())),
             Caller::Newcomer(config) => Some(TlsConnector::from(config.clone())),
         }
     }
 
+    /// Ready when the certificate of the member at the other end is revoked; none where it showed none that can be read.
+    pub(crate) fn until_refused(&self, member: &CertificateDer<'_>) -> Option<UntilRefused> {
+        let identity = Identity::from_certificate(member).ok()?;
+        let not_before_unix = inspect_der(member)?.validity.not_before_unix;
+        Some(self.revocations.until_refused(&identity, not_before_unix))
+    }
+
     /// Who the certificate in use says this host is; a newcomer without one, and the plaintext identity in plaintext.
     pub fn identity(&self) -> Identity {
-        match &self.0 {
+        match &self.caller {
             Caller::Plaintext => Identity::insecure(),
             Caller::Certified(files) => files.get().identity.clone(),
             Caller::Newcomer(_) => Identity::newcomer(),
@@ -113,10 +137,11 @@ pub fn server_name(endpoint: &str) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(host.to_owned()).map_err(|_| refused())
 }
 
-fn build(material: Material) -> Result<ClientConfig, TlsError> {
+fn build(material: Material, revocations: Revocations) -> Result<ClientConfig, TlsError> {
     let Material { files, roots, chain, key, .. } = material;
     let refused = |cause: rustls::Error| Material::refused(&files, cause);
-    let verifier = MemberVerifier::new(roots).map_err(|cause| Material::refused(&files, cause))?;
+    let verifier = MemberVerifier::new(roots, revocations)
+        .map_err(|cause| Material::refused(&files, cause))?;
     // "dangerous" is rustls's word for any verifier of one's own: ours asks webpki first and
     // only ever adds a refusal.
     let mut config = ClientConfig::builder_with_provider(provider())

@@ -1,7 +1,7 @@
 //! One accepted connection, with who is at its other end.
 //!
 //! *Invariant:* a value of this type is past its handshake, and reads nothing once the certificate of the other end has
-//! ended: whoever has been given another by then connects anew with that one.
+//! ended or is revoked: whoever has been given another by then connects anew with that one.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use crate::identity::PeerInfo;
+use crate::revocations::UntilRefused;
 
 /// A timer is set no further ahead: such a connection is closed then, and made again.
 const OPEN_MAX: Duration = Duration::from_secs(365 * 86_400);
@@ -28,6 +29,8 @@ pub struct ServerConn {
     peer: PeerInfo,
     /// Ready when the other end's certificate has ended; none where it showed none.
     ends: Option<Pin<Box<Sleep>>>,
+    /// Ready when that certificate is revoked.
+    revoked: Option<UntilRefused>,
     // Given back when the connection is closed.
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -41,11 +44,17 @@ enum Stream {
 
 impl ServerConn {
     pub(super) fn plain(stream: TcpStream, peer: PeerInfo) -> Self {
-        ServerConn { stream: Stream::Plain(stream), peer, ends: None, _place: None }
+        ServerConn { stream: Stream::Plain(stream), peer, ends: None, revoked: None, _place: None }
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>, peer: PeerInfo) -> Self {
-        ServerConn { stream: Stream::Tls(Box::new(stream)), peer, ends: None, _place: None }
+        ServerConn {
+            stream: Stream::Tls(Box::new(stream)),
+            peer,
+            ends: None,
+            revoked: None,
+            _place: None,
+        }
     }
 
     /// Lasts no longer than the other end's certificate. How long that is was found at the handshake, so that a clock
@@ -58,6 +67,12 @@ impl ServerConn {
         self
     }
 
+    /// Lasts no longer than the other end's certificate is accepted.
+    pub(super) fn or_until(mut self, revoked: UntilRefused) -> Self {
+        self.revoked = Some(revoked);
+        self
+    }
+
     /// Takes this place among the connections of its listener, until it is dropped.
     pub(super) fn at(mut self, place: OwnedSemaphorePermit) -> Self {
         self._place = Some(place);
@@ -66,13 +81,16 @@ impl ServerConn {
 
     /// Why nothing more is read; wakes the task when that comes true.
     fn has_ended(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Option<io::Error> {
-        let ends = self.ends.as_mut()?;
-        if ends.as_mut().poll(cx).is_pending() {
-            return None;
-        }
+        let ended = self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready());
+        let revoked = self.revoked.as_mut().is_some_and(|at| Pin::new(at).poll(cx).is_ready());
+        let why = match (ended, revoked) {
+            (false, false) => return None,
+            (_, true) => "the certificate is revoked",
+            (true, false) => "the certificate has ended",
+        };
         let PeerInfo { identity, addr, .. } = &self.peer;
-        tracing::info!(%identity, %addr, "closed a connection: the certificate of its caller has ended");
-        Some(io::Error::new(io::ErrorKind::PermissionDenied, "the certificate has ended"))
+        tracing::info!(%identity, %addr, why, "closed a caller's connection");
+        Some(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
     /// Who is at the other end.

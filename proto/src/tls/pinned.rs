@@ -16,6 +16,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use super::ALPN_H2;
 use super::verify::{MemberVerifier, TLS_VERSIONS, provider, refused};
 use crate::pki::pin_of;
+use crate::revocations::Revocations;
 
 struct PinnedVerifier {
     pins: Vec<[u8; 32]>,
@@ -46,7 +47,7 @@ impl ServerCertVerifier for PinnedVerifier {
         if roots.is_empty() {
             return Err(refused("the server shows no authority that the join token names"));
         }
-        let member = MemberVerifier::new(roots).map_err(refused)?;
+        let member = MemberVerifier::new(roots, Revocations::default()).map_err(refused)?;
         member.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 

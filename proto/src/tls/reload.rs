@@ -39,7 +39,7 @@ struct Looked {
     refused: Option<([FileState; 3], String)>,
 }
 
-pub(super) type Build<C> = fn(Material) -> Result<C, TlsError>;
+pub(super) type Build<C> = Box<dyn Fn(Material) -> Result<C, TlsError> + Send + Sync>;
 
 /// A configuration `C` built from three files, rebuilt when they change.
 pub(super) struct Reloading<C> {
@@ -53,7 +53,7 @@ impl<C> Reloading<C> {
     pub(super) fn load(files: &TlsFiles, build: Build<C>) -> Result<Self, TlsError> {
         // The state is taken first: a change during the reading is seen as one at the next look.
         let built_from = states(files);
-        let current = ArcSwap::from_pointee(read_and_build(files, build)?);
+        let current = ArcSwap::from_pointee(read_and_build(files, &build)?);
         let looked = Looked { at: Instant::now(), built_from, refused: None };
         Ok(Reloading { files: files.clone(), build, current, looked: Mutex::new(looked) })
     }
@@ -90,7 +90,7 @@ impl<C> Reloading<C> {
             looked.refused = None;
             return false;
         }
-        match read_and_build(&self.files, self.build) {
+        match read_and_build(&self.files, &self.build) {
             Ok(loaded) => {
                 tracing::info!(
                     identity = %loaded.identity,
@@ -114,7 +114,7 @@ impl<C> Reloading<C> {
     }
 }
 
-fn read_and_build<C>(files: &TlsFiles, build: Build<C>) -> Result<Loaded<C>, TlsError> {
+fn read_and_build<C>(files: &TlsFiles, build: &Build<C>) -> Result<Loaded<C>, TlsError> {
     let material = Material::read(files)?;
     let (identity, validity) = (material.identity.clone(), material.validity);
     Ok(Loaded { config: Arc::new(build(material)?), identity, validity })

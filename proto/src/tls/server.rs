@@ -19,6 +19,7 @@ use super::verify::{ClientIdentityVerifier, TLS_VERSIONS, provider};
 use super::{ALPN_H2, Security, TlsError};
 use crate::identity::{Identity, PeerInfo, Role};
 use crate::pki::{AUTHORITIES_MAX, Validity, inspect_der};
+use crate::revocations::Revocations;
 
 /// What a server presents and whom it lets in; cheap to clone, and every clone follows the files.
 #[derive(Clone)]
@@ -29,6 +30,7 @@ pub struct ServerTls {
     newcomers: bool,
     /// Callers of other roles are refused with the handshake.
     only: Option<Role>,
+    revocations: Revocations,
 }
 
 impl ServerTls {
@@ -38,17 +40,28 @@ impl ServerTls {
     /// A file that is missing or no PEM, a certificate that is expired or not a member's, a key
     /// that is not its own. Plaintext cannot fail.
     pub fn load(security: &Security) -> Result<Self, TlsError> {
+        Self::refusing(security, Revocations::default())
+    }
+
+    /// The same, which refuses revoked certificates with the handshake and closes connections whose certificates come to
+    /// be revoked.
+    ///
+    /// # Errors
+    /// As [`ServerTls::load`].
+    pub fn refusing(security: &Security, revocations: Revocations) -> Result<Self, TlsError> {
         match security {
             Security::Mtls(files) => {
-                let files = Some(Arc::new(Reloading::load(files, build)?));
-                Ok(ServerTls { files, newcomers: false, only: None })
+                let refused = revocations.clone();
+                let build = move |material| build(material, refused.clone());
+                let files = Some(Arc::new(Reloading::load(files, Box::new(build))?));
+                Ok(ServerTls { files, newcomers: false, only: None, revocations })
             }
             Security::InsecurePlaintext => {
                 tracing::warn!(
                     "INSECURE: this server speaks plaintext, so whoever reaches its port may do \
                      everything; use certificates anywhere but on a test machine"
                 );
-                Ok(ServerTls { files: None, newcomers: false, only: None })
+                Ok(ServerTls { files: None, newcomers: false, only: None, revocations })
             }
         }
     }
@@ -60,8 +73,8 @@ impl ServerTls {
     /// As [`ServerTls::load`], and in plaintext.
     pub fn for_newcomers(security: &Security) -> Result<Self, TlsError> {
         let Security::Mtls(files) = security else { return Err(TlsError::EnrolmentInPlaintext) };
-        let files = Some(Arc::new(Reloading::load(files, build_for_newcomers)?));
-        Ok(ServerTls { files, newcomers: true, only: None })
+        let files = Some(Arc::new(Reloading::load(files, Box::new(build_for_newcomers))?));
+        Ok(ServerTls { files, newcomers: true, only: None, revocations: Revocations::default() })
     }
 
     /// The same for callers of one role: others hold no connection. In plaintext everybody is let in.
@@ -102,12 +115,12 @@ impl ServerTls {
         // Small messages decide latency here, and batching is done above TCP.
         tcp.set_nodelay(true)?;
         let Some(tls) = self.files else {
-            let peer = PeerInfo { identity: Identity::insecure(), addr, certificate: None };
+            let peer = PeerInfo::uncertified(Identity::insecure(), addr);
             return Ok(ServerConn::plain(tcp, peer));
         };
         let stream = TlsAcceptor::from(tls.get().config.clone()).accept(tcp).await?;
         if self.newcomers {
-            let peer = PeerInfo { identity: Identity::newcomer(), addr, certificate: None };
+            let peer = PeerInfo::uncertified(Identity::newcomer(), addr);
             return Ok(ServerConn::tls(stream, peer));
         }
         let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -119,8 +132,12 @@ impl ServerTls {
         }
         let certificate = Some(Arc::new(leaf.clone().into_owned()));
         let unread = || std::io::Error::other("the caller's certificate cannot be read");
-        let not_after_unix = inspect_der(leaf).ok_or_else(unread)?.validity.not_after_unix;
-        Ok(ServerConn::tls(stream, PeerInfo { identity, addr, certificate }).until(not_after_unix))
+        let Validity { not_before_unix, not_after_unix } =
+            inspect_der(leaf).ok_or_else(unread)?.validity;
+        self.revocations.connected(&identity, not_before_unix);
+        let refused = self.revocations.until_refused(&identity, not_before_unix);
+        let peer = PeerInfo { identity, addr, certificate, not_before_unix };
+        Ok(ServerConn::tls(stream, peer).until(not_after_unix).or_until(refused))
     }
 }
 
@@ -133,14 +150,14 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-fn build(material: Material) -> Result<ServerConfig, TlsError> {
+fn build(material: Material, revocations: Revocations) -> Result<ServerConfig, TlsError> {
     let Material { files, roots, chain, key, identity, .. } = material;
     if identity.role != Role::Member {
         return Err(TlsError::NotMember { path: files.cert, found: identity.role });
     }
     let refused = |cause: rustls::Error| Material::refused(&files, cause);
-    let verifier =
-        ClientIdentityVerifier::new(roots).map_err(|cause| Material::refused(&files, cause))?;
+    let verifier = ClientIdentityVerifier::new(roots, revocations)
+        .map_err(|cause| Material::refused(&files, cause))?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(TLS_VERSIONS)
         .map_err(refused)?

@@ -2,6 +2,7 @@
 
 mod refusals;
 mod reload;
+mod revoked;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

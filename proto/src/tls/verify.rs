@@ -19,6 +19,8 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::identity::{Identity, Role};
+use crate::pki::inspect_der;
+use crate::revocations::Revocations;
 
 /// Both ends are ours, so nothing needs an older version.
 pub(super) const TLS_VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
@@ -71,16 +73,16 @@ macro_rules! signatures_of_webpki {
     };
 }
 
-/// A server's check of a caller. Members and administrators need a certificate of the authority itself, workers and clients
+/// A server's check of a caller. Members and administrators need a certificate of the authority itself, all others
 /// may have one of an authority below it.
 #[derive(Debug)]
-pub(super) struct ClientIdentityVerifier(Arc<dyn ClientCertVerifier>);
+pub(super) struct ClientIdentityVerifier(Arc<dyn ClientCertVerifier>, Revocations);
 
 impl ClientIdentityVerifier {
-    pub(super) fn new(roots: RootCertStore) -> Result<Self, String> {
+    pub(super) fn new(roots: RootCertStore, revocations: Revocations) -> Result<Self, String> {
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
             .build()
-            .map(ClientIdentityVerifier)
+            .map(|verifier| ClientIdentityVerifier(verifier, revocations))
             .map_err(|cause| cause.to_string())
     }
 }
@@ -106,7 +108,7 @@ impl ClientCertVerifier for ClientIdentityVerifier {
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.0.verify_client_cert(end_entity, intermediates, now)?;
         let identity = Identity::from_certificate(end_entity).map_err(refused)?;
-        if !matches!(identity.role, Role::Worker | Role::Client) {
+        if !matches!(identity.role, Role::Worker | Role::Client | Role::Viewer) {
             // The key of an issuing authority is on the disk of every member: it makes nobody a member or an administrator.
             self.0.verify_client_cert(end_entity, &[], now).map_err(|_| {
                 let role = identity.role.with_article();
@@ -115,22 +117,36 @@ impl ClientCertVerifier for ClientIdentityVerifier {
                 ))
             })?;
         }
+        check_revocation(&self.1, &identity, end_entity)?;
         Ok(verified)
     }
 
     signatures_of_webpki!();
 }
 
+/// Refuses a certificate that is revoked.
+fn check_revocation(
+    revocations: &Revocations,
+    identity: &Identity,
+    certificate: &CertificateDer<'_>,
+) -> Result<(), Error> {
+    let info = inspect_der(certificate).ok_or_else(|| refused("it cannot be read"))?;
+    match revocations.refuses(identity, info.validity.not_before_unix) {
+        true => Err(Error::InvalidCertificate(CertificateError::Revoked)),
+        false => Ok(()),
+    }
+}
+
 /// A caller's check of the server: the right name, and a member. Without the second, a worker's
 /// certificate for a host that once was a member's would do to impersonate one.
 #[derive(Debug)]
-pub(super) struct MemberVerifier(Arc<WebPkiServerVerifier>);
+pub(super) struct MemberVerifier(Arc<WebPkiServerVerifier>, Revocations);
 
 impl MemberVerifier {
-    pub(super) fn new(roots: RootCertStore) -> Result<Self, String> {
+    pub(super) fn new(roots: RootCertStore, revocations: Revocations) -> Result<Self, String> {
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
             .build()
-            .map(MemberVerifier)
+            .map(|verifier| MemberVerifier(verifier, revocations))
             .map_err(|cause| cause.to_string())
     }
 }
@@ -158,6 +174,7 @@ impl ServerCertVerifier for MemberVerifier {
                 "the server's certificate is one of {role}, not of a member"
             )));
         }
+        check_revocation(&self.1, &identity, end_entity)?;
         Ok(verified)
     }
 

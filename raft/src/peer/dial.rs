@@ -55,7 +55,7 @@ impl Dialer {
     pub(crate) fn new(config: &RaftConfig) -> Result<Self, TlsError> {
         Ok(Self {
             map: config.dial_map.clone(),
-            tls: ClientTls::load(&config.security)?,
+            tls: ClientTls::refusing(&config.security, config.revocations.clone())?,
             options: ChannelOptions {
                 connect_timeout: config.connect_limit(),
                 handshake_timeout: config.connect_limit(),

@@ -28,7 +28,7 @@ pub(super) fn mint(layout: &Layout, out: &Path, workers: u32) -> anyhow::Result<
     std::fs::copy(&authority.cert, &of_all.ca)?;
     for number in 0..workers {
         let identity = Identity::new(Role::Worker, name(number), Vec::new())?;
-        let chain = issuer.issue(&identity, &key, LIFETIME_S)?;
+        let chain = issuer.issue(&identity, &key, LIFETIME_S, 0)?;
         std::fs::write(tls_files(out, number).cert, pki::chain_pem(&chain[..1]))?;
     }
     Ok(())

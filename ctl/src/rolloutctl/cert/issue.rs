@@ -1,4 +1,4 @@
-//! `rolloutctl cert issue ROLE NAME`: a certificate for a member, worker, client or admin.
+//! `rolloutctl cert issue ROLE NAME`: a certificate for a member, worker, viewer, client or admin.
 //!
 //! Invariant: a member's certificate names at least one address, else nobody could reach it.
 
@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use rollout_proto::{Role, pki};
 use serde::Serialize;
 
+use super::instant::parse_instant;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
 
 /// Whom the certificate names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IssueArgs {
-    /// member, worker, client or admin
+    /// member, worker, viewer, client or admin
     pub(in crate::rolloutctl) role: Role,
     /// The name: of the member, of the worker, or of whoever uses it
     pub(in crate::rolloutctl) name: String,
@@ -36,6 +37,10 @@ pub(crate) struct IssueArgs {
     /// How long it is good for
     #[arg(long, default_value_t = 365)]
     days: u32,
+    /// Since when it is valid: `now`, or like 2026-11-27T09:30:00Z. Not given: two hours ago, for clocks differ. After
+    /// `cert revoke --issued-before`, a time that is not before that one
+    #[arg(long, value_name = "TIME", value_parser = parse_instant)]
+    valid_from: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -72,7 +77,10 @@ pub(crate) fn run(format: Format, args: &IssueArgs) -> anyhow::Result<()> {
         ip_addrs: args.ip_addrs.clone(),
         days: args.days,
     };
-    let files = pki::issue(&args.ca_dir, &request, &args.out_dir)?;
+    let files = match args.valid_from {
+        Some(from) => pki::issue_from(&args.ca_dir, &request, &args.out_dir, from)?,
+        None => pki::issue(&args.ca_dir, &request, &args.out_dir)?,
+    };
     output::emit(
         format,
         &Issued {

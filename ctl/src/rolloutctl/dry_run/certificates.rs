@@ -10,6 +10,7 @@ use super::{Plan, Reader, changes_nothing};
 use crate::connect::ConnectArgs;
 use crate::output::rfc3339;
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::cert::revoke::certificates;
 use crate::rolloutctl::cli::{CertVerb, TokenVerb};
 
 pub(super) fn plan(connect: &ConnectArgs, verb: CertVerb) -> anyhow::Result<Plan> {
@@ -46,8 +47,17 @@ pub(super) fn plan(connect: &ConnectArgs, verb: CertVerb) -> anyhow::Result<Plan
             Plan::new(would, format!("{} {}", files.cert.display(), there(&files.cert)))
         }
         CertVerb::Renew => renewal(connect)?,
-        CertVerb::Inspect(_) | CertVerb::Status(_) => return Err(changes_nothing()),
+        CertVerb::Inspect(_)
+        | CertVerb::Status(_)
+        | CertVerb::Revoke(_)
+        | CertVerb::Unrevoke(_)
+        | CertVerb::Revocations => return Err(changes_nothing()),
     })
+}
+
+/// Whether the plan of a verb needs to know what the cluster has.
+pub(super) fn asks_the_cluster(verb: &CertVerb) -> bool {
+    matches!(verb, CertVerb::Revoke(_) | CertVerb::Unrevoke(_))
 }
 
 /// Of your own certificate.
@@ -63,6 +73,39 @@ fn renewal(connect: &ConnectArgs) -> anyhow::Result<Plan> {
 }
 
 impl Reader {
+    pub(super) async fn revocation(&self, verb: CertVerb) -> anyhow::Result<Plan> {
+        let (identity, revoked) = match verb {
+            CertVerb::Revoke(args) => {
+                let would = certificates(args.identity.as_deref(), args.issued_before);
+                (args.identity, Some(would))
+            }
+            CertVerb::Unrevoke(args) => (args.identity, None),
+            _ => return Err(changes_nothing()),
+        };
+        let answer = self
+            .client
+            .with_leader_opts("list revocations", CallOptions::read(), |channel| async move {
+                services::certificates(channel)
+                    .list_revocations(v1::ListRevocationsRequest {})
+                    .await
+            })
+            .await?;
+        let wanted = identity.as_deref().unwrap_or_default();
+        let whose = identity.as_deref().unwrap_or("everyone");
+        let there = answer.revocations.iter().find(|there| there.identity == wanted);
+        let now = match there {
+            Some(there) => {
+                let which = certificates(identity.as_deref(), there.issued_before_s);
+                format!("{which} are revoked")
+            }
+            None => format!("no certificates of {whose} are revoked"),
+        };
+        Ok(match revoked {
+            Some(which) => Plan::new(format!("revoke {which}"), now),
+            None => Plan::new(format!("accept certificates of {whose} again"), now),
+        })
+    }
+
     pub(super) async fn token(&self, verb: TokenVerb) -> anyhow::Result<Plan> {
         let (name, create) = match verb {
             TokenVerb::Create(args) => (args.name, true),

@@ -42,6 +42,8 @@ const CHANGES: &[&str] = &[
     "cert init-issuer --ca-dir /nowhere/ca",
     "cert enrol w1 --at 127.0.0.1:1",
     "cert renew",
+    "cert revoke worker/gpu-7",
+    "cert unrevoke worker/gpu-7",
     "token create rack --role worker",
     "token revoke rack",
 ];
@@ -87,6 +89,7 @@ const HAVE_NONE: &[&str] = &[
     "token list",
     "cert inspect",
     "cert status",
+    "cert revocations",
     "bench fsync",
     "bench apply",
     "bench ledger",

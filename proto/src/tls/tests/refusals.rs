@@ -8,6 +8,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::UnixTime;
 
 use super::*;
+use crate::revocations::Revocations;
 use crate::tls::verify::{ClientIdentityVerifier, MemberVerifier};
 
 /// A certificate of the authority with what `change` makes of it, good for everything otherwise.
@@ -172,7 +173,7 @@ fn a_server_that_expired_since_it_was_loaded_is_refused() {
     let files = authority.issue(Role::Member, "c1");
     let leaf = CertificateDer::from_pem_file(&files.cert).unwrap();
     let name = server_name("127.0.0.1:7000").unwrap();
-    let verifier = MemberVerifier::new(roots(&files)).unwrap();
+    let verifier = MemberVerifier::new(roots(&files), Revocations::default()).unwrap();
     let verify = |now| verifier.verify_server_cert(&leaf, &[], &name, &[], now);
     assert!(verify(UnixTime::now()).is_ok());
     let two_days = Duration::from_secs(UnixTime::now().as_secs() + 2 * 86_400);
@@ -233,10 +234,10 @@ fn nobody_but_a_member_can_serve() {
 
         let leaf = CertificateDer::from_pem_file(&files.cert).unwrap();
         let name = server_name("127.0.0.1:7000").unwrap();
-        let verifier = MemberVerifier::new(roots(&files)).unwrap();
+        let verifier = MemberVerifier::new(roots(&files), Revocations::default()).unwrap();
         let refused = verifier.verify_server_cert(&leaf, &[], &name, &[], UnixTime::now());
         assert!(refused.unwrap_err().to_string().contains("not of a member"));
-        let verifier = ClientIdentityVerifier::new(roots(&files)).unwrap();
+        let verifier = ClientIdentityVerifier::new(roots(&files), Revocations::default()).unwrap();
         assert!(verifier.verify_client_cert(&leaf, &[], UnixTime::now()).is_ok());
     }
 }

@@ -1,0 +1,176 @@
+//! `Certificates`: which certificates every member refuses.
+//!
+//! *Invariant:* a revocation that would shut out the administrator who asks for it, or a member with the certificate that it
+//! last connected with, is refused without `force`. So an administrator who can take it back always remains.
+
+use super::{Shared, caller, check_every_namespace};
+use crate::audit;
+use crate::convert::invalid;
+use crate::revoked_certificates;
+use rollout_ledger::{OpKind, RevocationOp, Revoked};
+use rollout_proto::{ErrorCode, Identity, PeerInfo, RevocationList, Role, RpcError, v1};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tonic::{Request, Response, Status};
+
+/// A time of issue may be this far ahead of the leader's clock, in seconds: clocks differ.
+const AHEAD_MAX_S: u64 = 300;
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct CertificatesService(pub(crate) Arc<Shared>);
+
+fn whose(identity: &str) -> Result<Revoked, RpcError> {
+    if identity.is_empty() {
+        return Ok(Revoked::Everyone);
+    }
+    let known = revoked_certificates::parse(identity)
+        .and_then(|(role, name)| Identity::new(role, name, Vec::new()).ok());
+    match known {
+        Some(known) => Ok(Revoked::Identity(known.to_string())),
+        None => {
+            let identity: String = identity.chars().take(160).collect();
+            let roles = Role::ALL.map(Role::as_str).join(", ");
+            Err(invalid(format!("{identity:?} is not ROLE/NAME, where ROLE is one of {roles}")))
+        }
+    }
+}
+
+fn check_time(issued_before_s: Option<u64>) -> Result<(), RpcError> {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    match issued_before_s {
+        Some(before_s) if before_s > now_s + AHEAD_MAX_S => {
+            let text = "the time before which the certificates were issued is in the future: leave it out to revoke all \
+                        certificates of an identity";
+            Err(invalid(text))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl CertificatesService {
+    /// Who would be shut out though they are in use: the caller, and members.
+    fn shut_out(&self, op: (&Revoked, Option<u64>), caller: Option<&PeerInfo>) -> Vec<String> {
+        let mut list = RevocationList::default();
+        match op {
+            (Revoked::Everyone, before_s) => list.revoke_everyone(before_s.unwrap_or(u64::MAX)),
+            (Revoked::Identity(identity), before_s) => {
+                if let Some((role, name)) = revoked_certificates::parse(identity) {
+                    list.revoke(role, name, before_s);
+                }
+            }
+        }
+        let mut out = Vec::new();
+        if let Some(peer) = caller.filter(|p| list.refuses(&p.identity, p.not_before_unix)) {
+            out.push(format!("{} (your own certificate)", peer.identity));
+        }
+        let own = self.0.tls.validity().map(|validity| validity.not_before_unix);
+        let seen: BTreeMap<String, i64> = self.0.revocations.members_seen().into_iter().collect();
+        for (member, _) in self.0.node.members() {
+            let since = match member.name == self.0.config.name {
+                true => own,
+                // One that never connected here may have any certificate.
+                false => Some(seen.get(&member.name).copied().unwrap_or(0)),
+            };
+            let named = Identity::new(Role::Member, member.name.as_str(), Vec::new());
+            if let (Some(since), Ok(named)) = (since, named)
+                && list.refuses(&named, since)
+            {
+                out.push(named.to_string());
+            }
+        }
+        out
+    }
+}
+
+fn out((whose, of): (&Revoked, &rollout_ledger::Revocation)) -> v1::Revocation {
+    v1::Revocation {
+        identity: match whose {
+            Revoked::Everyone => String::new(),
+            Revoked::Identity(identity) => identity.clone(),
+        },
+        issued_before_s: of.issued_before_s,
+        reason: of.reason.clone(),
+        made_wall_ms: of.made_wall_ms,
+    }
+}
+
+#[tonic::async_trait]
+impl v1::certificates_server::Certificates for CertificatesService {
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokeRequest>,
+    ) -> Result<Response<v1::RevokeResponse>, Status> {
+        let identity = caller(&request)?;
+        let peer = request.extensions().get::<PeerInfo>().cloned();
+        let r = request.into_inner();
+        audit::about("certificates", &r.identity);
+        check_every_namespace(&identity)?;
+        let (whose, issued_before_s) = (whose(&r.identity)?, r.issued_before_s);
+        check_time(issued_before_s)?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
+        let shut_out = self.shut_out((&whose, issued_before_s), peer.as_ref());
+        if !shut_out.is_empty() && !r.force {
+            let text = format!(
+                "this would shut out {}: issue them new certificates first, or add --force",
+                shut_out.join(", ")
+            );
+            return Err(RpcError::new(ErrorCode::RevocationUnsafe, text).into());
+        }
+        let told = whose.to_string();
+        let op = RevocationOp::Revoke { whose, issued_before_s, reason: r.reason };
+        self.0.apply(Some(id), OpKind::Revocation(op)).await?;
+        tracing::warn!(by = %identity, certificates = told, "certificates were revoked");
+        Ok(Response::new(v1::RevokeResponse { header: Some(self.0.header()) }))
+    }
+
+    async fn withdraw(
+        &self,
+        request: Request<v1::WithdrawRequest>,
+    ) -> Result<Response<v1::WithdrawResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        audit::about("certificates", &r.identity);
+        check_every_namespace(&identity)?;
+        let whose = whose(&r.identity)?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
+        let told = whose.to_string();
+        self.0.apply(Some(id), OpKind::Revocation(RevocationOp::Withdraw { whose })).await?;
+        tracing::warn!(by = %identity, certificates = told, "a revocation of certificates was withdrawn");
+        Ok(Response::new(v1::WithdrawResponse { header: Some(self.0.header()) }))
+    }
+
+    async fn list_revocations(
+        &self,
+        request: Request<v1::ListRevocationsRequest>,
+    ) -> Result<Response<v1::ListRevocationsResponse>, Status> {
+        check_every_namespace(&caller(&request)?)?;
+        self.0.reading().await?;
+        let revocations = self.0.seen(|l| l.revocations().iter().map(out).collect());
+        let header = Some(self.0.header());
+        Ok(Response::new(v1::ListRevocationsResponse { header, revocations }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_a_role_and_a_name_and_nothing_else() {
+        assert_eq!(whose("").unwrap(), Revoked::Everyone);
+        let gpu = Revoked::Identity("worker/gpu-1".into());
+        assert_eq!(whose("worker/gpu-1").unwrap(), gpu);
+        for bad in ["gpu-1", "root/gpu-1", "worker/", "worker/a b", "worker/a?ns=b", "newcomer/?"] {
+            let error = whose(bad).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidArgument, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_time_in_the_future_is_refused() {
+        assert!(check_time(None).is_ok() && check_time(Some(0)).is_ok());
+        assert!(check_time(Some(u64::MAX - AHEAD_MAX_S)).is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! `rolloutctl cert revocations`: every revocation in force.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::instant::shown;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, Table};
+
+#[derive(Serialize)]
+struct RevocationList {
+    revocations: Vec<Revocation>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Revocation {
+    /// Null: everyone's.
+    identity: Option<String>,
+    /// Null: all of them.
+    issued_before: Option<String>,
+    reason: String,
+    made_at: String,
+}
+
+impl From<v1::Revocation> for Revocation {
+    fn from(wire: v1::Revocation) -> Self {
+        Self {
+            identity: (!wire.identity.is_empty()).then_some(wire.identity),
+            issued_before: wire.issued_before_s.map(shown),
+            reason: wire.reason,
+            made_at: shown(wire.made_wall_ms / 1000),
+        }
+    }
+}
+
+impl Report for RevocationList {
+    const KIND: &'static str = "RevocationList";
+
+    fn table(&self) -> String {
+        let mut table = Table::new(&["CERTIFICATES OF", "ISSUED BEFORE", "REVOKED AT", "REASON"]);
+        for revocation in &self.revocations {
+            table.row([
+                revocation.identity.clone().unwrap_or_else(|| "everyone".into()),
+                revocation.issued_before.clone().unwrap_or_else(|| "any time".into()),
+                revocation.made_at.clone(),
+                revocation.reason.clone(),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+/// Prints them.
+pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+    let answer = connect
+        .settings()?
+        .client(None)?
+        .with_leader_opts("list revocations", CallOptions::read(), |channel| async move {
+            services::certificates(channel).list_revocations(v1::ListRevocationsRequest {}).await
+        })
+        .await?;
+    let revocations = answer.revocations.into_iter().map(Revocation::from).collect();
+    output::emit(format, &RevocationList { revocations })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_shows_whose_certificates_are_refused_and_why() {
+        let everyone = v1::Revocation {
+            issued_before_s: Some(1_795_771_800),
+            reason: "the authority's key was copied".into(),
+            made_wall_ms: 1_795_771_900_000,
+            ..Default::default()
+        };
+        let worker = v1::Revocation {
+            identity: "worker/gpu-7".into(),
+            made_wall_ms: 1_795_771_900_000,
+            ..Default::default()
+        };
+        let revocations = [everyone, worker].map(Revocation::from).into();
+        crate::golden::report("cert-revocations.txt", &RevocationList { revocations });
+    }
+}

@@ -1,0 +1,155 @@
+//! `rolloutctl cert revoke` and `cert unrevoke`: whose certificates every member refuses.
+//!
+//! Invariant: nothing is revoked that shuts out the caller, unless `--force` says so; the cluster checks it.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use super::instant::{parse_instant, shown};
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::request::{Numbered, RequestName};
+
+/// Whose certificates.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
+pub(crate) struct RevokeArgs {
+    /// Whose certificates, as ROLE/NAME: worker/gpu-7. Not given: everyone's
+    #[arg(group = "which", value_name = "ROLE/NAME")]
+    pub(in crate::rolloutctl) identity: Option<String>,
+    /// Only certificates that are valid from an earlier time than this: `now`, or like 2026-11-27T09:30:00Z. Not given: all
+    /// of them, also those that are issued later
+    #[arg(long, group = "which", value_name = "TIME", value_parser = parse_instant)]
+    pub(in crate::rolloutctl) issued_before: Option<u64>,
+    /// Why, for `cert revocations`
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    /// Revoke though that shuts out yourself or a member that is in use
+    #[arg(long)]
+    force: bool,
+}
+
+/// Whose certificates.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UnrevokeArgs {
+    /// Whose certificates, as ROLE/NAME
+    #[arg(value_name = "ROLE/NAME", required_unless_present = "everyone")]
+    pub(in crate::rolloutctl) identity: Option<String>,
+    /// Withdraw the revocation of everyone's certificates
+    #[arg(long, conflicts_with = "identity")]
+    pub(in crate::rolloutctl) everyone: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Revoked {
+    /// Null: everyone's.
+    identity: Option<String>,
+    /// Null: all of them.
+    issued_before: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Unrevoked {
+    /// Null: everyone's.
+    identity: Option<String>,
+}
+
+/// Which certificates, in words: "certificates of worker/gpu-7 issued before 2026-11-27T09:30:00Z".
+pub(in crate::rolloutctl) fn certificates(
+    identity: Option<&str>,
+    issued_before: Option<u64>,
+) -> String {
+    let whose = identity.unwrap_or("everyone");
+    match issued_before {
+        Some(before) => format!("certificates of {whose} issued before {}", shown(before)),
+        None => format!("all certificates of {whose}"),
+    }
+}
+
+impl Report for Revoked {
+    const KIND: &'static str = "CertificatesRevoked";
+
+    fn table(&self) -> String {
+        let whose = self.identity.as_deref().unwrap_or("everyone");
+        let which = match &self.issued_before {
+            Some(before) => format!("certificates of {whose} issued before {before}"),
+            None => format!("all certificates of {whose}"),
+        };
+        format!(
+            "{which} are revoked: every member refuses them, and closes their connections, within 5 seconds\n"
+        )
+    }
+}
+
+impl Report for Unrevoked {
+    const KIND: &'static str = "RevocationWithdrawn";
+
+    fn table(&self) -> String {
+        let whose = self.identity.as_deref().unwrap_or("everyone");
+        format!("certificates of {whose} are accepted again\n")
+    }
+}
+
+/// Revokes them.
+pub(crate) async fn revoke(
+    connect: &ConnectArgs,
+    format: Format,
+    args: RevokeArgs,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
+    let client = connect.settings()?.client(None)?;
+    let number = Numbered::new(&client, again).await?;
+    let request = v1::RevokeRequest {
+        request: Some(number.id()),
+        identity: args.identity.clone().unwrap_or_default(),
+        issued_before_s: args.issued_before,
+        reason: args.reason,
+        force: args.force,
+    };
+    client
+        .with_leader("revoke certificates", |channel| {
+            let request = request.clone();
+            async move { services::certificates(channel).revoke(request).await }
+        })
+        .await
+        .map_err(|error| number.failed(error))?;
+    let issued_before = args.issued_before.map(shown);
+    output::emit(format, &Revoked { identity: args.identity, issued_before })
+}
+
+/// Accepts them again.
+pub(crate) async fn unrevoke(
+    connect: &ConnectArgs,
+    format: Format,
+    args: UnrevokeArgs,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
+    let client = connect.settings()?.client(None)?;
+    let number = Numbered::new(&client, again).await?;
+    let identity = args.identity.clone().unwrap_or_default();
+    let request = v1::WithdrawRequest { request: Some(number.id()), identity };
+    client
+        .with_leader("withdraw a revocation", |channel| {
+            let request = request.clone();
+            async move { services::certificates(channel).withdraw(request).await }
+        })
+        .await
+        .map_err(|error| number.failed(error))?;
+    output::emit(format, &Unrevoked { identity: args.identity })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn their_outputs_are_those_that_are_kept() {
+        let report = Revoked {
+            identity: Some("worker/gpu-7".into()),
+            issued_before: Some("2026-11-27T09:30:00Z".into()),
+        };
+        crate::golden::report("cert-revoke.txt", &report);
+        crate::golden::report("cert-unrevoke.txt", &Unrevoked { identity: None });
+    }
+}

@@ -1,0 +1,143 @@
+//! Revoked certificates: whose are refused, and those issued before when.
+//!
+//! *Invariant:* an identity's revocation never comes to cover fewer certificates, unless it is withdrawn. What is rejected
+//! changes nothing. A restored cluster keeps them all: a certificate that was stolen before the backup stays refused.
+//!
+//! Absent on purpose: certificates. Each member compares those that it meets with this list.
+
+use crate::apply::Context;
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Whose certificates a revocation covers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Revoked {
+    /// Those of every identity.
+    Everyone,
+    /// Those of one identity, as `role/name`, whatever namespaces they list.
+    Identity(String),
+}
+
+/// A change of the list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RevocationOp {
+    /// Revokes certificates. A repeat is accepted and changes nothing; a later time replaces an earlier one.
+    Revoke {
+        /// Whose.
+        whose: Revoked,
+        /// Those that are valid from an earlier time than this, in seconds since 1970; none: all of them.
+        issued_before_s: Option<u64>,
+        /// Why, for people. At most [`limits::TEXT_BYTES_MAX`] bytes.
+        reason: String,
+    },
+    /// Removes a revocation.
+    Withdraw {
+        /// Whose.
+        whose: Revoked,
+    },
+}
+
+/// One entry of the list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    /// As in [`RevocationOp::Revoke`].
+    pub issued_before_s: Option<u64>,
+    /// Why.
+    pub reason: String,
+    /// When it was made: wall time of the leader, in milliseconds since 1970. For people; decides nothing.
+    pub made_wall_ms: u64,
+}
+
+impl Revocation {
+    /// The first second from which on certificates are accepted.
+    fn end_s(&self) -> u64 {
+        self.issued_before_s.unwrap_or(u64::MAX)
+    }
+}
+
+fn check_whose(whose: &Revoked) -> Result<(), Rejection> {
+    let Revoked::Identity(identity) = whose else { return Ok(()) };
+    match !identity.is_empty() && identity.len() <= limits::HOLDER_BYTES_MAX {
+        true => Ok(()),
+        false => {
+            let max = limits::HOLDER_BYTES_MAX;
+            Err(Rejection::Invalid(format!("an identity has 1 to {max} bytes")))
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn revocation_op(
+        &mut self,
+        ctx: &Context,
+        op: RevocationOp,
+    ) -> Result<Reply, Rejection> {
+        match op {
+            RevocationOp::Revoke { whose, issued_before_s, reason } => {
+                check_whose(&whose)?;
+                if whose == Revoked::Everyone && issued_before_s.is_none() {
+                    let text = "revoking the certificates of every identity needs a time before which they were issued";
+                    return Err(Rejection::Invalid(text.into()));
+                }
+                if reason.len() > limits::TEXT_BYTES_MAX {
+                    let max = limits::TEXT_BYTES_MAX;
+                    return Err(Rejection::Invalid(format!("a reason has at most {max} bytes")));
+                }
+                let made = Revocation { issued_before_s, reason, made_wall_ms: ctx.wall_ms };
+                self.revoke(whose, made)
+            }
+            RevocationOp::Withdraw { whose } => {
+                if !self.revocations.contains_key(&whose) {
+                    return Err(Rejection::RevocationUnknown(whose.to_string()));
+                }
+                Arc::make_mut(&mut self.revocations).remove(&whose);
+                self.dirty.revocations.insert(whose);
+                Ok(Reply::Ok)
+            }
+        }
+    }
+
+    fn revoke(&mut self, whose: Revoked, made: Revocation) -> Result<Reply, Rejection> {
+        match self.revocations.get(&whose) {
+            Some(known) if known.issued_before_s == made.issued_before_s => return Ok(Reply::Ok),
+            Some(known) if known.end_s() > made.end_s() => {
+                return Err(Rejection::RevocationWider(whose.to_string()));
+            }
+            Some(_) => {}
+            None if self.revocations.len() >= limits::REVOCATIONS_MAX => {
+                let max = limits::REVOCATIONS_MAX as u64;
+                return Err(Rejection::Limit { what: "revocations".into(), max });
+            }
+            None => {}
+        }
+        Arc::make_mut(&mut self.revocations).insert(whose.clone(), made);
+        self.dirty.revocations.insert(whose);
+        Ok(Reply::Ok)
+    }
+
+    /// Every revocation: that of everyone first, then by identity. Another value after each change, and the same one as long
+    /// as nothing changes.
+    pub fn revocations(&self) -> &Arc<BTreeMap<Revoked, Revocation>> {
+        &self.revocations
+    }
+
+    pub(crate) fn check_revocations(&self) -> Result<(), String> {
+        match self.revocations.len() {
+            many if many > limits::REVOCATIONS_MAX => Err(format!("{many} revocations")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Display for Revoked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Revoked::Everyone => f.write_str("everyone"),
+            Revoked::Identity(identity) => f.write_str(identity),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Revocations in the model: a list that is searched, and the acts about them.
+
+use crate::naive::{Model, Outcome};
+use proptest::prelude::*;
+use rollout_ledger::{Ledger, OpKind, Rejection, Reply, Revocation, RevocationOp, Revoked};
+use std::collections::BTreeMap;
+
+/// What is done with revocations of two identities and of everyone.
+#[derive(Clone, Debug)]
+pub(crate) enum RevocationAct {
+    Revoke { whose: u8, before: Option<u8> },
+    Withdraw { whose: u8 },
+}
+
+pub(crate) fn revocation_act() -> impl Strategy<Value = RevocationAct> {
+    let before = || prop_oneof![4 => (0..4u8).prop_map(Some), 1 => Just(None)];
+    prop_oneof![
+        3 => (0..3u8, before()).prop_map(|(whose, before)| RevocationAct::Revoke { whose, before }),
+        1 => (0..3u8).prop_map(|whose| RevocationAct::Withdraw { whose }),
+    ]
+}
+
+fn whose_certificates(number: u8) -> Revoked {
+    match number {
+        0 => Revoked::Everyone,
+        number => Revoked::Identity(format!("worker/w{number}")),
+    }
+}
+
+impl RevocationAct {
+    pub(crate) fn kind(&self) -> OpKind {
+        OpKind::Revocation(match *self {
+            RevocationAct::Revoke { whose, before } => RevocationOp::Revoke {
+                whose: whose_certificates(whose),
+                issued_before_s: before.map(u64::from),
+                reason: "stolen".to_owned(),
+            },
+            RevocationAct::Withdraw { whose } => {
+                RevocationOp::Withdraw { whose: whose_certificates(whose) }
+            }
+        })
+    }
+}
+
+impl Model {
+    pub(crate) fn revocation(&mut self, op: RevocationOp) -> Outcome {
+        if self.version < 3 {
+            return Err(Rejection::VersionLow { needs: 3, version: self.version });
+        }
+        match op {
+            RevocationOp::Revoke { whose, issued_before_s, reason } => {
+                if whose == Revoked::Everyone && issued_before_s.is_none() {
+                    let text = "revoking the certificates of every identity needs a time before which they were issued";
+                    return Err(Rejection::Invalid(text.into()));
+                }
+                let known = self.revocations.iter().find(|known| known.0 == whose);
+                let covers = |known: &(Revoked, Revocation)| match (
+                    known.1.issued_before_s,
+                    issued_before_s,
+                ) {
+                    (before, new) if before == new => Some(true),
+                    (None, Some(_)) => Some(false),
+                    (Some(before), Some(new)) if before > new => Some(false),
+                    _ => None,
+                };
+                match known.and_then(covers) {
+                    Some(true) => return Ok(Reply::Ok),
+                    Some(false) => return Err(Rejection::RevocationWider(whose.to_string())),
+                    None => {}
+                }
+                self.revocations.retain(|known| known.0 != whose);
+                self.revocations
+                    .push((whose, Revocation { issued_before_s, reason, made_wall_ms: 0 }));
+                self.events.push("revoked".into());
+                Ok(Reply::Ok)
+            }
+            RevocationOp::Withdraw { whose } => {
+                let before = self.revocations.len();
+                self.revocations.retain(|known| known.0 != whose);
+                match self.revocations.len() < before {
+                    true => Ok(Reply::Ok),
+                    false => Err(Rejection::RevocationUnknown(whose.to_string())),
+                }
+            }
+        }
+    }
+
+    /// The list, as the ledger has it but for wall time.
+    pub(crate) fn revocations(&self) -> BTreeMap<Revoked, Revocation> {
+        self.revocations.iter().cloned().collect()
+    }
+}
+
+/// The ledger's list, without wall time.
+pub(crate) fn listed(ledger: &Ledger) -> BTreeMap<Revoked, Revocation> {
+    let untimed = |of: &Revocation| Revocation { made_wall_ms: 0, ..of.clone() };
+    ledger.revocations().iter().map(|(whose, of)| (whose.clone(), untimed(of))).collect()
+}
