@@ -49,6 +49,7 @@ mod run_stores;
 mod server;
 mod stealing;
 mod store_probe;
+mod stuck_runs;
 mod telemetry;
 mod tenancy;
 mod traced;

@@ -23,6 +23,7 @@ use crate::placed::PlacedLayer;
 use crate::revoked_certificates;
 use crate::run_stores::RunStores;
 use crate::store_probe::StoreProbe;
+use crate::stuck_runs::StuckRuns;
 use crate::telemetry;
 use crate::traced::TraceLayer;
 use crate::webhooks::Webhooks;
@@ -102,6 +103,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         metrics: MetricsPage::new(metrics),
         desk,
         tls: tls.clone(),
+        stuck: StuckRuns::default(),
         revocations,
         config,
     });

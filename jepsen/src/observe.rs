@@ -82,7 +82,7 @@ impl Drop for Observers {
 /// Whether this member says, asked now and past the network, that it leads.
 pub async fn leads(fleet: &Fleet, at: usize) -> bool {
     let Ok(mut cluster) = fleet.observer(at) else { return false };
-    let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest {})).await;
+    let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
     let Ok(Ok(answer)) = asked else { return false };
     answer.into_inner().self_.is_some_and(|own| own.role == LEADER)
 }
@@ -95,7 +95,7 @@ async fn watch(at: usize, place: Place, mut cluster: Cluster, recorder: Arc<Reco
     loop {
         beat.tick().await;
         let life = place.lives.load(Ordering::Relaxed);
-        let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest {})).await;
+        let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
         let Ok(Ok(answer)) = asked else { continue };
         // An answer on the way while the member was started anew belongs to nobody.
         if life != place.lives.load(Ordering::Relaxed) {

@@ -18,6 +18,21 @@ const REASONS_MAX: usize = 64;
 /// Reasons in one answer.
 const REASONS_SHOWN: usize = 3;
 
+/// A run that has rows to give, none of which can be given now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckRun {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// Why, for people.
+    pub why: String,
+    /// Rows that could be given.
+    pub pending: u64,
+}
+
 /// Answers of one moment.
 pub struct Blocked<'a> {
     ledger: &'a Ledger,
@@ -31,6 +46,26 @@ impl Ledger {
     /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
     pub fn blocked(&self, no: RunNo) -> String {
         self.all_blocked().why(no)
+    }
+
+    /// Every run that cannot move, in the order of their numbers: those that no slot can take rows of, and those that are
+    /// paused with rows left. Takes time in proportion to the runs.
+    pub fn stuck_runs(&self) -> Vec<StuckRun> {
+        let mut blocked = self.all_blocked();
+        let mut stuck = Vec::new();
+        for (no, run) in &self.runs {
+            let paused = run.head.state == RunState::Paused;
+            let why = match paused {
+                true => run.head.reason.clone(),
+                false => blocked.why(*no),
+            };
+            let pending = run.pending();
+            if (paused && pending > 0) || (!paused && !why.is_empty()) {
+                let (namespace, name) = (run.head.namespace.clone(), run.head.name.clone());
+                stuck.push(StuckRun { namespace, name, paused, why, pending });
+            }
+        }
+        stuck
     }
 
     /// The same of many runs at one moment.

@@ -99,6 +99,7 @@ mod worker;
 mod worker_ops;
 
 pub use barrier::{Among, BarrierEnd, BarrierFailure, BarrierSpec, Generation, Policy};
+pub use blocked::StuckRun;
 pub use checkpoint::{CheckpointOp, CheckpointState, RankReport, ShardProgress};
 pub use command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,

@@ -109,7 +109,7 @@ async fn a_run_that_was_saved_while_it_ran_ends_in_a_restored_cluster_with_every
 /// The epoch that the leader has opened.
 async fn epoch(fleet: &Fleet) -> Result<u64> {
     let mut cluster = v1::cluster_client::ClusterClient::new(dial(fleet, "client", "user")?);
-    let status = cluster.status(v1::StatusRequest {}).await?.into_inner();
+    let status = cluster.status(v1::StatusRequest::default()).await?.into_inner();
     Ok(status.header.context("a header")?.coord_epoch)
 }
 

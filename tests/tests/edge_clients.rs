@@ -331,7 +331,10 @@ async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<(
         huge_is_refused(&channel, path).await?;
     }
     let mut cluster = v1::cluster_client::ClusterClient::new(channel);
-    cluster.status(v1::StatusRequest {}).await.context("the same caller is served afterwards")?;
+    cluster
+        .status(v1::StatusRequest::default())
+        .await
+        .context("the same caller is served afterwards")?;
     let leads = fleet.counted(&leader, "rollout_raft_is_leader");
     ensure!(leads == Some(1), "the leader is another");
     batch.finish(&fleet)?;

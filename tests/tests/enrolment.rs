@@ -200,7 +200,7 @@ async fn asked_for_status(addr: &str, tls: &ClientTls) -> Result<RpcError> {
     let endpoint = Endpoint::seed(addr)?;
     let channel = channel(&endpoint, tls, &DialMap::default(), &ChannelOptions::default())?;
     let mut cluster = v1::cluster_client::ClusterClient::new(channel);
-    match cluster.status(v1::StatusRequest {}).await {
+    match cluster.status(v1::StatusRequest::default()).await {
         Ok(_) => anyhow::bail!("{addr} told a newcomer how the cluster is"),
         Err(status) => Ok(RpcError::from_status(&status)),
     }

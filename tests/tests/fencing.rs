@@ -46,7 +46,7 @@ fn fencings(fleet: &mut Fleet, member: &str) -> Vec<(u64, u64)> {
 
 async fn header(channel: &Channel) -> Result<v1::ClusterHeader> {
     let mut cluster = v1::cluster_client::ClusterClient::new(channel.clone());
-    let status = cluster.status(v1::StatusRequest {}).await?.into_inner();
+    let status = cluster.status(v1::StatusRequest::default()).await?.into_inner();
     status.header.context("a status has a header")
 }
 

@@ -9,6 +9,7 @@ use crate::placed;
 use crate::process;
 use crate::proposer::Place;
 use crate::reject;
+use crate::stuck_runs;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
 use rollout_ledger::{Body, OpKind};
@@ -22,6 +23,14 @@ use tonic::{Request, Response, Status};
 const DIGEST_WAIT_MAX_MS: u32 = 60_000;
 /// Cluster versions that this build can run.
 pub(crate) const VERSIONS: (u32, u32) = (1, rollout_ledger::SCHEDULING_VERSION);
+
+/// Who may see runs.
+const WATCH: [rollout_proto::Role; 4] = [
+    rollout_proto::Role::Member,
+    rollout_proto::Role::Viewer,
+    rollout_proto::Role::Client,
+    rollout_proto::Role::Admin,
+];
 
 /// The service.
 #[derive(Clone)]
@@ -150,9 +159,17 @@ fn worker_out(leading: Option<&Leading>, w: WorkerView) -> v1::WorkerInfo {
 impl v1::cluster_server::Cluster for ClusterService {
     async fn status(
         &self,
-        _: Request<v1::StatusRequest>,
+        request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
         let shared = &self.0;
+        let identity = caller(&request)?;
+        let may_see = WATCH.iter().any(|role| identity.acts_as(*role));
+        let (stuck_runs, stuck_runs_more) = match request.get_ref().with_stuck_runs && may_see {
+            true => shared.stuck.seen_by(&identity, || {
+                shared.node.with_ledger(stuck_runs::all).unwrap_or_default()
+            }),
+            false => Default::default(),
+        };
         let status = shared.node.status();
         let has_quorum = match status.role {
             Role::Leader => shared.node.lease_valid(),
@@ -174,6 +191,8 @@ impl v1::cluster_server::Cluster for ClusterService {
             runs_paused: paused,
             runs_ended: ended,
             peers: peers.collect(),
+            stuck_runs,
+            stuck_runs_more,
         }))
     }
 
@@ -187,6 +206,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let leading = self.0.reading_for(&request).await?;
         // Before the read: what is read is at least of its index.
         let header = self.0.header();
+        self.0.check_namespace_is_there(&namespace)?;
         let views = self.0.seen(|l| {
             let sessions = l.worker_sessions().into_iter();
             sessions.filter_map(|id| l.worker_view(id)).collect::<Vec<_>>()

@@ -60,6 +60,7 @@ impl v1::datasets_server::Datasets for DatasetsService {
         let namespace = namespace_or_default(&request.get_ref().namespace);
         check_namespace(&identity, &namespace)?;
         self.0.reading_for(&request).await?;
+        self.0.check_namespace_is_there(&namespace)?;
         let header = Some(self.0.header());
         let datasets =
             self.0.seen(|l| l.datasets_of(&namespace).map(|d| dataset_out(&d)).collect());

@@ -62,6 +62,7 @@ use crate::proposer::Applied;
 use crate::reject;
 use crate::run_stores::RunStores;
 use crate::store_probe::StoreProbe;
+use crate::stuck_runs::StuckRuns;
 use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
@@ -90,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) desk: Option<EnrolmentDesk>,
     /// What this member presents, to clients and to the others.
     pub(crate) tls: ServerTls,
+    /// Why runs cannot move.
+    pub(crate) stuck: StuckRuns,
     /// Certificates that this member refuses.
     pub(crate) revocations: Revocations,
 }

@@ -13,11 +13,20 @@ use tonic::{Request, Response, Status};
 #[derive(Clone)]
 pub(crate) struct NamespacesService(pub(crate) Arc<Shared>);
 
+fn unknown(name: &str) -> RpcError {
+    RpcError::new(ErrorCode::NamespaceUnknown, format!("no namespace {name}"))
+}
+
+impl Shared {
+    /// Refuses a list of what is in a namespace that is not there: an empty one would hide a misspelt name.
+    pub(crate) fn check_namespace_is_there(&self, name: &str) -> Result<(), RpcError> {
+        self.found(|l| l.namespace_view(name)).map(drop).ok_or_else(|| unknown(name))
+    }
+}
+
 impl NamespacesService {
     fn found(&self, name: &str) -> Result<v1::NamespaceInfo, RpcError> {
-        self.0.seen(|l| l.namespace_view(name)).map(out).ok_or_else(|| {
-            RpcError::new(ErrorCode::NamespaceUnknown, format!("no namespace {name}"))
-        })
+        self.0.seen(|l| l.namespace_view(name)).map(out).ok_or_else(|| unknown(name))
     }
 }
 

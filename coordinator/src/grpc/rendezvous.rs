@@ -203,6 +203,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let namespace = namespace_or_default(&r.namespace);
         check_namespace(&identity, &namespace)?;
         let leading = self.shared.reading().await?;
+        self.shared.check_namespace_is_there(&namespace)?;
         let limit = page(r.limit);
         let mut rendezvous: Vec<v1::RendezvousInfo> = self.shared.seen(|l| {
             let jobs = l.jobs_after(&namespace, &r.after).take(limit + 1);

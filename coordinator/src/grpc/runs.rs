@@ -201,6 +201,7 @@ impl v1::runs_server::Runs for RunsService {
         check_namespace(&identity, &namespace)?;
         self.0.reading_for(&request).await?;
         let header = self.0.header();
+        self.0.check_namespace_is_there(&namespace)?;
         let runs = self.0.seen(|l| {
             let (views, mut blocked) = (l.run_views(&namespace).into_iter(), l.all_blocked());
             views.map(|v| convert::run_out(&v, blocked.why(v.run))).collect()

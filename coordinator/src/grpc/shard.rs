@@ -259,6 +259,7 @@ impl v1::shards_server::Shards for ShardsService {
         let namespace = namespace_or_default(&r.namespace);
         check_namespace(&identity, &namespace)?;
         self.shared.reading_for(&request).await?;
+        self.shared.check_namespace_is_there(&namespace)?;
         let header = Some(self.shared.header());
         let jobs = self.shared.seen(|l| {
             let theirs = l.trainings().filter(|t| t.name().namespace == namespace);

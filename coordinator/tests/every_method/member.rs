@@ -127,7 +127,7 @@ impl Member {
     pub(crate) async fn moment(&self) -> Moment {
         let begun = Instant::now();
         loop {
-            let answer = self.cluster().status(v1::StatusRequest {}).await;
+            let answer = self.cluster().status(v1::StatusRequest::default()).await;
             let seen = format!("{answer:?}");
             if let Ok(status) = answer {
                 let status = status.into_inner();

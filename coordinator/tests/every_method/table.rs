@@ -522,7 +522,7 @@ fn cluster(f: &Fixture) -> Vec<Case> {
     };
     let described = v1::DescribeNamespaceRequest { namespace: default() };
     vec![
-        case("Cluster/Status", Does::TellEpoch, &v1::StatusRequest {}),
+        case("Cluster/Status", Does::TellEpoch, &v1::StatusRequest::default()),
         case("Cluster/ListWorkers", Read, &v1::ListWorkersRequest { namespace: default() }),
         case("Cluster/RequestDigest", Change, &v1::RequestDigestRequest {}),
         case("Cluster/Digests", Does::Refuse, &v1::DigestsRequest { index: 1, wait_ms: 0 }),

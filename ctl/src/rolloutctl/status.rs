@@ -24,7 +24,9 @@ pub(in crate::rolloutctl) use self::merge::merge;
 use super::Failure;
 use super::alarm::seen::Alarm;
 use super::cert::left::Left;
+use super::counted::counted;
 use crate::connect::ConnectArgs;
+use crate::hint::namespace_flag;
 use crate::output::{self, Format, u64_string};
 
 /// What all members together say of the cluster.
@@ -58,12 +60,57 @@ pub struct Survey {
     pub runs_paused: u32,
     /// Runs that are finished or cancelled.
     pub runs_ended: u32,
+    /// Runs with rows to give, none of which can be given now: the first of those that the certificate may see.
+    pub stuck_runs: Vec<StuckRun>,
+    /// How many more of them there are.
+    pub stuck_runs_more: u32,
     /// What cannot be said now, and why.
     pub unknown: Vec<String>,
     /// What is wrong by what the members say, and what mends it.
     pub alarms: Vec<Alarm>,
     /// When this was asked, RFC 3339.
     pub as_of: String,
+}
+
+/// A run that cannot move.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StuckRun {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// Why it does not move.
+    pub why: String,
+    /// Rows that wait.
+    #[serde(serialize_with = "u64_string")]
+    pub pending: u64,
+}
+
+impl StuckRun {
+    /// The run as commands name it.
+    pub(in crate::rolloutctl) fn shown(&self) -> String {
+        format!("{}{}", self.name, namespace_flag(&self.namespace))
+    }
+
+    /// What is seen, in words.
+    pub(in crate::rolloutctl) fn told(&self) -> String {
+        let rows = counted(self.pending, "row");
+        match (self.paused, self.why.is_empty()) {
+            (true, true) => format!("{rows} wait: it is paused"),
+            (true, false) => format!("{rows} wait: it is paused: {}", self.why),
+            (false, _) => format!("{rows} wait: {}", self.why),
+        }
+    }
+}
+
+impl From<v1::StuckRun> for StuckRun {
+    fn from(wire: v1::StuckRun) -> Self {
+        let v1::StuckRun { namespace, name, paused, why, pending } = wire;
+        Self { namespace, name, paused, why, pending }
+    }
 }
 
 /// What one member says of itself, or why it says nothing.

@@ -38,7 +38,7 @@ async fn failure(endpoint: &Endpoint, security: &Security, map: &DialMap) -> Con
     };
     let channel = channel(endpoint, &tls, map, &options).unwrap();
     let mut cluster = v1::cluster_client::ClusterClient::new(channel);
-    let status = cluster.status(v1::StatusRequest {}).await.unwrap_err();
+    let status = cluster.status(v1::StatusRequest::default()).await.unwrap_err();
     ConnectError::find(&status).unwrap_or_else(|| panic!("{status:?}")).clone()
 }
 

@@ -73,7 +73,7 @@ impl Client {
             }
         };
         let mut cluster = services::cluster(channel);
-        let mut asked = std::pin::pin!(cluster.status(v1::StatusRequest {}));
+        let mut asked = std::pin::pin!(cluster.status(v1::StatusRequest::default()));
         let answer = match tokio::time::timeout(SILENT_AFTER, &mut asked).await {
             Ok(answer) => Ok(answer),
             Err(_) => {

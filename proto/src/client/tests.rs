@@ -93,7 +93,7 @@ async fn a_member_that_was_a_seed_has_one_connection() {
     let client = client(&[&a, &b]);
     create(&client, CallOptions::default()).await.unwrap();
     let asked = client.each_member(|_, channel| async move {
-        services::cluster(channel).status(v1::StatusRequest {}).await
+        services::cluster(channel).status(v1::StatusRequest::default()).await
     });
     assert!(asked.await.iter().all(|(_, answer)| answer.is_ok()));
     assert_eq!((a.connections(), b.connections()), (1, 1));

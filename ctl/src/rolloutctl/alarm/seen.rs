@@ -7,9 +7,10 @@
 use serde::Serialize;
 
 use super::certificates;
+use crate::hint::namespace_flag;
 use crate::output::count;
 use crate::rolloutctl::status::distrust::COMPARE;
-use crate::rolloutctl::status::{AWAITING_REPLACE, DISTRUSTED, Survey, fix};
+use crate::rolloutctl::status::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, fix};
 
 /// What to do where a disk has little room.
 const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";
@@ -32,6 +33,7 @@ pub struct Alarm {
 /// What is wrong by what the members say.
 pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
     let mut all: Vec<Alarm> = no_leader(survey).into_iter().collect();
+    all.extend(stuck_runs(survey));
     let versions: Vec<&str> = survey
         .members
         .iter()
@@ -82,6 +84,22 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
         }
     }
     all
+}
+
+/// Runs that nobody can work on. One that is paused is no alarm: somebody, or a rule that its user set, wants it so.
+fn stuck_runs(survey: &Survey) -> Vec<Alarm> {
+    let stuck = survey.stuck_runs.iter().filter(|run| !run.paused);
+    let alarm = |run: &StuckRun| Alarm {
+        kind: "RUN_STUCK",
+        member: None,
+        what: format!("run {}: {}", run.shown(), run.told()),
+        fix: format!(
+            "look at the workers: rolloutctl worker list{}",
+            namespace_flag(&run.namespace)
+        ),
+    };
+    // A leader knows; what another member has applied may be long ago.
+    if survey.leader.is_some() { stuck.map(alarm).collect() } else { Vec::new() }
 }
 
 /// Whether a cluster has a leader is not known of one whose members are not trusted, or do not trust the caller.

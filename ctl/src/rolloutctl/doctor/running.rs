@@ -15,6 +15,7 @@ use super::finding::{Finding, Findings};
 use super::round_trips::{self, RoundTrips};
 use super::{DoctorArgs, REFUSED, expiry, life, space};
 use crate::connect::ConnectArgs;
+use crate::hint::namespace_flag;
 use crate::output::{count, duration};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
@@ -147,6 +148,7 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
         )),
     }
     findings.extend(workers(survey));
+    findings.extend(stuck_runs(survey));
     findings
 }
 
@@ -325,6 +327,22 @@ fn workers(survey: &Survey) -> Option<Finding> {
         }
         _ => Finding::ok("workers", found),
     })
+}
+
+/// Runs that nobody can work on.
+fn stuck_runs(survey: &Survey) -> Option<Finding> {
+    survey.leader.as_ref()?;
+    let stuck: Vec<_> = survey.stuck_runs.iter().filter(|run| !run.paused).collect();
+    let Some(first) = stuck.first() else {
+        return Some(Finding::ok("runs", "none of those that you may see is stuck".to_owned()));
+    };
+    let found = match stuck.len() {
+        1 => format!("run {} cannot move: {}", first.shown(), first.told()),
+        many => format!("{many} runs cannot move; run {}: {}", first.shown(), first.told()),
+    };
+    let todo =
+        format!("look at the workers: rolloutctl worker list{}", namespace_flag(&first.namespace));
+    Some(Finding::warn("runs", found, "rows wait, and no worker can take them", todo))
 }
 
 /// The profile of each member that says it.

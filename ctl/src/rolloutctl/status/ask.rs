@@ -23,7 +23,7 @@ pub async fn survey(client: &Client) -> Survey {
 pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<Answer> {
     client
         .each_member(|_, channel| async move {
-            services::cluster(channel).status(v1::StatusRequest {}).await
+            services::cluster(channel).status(v1::StatusRequest { with_stuck_runs: true }).await
         })
         .await
 }
@@ -46,7 +46,12 @@ pub(in crate::rolloutctl) async fn ask_one(
     let channel = channel(endpoint, &tls, &settings.dial_map, &ChannelOptions::default());
     let channel = Channel::new(channel.map_err(NoAnswer::silent)?, Stamp::default());
     let mut client = services::cluster(channel);
-    match tokio::time::timeout(ONE_TIMEOUT, client.status(v1::StatusRequest {})).await {
+    match tokio::time::timeout(
+        ONE_TIMEOUT,
+        client.status(v1::StatusRequest { with_stuck_runs: true }),
+    )
+    .await
+    {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(match ConnectError::find(&status) {
             Some(error) => NoAnswer::of_connection(error, &settings.security),

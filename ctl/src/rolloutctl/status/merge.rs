@@ -11,7 +11,7 @@ use rollout_proto::{MemberRef, Security, v1};
 
 use super::ask::Answer;
 use super::distrust::NoAnswer;
-use super::{AWAITING_REPLACE, DISTRUSTED, Left, MemberLine, MemberSays, Survey};
+use super::{AWAITING_REPLACE, DISTRUSTED, Left, MemberLine, MemberSays, StuckRun, Survey};
 use crate::output::rfc3339;
 use crate::rolloutctl::alarm::seen;
 
@@ -47,6 +47,8 @@ pub(in crate::rolloutctl) fn merge(
         survey.runs_running = known.runs_running;
         survey.runs_paused = known.runs_paused;
         survey.runs_ended = known.runs_ended;
+        survey.stuck_runs = known.stuck_runs.iter().cloned().map(StuckRun::from).collect();
+        survey.stuck_runs_more = known.stuck_runs_more;
     }
     let list = good().filter_map(|answer| header(answer).members).max_by_key(|list| list.version);
     let heard = leading.and_then(|leading| heard(leading, good()));

@@ -42,6 +42,15 @@ impl Survey {
             self.runs_paused,
             self.runs_ended
         ));
+        for run in &self.stuck_runs {
+            text.push_str(&format!("stuck    run {}: {}\n", run.shown(), run.told()));
+        }
+        if self.stuck_runs_more > 0 {
+            text.push_str(&format!(
+                "stuck    {} more: rolloutctl run list\n",
+                self.stuck_runs_more
+            ));
+        }
         text.push_str(&self.alarm_lines());
         text
     }

@@ -1,0 +1,86 @@
+//! Runs that cannot move, and why, for `Cluster/Status`.
+//!
+//! *Invariant:* the ledger is looked at no more than once a second for it, however many ask: the look takes time in proportion
+//! to the runs. A caller sees the runs of the namespaces in its certificate, and the first [`SHOWN_MAX`] of them.
+
+use parking_lot::Mutex;
+use rollout_ledger::Ledger;
+use rollout_proto::{Identity, v1};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Runs in one answer.
+const SHOWN_MAX: usize = 32;
+/// How old an answer may be.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The latest look.
+#[derive(Default)]
+pub(crate) struct StuckRuns {
+    latest: Mutex<Option<(Instant, Arc<[v1::StuckRun]>)>>,
+}
+
+impl StuckRuns {
+    /// Those that `identity` may see, and how many more there are.
+    pub(crate) fn seen_by(
+        &self,
+        identity: &Identity,
+        look: impl FnOnce() -> Arc<[v1::StuckRun]>,
+    ) -> (Vec<v1::StuckRun>, u32) {
+        let all = {
+            // Held while the ledger is looked at: those who ask meanwhile get the same answer.
+            let mut latest = self.latest.lock();
+            match &*latest {
+                Some((at, all)) if at.elapsed() < FRESH => all.clone(),
+                _ => latest.insert((Instant::now(), look())).1.clone(),
+            }
+        };
+        let mut mine = all.iter().filter(|run| identity.allows_namespace(&run.namespace));
+        let shown: Vec<v1::StuckRun> = mine.by_ref().take(SHOWN_MAX).cloned().collect();
+        (shown, mine.count().try_into().unwrap_or(u32::MAX))
+    }
+}
+
+/// All of a ledger.
+pub(crate) fn all(ledger: &Ledger) -> Arc<[v1::StuckRun]> {
+    let out = |run: rollout_ledger::StuckRun| v1::StuckRun {
+        namespace: run.namespace,
+        name: run.name,
+        paused: run.paused,
+        why: run.why,
+        pending: run.pending,
+    };
+    ledger.stuck_runs().into_iter().map(out).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_proto::Role;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_caller_sees_its_namespaces_and_the_ledger_is_looked_at_once_a_second() {
+        let run = |namespace: &str, n: usize| v1::StuckRun {
+            namespace: namespace.into(),
+            name: format!("r{n}"),
+            ..Default::default()
+        };
+        let looks = Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            (0..40).map(|n| run("a", n)).chain([run("b", 0)]).collect()
+        };
+        let stuck = StuckRuns::default();
+        let of = |namespaces: &[&str]| {
+            let namespaces = namespaces.iter().map(|n| (*n).to_owned()).collect();
+            let identity = Identity::new(Role::Viewer, "ann", namespaces).unwrap();
+            let (shown, more) = stuck.seen_by(&identity, look);
+            (shown.len(), more)
+        };
+        assert_eq!(of(&[]), (SHOWN_MAX, 9));
+        assert_eq!(of(&["b"]), (1, 0));
+        assert_eq!(of(&["c"]), (0, 0));
+        assert_eq!(looks.get(), 1);
+    }
+}
