@@ -60,7 +60,7 @@ class ByHelm(unittest.TestCase):
             made = with_values(wrong, "template", "rollout", str(rendered.CHART))
             self.assertNotEqual(made.returncode, 0, wrong)
             self.assertIn("don't meet the specifications of the schema", made.stderr)
-            self.assertRegex(made.stderr, r"\n- (members|store|tls|monitoring|pools)\b[^:]*: ")
+            self.assertRegex(made.stderr, r"\n- (image|members|store|tls|monitoring|pools)\b[^:]*: ")
 
     def test_a_kubernetes_older_than_the_chart_takes_is_refused(self):
         older = f"1.{oldest() - 1}.9"
