@@ -105,6 +105,16 @@ class Configs(unittest.TestCase):
         helpers = (DEPLOY / "helm" / "rollout" / "templates" / "_helpers.tpl").read_text()
         self.assertEqual(uids, set(re.findall(r"runAsUser: (\d+)", helpers)))
 
+    def test_every_base_of_a_container_is_a_build_argument_so_that_a_digest_can_be_given(self):
+        for name in ("Dockerfile", "worker-vllm.Dockerfile"):
+            text = (DEPLOY / "container" / name).read_text()
+            before = text[: text.index("\nFROM ")]
+            for base in re.findall(r"^FROM (\S+)", text, re.M):
+                argument = re.fullmatch(r"\$\{(\w+)\}", base)
+                self.assertTrue(argument, f"{name}: {base}")
+                # Docker knows an argument in FROM only if it is declared before the first stage.
+                self.assertRegex(before, rf"(?m)^ARG {argument.group(1)}=\S+$")
+
     def test_the_recipe_of_a_worker_stands_on_the_vllm_that_is_tested_and_copies_what_there_is(self):
         text = (DEPLOY / "container" / "worker-vllm.Dockerfile").read_text()
         lock = (DEPLOY.parent / "tests" / "vllm" / "vllm.lock").read_text()
