@@ -318,8 +318,11 @@ class Rendered(unittest.TestCase):
             self.assertEqual(warned, pools, case)
 
     def test_an_image_with_a_digest_is_named_by_that_alone_and_digests_can_be_wanted(self):
-        images = [container(thing)["image"] for thing in self.all["images by digest", True].values() if thing["kind"] in PODS]
-        self.assertGreater(len(images), 3)
+        objects = self.all["images by digest", True]
+        images = [container(thing)["image"] for thing in objects.values() if thing["kind"] in PODS]
+        backup = objects["CronJob", "rollout-backup"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        images += [one["image"] for one in backup["initContainers"] + backup["containers"]]
+        self.assertGreater(len(images), 5)
         for image in images:
             self.assertRegex(image, rf"^[a-z./-]+@{rendered.DIGEST}$")
         # That tags are refused where digests are wanted is among the values that make no sense.

@@ -74,6 +74,12 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
 # How many of its workers there are is an autoscaler's affair.
 SCALED_POOL = {key: value for key, value in POOL.items() if key != "replicas"} | {"autoscaled": True}
 
+UPLOAD = {
+    "image": "registry.example/aws-cli:2.31.0",
+    "command": ["aws"],
+    "args": ["s3", "cp", "/backup", "s3://my-backups/rollout", "--recursive"],
+}
+
 # What people set, each over the defaults.
 CASES = {
     "defaults": {},
@@ -94,7 +100,9 @@ CASES = {
     "images by digest": {
         "image": {"digest": DIGEST, "requireDigest": True},
         "pools": [POOL | {"image": f"registry.example/rollout-worker-vllm@{DIGEST}"}],
+        "backup": {"enabled": True, "upload": UPLOAD | {"image": f"registry.example/aws-cli@{DIGEST}"}},
     },
+    "a backup": {"backup": {"enabled": True, "upload": UPLOAD}},
     "everything": {
         "fullnameOverride": "prod",
         "image": {"tag": "9.9.9", "pullSecrets": [{"name": "registry"}]},
@@ -124,6 +132,7 @@ CASES = {
             "labels": {"release": "prometheus"},
         },
         "pools": [POOL, PLAIN_POOL, TOKEN_POOL, TENANT_POOL],
+        "backup": {"enabled": True, "schedule": "5 */6 * * *", "upload": UPLOAD | {"envSecret": "backup-bucket"}},
     },
     "one zone, nothing guarded": {
         "members": {"zones": {"required": False}},
@@ -164,6 +173,10 @@ WRONG = (
     {"image": {"requireDigest": True}},
     {"image": {"requireDigest": True, "tag": "0.1.0"}},
     {"image": {"digest": DIGEST, "requireDigest": True}, "pools": [POOL]},
+    {"image": {"digest": DIGEST, "requireDigest": True}, "backup": {"enabled": True, "upload": UPLOAD}},
+    {"backup": {"enabled": True}},
+    {"backup": {"enabled": True, "upload": UPLOAD | {"args": []}}},
+    {"backup": {"enabled": True, "upload": UPLOAD | {"image": ""}}},
     {"image": {"digest": DIGEST, "requireDigest": True}, "pools": [POOL | {"image": f"vllm@{DIGEST}:tag"}]},
 )
 
