@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint test-deny deny release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -118,7 +118,13 @@ soak: build ## ten minutes of random kills: 50,000 rows, some of which kill, fai
 	ROLLOUT_SOAK_SECONDS=600 ROLLOUT_SOAK_ROWS=50000 \
 	  $(CARGO) test -p rollout-tests --test soak -- --nocapture
 
-lint: preflight ## formatting and clippy, with warnings as errors
+test-deny: ## deny.toml: licenses and sources of the dependencies, banned crates and second versions
+	@bash tests/deny/check.sh "$(TARGET)/deny-tools"
+
+deny: ## test-deny, and known vulnerabilities of the dependencies where the database of them can be fetched: before a release
+	@bash tests/deny/check.sh "$(TARGET)/deny-tools" advisories
+
+lint: preflight test-deny ## formatting and clippy, with warnings as errors, and test-deny
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p rollout-coordinator --features seeded-bugs -- -D warnings

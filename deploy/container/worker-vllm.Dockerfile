@@ -1,6 +1,7 @@
 # A worker beside vLLM: the agent, and the Python package that its engines' processes run, on vLLM's own image.
 #   docker build -f deploy/container/Dockerfile -t rollout:0.1.0 .
 #   docker build -f deploy/container/worker-vllm.Dockerfile -t rollout-worker-vllm:0.1.0 .
+# Both images can be given by digest: README.md beside this file.
 # worker.toml then says: python = "/usr/bin/python3". docs/vllm.md has the rest.
 ARG ROLLOUT=rollout:0.1.0
 ARG VLLM=vllm/vllm-openai:v0.32.0

@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes, checked against what the chart makes, and the programs that they call.
+"""The chart's backup and the manifest of a restore, checked against what else the chart makes, and the programs that they call.
 
     check_backup.py DIRECTORY-OF-BINARIES
 """
@@ -19,19 +19,31 @@ KUBERNETES = rendered.ROOT / "deploy" / "kubernetes"
 GUIDE = rendered.ROOT / "docs" / "deploy-kubernetes.md"
 
 
-def manifest(name, member=None):
-    text = (KUBERNETES / name).read_text()
-    return yaml.safe_load(text.replace("MEMBER", member) if member else text)
+def restore(member):
+    return yaml.safe_load((KUBERNETES / "restore.yaml").read_text().replace("MEMBER", member))
 
 
 class Backup(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.objects = rendered.objects(rendered.render("defaults"))
+        cls.objects = rendered.objects(rendered.render("a backup"))
         cls.members = cls.objects["StatefulSet", "rollout"]
         cls.pod = cls.members["spec"]["template"]["spec"]
-        cls.cron = manifest("backup.yaml")
+        cls.cron = cls.objects["CronJob", "rollout-backup"]
         cls.saves = cls.cron["spec"]["jobTemplate"]["spec"]["template"]
+
+    def test_nothing_is_backed_up_unless_it_is_asked_for_and_no_run_overlaps_another(self):
+        self.assertNotIn(("CronJob", "rollout-backup"), rendered.objects(rendered.render("defaults")))
+        self.assertEqual(self.cron["spec"]["concurrencyPolicy"], "Forbid")
+        other = rendered.objects(rendered.render("everything"))["CronJob", "prod-backup"]
+        self.assertEqual(other["spec"]["schedule"], "5 */6 * * *")
+        (upload,) = other["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        self.assertEqual(upload["envFrom"], [{"secretRef": {"name": "backup-bucket"}}])
+
+    def test_the_program_that_uploads_has_no_key_of_the_cluster(self):
+        (upload,) = self.saves["spec"]["containers"]
+        self.assertEqual({m["name"] for m in upload["volumeMounts"]}, {"backup", "tmp"})
+        self.assertNotIn("envFrom", upload)
 
     def test_it_asks_as_the_bootstrap_does_with_the_admins_files(self):
         bootstrap = self.objects["Job", "rollout-bootstrap"]["spec"]["template"]["spec"]
@@ -57,7 +69,7 @@ class Backup(unittest.TestCase):
         (to_clients,) = [rule for rule in rules if {"port": "client", "protocol": "TCP"} in rule["ports"]]
         allowed = to_clients["from"][0]["podSelector"]["matchLabels"]
         self.assertLessEqual(allowed.items(), self.saves["metadata"]["labels"].items())
-        for labels in (self.saves["metadata"]["labels"], manifest("restore.yaml", "rollout-0")["metadata"]["labels"]):
+        for labels in (self.saves["metadata"]["labels"], restore("rollout-0")["metadata"]["labels"]):
             for (kind, name), thing in self.objects.items():
                 if kind == "Service":
                     self.assertFalse(thing["spec"]["selector"].items() <= labels.items(), name)
@@ -71,7 +83,7 @@ class Backup(unittest.TestCase):
         self.assertEqual(ended.returncode, 3, ended.stderr)
 
     def test_a_restore_has_the_members_volume_where_the_member_has_it_and_is_the_same_user(self):
-        pod = manifest("restore.yaml", "rollout-1")
+        pod = restore("rollout-1")
         (claim,) = self.members["spec"]["volumeClaimTemplates"]
         (data,) = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "data"]
         self.assertEqual(data["persistentVolumeClaim"]["claimName"], f"{claim['metadata']['name']}-rollout-1")

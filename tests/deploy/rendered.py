@@ -68,8 +68,17 @@ PLAIN_POOL = {
 }
 # Its workers come with a join token, and have no certificates of the chart.
 TOKEN_POOL = PLAIN_POOL | {"name": "guests", "tokenSecret": "join-guests"}
+# Its workers work for one namespace alone.
+TENANT_POOL = PLAIN_POOL | {"name": "tenant", "namespace": "team-a"}
+DIGEST = "sha256:" + "0123456789abcdef" * 4
 # How many of its workers there are is an autoscaler's affair.
 SCALED_POOL = {key: value for key, value in POOL.items() if key != "replicas"} | {"autoscaled": True}
+
+UPLOAD = {
+    "image": "registry.example/aws-cli:2.31.0",
+    "command": ["aws"],
+    "args": ["s3", "cp", "/backup", "s3://my-backups/rollout", "--recursive"],
+}
 
 # What people set, each over the defaults.
 CASES = {
@@ -79,6 +88,21 @@ CASES = {
         "tls": {"mode": "existing", "existingSecret": "my-certificates"},
         "pools": [POOL],
     },
+    "a certificate for each pod": {
+        "tls": {"mode": "csi"},
+        "members": {"enrolment": {"existingSecret": "issuing"}},
+        "pools": [POOL, TENANT_POOL, TOKEN_POOL | {"namespace": "team-b"}],
+    },
+    "a certificate for each pod, two authorities": {
+        "tls": {"mode": "csi", "caBundle": {"configMap": "authorities", "key": "bundle.pem"}},
+        "pools": [{key: value for key, value in SCALED_POOL.items() if key != "replicasMax"}],
+    },
+    "images by digest": {
+        "image": {"digest": DIGEST, "requireDigest": True},
+        "pools": [POOL | {"image": f"registry.example/rollout-worker-vllm@{DIGEST}"}],
+        "backup": {"enabled": True, "upload": UPLOAD | {"image": f"registry.example/aws-cli@{DIGEST}"}},
+    },
+    "a backup": {"backup": {"enabled": True, "upload": UPLOAD}},
     "everything": {
         "fullnameOverride": "prod",
         "image": {"tag": "9.9.9", "pullSecrets": [{"name": "registry"}]},
@@ -107,7 +131,8 @@ CASES = {
             "dashboard": True,
             "labels": {"release": "prometheus"},
         },
-        "pools": [POOL, PLAIN_POOL, TOKEN_POOL],
+        "pools": [POOL, PLAIN_POOL, TOKEN_POOL, TENANT_POOL],
+        "backup": {"enabled": True, "schedule": "5 */6 * * *", "upload": UPLOAD | {"envSecret": "backup-bucket"}},
     },
     "one zone, nothing guarded": {
         "members": {"zones": {"required": False}},
@@ -140,6 +165,19 @@ WRONG = (
     {"pools": [SCALED_POOL | {"replicas": 2}]},
     {"pools": [{key: value for key, value in SCALED_POOL.items() if key != "replicasMax"}]},
     {"pools": [SCALED_POOL | {"autoscaled": False}]},
+    {"tls": {"mode": "spiffe"}},
+    {"pools": [TENANT_POOL | {"namespace": "team-a,team-b"}]},
+    {"pools": [TENANT_POOL | {"namespace": "team a"}]},
+    {"image": {"digest": "sha256:0123"}},
+    {"image": {"digest": "0.1.0"}},
+    {"image": {"requireDigest": True}},
+    {"image": {"requireDigest": True, "tag": "0.1.0"}},
+    {"image": {"digest": DIGEST, "requireDigest": True}, "pools": [POOL]},
+    {"image": {"digest": DIGEST, "requireDigest": True}, "backup": {"enabled": True, "upload": UPLOAD}},
+    {"backup": {"enabled": True}},
+    {"backup": {"enabled": True, "upload": UPLOAD | {"args": []}}},
+    {"backup": {"enabled": True, "upload": UPLOAD | {"image": ""}}},
+    {"image": {"digest": DIGEST, "requireDigest": True}, "pools": [POOL | {"image": f"vllm@{DIGEST}:tag"}]},
 )
 
 
@@ -149,22 +187,27 @@ def values(case):
 
 
 def render(case, install=True, over=None):
-    """Path to text, of every template that makes objects. `over`: values that are laid over the case's."""
+    """Path to text, of every template. `over`: values that are laid over the case's."""
     chart_yaml = yaml.load((CHART / "Chart.yaml").read_text(), Strict)
     given = merged(values(case), over or {})
     jsonschema.validate(given, schema())
     release = {"Name": "rollout", "Namespace": "batch", "Service": "Helm", "IsInstall": install}
     chart = {"Name": chart_yaml["name"], "AppVersion": chart_yaml["appVersion"]}
     templates = template.Chart(files(), given, release, chart)
-    paths = [p for p in templates.templates if p.endswith(".yaml")]
-    templates.render("templates/NOTES.txt")
-    return {path: templates.render(path) for path in paths}
+    return {path: templates.render(path) for path in templates.templates if not path.endswith(".tpl")}
+
+
+def notes(case, install=True, over=None):
+    """What Helm prints after an installation."""
+    return render(case, install, over)["templates/NOTES.txt"]
 
 
 def objects(texts):
     """(kind, name) to object."""
     found = {}
     for path, text in texts.items():
+        if path.endswith("NOTES.txt"):
+            continue
         for document in yaml.load_all(text, Strict):
             if document is None:
                 continue

