@@ -9,6 +9,7 @@
 //! tell; requests that this member did not decide, for another one leads; the content of requests.
 
 mod methods;
+mod refusals;
 mod sink;
 mod strangers;
 
@@ -182,6 +183,12 @@ impl Open {
         let mut line = self.fields(outcome, error.as_ref());
         if error.is_some() && self.is_a_strangers() {
             line.insert("untold".into(), self.log.strangers.told(Instant::now())?.into());
+        } else if outcome == "refused" {
+            let whose = line.get("identity").and_then(Value::as_str).unwrap_or_default();
+            let untold = self.log.refusals.told(whose, Instant::now())?;
+            if untold > 0 {
+                line.insert("untold".into(), untold.into());
+            }
         }
         Some(line)
     }

@@ -7,6 +7,7 @@
 //!
 //! Deliberately absent: fsyncs. What a host's power loss takes of the last second is in the ledger.
 
+use super::refusals::Refusals;
 use super::strangers::Strangers;
 use crate::config::Audit;
 use metrics::counter;
@@ -23,6 +24,7 @@ pub(crate) struct AuditLog {
     /// `None`: the lines go to the log.
     file: Option<Arc<tokio::sync::Mutex<Rotated>>>,
     pub(super) strangers: Strangers,
+    pub(super) refusals: Refusals,
 }
 
 impl AuditLog {
@@ -33,7 +35,12 @@ impl AuditLog {
             None => None,
         };
         let file = file.map(|file| Arc::new(tokio::sync::Mutex::new(file)));
-        Ok(Self { member: member.to_owned(), file, strangers: Strangers::default() })
+        Ok(Self {
+            member: member.to_owned(),
+            file,
+            strangers: Strangers::default(),
+            refusals: Refusals::default(),
+        })
     }
 
     pub(super) fn member(&self) -> &str {

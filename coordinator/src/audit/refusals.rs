@@ -1,0 +1,78 @@
+//! Refused requests of callers with a certificate.
+//!
+//! *Invariant:* the audit has at most [`LINES_MAX`] lines of refusals of one identity in each [`WINDOW`]; the next one after
+//! that says how many went before it without a line. Else one client could turn the audit's files over and so remove what it
+//! says of everybody else. What was applied always has its line.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Lines of one identity in a window.
+pub(super) const LINES_MAX: u32 = 10;
+pub(super) const WINDOW: Duration = Duration::from_secs(1);
+/// Identities that are counted apart. Beyond that those that come share one count.
+const IDENTITIES_MAX: usize = 1024;
+
+struct Count {
+    since: Instant,
+    lines: u32,
+    untold: u64,
+}
+
+/// Counts them by identity.
+#[derive(Default)]
+pub(super) struct Refusals(Mutex<HashMap<String, Count>>);
+
+impl Refusals {
+    /// How many have had no line since the last one, where this one is to have one.
+    pub(super) fn told(&self, identity: &str, now: Instant) -> Option<u64> {
+        let mut counts = self.0.lock();
+        if counts.len() >= IDENTITIES_MAX && !counts.contains_key(identity) {
+            counts.retain(|_, count| count.untold > 0 || !is_over(count, now));
+        }
+        let key = match counts.len() >= IDENTITIES_MAX && !counts.contains_key(identity) {
+            true => "",
+            false => identity,
+        };
+        let count =
+            counts.entry(key.to_owned()).or_insert(Count { since: now, lines: 0, untold: 0 });
+        if is_over(count, now) {
+            (count.since, count.lines) = (now, 0);
+        }
+        if count.lines >= LINES_MAX {
+            count.untold += 1;
+            return None;
+        }
+        count.lines += 1;
+        Some(std::mem::take(&mut count.untold))
+    }
+}
+
+fn is_over(count: &Count, now: Instant) -> bool {
+    now.saturating_duration_since(count.since) >= WINDOW
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_identity_gets_its_lines_and_others_theirs() {
+        let (refusals, begin) = (Refusals::default(), Instant::now());
+        let told = (0..1000).filter(|_| refusals.told("client/loud", begin).is_some()).count();
+        assert_eq!(told, LINES_MAX as usize);
+        assert_eq!(refusals.told("client/quiet", begin), Some(0));
+        let later = begin + WINDOW;
+        assert_eq!(refusals.told("client/loud", later), Some(1000 - u64::from(LINES_MAX)));
+        assert_eq!(refusals.told("client/loud", later), Some(0));
+    }
+
+    #[test]
+    fn many_identities_take_bounded_room_and_no_more_lines() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        let told = (0..20_000).filter(|n| refusals.told(&format!("client/c{n}"), now).is_some());
+        assert_eq!(told.count(), IDENTITIES_MAX + LINES_MAX as usize);
+        assert!(refusals.0.lock().len() <= IDENTITIES_MAX + 1);
+    }
+}
