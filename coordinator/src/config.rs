@@ -130,6 +130,9 @@ struct Tls {
     key_file: Option<PathBuf>,
     #[serde(default)]
     insecure_plaintext: bool,
+    /// Plaintext also where hosts other than this one reach the ports.
+    #[serde(default)]
+    insecure_plaintext_public: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -337,7 +340,8 @@ impl Config {
         if let Err(error) = EnvFilter::try_new(&log) {
             bail!("{path}: `log` = {log:?} is no filter: {error}");
         }
-        let security = security(&file.tls).with_context(|| path.clone())?;
+        let security = security(&file.tls, [file.listen.client, file.listen.peer])
+            .with_context(|| path.clone())?;
         let mut dial_map =
             file.dial_map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
         dial_map.extend(flags.dial_map);
@@ -400,7 +404,16 @@ fn parse_dial_map(entries: &[String]) -> Result<DialMap> {
     Ok(map)
 }
 
-fn security(tls: &Tls) -> Result<Security> {
+fn security(tls: &Tls, ports: [SocketAddr; 2]) -> Result<Security> {
+    let public = ports.into_iter().find(|port| !port.ip().is_loopback());
+    if let (true, false, Some(port)) =
+        (tls.insecure_plaintext, tls.insecure_plaintext_public, public)
+    {
+        bail!(
+            "[tls] insecure_plaintext = true with [listen] {port}: any host that reaches it would be an administrator. \
+             Listen on 127.0.0.1, give certificates, or set insecure_plaintext_public = true too"
+        );
+    }
     match (&tls.ca_file, &tls.cert_file, &tls.key_file, tls.insecure_plaintext) {
         (Some(ca), Some(cert), Some(key), false) => {
             Ok(Security::Mtls(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() }))

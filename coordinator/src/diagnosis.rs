@@ -110,7 +110,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// What the settings that hold do not have: a profile is the values that it stands for, and TLS is there.
-    const NOT_TOLD: [&str; 2] = ["raft.profile", "tls.insecure_plaintext"];
+    const NOT_TOLD: [&str; 3] =
+        ["raft.profile", "tls.insecure_plaintext", "tls.insecure_plaintext_public"];
 
     /// The keys of the table that `rolloutctl config` knows, which a test holds against what a member takes.
     fn known() -> BTreeSet<String> {

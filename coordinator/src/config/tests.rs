@@ -102,6 +102,17 @@ fn spans_go_to_a_collector_beside_the_member_or_nowhere() {
 }
 
 #[test]
+fn plaintext_where_other_hosts_reach_it_has_to_be_said_twice() {
+    for (was, is) in [("127.0.0.1:1", "0.0.0.0:1"), ("127.0.0.1:2", "[::]:2")] {
+        let public = GOOD.replace(was, is) + "[advertise]\nclient = \"a:1\"\npeer = \"a:2\"\n";
+        let error = format!("{:#}", load(&public).expect_err("public"));
+        assert!(error.contains("insecure_plaintext_public") && error.contains(is), "{error}");
+        let both = "insecure_plaintext = true\n    insecure_plaintext_public = true";
+        load(&public.replace("insecure_plaintext = true", both)).expect("it is said twice");
+    }
+}
+
+#[test]
 fn half_a_tls_section_is_refused() {
     let text = GOOD.replace("insecure_plaintext = true", "ca_file = \"x\"");
     assert!(format!("{:#}", load(&text).expect_err("half")).contains("[tls]"));

@@ -4,6 +4,8 @@
 //! Invariant: every problem is listed, not the first alone. Deliberately absent: what only the daemon's host can tell,
 //! such as a file that is missing.
 
+use std::net::SocketAddr;
+
 use rollout_proto::nearest::nearest;
 use toml::{Table, Value};
 
@@ -123,6 +125,17 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
     // Flags and variables may name what is not here.
     if given > 0 && plain {
         say(found, "tls", "insecure_plaintext = true contradicts the files: give one or the other");
+    }
+    let public = file.get("tls.insecure_plaintext_public").and_then(Value::as_bool);
+    if daemon == Daemon::Coordinator && plain && public != Some(true) {
+        for key in ["listen.client", "listen.peer"] {
+            let port = file.get(key).and_then(Value::as_str).unwrap_or_default();
+            if port.parse::<SocketAddr>().is_ok_and(|port| !port.ip().is_loopback()) {
+                let text = "is reached by other hosts, without TLS: listen on 127.0.0.1, give certificates, or set \
+                            tls.insecure_plaintext_public = true";
+                say(found, key, text);
+            }
+        }
     }
     if daemon == Daemon::Worker
         && file.get("enrolment.token_file").is_some()

@@ -36,6 +36,12 @@ pub(super) const KEYS: &[Key] = &[
         .env("ROLLOUT_CERT_FILE"),
     key("tls.key_file", Path, "", "its key").flag("--key-file").env("ROLLOUT_KEY_FILE"),
     key("tls.insecure_plaintext", Kind::Bool, "false", "no TLS: everybody is an admin"),
+    key(
+        "tls.insecure_plaintext_public",
+        Kind::Bool,
+        "false",
+        "no TLS where other hosts reach the ports either",
+    ),
     key("store.url", Text, "", "the cluster's object store").required(),
     key("store.urls", Kind::Texts, "[]", "stores besides it that runs may name, and what is below"),
     key(

@@ -76,13 +76,16 @@ mod tests {
         found.into_iter().map(|p| format!("{}: {}", p.key, p.problem)).collect()
     }
 
-    const GOOD: &str = "name = \"c1\"\ndata_dir = \"/d\"\n[listen]\nclient = \"0.0.0.0:1\"\n\
-                        peer = \"0.0.0.0:2\"\n[tls]\ninsecure_plaintext = true\n[store]\nurl = \"file:///s\"\n";
+    const GOOD: &str = "name = \"c1\"\ndata_dir = \"/d\"\n[listen]\nclient = \"127.0.0.1:1\"\n\
+                        peer = \"127.0.0.1:2\"\n[tls]\ninsecure_plaintext = true\n[store]\nurl = \"file:///s\"\n";
 
     #[test]
     fn every_problem_of_a_member_is_listed_with_its_key() {
         assert_eq!(of(GOOD), Vec::<String>::new());
-        let bad = GOOD.replace("data_dir", "data_dri").replace("0.0.0.0:1", "c1.example:1")
+        let bad = GOOD
+            .replace("data_dir", "data_dri")
+            .replace("127.0.0.1:1", "c1.example:1")
+            .replace("127.0.0.1:2", "0.0.0.0:2")
             + "[raft]\nheartbeat_ms = 100\n[worker]\nself_fence_ms = 5000\nfoo = 1\n\
                [events]\nbytes_max = 0\ncount_max = 0\n[storage]\nlow_bytes = 1000\n";
         let found = of(&bad).join("\n");
@@ -90,6 +93,7 @@ mod tests {
             "data_dri: nobody reads it; did you mean data_dir?",
             "data_dir: is missing, unless --data-dir or ROLLOUT_DATA_DIR gives it",
             "listen.client: \"c1.example:1\" is not an address and port",
+            "listen.peer: is reached by other hosts, without TLS",
             "worker.foo: nobody reads it",
             "raft.election_min_ms: 150 is too little for raft.heartbeat_ms = 100",
             "worker.failure_ms: 5000 is too little for worker.self_fence_ms = 5000",
