@@ -231,21 +231,25 @@ fn a_leader_that_is_deposed_twice_fences_itself_once_an_epoch_and_lives_on() -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
-    fleet.start_worker("w1", &WorkerOptions::default())?;
-    eventually("the worker is there", PATIENCE, || fleet.rows_done_by("w1"));
+    fleet.certify_worker("w1")?;
     let old = fleet.leader();
     let channel = dial(&fleet, &old, "worker", "w1")?;
     let epoch = header(&channel).await?.coord_epoch;
-    let text = fleet.ctl_json(&["worker", "list"])?.to_string();
-    let session = text.split("\"session\":\"").nth(1).and_then(|t| t.split('"').next());
-    let session: u64 = session.and_then(|s| s.parse().ok()).context(text.clone())?;
+    let register = v1::RegisterRequest {
+        namespace: "default".into(),
+        name: "w1".into(),
+        instance: 1,
+        ..Default::default()
+    };
+    let mut worker = v1::worker_client::WorkerClient::new(channel.clone());
+    let session = worker.register(register).await?.into_inner().session;
     // Far more answers than the windows and the outbox hold, and nobody reads one.
     let (out, queue) = tokio::sync::mpsc::channel(64);
     let beating = tokio::spawn(async move {
         for seq in 1.. {
             let heartbeat = v1::Heartbeat { seq, ..Default::default() };
             let kind = Some(v1::worker_message::Kind::Heartbeat(heartbeat));
-            let message = v1::WorkerMessage { session, coord_epoch: epoch, kind, instance: 0 };
+            let message = v1::WorkerMessage { session, coord_epoch: epoch, kind, instance: 1 };
             let sent = out.send(message);
             if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {
                 return seq; // The member reads no more: it waits for room.

@@ -182,13 +182,8 @@ impl Serving {
         if known.is_none() {
             self.shared.check_session(&self.identity, session)?;
         }
-        // 0: a worker that does not say it.
         let own = known.map_or(instance, |(_, own)| own);
-        if registered.is_some_and(|registered| own != 0 && own != registered) {
-            let text = format!("another process has registered session {session} since");
-            return Err(RpcError::new(ErrorCode::SessionUnknown, text));
-        }
-        let own = if own == 0 { registered.unwrap_or_default() } else { own };
+        check_instance(session, own, registered)?;
         if known.is_none() {
             self.session = Some((session, own));
             self.leading.streams.lock().insert(session, self.own.clone());
@@ -236,6 +231,22 @@ impl Serving {
         // After the answer: a drain that has to wait for a quorum must not look like silence.
         self.leading.heard_of_drain(session, heartbeat.drain).await;
         Ok(())
+    }
+}
+
+/// Refuses a process other than the one that has registered the session. Session numbers are positions in the log, so a copy
+/// of the worker's key alone must not be enough to speak for a session that lives.
+pub(super) fn check_instance(
+    session: SessionId,
+    instance: u64,
+    registered: Option<u64>,
+) -> Result<(), RpcError> {
+    match registered {
+        Some(registered) if instance != registered => {
+            let text = format!("another process has registered session {session}");
+            Err(RpcError::new(ErrorCode::SessionUnknown, text))
+        }
+        _ => Ok(()),
     }
 }
 

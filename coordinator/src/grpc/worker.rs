@@ -182,10 +182,7 @@ impl v1::worker_server::Worker for WorkerService {
         }
         self.0.check_session(&identity, session)?;
         let registered = self.0.node.ledger(|l| l.worker_instance(session));
-        if r.instance != 0 && registered != Some(r.instance) {
-            let text = format!("another process has registered session {session} since");
-            return Err(RpcError::new(ErrorCode::SessionUnknown, text).into());
-        }
+        work_stream::check_instance(session, r.instance, registered)?;
         // Ending the session gives back all that it holds, the nacked rows too.
         self.0.apply(None, OpKind::Deregister { session }).await?;
         leading.wake();

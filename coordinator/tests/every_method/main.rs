@@ -266,6 +266,39 @@ async fn a_false_claim_in_a_workers_stream_is_refused_for_each_kind_of_message()
     }
 }
 
+/// A copy of a worker's key knows the session's number, and not the one that the worker's process has drawn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_has_not_registered_a_session_neither_speaks_for_it_nor_ends_it() {
+    let member = Member::leading().await;
+    let fixture = Fixture::make(&member).await;
+    let before = member.moment().await;
+    let truth = Claim { cluster: &before.cluster, epoch: before.epoch };
+    for instance in [0, 6] {
+        let leave = v1::DeregisterRequest { session: fixture.worker, instance, nacks: Vec::new() };
+        let body = leave.encode_to_vec().into();
+        match member.call("/rollout.v1.Worker/Deregister", body, truth).await {
+            Answer::Refused(error, _) => assert_eq!(error.code, ErrorCode::SessionUnknown),
+            answer => panic!("{instance}: {answer:?}"),
+        }
+        let message = v1::WorkerMessage {
+            session: fixture.worker,
+            coord_epoch: before.epoch,
+            kind: Some(Up::Heartbeat(v1::Heartbeat { seq: 1, ..Default::default() })),
+            instance,
+        };
+        let mut client = v1::worker_client::WorkerClient::new(member.channel());
+        let (out, outbound) = tokio::sync::mpsc::channel(1);
+        out.send(message).await.expect("sent");
+        let outbound = tokio_stream::wrappers::ReceiverStream::new(outbound);
+        let mut answers = client.work(outbound).await.expect("a stream").into_inner();
+        answers.message().await.expect("a welcome").expect("a welcome");
+        let refused = tokio::time::timeout(Duration::from_secs(10), answers.message()).await;
+        let refused = refused.expect("in time").expect_err("refused");
+        assert_eq!(RpcError::from_status(&refused).code, ErrorCode::SessionUnknown, "{refused}");
+    }
+    assert_eq!(member.moment().await, before, "the session has ended");
+}
+
 /// What a worker says of itself at its registration is judged too, whatever its headers say.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_that_names_a_future_epoch_or_another_cluster_is_refused() {

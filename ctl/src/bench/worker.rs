@@ -83,7 +83,8 @@ impl Worker {
                 Ended::Forgotten => self.begin_anew(),
             }
         }
-        let request = v1::DeregisterRequest { session: self.session, ..Default::default() };
+        let (session, instance) = (self.session, self.instance);
+        let request = v1::DeregisterRequest { session, instance, ..Default::default() };
         self.client
             .with_leader("deregister", |channel| {
                 let request = request.clone();
@@ -241,7 +242,7 @@ impl Worker {
             session: self.session,
             coord_epoch: self.client.coord_epoch(),
             kind: Some(kind),
-            ..v1::WorkerMessage::default()
+            instance: self.instance,
         }
     }
 }

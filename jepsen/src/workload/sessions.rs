@@ -112,7 +112,8 @@ impl Visitor {
         let pull = v1::Exchange { seq: 1 << 40, credit_rows: 1, ..Default::default() };
         for kind in [heartbeat, Up::Exchange(pull)] {
             let kind = Some(kind);
-            let message = v1::WorkerMessage { session, coord_epoch, kind, instance: 0 };
+            let instance = self.instance;
+            let message = v1::WorkerMessage { session, coord_epoch, kind, instance };
             // invariant: the channel has room for both.
             let _ = out.try_send(message);
         }
@@ -158,7 +159,8 @@ impl Visitor {
     async fn leave(&mut self, session: u64) {
         let options = CallOptions::default().attempt_timeout(LIMIT);
         while !self.shared.stopping() {
-            let request = v1::DeregisterRequest { session, ..v1::DeregisterRequest::default() };
+            let instance = self.instance;
+            let request = v1::DeregisterRequest { session, instance, ..Default::default() };
             let answer = self.client.with_leader_opts("deregister", options, |channel| {
                 let request = request.clone();
                 async move { services::worker(channel).deregister(request).await }
