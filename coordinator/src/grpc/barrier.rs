@@ -82,7 +82,7 @@ impl v1::barrier_server::Barrier for BarrierService {
             Ok(Outcome::Pending(_)) => None,
             other => Some(other),
         };
-        let found = self.waits.until(r.wait_ms, ended).await?;
+        let found = self.waits.until(&identity, r.wait_ms, ended).await?;
         let found = found.or_else(|| self.shared.seen(|l| Some(at(l))));
         let outcome = found.ok_or_else(|| no_barrier(&job, &barrier))??;
         let header = Some(self.shared.header());

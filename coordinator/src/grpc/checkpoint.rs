@@ -164,7 +164,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let job = job_in(&identity, r.job)?;
         let find = |l: &Ledger| Some(l.training(&job)?.checkpoint(r.number)?.state());
         let decided = |state: &Option<CheckpointState>| *state != Some(CheckpointState::Open);
-        let state = self.waits.until_enough(r.wait_ms, find, decided).await?;
+        let state = self.waits.until_enough(&identity, r.wait_ms, find, decided).await?;
         let state = state_out(state.unwrap_or(CheckpointState::Going)).into();
         let header = Some(self.shared.header());
         Ok(Response::new(v1::WaitCheckpointResponse { header, state }))

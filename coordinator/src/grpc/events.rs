@@ -6,13 +6,14 @@
 
 use super::{Shared, caller, check_namespace};
 use crate::event_out::Filter;
+use crate::fair_room::{FairRoom, Place};
 use crate::revoked_certificates;
 use rollout_proto::{ErrorCode, Role, RpcError, v1};
 use rollout_raft::{Compacted, EventPosition};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
@@ -34,14 +35,14 @@ const MERGE: Duration = Duration::from_millis(5);
 #[derive(Clone)]
 pub(crate) struct EventsService {
     shared: Arc<Shared>,
-    room: Arc<Semaphore>,
+    room: FairRoom,
 }
 
 type Batch = Result<v1::WatchEventsResponse, Status>;
 
 impl EventsService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, room: Arc::new(Semaphore::new(READERS_MAX)) }
+        Self { shared, room: FairRoom::new(READERS_MAX) }
     }
 }
 
@@ -70,8 +71,10 @@ impl v1::events_server::Events for EventsService {
             let message = "this member belongs to no cluster yet";
             return Err(RpcError::new(ErrorCode::NotBootstrapped, message).into());
         };
-        let Ok(permit) = self.room.clone().try_acquire_owned() else {
-            let message = format!("{READERS_MAX} readers follow this member's events already");
+        let Some(place) = self.room.take(&identity) else {
+            let message = format!(
+                "{READERS_MAX} readers follow this member's events already, or three quarters of that are {identity}"
+            );
             return Err(RpcError::new(ErrorCode::Overloaded, message).into());
         };
         let (oldest, end) = node.event_bounds();
@@ -89,7 +92,7 @@ impl v1::events_server::Events for EventsService {
             filter,
             from,
             until: (!r.follow).then_some(end),
-            _permit: permit,
+            _place: place,
         };
         tokio::spawn(reader.run(told, out));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
@@ -103,7 +106,7 @@ struct Reader {
     from: EventPosition,
     /// Where to end; never, for one that follows.
     until: Option<u64>,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Reader {

@@ -111,7 +111,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             leading.participants.heard(ticket, leading.now());
         }
         let look = |l: &Ledger| outcome(l, &job, ticket, &self.rosters);
-        let found = self.outcomes.until(r.wait_ms, look).await?;
+        let found = self.outcomes.until(&identity, r.wait_ms, look).await?;
         let found = found.or_else(|| self.shared.seen(|l| pending(l, &job, ticket, &self.rosters)));
         // Not under the lock of the ledger: each member is told of all.
         let outcome = found.map(|found| found.told(!r.without_members));
@@ -184,7 +184,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             None => drop(self.shared.reading().await?),
             Some(known) => {
                 let other = |l: &Ledger| l.job(&job).filter(|j| j.version() != known).map(drop);
-                self.waits.until(r.wait_ms, other).await?;
+                self.waits.until(&identity, r.wait_ms, other).await?;
             }
         }
         let leading = self.shared.leading()?;

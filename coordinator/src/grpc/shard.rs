@@ -195,7 +195,7 @@ impl v1::shards_server::Shards for ShardsService {
         let r = request.into_inner();
         let by = by_in(&identity, r.by)?;
         let worth = |l: &Ledger| l.worth_claiming(&by, &r.dataset, r.epoch);
-        let ready = self.waits.until_enough(r.wait_ms, worth, |ready| *ready).await?;
+        let ready = self.waits.until_enough(&identity, r.wait_ms, worth, |ready| *ready).await?;
         Ok(Response::new(v1::WaitShardResponse { header: Some(self.shared.header()), ready }))
     }
 

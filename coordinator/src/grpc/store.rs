@@ -96,7 +96,8 @@ impl v1::store_server::Store for StoreService {
             true => read(l, &name, &asked).values,
             false => Vec::new(),
         };
-        let (ready, seen, values) = self.waits.until(&name, &r.awaited, r.wait_ms, values).await?;
+        let (ready, seen, values) =
+            self.waits.until(&identity, (&name, &r.awaited), r.wait_ms, values).await?;
         let values = if ready { values } else { Vec::new() };
         let header = Some(self.shared.header());
         Ok(Response::new(v1::StoreWaitResponse { header, ready, seen, values }))

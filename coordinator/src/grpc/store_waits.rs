@@ -8,13 +8,14 @@
 //! Deliberately absent: any trace of a wait in the ledger. A client asks again at whoever leads by then.
 
 use super::Shared;
+use crate::fair_room::FairRoom;
 use crate::ledger_read::ReadLedger;
 use crate::placed;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, StoreName};
-use rollout_proto::{ErrorCode, RpcError, v1};
+use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,7 +131,7 @@ pub(super) struct StoreWaits {
     shared: Arc<Shared>,
     registry: Arc<Mutex<Registry>>,
     numbers: Arc<AtomicU64>,
-    waits: Arc<Semaphore>,
+    waits: FairRoom,
     bytes: Arc<Semaphore>,
 }
 
@@ -169,7 +170,7 @@ impl StoreWaits {
             shared,
             registry: Arc::default(),
             numbers: Arc::default(),
-            waits: Arc::new(Semaphore::new(WAITS_MAX)),
+            waits: FairRoom::new(WAITS_MAX),
             bytes: Arc::new(Semaphore::new(BYTES_MAX)),
         }
     }
@@ -227,19 +228,19 @@ impl StoreWaits {
     /// This member does not lead, or holds too many waits already.
     pub(super) async fn until<T: Default>(
         &self,
-        store: &StoreName,
-        awaited: &[v1::StoreAwaited],
+        holder: &Identity,
+        (store, awaited): (&StoreName, &[v1::StoreAwaited]),
         wait_ms: u64,
         read: impl Fn(&Ledger) -> T,
     ) -> Result<(bool, Vec<u32>, T), RpcError> {
         let leading = self.shared.reading().await?;
         let bytes = awaited.iter().map(|one| one.key.len() + KEY_BYTES).sum::<usize>();
-        let (Ok(_wait), Ok(_bytes)) =
-            (self.waits.try_acquire(), self.bytes.try_acquire_many(bytes as u32))
+        let (Some(_wait), Ok(_bytes)) =
+            (self.waits.take(holder), self.bytes.try_acquire_many(bytes as u32))
         else {
             let message = format!(
-                "This member already holds its limit of {WAITS_MAX} waits or {BYTES_MAX} bytes of \
-                 awaited keys. Repeat the request later."
+                "This member already holds its limit of {WAITS_MAX} waits, of which one identity may have three quarters, \
+                 or {BYTES_MAX} bytes of awaited keys. Repeat the request later."
             );
             return Err(RpcError::new(ErrorCode::Overloaded, message));
         };

@@ -6,13 +6,14 @@
 //! Deliberately absent: any trace of a wait in the ledger. A client asks again at whoever leads by then.
 
 use super::Shared;
+use crate::fair_room::FairRoom;
 use crate::ledger_read::ReadLedger;
 use crate::placed;
 use rollout_ledger::Ledger;
-use rollout_proto::{ErrorCode, RpcError};
+use rollout_proto::{ErrorCode, Identity, RpcError};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 /// The longest that a wait is held before it is answered that nothing has come.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -27,7 +28,7 @@ pub(crate) struct Waits {
     shared: Arc<Shared>,
     /// Changes whenever looking again is worth it.
     changes: watch::Receiver<u64>,
-    room: Arc<Semaphore>,
+    room: FairRoom,
 }
 
 impl Waits {
@@ -35,7 +36,7 @@ impl Waits {
     pub(crate) fn new(shared: Arc<Shared>, counted: fn(&Ledger) -> u64) -> Self {
         let (told, changes) = watch::channel(0);
         tokio::spawn(tell_changes(shared.clone(), counted, told));
-        Self { shared, changes, room: Arc::new(Semaphore::new(WAITS_MAX)) }
+        Self { shared, changes, room: FairRoom::new(WAITS_MAX) }
     }
 
     /// What `look` finds, once it finds something; `None` after `wait_ms`, or when this epoch has ended. Either is as of the
@@ -45,10 +46,11 @@ impl Waits {
     /// This member does not lead, or holds too many waits already.
     pub(crate) async fn until<T>(
         &self,
+        holder: &Identity,
         wait_ms: u64,
         look: impl Fn(&Ledger) -> Option<T>,
     ) -> Result<Option<T>, RpcError> {
-        self.until_enough(wait_ms, look, Option::is_some).await
+        self.until_enough(holder, wait_ms, look, Option::is_some).await
     }
 
     /// What `find` finds, once that is `enough`; after `wait_ms`, or when this epoch has ended, whatever it found last.
@@ -57,13 +59,16 @@ impl Waits {
     /// As of [`until`](Self::until).
     pub(crate) async fn until_enough<T: Default>(
         &self,
+        holder: &Identity,
         wait_ms: u64,
         find: impl Fn(&Ledger) -> T,
         enough: impl Fn(&T) -> bool,
     ) -> Result<T, RpcError> {
         let leading = self.shared.reading().await?;
-        let Ok(_permit) = self.room.try_acquire() else {
-            let message = format!("{WAITS_MAX} wait at this member already");
+        let Some(_place) = self.room.take(holder) else {
+            let message = format!(
+                "this member holds {WAITS_MAX} waits already, or three quarters of that for {holder}"
+            );
             return Err(RpcError::new(ErrorCode::Overloaded, message));
         };
         let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
