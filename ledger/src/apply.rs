@@ -281,12 +281,10 @@ impl Ledger {
         if name.len() > limits::NAME_BYTES_MAX || holder.len() > limits::HOLDER_BYTES_MAX {
             return Err(Rejection::Invalid("the client's name is too long".into()));
         }
-        if self.clients.len() >= limits::CLIENTS_MAX {
-            // The one that nobody used for longest; of several, the oldest.
-            if let Some((used_at, id)) = self.client_uses.first().copied() {
-                self.forget_client(used_at, id);
-            }
+        if let Some((used_at, id)) = self.to_forget() {
+            self.forget_client(used_at, id);
         }
+        self.holders.opened(&holder);
         let session = ctx.session();
         let client = Client {
             id: session,

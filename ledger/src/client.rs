@@ -10,6 +10,7 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
 use crate::seeded::{Bug, seeded};
+use crate::session_room::Holders;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,6 +89,7 @@ impl Ledger {
         self.value_uses.remove(&(used_at, id));
         if let Some(client) = self.clients.remove(&id) {
             self.reply_value_bytes -= client.value_bytes;
+            self.holders.forgotten(&client.holder);
         }
         self.dirty.clients.insert(id);
     }
@@ -124,6 +126,7 @@ impl Ledger {
 
     /// Rebuilds what is derived of the clients.
     pub(crate) fn derive_clients(&mut self) {
+        self.holders = Holders::of(self.clients.values());
         for client in self.clients.values_mut() {
             client.value_bytes = client.count_value_bytes();
             self.reply_value_bytes += client.value_bytes;
@@ -139,6 +142,9 @@ impl Ledger {
         let uses = self.clients.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
         if uses != self.client_uses {
             return Err("the index of clients' last uses differs".into());
+        }
+        if Holders::of(self.clients.values()) != self.holders {
+            return Err("the counts of sessions by holder differ".into());
         }
         let having = self.clients.values().filter(|client| client.value_bytes > 0);
         if having.map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>() != self.value_uses {

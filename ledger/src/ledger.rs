@@ -16,6 +16,7 @@ use crate::job::{Job, JobName};
 use crate::namespace::{self, Namespace};
 use crate::revocation::{Revocation, Revoked};
 use crate::run::{Run, RunState};
+use crate::session_room::Holders;
 use crate::store::Store;
 use crate::token::Token;
 use crate::training::{Training, TrainingName};
@@ -84,6 +85,7 @@ pub struct Ledger {
     pub(crate) reshaped: BTreeSet<String>,
     /// All runs that have lapsed attempts, and some that had.
     pub(crate) lapsed_runs: BTreeSet<RunNo>,
+    pub(crate) holders: Holders,
     /// Client sessions by when they were last used.
     pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
     /// Those of them for which stores' values are remembered.
@@ -161,6 +163,7 @@ impl Ledger {
             workers: BTreeMap::new(),
             unheard: BTreeMap::new(),
             clients: BTreeMap::new(),
+            holders: Holders::default(),
             client_uses: BTreeSet::new(),
             value_uses: BTreeSet::new(),
             reply_value_bytes: 0,

@@ -76,6 +76,7 @@ mod run_ops;
 mod schedule;
 pub mod seeded;
 mod segment;
+mod session_room;
 mod shard;
 mod shard_order;
 mod shard_ring;
@@ -126,6 +127,7 @@ pub use reply::{GrantedRows, Outrun, RefusedRows, Rejection, Reply, SegmentRef, 
 pub use restore::ANCESTORS_MAX;
 pub use revocation::{Revocation, RevocationOp, Revoked};
 pub use rows::Rows;
+pub use session_room::MakesRoom;
 pub use shard::{ShardOp, ShardRef};
 pub use shard_order::ORDER_VERSION;
 pub use spec::{EngineSpec, RunSpec, SlotOffer};

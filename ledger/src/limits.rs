@@ -44,7 +44,7 @@ pub const FLEET_VERSION: u32 = crate::gate::SCHEDULING_VERSION;
 pub const NAMESPACES_MAX: usize = 1024;
 /// Runs that have not been forgotten.
 pub const RUNS_MAX: usize = 10_000;
-/// Client sessions whose answers are remembered; the one unused for longest makes room.
+/// Client sessions whose answers are remembered; of the holder of the most, the one unused for longest makes room.
 pub const CLIENTS_MAX: usize = 10_000;
 /// Answers remembered for one client, above what it has acknowledged.
 pub const CLIENT_REPLIES_MAX: usize = 1024;

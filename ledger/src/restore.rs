@@ -12,6 +12,7 @@ use crate::apply::Context;
 use crate::id::{CoordEpoch, SessionId, TrainingNo};
 use crate::image::Dirty;
 use crate::ledger::{EntryId, Ledger};
+use crate::session_room::Holders;
 use crate::worker::SessionEnd;
 
 /// Clusters of which a restored one says that it descends from them; the oldest are forgotten.
@@ -34,6 +35,7 @@ impl Ledger {
         self.lapsed_runs.clear();
         self.tokens.clear();
         self.clients.clear();
+        self.holders = Holders::default();
         self.client_uses.clear();
         self.value_uses.clear();
         self.reply_value_bytes = 0;

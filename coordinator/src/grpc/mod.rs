@@ -61,6 +61,7 @@ use crate::placed;
 use crate::proposer::Applied;
 use crate::reject;
 use crate::run_stores::RunStores;
+use crate::session_holder::holder_of;
 use crate::store_probe::StoreProbe;
 use crate::stuck_runs::StuckRuns;
 use crate::webhooks::Webhooks;
@@ -193,12 +194,18 @@ impl Shared {
     ) -> Result<RequestId, RpcError> {
         let id = convert::request_in(request)?;
         self.leading()?;
-        let caller = identity.to_string();
-        match self.node.ledger(|l| l.client_holder(id.session).map(|holder| holder == caller)) {
+        let holds = self.node.ledger(|l| {
+            let caller = holder_of(identity, l.version());
+            let holder = l.client_holder(id.session)?;
+            // One that it may have opened before the cluster's version was raised: that is not known any more.
+            let forgotten = holder != caller && holder == identity.to_string();
+            (!forgotten).then_some(holder == caller)
+        });
+        match holds {
             Some(true) => Ok(id),
             Some(false) => {
                 tracing::warn!(%identity, session = %id.session, "refused a request of another's session");
-                let message = format!("{caller} did not open session {}", id.session);
+                let message = format!("{identity} did not open session {}", id.session);
                 Err(RpcError::new(ErrorCode::PermissionDenied, message))
             }
             None => Err(reject::rejected(&Rejection::SessionUnknown)),

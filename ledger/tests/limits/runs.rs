@@ -233,6 +233,26 @@ pub(crate) fn clients() {
         .map(|n| !matches!(bench.op(request(sessions[n], 2, 0)), Reply::Rejected(_)))
         .collect();
     assert_eq!(known, [false, true, true]);
+    clients_of_one_holder();
+}
+
+/// From version 3 on who opens many sessions ends its own.
+fn clients_of_one_holder() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(rollout_ledger::SCHEDULING_VERSION));
+    let open = |holder: &str| OpKind::OpenClient { name: "c".into(), holder: holder.into() };
+    let Reply::ClientOpened { session: quiet } = bench.granted(open("client/quiet")) else {
+        panic!("no session")
+    };
+    assert!(bench.ledger.makes_room_of().is_none());
+    bench.all_granted((1..limits::CLIENTS_MAX).map(|_| open("client/greedy")));
+    bench.tick_to(bench.now() + 1000);
+    let next = bench.ledger.makes_room_of().expect("it is full");
+    assert_eq!((next.holder, next.unused_ms >= 1000), ("client/greedy", true));
+    bench.all_granted((0..100).map(|_| open("client/greedy")));
+    bench.granted(open("client/other"));
+    assert_eq!(bench.ledger.client_holder(quiet), Some("client/quiet"), "the oldest of all");
+    bench.ledger.check_invariants().expect("they hold");
 }
 
 fn request(session: rollout_ledger::id::SessionId, seq: u64, ack_upto: u64) -> Op {

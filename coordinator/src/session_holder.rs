@@ -1,0 +1,56 @@
+//! Whose a client session is, as the ledger keeps it.
+//!
+//! *Invariant:* two certificates of one role and name that list different namespaces are two holders: neither uses the other's
+//! sessions. From [`NAMED_FROM`] on; before, members of an earlier build would refuse what they do not compare so.
+
+use rollout_proto::Identity;
+
+/// The cluster version from which on every member compares namespaces too.
+const NAMED_FROM: u32 = 3;
+/// Bytes of the hash, as hexadecimal digits twice as many: with the longest role and name they fit into the ledger's bound.
+const HASH_BYTES: usize = 16;
+
+/// Who `identity` is to the sessions that it opens, in a cluster of this version.
+pub(crate) fn holder_of(identity: &Identity, version: u32) -> String {
+    if version < NAMED_FROM || identity.namespaces.is_empty() {
+        return identity.to_string();
+    }
+    let mut namespaces = identity.namespaces.clone();
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    let named = Identity { namespaces, ..identity.clone() };
+    let hash = blake3::hash(named.to_uri().as_bytes());
+    let hex: String =
+        hash.as_bytes()[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}#{hex}", identity.role)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::limits::HOLDER_BYTES_MAX;
+    use rollout_proto::Role;
+
+    fn identity(name: &str, namespaces: &[&str]) -> Identity {
+        let namespaces = namespaces.iter().map(|n| (*n).to_owned()).collect();
+        Identity::new(Role::Client, name, namespaces).unwrap()
+    }
+
+    #[test]
+    fn certificates_of_one_name_and_other_namespaces_are_other_holders() {
+        let of = |namespaces: &[&str]| holder_of(&identity("ann", namespaces), NAMED_FROM);
+        assert_eq!(of(&[]), "client/ann");
+        assert_ne!(of(&["a"]), of(&["b"]));
+        assert_ne!(of(&["a"]), of(&[]));
+        assert_eq!(of(&["a", "b"]), of(&["b", "a"]));
+        assert_ne!(of(&["a"]), holder_of(&identity("bob", &["a"]), NAMED_FROM));
+        let long = identity(&"n".repeat(128), &["a"]);
+        assert!(holder_of(&long, NAMED_FROM).len() <= HOLDER_BYTES_MAX);
+    }
+
+    #[test]
+    fn members_of_an_earlier_build_see_what_they_compare() {
+        let ann = identity("ann", &["a"]);
+        assert_eq!(holder_of(&ann, NAMED_FROM - 1), "client/ann");
+    }
+}

@@ -1,0 +1,77 @@
+//! Which client session makes room for a new one.
+//!
+//! *Invariant:* from version 3 on a session is forgotten only for one of its own holder, or because its holder has the most
+//! sessions of all. So one identity that opens many ends its own, and nobody else's.
+//!
+//! Absent: whether a new session may be opened at all while those that would be forgotten are in use; the leader decides that
+//! before it proposes one ([`Ledger::makes_room_of`]).
+
+use crate::client::Client;
+use crate::gate::SCHEDULING_VERSION;
+use crate::id::{LedgerMs, SessionId};
+use crate::ledger::Ledger;
+use crate::limits;
+use std::collections::BTreeMap;
+
+/// How many sessions each holder has. Derived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holders(BTreeMap<String, usize>);
+
+impl Holders {
+    pub(crate) fn opened(&mut self, holder: &str) {
+        match self.0.get_mut(holder) {
+            Some(sessions) => *sessions += 1,
+            None => drop(self.0.insert(holder.to_owned(), 1)),
+        }
+    }
+
+    pub(crate) fn forgotten(&mut self, holder: &str) {
+        match self.0.get_mut(holder) {
+            Some(sessions) if *sessions > 1 => *sessions -= 1,
+            _ => drop(self.0.remove(holder)),
+        }
+    }
+
+    /// The holder of the most sessions; of several, the last by name.
+    fn largest(&self) -> Option<&str> {
+        self.0.iter().max_by_key(|(_, sessions)| **sessions).map(|(holder, _)| holder.as_str())
+    }
+
+    pub(crate) fn of<'a>(clients: impl Iterator<Item = &'a Client>) -> Self {
+        let mut holders = Self::default();
+        clients.for_each(|client| holders.opened(&client.holder));
+        holders
+    }
+}
+
+/// The session that a new one would end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MakesRoom<'a> {
+    /// Whose it is.
+    pub holder: &'a str,
+    /// For how long nobody used it, in ledger time.
+    pub unused_ms: u64,
+}
+
+impl Ledger {
+    /// The session that would make room for a new one; none while there is room. Takes time in proportion to the sessions.
+    pub fn makes_room_of(&self) -> Option<MakesRoom<'_>> {
+        let (used_at, id) = self.to_forget()?;
+        let holder = &self.clients.get(&id)?.holder;
+        Some(MakesRoom { holder, unused_ms: self.meta.clock.0.saturating_sub(used_at.0) })
+    }
+
+    /// Of the holder of the most sessions, the one that nobody used for longest; of several, the oldest. Before version 3,
+    /// of all.
+    pub(crate) fn to_forget(&self) -> Option<(LedgerMs, SessionId)> {
+        if self.clients.len() < limits::CLIENTS_MAX {
+            return None;
+        }
+        if self.meta.version < SCHEDULING_VERSION {
+            return self.client_uses.first().copied();
+        }
+        let largest = self.holders.largest()?;
+        let theirs = |id: &SessionId| self.clients.get(id).is_some_and(|c| c.holder == largest);
+        self.client_uses.iter().copied().find(|(_, id)| theirs(id))
+    }
+}
