@@ -8,4 +8,5 @@ mod feeding;
 mod inputs;
 mod offers;
 mod rows;
+mod served;
 mod setup;
