@@ -10,6 +10,7 @@ mod deaths;
 mod drain;
 mod eligibility;
 mod exchange;
+mod failing;
 mod feed;
 mod fitting;
 mod give_up;
@@ -39,6 +40,7 @@ pub(crate) use self::book::{Book, to_wire};
 pub(crate) use self::uplink::Uplink;
 
 use self::exchange::Exchanges;
+use self::failing::Failing;
 use self::feed::Feed;
 use self::fitting::Fitting;
 use self::load::{Loaded, Loader};
@@ -159,6 +161,7 @@ struct Slot {
     feed: Feed,
     tokens: Tokens,
     fitting: Fitting,
+    failing: Failing,
     credit: Option<usize>,
     part: PartConfig,
     probe_every: Duration,
@@ -245,6 +248,7 @@ impl Slot {
             feed: Feed::new(parts.seats),
             tokens: Tokens::new(parts.credit_tokens),
             fitting: Fitting::default(),
+            failing: Failing::new(parts.concurrency),
             credit: parts.credit,
             part: parts.part,
             probe_every: parts.probe_every,

@@ -27,6 +27,7 @@ impl Slot {
             News::Ready => {
                 self.engine_up = true;
                 self.note_loaded();
+                self.failing.over();
                 self.set_ineligible(None);
             }
             News::Died(death) => self.died(*death),
@@ -100,6 +101,7 @@ impl Slot {
     }
 
     pub(super) fn row_succeeded(&mut self) {
+        self.failing.over();
         let before = self.pace.limit();
         self.pace.finished();
         if self.pace.limit() != before {

@@ -60,6 +60,9 @@ impl Slot {
                     self.out_of_memory(running.generation);
                 }
                 self.fail(lease, vec![row], &failure);
+                if failure.class == FailureClass::Transient && !failure.by_request {
+                    self.row_failed(&failure);
+                }
             }
             Some(Ok(completion)) => match Finished::new(lease.1, row, &completion) {
                 Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {

@@ -91,6 +91,7 @@ impl Slot {
             && self.drain.is_none()
             && !self.combiner.is_backlogged()
             && self.fence.open()
+            && self.may_try()
             && self.may_run_beside()
         {
             let Some(row) = self.queue.pop_front() else { break };

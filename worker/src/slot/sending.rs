@@ -95,7 +95,8 @@ impl Slot {
     fn wanted(&self) -> u32 {
         let busy = self.book.lock().busy();
         let credit = self.credit.unwrap_or_else(|| self.feed.credit(self.pace.limit()));
-        let asks = one_pull(credit, busy, self.queue.is_empty());
+        let asks =
+            self.wanted_to_try().unwrap_or_else(|| one_pull(credit, busy, self.queue.is_empty()));
         let eligible = self.ineligible.borrow().is_none()
             && self.uplink.as_ref().is_some_and(|uplink| uplink.eligible);
         let able = eligible && self.fence.open() && !self.combiner.is_backlogged();
@@ -129,7 +130,8 @@ impl Slot {
         let online = self.uplink.is_some();
         let timers = report.into_iter().chain(unsent).filter(|_| online);
         let drain = self.drain.filter(|_| !self.running.is_empty());
-        parts.into_iter().chain(timers).chain(drain).min().unwrap_or(now + NEVER)
+        let start = self.failing.not_before().filter(|at| *at > now && !self.queue.is_empty());
+        parts.into_iter().chain(timers).chain(drain).chain(start).min().unwrap_or(now + NEVER)
     }
 }
 
