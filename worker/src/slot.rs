@@ -331,6 +331,10 @@ impl Slot {
         match command {
             SlotCommand::Online(uplink) => {
                 self.exchanges.stream_broke();
+                if !uplink.eligible {
+                    // Others can run them. The slot may be able, and the worker's store refuse.
+                    self.give_back_queued();
+                }
                 self.uplink = Some(uplink);
                 self.quiet = false;
                 self.release_recovered();

@@ -207,6 +207,8 @@ impl Slot {
             );
             self.tell_failure(&[((run, attempt), row)].into_iter().collect(), &failure);
             self.combiner.shrunk(&part);
+            // Should it be the cluster's store, the next registration finds out, and this worker takes no more rows.
+            self.eligibility.notify_one();
         }
         if part.rows.is_empty() {
             self.combiner.settle(part.id).await;
