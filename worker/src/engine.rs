@@ -133,6 +133,18 @@ async fn timed(
     }
 }
 
+/// Runs a row; a panic is a failure of the engine.
+pub(crate) async fn run_caught(
+    engine: &dyn Engine,
+    row: EngineRow,
+) -> Result<Completion, EngineFailure> {
+    let run = std::panic::AssertUnwindSafe(engine.run(row)).catch_unwind();
+    run.await.unwrap_or_else(|_| {
+        let message = "the engine panicked";
+        Err(EngineFailure::new(FailureClass::EngineDied, "ENGINE_PANIC", message))
+    })
+}
+
 pub(crate) trait Engine: Send + Sync {
     /// Runs a row, for at most the `attempt_timeout` of its run from when the engine is given it. One that the engine is
     /// not given for so long comes back as not started.

@@ -55,7 +55,6 @@ use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
 use crate::fence::{Fence, Registration};
 use crate::held::{Lease, Named};
 use crate::part::OpenPart;
-use crate::run::RunInfo;
 use crate::spool::SpoolHandle;
 
 /// Commands that may wait for a slot.
@@ -132,6 +131,7 @@ enum Event {
     Ran { lease: Lease, row: u64, outcome: Option<Result<Completion, EngineFailure>> },
     Uploaded(Uploaded),
     Probed(Result<(), String>),
+    Checked { row: EngineRow, outcome: Result<(), EngineFailure> },
     Engine(News),
     Progressed,
     Told(Told),
@@ -143,10 +143,7 @@ struct Running {
     since: Instant,
     /// See [`Pace::generation`].
     generation: u64,
-    /// Bytes of its body, and the tokens that it may take.
-    bytes: usize,
-    tokens: u64,
-    run: Arc<RunInfo>,
+    row: EngineRow,
 }
 
 struct Slot {
@@ -364,6 +361,7 @@ impl Slot {
             Ok(Event::Ran { lease, row, outcome }) => self.ran(lease, row, outcome).await,
             Ok(Event::Uploaded(uploaded)) => self.uploaded(uploaded).await,
             Ok(Event::Probed(result)) => self.probed(result),
+            Ok(Event::Checked { row, outcome }) => self.checked(row, outcome),
             Ok(Event::Engine(news)) => self.news(news),
             Ok(Event::Progressed) => self.engine_progressed(),
             Ok(Event::Told(told)) => self.told(told),

@@ -101,7 +101,6 @@ impl Slot {
     }
 
     pub(super) fn row_succeeded(&mut self) {
-        self.failing.over();
         let before = self.pace.limit();
         self.pace.finished();
         if self.pace.limit() != before {

@@ -2,14 +2,16 @@
 //!
 //! Invariant: an engine that fails every row gets at most [`Failing::bound`] rows and those that run beside them. After
 //! that the slot takes no work during a pause, then one row at a time, until a row succeeds. What waits goes back
-//! without a strike when a pause begins.
+//! without a strike when a pause begins. The first pause ends with a row that succeeded here before, if there is one: it tells
+//! a broken engine from rows that no engine can run, and no row has a strike of it. Its result is dropped.
 //! Absent: engines that cannot be reached or have died. They get no rows, so none fails.
 
 use std::time::{Duration, Instant};
 
-use super::Slot;
 use super::shorten::shortened;
-use crate::engine::EngineFailure;
+use super::{Event, Slot};
+use crate::engine::{EngineFailure, EngineRow, run_caught};
+use crate::offer;
 
 /// Failures in a row before the first pause: this many, or so many times what the engine runs at once. A server that
 /// restarts fails all that runs and is well again.
@@ -24,6 +26,10 @@ const STEP: Duration = Duration::from_millis(10);
 const STEP_MAX: Duration = Duration::from_secs(1);
 /// Bytes of the last failure in the reason why a slot takes no work.
 const QUOTE_BYTES_MAX: usize = 300;
+/// Bytes of a row that is kept to be run again.
+const PROVEN_BYTES_MAX: usize = 64 << 10;
+/// It may take so long.
+const PROVEN_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Failing {
@@ -35,13 +41,16 @@ pub(super) struct Failing {
     /// When the last pause began. Of the rows that are started since then, one runs at a time.
     trying: Option<Instant>,
     not_before: Option<Instant>,
+    /// The last row that succeeded, until it was run again.
+    proven: Option<EngineRow>,
 }
 
 impl Failing {
     pub(super) fn new(concurrency: usize) -> Self {
         let round = u32::try_from(concurrency).unwrap_or(u32::MAX);
         let bound = round.saturating_mul(ROUNDS).max(FAILURES_MIN);
-        Self { in_a_row: 0, bound, pause: PAUSE_MIN, trying: None, not_before: None }
+        let (trying, not_before, proven) = (None, None, None);
+        Self { in_a_row: 0, bound, pause: PAUSE_MIN, trying, not_before, proven }
     }
 
     /// Another row has failed. The pause that this begins, if any: none begins while the slot takes no work.
@@ -52,12 +61,24 @@ impl Failing {
         if !takes_work || (self.trying.is_none() && self.in_a_row < self.bound) {
             return None;
         }
-        let next = (self.pause * 2).min(PAUSE_MAX);
-        self.trying = Some(now);
-        Some(std::mem::replace(&mut self.pause, next))
+        Some(self.begin_pause(now))
     }
 
-    /// A row has succeeded, or the engine is another process now.
+    fn begin_pause(&mut self, now: Instant) -> Duration {
+        let next = (self.pause * 2).min(PAUSE_MAX);
+        self.trying = Some(now);
+        std::mem::replace(&mut self.pause, next)
+    }
+
+    /// This row has succeeded.
+    pub(super) fn succeeded(&mut self, row: EngineRow) {
+        self.over();
+        if row.body.len() <= PROVEN_BYTES_MAX {
+            self.proven = Some(row);
+        }
+    }
+
+    /// The engine is well, or another process now.
     pub(super) fn over(&mut self) {
         if self.in_a_row > 0 {
             (self.in_a_row, self.pause) = (0, PAUSE_MIN);
@@ -80,7 +101,13 @@ impl Slot {
     /// A row failed, and what it asked for is not the reason.
     pub(super) fn row_failed(&mut self, failure: &EngineFailure) {
         let takes_work = self.ineligible.borrow().is_none() && self.drain.is_none();
-        let Some(pause) = self.failing.failed(Instant::now(), takes_work) else { return };
+        if let Some(pause) = self.failing.failed(Instant::now(), takes_work) {
+            self.pause(pause, failure);
+            self.give_back_queued();
+        }
+    }
+
+    fn pause(&mut self, pause: Duration, failure: &EngineFailure) {
         let last = shortened(&failure.message, QUOTE_BYTES_MAX);
         self.set_ineligible(Some(format!(
             "{} rows failed in a row in the engine; one row is tried in {} s. The last failure: {}: {last}",
@@ -88,8 +115,48 @@ impl Slot {
             pause.as_secs(),
             failure.code,
         )));
-        self.probe_after(pause);
-        self.give_back_queued();
+        let serves = |row: &EngineRow| {
+            offer::serves(&self.block, self.loaded.as_ref(), &row.run.model, &row.run.revision)
+        };
+        match self.failing.proven.take().filter(serves) {
+            Some(row) => self.check_after(pause, row),
+            None => self.probe_after(pause),
+        }
+    }
+
+    /// Runs a row again that has succeeded once.
+    fn check_after(&mut self, pause: Duration, row: EngineRow) {
+        let engine = self.engine.clone();
+        self.tasks.spawn(async move {
+            tokio::time::sleep(pause).await;
+            match engine.probe().await {
+                Ok(()) => {
+                    let run = run_caught(&*engine, row.clone());
+                    match tokio::time::timeout(PROVEN_TIMEOUT, run).await {
+                        Ok(outcome) => Event::Checked { row, outcome: outcome.map(drop) },
+                        // It says nothing. A row of the leader's is tried.
+                        Err(_) => Event::Probed(Ok(())),
+                    }
+                }
+                reason => Event::Probed(reason),
+            }
+        });
+    }
+
+    /// A row that has succeeded once was run again.
+    pub(super) fn checked(&mut self, row: EngineRow, outcome: Result<(), EngineFailure>) {
+        match outcome {
+            Ok(()) => {
+                self.failing.succeeded(row);
+                self.set_ineligible(None);
+            }
+            // Another row has succeeded meanwhile, or the engine is another process.
+            Err(_) if self.failing.in_a_row == 0 => self.probe_after(Duration::ZERO),
+            Err(failure) => {
+                let pause = self.failing.begin_pause(Instant::now());
+                self.pause(pause, &failure);
+            }
+        }
     }
 
     /// Whether failures in a row let another row start now.

@@ -66,12 +66,13 @@ impl Slot {
             }
             Some(Ok(completion)) => match Finished::new(lease.1, row, &completion) {
                 Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {
-                    let patience = self.patience(lease, running.as_ref().map(|r| &*r.run));
+                    let patience = self.patience(lease, running.as_ref().map(|r| &*r.row.run));
                     if let Some(running) = running {
                         self.fitting.took(lease.0, running.since.elapsed());
                         let (prompt, all) =
                             (completion.prompt_tokens, completion.completion_tokens);
-                        self.tokens.ended(running.bytes, prompt, all);
+                        self.tokens.ended(running.row.body.len(), prompt, all);
+                        self.failing.succeeded(running.row);
                     }
                     self.feed.ended(Instant::now());
                     self.row_succeeded();

@@ -108,8 +108,11 @@ impl Slot {
     fn wanted_by_tokens(&self) -> usize {
         let room = self.loaded.as_ref().map_or(0, |loaded| loaded.room_tokens);
         let queued = self.book.lock().queued().len();
-        let here =
-            self.queue.iter().map(|row| row.tokens).chain(self.running.values().map(|r| r.tokens));
+        let here = self
+            .queue
+            .iter()
+            .map(|row| row.tokens)
+            .chain(self.running.values().map(|r| r.row.tokens));
         let unread = queued.saturating_sub(self.queue.len());
         let fits = self.tokens.credit(room, here.sum(), unread);
         fits.max(self.feed.refill().saturating_sub(queued))
