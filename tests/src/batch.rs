@@ -154,7 +154,9 @@ impl Batch {
             for (key, value) in given.as_object().into_iter().flatten() {
                 ensure!(got.get(key) == Some(value), "row {rows}: {key} is {:?}", got.get(key));
             }
-            let expected = format!("MOCK:{}", given["prompt"].as_str().unwrap_or_default());
+            let last = || given["messages"].as_array()?.last()?["content"].as_str();
+            let asked = given["prompt"].as_str().or_else(last).unwrap_or_default();
+            let expected = format!("MOCK:{asked}");
             ensure!(got["completion"] == expected, "row {rows}: {}", got["completion"]);
             rows += 1;
         }

@@ -279,6 +279,42 @@ fn a_get_right_after_a_wait_has_the_value_of_the_wait_or_a_later_one() -> Result
     fleet.passed()
 }
 
+/// A connection of another user of this host: new sockets belong to the user of the file system, which is a thread's.
+fn connect_as(uid: u32, addr: &str) -> Result<Tcp> {
+    let addr = addr.to_owned();
+    let connect = std::thread::spawn(move || {
+        // SAFETY: setfsuid(2) reads no memory.
+        unsafe { libc::setfsuid(uid) };
+        Tcp::connect(&addr)
+    });
+    connect.join().ok().context("the thread that connects")?
+}
+
+#[test]
+fn another_user_of_the_host_is_not_served() -> Result<()> {
+    // SAFETY: geteuid(2) reads no memory and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not run: only root can connect as another user");
+        return Ok(());
+    }
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let (guarded, addr) = gateway(&fleet, "gateway", &["--listen", "127.0.0.1:0"])?;
+    let mut own = Tcp::connect(&addr)?;
+    own.set("word", "value")?;
+    ensure!(own.get("word")? == "value", "its own user");
+    // The gateway may close the connection before the request is written.
+    let stranger = connect_as(54_321, &addr).and_then(|mut tcp| tcp.get("word"));
+    ensure!(stranger.is_err(), "{stranger:?}");
+    eventually_or_show("the gateway says why", PATIENCE, |seen| {
+        *seen = guarded.log_tail();
+        seen.contains("uid 54321").then_some(())
+    });
+    let open = ["--listen", "127.0.0.1:0", "--insecure-tcpstore"];
+    let (_open, addr) = gateway(&fleet, "open", &open)?;
+    ensure!(connect_as(54_321, &addr)?.get("word")? == "value", "everyone");
+    fleet.passed()
+}
+
 #[test]
 fn a_port_that_other_hosts_reach_needs_a_flag_that_says_so() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;

@@ -72,6 +72,8 @@ pub(crate) struct EngineFailure {
     pub(crate) message: String,
     /// The engine itself cannot be reached: the slot takes no more rows until a probe succeeds.
     pub(crate) unreachable: bool,
+    /// What the row or its run asks for is the reason: it says nothing about the engine.
+    pub(crate) by_request: bool,
     pub(crate) end: RowEnd,
 }
 
@@ -102,7 +104,8 @@ impl EngineFailure {
         message: impl Into<String>,
     ) -> Self {
         let (code, message) = (code.into(), message.into());
-        Self { class, code, message, unreachable: false, end: RowEnd::Failed }
+        let (unreachable, by_request) = (false, false);
+        Self { class, code, message, unreachable, by_request, end: RowEnd::Failed }
     }
 
     pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
@@ -113,7 +116,8 @@ impl EngineFailure {
 /// A row that takes too long counts as a failure that may pass: elsewhere it may be quicker.
 fn timed_out(limit: Duration) -> EngineFailure {
     let message = format!("no result within {limit:?}");
-    EngineFailure::new(FailureClass::Transient, "ATTEMPT_TIMEOUT", message)
+    let failure = EngineFailure::new(FailureClass::Transient, "ATTEMPT_TIMEOUT", message);
+    EngineFailure { by_request: true, ..failure }
 }
 
 /// Runs a row in an engine that has it from now on, for as long as its run allows.
@@ -127,6 +131,18 @@ async fn timed(
         }
         None => row.await,
     }
+}
+
+/// Runs a row; a panic is a failure of the engine.
+pub(crate) async fn run_caught(
+    engine: &dyn Engine,
+    row: EngineRow,
+) -> Result<Completion, EngineFailure> {
+    let run = std::panic::AssertUnwindSafe(engine.run(row)).catch_unwind();
+    run.await.unwrap_or_else(|_| {
+        let message = "the engine panicked";
+        Err(EngineFailure::new(FailureClass::EngineDied, "ENGINE_PANIC", message))
+    })
 }
 
 pub(crate) trait Engine: Send + Sync {

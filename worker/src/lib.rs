@@ -27,6 +27,7 @@ mod session;
 mod slot;
 mod spool;
 mod store_gateway;
+mod store_probe;
 mod stores;
 mod telemetry;
 mod versions;

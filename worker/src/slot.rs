@@ -10,6 +10,7 @@ mod deaths;
 mod drain;
 mod eligibility;
 mod exchange;
+mod failing;
 mod feed;
 mod fitting;
 mod give_up;
@@ -39,6 +40,7 @@ pub(crate) use self::book::{Book, to_wire};
 pub(crate) use self::uplink::Uplink;
 
 use self::exchange::Exchanges;
+use self::failing::Failing;
 use self::feed::Feed;
 use self::fitting::Fitting;
 use self::load::{Loaded, Loader};
@@ -53,7 +55,6 @@ use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
 use crate::fence::{Fence, Registration};
 use crate::held::{Lease, Named};
 use crate::part::OpenPart;
-use crate::run::RunInfo;
 use crate::spool::SpoolHandle;
 
 /// Commands that may wait for a slot.
@@ -130,6 +131,7 @@ enum Event {
     Ran { lease: Lease, row: u64, outcome: Option<Result<Completion, EngineFailure>> },
     Uploaded(Uploaded),
     Probed(Result<(), String>),
+    Checked { row: EngineRow, outcome: Result<(), EngineFailure> },
     Engine(News),
     Progressed,
     Told(Told),
@@ -141,10 +143,7 @@ struct Running {
     since: Instant,
     /// See [`Pace::generation`].
     generation: u64,
-    /// Bytes of its body, and the tokens that it may take.
-    bytes: usize,
-    tokens: u64,
-    run: Arc<RunInfo>,
+    row: EngineRow,
 }
 
 struct Slot {
@@ -159,6 +158,7 @@ struct Slot {
     feed: Feed,
     tokens: Tokens,
     fitting: Fitting,
+    failing: Failing,
     credit: Option<usize>,
     part: PartConfig,
     probe_every: Duration,
@@ -245,6 +245,7 @@ impl Slot {
             feed: Feed::new(parts.seats),
             tokens: Tokens::new(parts.credit_tokens),
             fitting: Fitting::default(),
+            failing: Failing::new(parts.concurrency),
             credit: parts.credit,
             part: parts.part,
             probe_every: parts.probe_every,
@@ -327,6 +328,10 @@ impl Slot {
         match command {
             SlotCommand::Online(uplink) => {
                 self.exchanges.stream_broke();
+                if !uplink.eligible {
+                    // Others can run them. The slot may be able, and the worker's store refuse.
+                    self.give_back_queued();
+                }
                 self.uplink = Some(uplink);
                 self.quiet = false;
                 self.release_recovered();
@@ -356,6 +361,7 @@ impl Slot {
             Ok(Event::Ran { lease, row, outcome }) => self.ran(lease, row, outcome).await,
             Ok(Event::Uploaded(uploaded)) => self.uploaded(uploaded).await,
             Ok(Event::Probed(result)) => self.probed(result),
+            Ok(Event::Checked { row, outcome }) => self.checked(row, outcome),
             Ok(Event::Engine(news)) => self.news(news),
             Ok(Event::Progressed) => self.engine_progressed(),
             Ok(Event::Told(told)) => self.told(told),

@@ -304,6 +304,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn results_on_disk_are_for_this_user_alone() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (failed, _failure) = mpsc::channel(1);
+        let spool = SlotSpool::open(dir.path()).unwrap().start(failed).unwrap();
+        let part = PartId { run: 1, number: 0 };
+        spool.room().await.append(part, row(1));
+        spool.sync(part).await;
+        let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap).collect();
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].metadata().unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
     async fn a_disk_that_fails_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let (failed, mut failure) = mpsc::channel(1);

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use rollout_gateway::{GatewayOptions, serve};
+use rollout_gateway::{GatewayOptions, LocalUsers, serve_users};
 use rollout_proto::Client;
 
 use crate::config::StoreGatewayConfig;
@@ -22,10 +22,12 @@ pub(crate) async fn keep_serving(client: Client, namespace: String, config: Stor
         listen: config.listen,
         insecure: config.insecure_tcpstore,
     };
+    let users = LocalUsers::own().and(&config.allow_uids);
     loop {
         let job = config.job.clone();
         let ready = |address| tracing::info!(%address, job, "serving a store");
-        if let Err(error) = serve(client.clone(), options.clone(), ready).await {
+        if let Err(error) = serve_users(client.clone(), options.clone(), users.clone(), ready).await
+        {
             tracing::error!(%error, "cannot serve the store");
         }
         tokio::time::sleep(AGAIN_AFTER).await;

@@ -10,6 +10,7 @@ mod calls;
 mod connection;
 mod exchanges;
 mod job_store;
+mod local_users;
 mod round_address;
 mod sessions;
 mod unanswered;
@@ -21,12 +22,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollout_proto::{Client, ClientError, v1};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::connection::Connection;
 pub use self::job_store::{JobStore, PAUSE, present};
+pub use self::local_users::LocalUsers;
 pub use self::round_address::round_address;
 pub use self::sessions::{Lent, Sessions, until_answered, was_forgotten};
 pub use self::waiting::Waiting;
@@ -49,7 +51,7 @@ pub struct GatewayOptions {
     pub round: u64,
     /// Where to listen.
     pub listen: SocketAddr,
-    /// Anybody who reaches the port may read and write the store.
+    /// Anybody who reaches the port may read and write the store. Without it only [`LocalUsers`] may.
     pub insecure: bool,
 }
 
@@ -74,11 +76,21 @@ pub enum GatewayError {
     Client(#[from] ClientError),
 }
 
-/// Serves until it is dropped, and every connection with it, or the cluster refuses it for good. `ready` is told where
-/// it listens.
+/// Serves this process's own user and root until it is dropped, and every connection with it, or the cluster refuses it for
+/// good. `ready` is told where it listens.
 pub async fn serve(
     client: Client,
     options: GatewayOptions,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), GatewayError> {
+    serve_users(client, options, LocalUsers::own(), ready).await
+}
+
+/// The same for these users of this host.
+pub async fn serve_users(
+    client: Client,
+    options: GatewayOptions,
+    users: LocalUsers,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), GatewayError> {
     let listen = options.listen;
@@ -92,13 +104,16 @@ pub async fn serve(
     let store = JobStore::new(client, v1::StoreName { namespace, job, round: options.round });
     store.use_it().await?;
     ready(addr);
+    let users = (!options.insecure).then_some(users);
     tokio::select! {
-        () = accept(listener, store.clone()) => Ok(()),
+        () = accept(listener, store.clone(), users) => Ok(()),
         error = store.keep_using() => Err(error.into()),
     }
 }
 
-async fn accept(listener: TcpListener, store: JobStore) {
+/// Serves connections of these users; none: everyone's.
+async fn accept(listener: TcpListener, store: JobStore, users: Option<LocalUsers>) {
+    let users = Arc::new(users);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Dropped with the gateway, and then all of them end.
     let mut connections = JoinSet::new();
@@ -108,11 +123,9 @@ async fn accept(listener: TcpListener, store: JobStore) {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, from)) => {
-                let store = store.clone();
+                let (store, users) = (store.clone(), users.clone());
                 connections.spawn(async move {
-                    if let Err(error) = Connection::new(stream, store).run().await {
-                        tracing::warn!(%from, %error, "a connection was closed");
-                    }
+                    serve_one(stream, from, store, users.as_ref().as_ref()).await;
                     drop(permit);
                 });
             }
@@ -121,5 +134,22 @@ async fn accept(listener: TcpListener, store: JobStore) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+async fn serve_one(
+    stream: TcpStream,
+    from: SocketAddr,
+    store: JobStore,
+    users: Option<&LocalUsers>,
+) {
+    if let Some(users) = users
+        && let Err(reason) = users.admit(&stream).await
+    {
+        tracing::warn!(%from, %reason, "a connection was refused");
+        return;
+    }
+    if let Err(error) = Connection::new(stream, store).run().await {
+        tracing::warn!(%from, %error, "a connection was closed");
     }
 }

@@ -47,6 +47,8 @@ fn told(error: &ClientError) -> PyErr {
     let text = error.to_string();
     match error {
         ClientError::Connect(_) | ClientError::NoLeader { .. } => PyConnectionError::new_err(text),
+        // What is repeated after a time-out must be safe to repeat.
+        ClientError::OutcomeUnknown { forgotten: true, .. } => RolloutError::new_err(text),
         ClientError::Timeout { .. } | ClientError::OutcomeUnknown { .. } => {
             PyTimeoutError::new_err(text)
         }

@@ -42,7 +42,7 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ),
     ("cache", &["bytes"]),
     ("compute", &["provider", "endpoint", "poll_ms"]),
-    ("store_gateway", &["job", "round", "listen", "insecure_tcpstore"]),
+    ("store_gateway", &["job", "round", "listen", "insecure_tcpstore", "allow_uids"]),
     ("tracing", &["otlp_endpoint", "sample_ratio", "queue_spans_max", "timeout_ms"]),
 ];
 const ENGINE: &[&str] = &["kind", "slots", "models", "tasks", "concurrency", "labels"];

@@ -19,15 +19,18 @@ pub struct StoreGatewayConfig {
     pub round: u64,
     /// Where to listen.
     pub listen: SocketAddr,
-    /// Listen where other hosts can connect: anybody who can reads and writes the store, without TLS.
+    /// Everyone who can connect reads and writes the store, without TLS: other hosts, and all users of this one.
     pub insecure_tcpstore: bool,
+    /// Users of this host that it serves besides the worker's own and root.
+    pub allow_uids: Vec<u32>,
 }
 
 impl Default for StoreGatewayConfig {
     fn default() -> Self {
         // torchrun's own port.
         let listen = (Ipv4Addr::LOCALHOST, 29400).into();
-        Self { job: String::new(), round: 0, listen, insecure_tcpstore: false }
+        let (insecure_tcpstore, allow_uids) = (false, Vec::new());
+        Self { job: String::new(), round: 0, listen, insecure_tcpstore, allow_uids }
     }
 }
 

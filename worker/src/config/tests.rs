@@ -132,4 +132,6 @@ fn a_store_gateway_that_other_hosts_reach_needs_a_key_that_says_so() {
     let error = Config::parse(&text(""), "w.toml").unwrap().check().unwrap_err().to_string();
     assert!(error.contains("insecure_tcpstore = true"), "{error}");
     Config::parse(&text("insecure_tcpstore = true"), "w.toml").unwrap().check().unwrap();
+    let config = Config::parse(&text("allow_uids = [1000, 1001]"), "w.toml").unwrap();
+    assert_eq!(config.store_gateway.unwrap().allow_uids, [1000, 1001]);
 }

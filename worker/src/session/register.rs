@@ -1,4 +1,4 @@
-//! Owns: the probe of the store, and the registration with all that this process still holds.
+//! Owns: the registration with all that this process still holds.
 //!
 //! Invariant: whatever is registered as held was read from the slots while none of them could be granted more;
 //! what the leader dropped is dropped before the next stream.
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use rollout_proto::{Client, ClientError, ErrorCode, services, v1};
+use rollout_proto::{ClientError, ErrorCode, services, v1};
 
 use super::{HEARTBEAT, Session, fatal};
 use crate::agent::AgentError;
@@ -20,9 +20,7 @@ use crate::backoff::Backoff;
 use crate::held::Named;
 use crate::offer;
 use crate::slot::{SlotCommand, to_wire};
-use crate::stores::Stores;
-
-const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::store_probe::probe;
 
 impl Session {
     /// Registers, however long it takes.
@@ -59,7 +57,8 @@ impl Session {
     }
 
     async fn try_register(&mut self) -> Result<(), Failed> {
-        self.link.store_reason = probe(&self.client, &self.stores).await.map_err(Failed::Call)?;
+        let reason = probe(&self.client, &self.stores, &self.config).await;
+        self.link.store_reason = reason.map_err(Failed::Call)?;
         if let Some(reason) = &self.link.store_reason {
             tracing::error!(reason, "this worker can take no work");
         }
@@ -113,7 +112,8 @@ impl Session {
     /// Resolves with whether the store, which could not be used, can be used now.
     pub(super) fn store_usable(&self) -> BoxFuture<'static, bool> {
         let (client, stores) = (self.client.clone(), self.stores.clone());
-        async move { matches!(probe(&client, &stores).await, Ok(None)) }.boxed()
+        let config = self.config.clone();
+        async move { matches!(probe(&client, &stores, &config).await, Ok(None)) }.boxed()
     }
 
     fn request(&self) -> v1::RegisterRequest {
@@ -163,31 +163,6 @@ fn mends_itself(error: &ClientError) -> bool {
 pub(super) enum Failed {
     Call(ClientError),
     Fatal(AgentError),
-}
-
-/// Why the cluster's store cannot be used, if it cannot: an object that a member wrote must be readable here.
-async fn probe(client: &Client, stores: &Stores) -> Result<Option<String>, ClientError> {
-    let probe = client
-        .with_leader("probe", |channel| async move {
-            services::worker(channel).probe(v1::ProbeRequest {}).await
-        })
-        .await?;
-    Ok(read_probe(stores, probe).await.err())
-}
-
-async fn read_probe(stores: &Stores, probe: v1::ProbeResponse) -> Result<(), String> {
-    let url = probe.store_url;
-    let reason = |error: String| format!("the store {url} cannot be read here: {error}");
-    stores.set_cluster(&url);
-    let store = stores.get("").map_err(|error| reason(error.to_string()))?;
-    let Some(blob) = probe.probe else { return Ok(()) };
-    let digest = <[u8; 32]>::try_from(&blob.digest[..])
-        .map_err(|_| reason("the probe has no digest".to_owned()))?;
-    match tokio::time::timeout(PROBE_TIMEOUT, store.get(&blob.key, &digest)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(reason(error.to_string())),
-        Err(_) => Err(reason(format!("no answer in {} s", PROBE_TIMEOUT.as_secs()))),
-    }
 }
 
 /// The ledger takes no longer texts.

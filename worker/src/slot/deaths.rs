@@ -27,6 +27,7 @@ impl Slot {
             News::Ready => {
                 self.engine_up = true;
                 self.note_loaded();
+                self.failing.over();
                 self.set_ineligible(None);
             }
             News::Died(death) => self.died(*death),

@@ -2,13 +2,19 @@
 //!
 //! Invariant: an engine that cannot be reached is given nothing more, and what waits for it goes back; it is asked
 //! again until it answers. Every change, of what it has loaded too, is told to the session, which registers it.
-//! Absent: the store's part in it, which the session knows.
+//! Absent: the store's part in it, which the session knows; engines that fail their rows (`failing`).
+
+use std::time::Duration;
 
 use super::{Event, Slot};
 
 impl Slot {
     pub(super) fn probe_later(&mut self) {
-        let (engine, wait) = (self.engine.clone(), self.probe_every);
+        self.probe_after(self.probe_every);
+    }
+
+    pub(super) fn probe_after(&mut self, wait: Duration) {
+        let engine = self.engine.clone();
         self.tasks.spawn(async move {
             tokio::time::sleep(wait).await;
             Event::Probed(engine.probe().await)

@@ -60,15 +60,19 @@ impl Slot {
                     self.out_of_memory(running.generation);
                 }
                 self.fail(lease, vec![row], &failure);
+                if failure.class == FailureClass::Transient && !failure.by_request {
+                    self.row_failed(&failure);
+                }
             }
             Some(Ok(completion)) => match Finished::new(lease.1, row, &completion) {
                 Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {
-                    let patience = self.patience(lease, running.as_ref().map(|r| &*r.run));
+                    let patience = self.patience(lease, running.as_ref().map(|r| &*r.row.run));
                     if let Some(running) = running {
                         self.fitting.took(lease.0, running.since.elapsed());
                         let (prompt, all) =
                             (completion.prompt_tokens, completion.completion_tokens);
-                        self.tokens.ended(running.bytes, prompt, all);
+                        self.tokens.ended(running.row.body.len(), prompt, all);
+                        self.failing.succeeded(running.row);
                     }
                     self.feed.ended(Instant::now());
                     self.row_succeeded();
@@ -204,6 +208,8 @@ impl Slot {
             );
             self.tell_failure(&[((run, attempt), row)].into_iter().collect(), &failure);
             self.combiner.shrunk(&part);
+            // Should it be the cluster's store, the next registration finds out, and this worker takes no more rows.
+            self.eligibility.notify_one();
         }
         if part.rows.is_empty() {
             self.combiner.settle(part.id).await;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::load::Loaded;
 use super::{Event, Running, Slot};
-use crate::engine::EngineFailure;
+use crate::engine::run_caught;
 use crate::held::{Lease, listed};
 use crate::offer;
 use crate::run::RunInfo;
@@ -91,6 +91,7 @@ impl Slot {
             && self.drain.is_none()
             && !self.combiner.is_backlogged()
             && self.fence.open()
+            && self.may_try()
             && self.may_run_beside()
         {
             let Some(row) = self.queue.pop_front() else { break };
@@ -106,20 +107,14 @@ impl Slot {
             let cancel = CancellationToken::new();
             self.book.lock().start(lease, number);
             let generation = self.pace.generation();
-            let (bytes, tokens) = (row.body.len(), row.tokens);
             let since = Instant::now();
-            let run = row.run.clone();
-            let running = Running { cancel: cancel.clone(), since, generation, bytes, tokens, run };
+            let running = Running { cancel: cancel.clone(), since, generation, row: row.clone() };
             self.running.insert((lease, number), running);
             let engine = self.engine.clone();
             self.tasks.spawn(async move {
-                let run = std::panic::AssertUnwindSafe(engine.run(row)).catch_unwind();
                 let outcome = tokio::select! {
                     () = cancel.cancelled() => None,
-                    outcome = run => Some(outcome.unwrap_or_else(|_| {
-                        let message = "the engine panicked";
-                        Err(EngineFailure::new(FailureClass::EngineDied, "ENGINE_PANIC", message))
-                    })),
+                    outcome = run_caught(&*engine, row) => Some(outcome),
                 };
                 Event::Ran { lease, row: number, outcome }
             });

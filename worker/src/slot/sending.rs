@@ -95,7 +95,8 @@ impl Slot {
     fn wanted(&self) -> u32 {
         let busy = self.book.lock().busy();
         let credit = self.credit.unwrap_or_else(|| self.feed.credit(self.pace.limit()));
-        let asks = one_pull(credit, busy, self.queue.is_empty());
+        let asks =
+            self.wanted_to_try().unwrap_or_else(|| one_pull(credit, busy, self.queue.is_empty()));
         let eligible = self.ineligible.borrow().is_none()
             && self.uplink.as_ref().is_some_and(|uplink| uplink.eligible);
         let able = eligible && self.fence.open() && !self.combiner.is_backlogged();
@@ -107,8 +108,11 @@ impl Slot {
     fn wanted_by_tokens(&self) -> usize {
         let room = self.loaded.as_ref().map_or(0, |loaded| loaded.room_tokens);
         let queued = self.book.lock().queued().len();
-        let here =
-            self.queue.iter().map(|row| row.tokens).chain(self.running.values().map(|r| r.tokens));
+        let here = self
+            .queue
+            .iter()
+            .map(|row| row.tokens)
+            .chain(self.running.values().map(|r| r.row.tokens));
         let unread = queued.saturating_sub(self.queue.len());
         let fits = self.tokens.credit(room, here.sum(), unread);
         fits.max(self.feed.refill().saturating_sub(queued))
@@ -129,7 +133,8 @@ impl Slot {
         let online = self.uplink.is_some();
         let timers = report.into_iter().chain(unsent).filter(|_| online);
         let drain = self.drain.filter(|_| !self.running.is_empty());
-        parts.into_iter().chain(timers).chain(drain).min().unwrap_or(now + NEVER)
+        let start = self.failing.not_before().filter(|at| *at > now && !self.queue.is_empty());
+        parts.into_iter().chain(timers).chain(drain).chain(start).min().unwrap_or(now + NEVER)
     }
 }
 

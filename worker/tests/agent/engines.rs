@@ -1,11 +1,13 @@
 //! Engines that come late, die with rows, are killed from outside, or die at every start.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rollout_proto::v1;
 use rollout_worker::{Config, EngineConfig, EngineKind};
 
-use crate::fake::{Fake, Outcome, list};
+use crate::fake::{Fake, Outcome, State, list};
 use crate::setup::{Agent, assert_all_answered, config, prompts, until};
 
 #[tokio::test]
@@ -105,6 +107,101 @@ async fn rows_that_never_reached_their_engine_come_back_and_have_not_failed() {
     assert!(state.exchanges.iter().all(|(_, e)| e.failures.is_empty()), "a row failed");
     let done = state.count(|row| matches!(row.outcome, Some(Outcome::Done(_))));
     assert_eq!(done, 5);
+    drop(state);
+    drop(agent);
+}
+
+/// Answers completions with 500 while it is `broken`, and always where the prompt says `bad`. It is well otherwise.
+async fn flaky_server(broken: Arc<AtomicBool>) -> String {
+    let answer = move |axum::Json(body): axum::Json<serde_json::Value>| async move {
+        let prompt = body["prompt"].as_str().unwrap_or_default();
+        if broken.load(Ordering::Relaxed) || prompt.contains("bad") {
+            return Err(axum::http::StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        let text = format!("MOCK:{prompt}");
+        Ok(axum::Json(serde_json::json!({"choices": [{"text": text, "finish_reason": "stop"}]})))
+    };
+    let app = axum::Router::new().route("/v1/completions", axum::routing::post(answer));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    url
+}
+
+/// A worker of one slot at such a server.
+async fn flaky(dir: &Path, fake: &Fake, broken: &Arc<AtomicBool>) -> Config {
+    let mut config = config(dir, fake, |_| {});
+    let mut engine = EngineConfig::new(EngineKind::Openai);
+    engine.base_url = flaky_server(broken.clone()).await;
+    engine.concurrency = 4;
+    config.engine = vec![engine];
+    config
+}
+
+/// A first pause has ended, and a row failed then.
+fn tried_once(state: &State) -> bool {
+    let reason = "one row is tried in 2 s. The last failure: ENGINE_ERROR: the engine answers 500";
+    state.registers.iter().any(|r| r.slots[0].ineligible.contains(reason))
+}
+
+#[tokio::test]
+async fn an_engine_that_fails_every_row_costs_few_of_them_and_is_tried_again_with_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(200)).await;
+    let broken = Arc::new(AtomicBool::new(true));
+    let agent = Agent::start(flaky(dir.path(), &fake, &broken).await);
+    fake.until("one row was tried, and failed", tried_once).await;
+    {
+        let state = fake.state.lock();
+        // The bound, those that ran beside the last of them, and the one that was tried.
+        let failed = state.count(|row| matches!(row.outcome, Some(Outcome::Failed(..))));
+        assert!((17..=20).contains(&failed), "{failed} rows failed");
+        assert!(state.exchanges.iter().any(|(_, e)| !e.nacks.is_empty()), "the others go back");
+    }
+    broken.store(false, Ordering::Relaxed);
+    fake.until("all rows are decided", |state| state.done() == 200).await;
+    let state = fake.state.lock();
+    let done = state.count(|row| matches!(row.outcome, Some(Outcome::Done(_))));
+    assert!(done >= 180, "{done} rows are done");
+    assert!(state.registers.last().unwrap().slots[0].ineligible.is_empty());
+    drop(state);
+    drop(agent);
+}
+
+#[tokio::test]
+async fn an_engine_that_breaks_is_tried_with_a_row_that_had_succeeded() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(2000)).await;
+    let broken = Arc::new(AtomicBool::new(false));
+    let agent = Agent::start(flaky(dir.path(), &fake, &broken).await);
+    fake.until("rows are done", |state| state.done() >= 20).await;
+    broken.store(true, Ordering::Relaxed);
+    fake.until("a row was tried, and failed", tried_once).await;
+    {
+        let state = fake.state.lock();
+        // The bound, and those that ran beside the first and the last of them. The row that was tried is done.
+        let failed = state.count(|row| matches!(row.outcome, Some(Outcome::Failed(..))));
+        assert!((16..=24).contains(&failed), "{failed} rows failed");
+    }
+    broken.store(false, Ordering::Relaxed);
+    fake.until("all rows are decided", |state| state.done() == 2000).await;
+    assert!(fake.state.lock().bad.is_empty());
+    drop(agent);
+}
+
+#[tokio::test]
+async fn rows_that_no_engine_can_run_do_not_stop_an_engine_that_is_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = |row: usize| if row < 20 { "good" } else { "bad" };
+    let bodies: Vec<String> =
+        (0..80).map(|row| format!(r#"{{"prompt":"{} {row}"}}"#, text(row))).collect();
+    let fake = Fake::start(1, dir.path(), &bodies).await;
+    let broken = Arc::new(AtomicBool::new(false));
+    let agent = Agent::start(flaky(dir.path(), &fake, &broken).await);
+    // One at a time after pauses that double, they would take half an hour.
+    fake.until("all rows are decided", |state| state.done() == 80).await;
+    let state = fake.state.lock();
+    assert_eq!(state.count(|row| matches!(row.outcome, Some(Outcome::Done(_)))), 20);
     drop(state);
     drop(agent);
 }

@@ -106,6 +106,68 @@ async fn a_store_that_refuses_costs_one_row_and_the_rest_is_committed_when_it_he
 }
 
 #[tokio::test]
+async fn a_worker_that_cannot_write_to_the_store_takes_no_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(20)).await;
+    let probes = dir.path().join("store/probes");
+    std::fs::write(&probes, b"in the way").unwrap();
+    let mut config = config(dir.path(), &fake, |_| {});
+    config.timing.probe_ms = 50;
+    let agent = Agent::start(config);
+    fake.until("a heartbeat has come", |state| !state.heartbeats.is_empty()).await;
+    {
+        let state = fake.state.lock();
+        let why = state.registers.last().unwrap().slots[0].ineligible.clone();
+        assert!(why.contains("cannot be written here"), "{why}");
+        assert!(state.exchanges.iter().all(|(_, e)| e.credit_rows == 0));
+    }
+    std::fs::remove_file(&probes).unwrap();
+    fake.until("all rows are done", |state| state.done() == 20).await;
+    assert_all_answered(&fake);
+    drop(agent);
+}
+
+#[tokio::test]
+async fn a_worker_whose_results_are_refused_looks_at_the_store_and_takes_no_more_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(200)).await;
+    fake.state.lock().hold_grants = true;
+    let mut config = config(dir.path(), &fake, |mock| {
+        (mock.latency_ms_min, mock.latency_ms_max) = (50, 50);
+    });
+    config.timing.probe_ms = 50;
+    let agent = Agent::start(config);
+    fake.until("it waits for rows", |state| !state.exchanges.is_empty()).await;
+    let (parts, probes) = ("store/runs/default/r/parts", "store/probes");
+    std::fs::remove_dir_all(dir.path().join(probes)).unwrap();
+    for path in [parts, probes] {
+        std::fs::write(dir.path().join(path), b"in the way").unwrap();
+    }
+    {
+        let mut state = fake.state.lock();
+        state.hold_grants = false;
+        state.wake();
+    }
+    fake.until("it says that it can take no work", |state| {
+        state.registers.last().is_some_and(|r| r.slots[0].ineligible.contains("cannot be written"))
+    })
+    .await;
+    fake.until("what was not started goes back", |state| {
+        state.exchanges.iter().any(|(_, e)| !e.nacks.is_empty())
+    })
+    .await;
+    for path in [parts, probes] {
+        std::fs::remove_file(dir.path().join(path)).unwrap();
+    }
+    fake.until("all rows are decided", |state| state.done() == 200).await;
+    let state = fake.state.lock();
+    let done = state.count(|row| matches!(row.outcome, Some(Outcome::Done(_))));
+    assert_eq!(done, 199, "all but the one that told of the refusal");
+    drop(state);
+    drop(agent);
+}
+
+#[tokio::test]
 async fn results_that_were_taken_back_are_not_kept_for_a_store_that_refuses_them() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(80)).await;

@@ -131,3 +131,54 @@ impl<'a> Source<'a> {
 fn damaged(why: impl Into<String>) -> TrainError {
     TrainError::Damaged(why.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A checkpoint of one rank, whose manifest names this file.
+    async fn checkpoint_of(dir: &std::path::Path, file: v1::CheckpointFile) -> v1::Checkpoint {
+        let (store_url, prefix) = (format!("file://{}", dir.display()), "training/default/sft/1");
+        let files = vec![file];
+        let manifest =
+            v1::CheckpointManifest { format: FORMAT, step: 7, files, ..Default::default() };
+        let bytes = Bytes::from(manifest.encode_to_vec());
+        let digest = *blake3::hash(&bytes).as_bytes();
+        let store = BlobStore::open(&store_url).expect("a store");
+        let named = v1::BlobName { digest: digest.to_vec().into(), bytes: bytes.len() as u32 };
+        store.put(&key(prefix, &digest), bytes).await.expect("written");
+        let rank = v1::CheckpointRank { manifest: Some(named), ..Default::default() };
+        let (prefix, ranks) = (prefix.to_owned(), vec![rank]);
+        v1::Checkpoint { store_url, prefix, step: 7, ranks, ..Default::default() }
+    }
+
+    #[tokio::test]
+    async fn a_manifest_that_claims_more_bytes_than_its_chunks_have_is_refused_before_memory_is_set_aside()
+     {
+        let dir = tempfile::tempdir().expect("a directory");
+        let chunk = v1::BlobName { digest: vec![1; 32].into(), bytes: 4 };
+        for bytes in [u64::MAX, 5, 0] {
+            let file = v1::CheckpointFile {
+                name: "model".into(),
+                bytes,
+                chunks: vec![chunk.clone()],
+                ..Default::default()
+            };
+            let checkpoint = checkpoint_of(dir.path(), file).await;
+            let refused = restore_rank(&checkpoint, 0).await.expect_err("refused").to_string();
+            assert_eq!(refused, "model is of other chunks than its length says", "{bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn chunks_that_claim_terabytes_set_no_memory_aside_for_them() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let chunk = v1::BlobName { digest: vec![1; 32].into(), bytes: u32::MAX };
+        let chunks = vec![chunk; 100_000];
+        let bytes = 100_000 * u64::from(u32::MAX);
+        let file = v1::CheckpointFile { name: "model".into(), bytes, chunks, ..Default::default() };
+        let checkpoint = checkpoint_of(dir.path(), file).await;
+        let refused = restore_rank(&checkpoint, 0).await.expect_err("refused").to_string();
+        assert!(refused.contains("is missing"), "the first chunk is not there: {refused}");
+    }
+}

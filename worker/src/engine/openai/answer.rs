@@ -191,13 +191,17 @@ pub(super) fn called(
     }
     let body: &RawValue = match serde_json::from_slice(bytes) {
         Ok(body) => body,
-        Err(_) if !status.is_success() => return Err(refusal(status, bytes)),
+        Err(_) if !status.is_success() => {
+            let by_request = is_of_the_call(status);
+            return Err(EngineFailure { by_request, ..refusal(status, bytes) });
+        }
         Err(error) => return Err(unreadable(error)),
     };
     let response = json(&Called { status_code: status.as_u16(), request_id, body })?;
     let extra = format!("{{\"response\":{response}}}");
     if !status.is_success() {
-        return Err(EngineFailure { message: extra, ..refusal(status, bytes) });
+        let by_request = is_of_the_call(status);
+        return Err(EngineFailure { message: extra, by_request, ..refusal(status, bytes) });
     }
     let usage = serde_json::from_str::<Used>(body.get()).unwrap_or_default().usage;
     let usage = usage.unwrap_or_default();
@@ -208,6 +212,11 @@ pub(super) fn called(
         extra,
         ..Completion::default()
     })
+}
+
+/// Whether a server refuses a path or a body that a row chose. It may serve all others.
+fn is_of_the_call(status: StatusCode) -> bool {
+    status.is_client_error() && !matches!(status.as_u16(), 401 | 403 | 408 | 429)
 }
 
 /// A refusal, by its status.
@@ -237,6 +246,17 @@ mod tests {
         }
         let done = embedding(br#"{"data":[{"embedding":[ 0.50,1]}]}"#).unwrap();
         assert_eq!(done.extra, r#"{"embedding":[ 0.50,1]}"#, "as it came");
+    }
+
+    #[test]
+    fn a_path_that_a_server_does_not_know_says_nothing_about_the_server() {
+        let of = |status: u16, body: &[u8]| {
+            called(StatusCode::from_u16(status).unwrap(), "", body).unwrap_err().by_request
+        };
+        for body in [&b"{}"[..], b"no JSON"] {
+            assert!(of(404, body) && of(405, body) && of(400, body));
+            assert!(!of(500, body) && !of(502, body) && !of(429, body) && !of(401, body));
+        }
     }
 
     #[test]

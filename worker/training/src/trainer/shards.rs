@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* a claim that was asked for and not answered, because its caller gave up waiting or the cluster was
 //! silent for too long, is asked for again under its own request id by the next claim of that epoch: so a shard that
-//! the cluster has granted is known to its holder, and nobody waits for one that lies idle.
+//! the cluster has granted is known to its holder, and nobody waits for one that lies idle. Where the cluster has
+//! forgotten that request, after a claim that it may have granted, the outcome is unknown and the next claim is a new one.
 
 use std::time::Duration;
 
@@ -21,12 +22,15 @@ pub(super) struct Asked {
     request: PendingRequest,
     /// For this claim alone until it is answered.
     session: Lent,
+    since: Instant,
+    /// The cluster may have granted it already.
+    doubt: bool,
 }
 
 impl Asked {
     fn anew(dataset: &str, epoch: u64, session: Lent) -> Self {
-        let request = session.session().request();
-        Self { dataset: dataset.to_owned(), epoch, request, session }
+        let (request, since) = (session.session().request(), Instant::now());
+        Self { dataset: dataset.to_owned(), epoch, request, session, since, doubt: false }
     }
 }
 
@@ -42,11 +46,34 @@ impl Drop for Unanswered<'_> {
     }
 }
 
+/// What a call's answer means where an earlier call of the same claim may have been granted (`doubt`), and whether one may
+/// have been after it. A session that is forgotten then hides the outcome, and is no refusal.
+fn judged<T>(
+    answer: Result<T, ClientError>,
+    doubt: bool,
+    since: Instant,
+) -> (Result<T, ClientError>, bool) {
+    match answer {
+        Err(refusal) if doubt && was_forgotten(&refusal) => {
+            let unknown = ClientError::OutcomeUnknown {
+                what: "claim a shard",
+                waited_ms: since.elapsed().as_millis() as u64,
+                tried: vec![("the leader".to_owned(), refusal.to_string())],
+                forgotten: true,
+            };
+            (Err(unknown), true)
+        }
+        Err(unknown @ ClientError::OutcomeUnknown { .. }) => (Err(unknown), true),
+        answer => (answer, doubt),
+    }
+}
+
 impl Trainer {
     /// A shard of an epoch; none, and whether for good, where others have what is left.
     ///
     /// # Errors
-    /// [`TrainError::has_to_recover`], or the cluster cannot be reached.
+    /// [`TrainError::has_to_recover`], or the cluster cannot be reached; or it has forgotten a claim that it may have
+    /// granted. That shard then lies idle until this trainer recovers or leaves.
     pub async fn claim(
         &self,
         dataset: &str,
@@ -67,13 +94,15 @@ impl Trainer {
         Ok((answer.shard, answer.finished))
     }
 
-    async fn ask(&self, asked: Asked) -> Result<v1::ClaimShardResponse, ClientError> {
+    async fn ask(&self, mut asked: Asked) -> Result<v1::ClaimShardResponse, ClientError> {
         let request = v1::ClaimShardRequest {
             request: Some(asked.request.id()),
             by: Some(self.by.clone()),
             dataset: asked.dataset.clone(),
             epoch: asked.epoch,
         };
+        // A caller that gives up leaves an attempt under way.
+        let (doubt, since) = (std::mem::replace(&mut asked.doubt, true), asked.since);
         let mut unanswered = Unanswered { back: &self.asked, asked: Some(asked) };
         let answer = self
             .client
@@ -82,10 +111,15 @@ impl Trainer {
                 async move { services::shards(channel).claim_shard(request).await }
             })
             .await;
-        if answer.as_ref().map_or_else(|error| !error.may_pass(), |_| true)
-            && let Some(mut asked) = unanswered.asked.take()
-        {
-            asked.session.heard(&answer);
+        let (answer, doubt) = judged(answer, doubt, since);
+        let unsettled = answer.as_ref().is_err_and(ClientError::may_pass);
+        match &mut unanswered.asked {
+            Some(asked) if unsettled => asked.doubt = doubt,
+            asked => {
+                if let Some(mut asked) = asked.take() {
+                    asked.session.heard(&answer);
+                }
+            }
         }
         answer
     }
@@ -187,5 +221,43 @@ impl Trainer {
         });
         answer.await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_proto::{ErrorCode, RpcError};
+
+    fn unknown(forgotten: bool) -> ClientError {
+        let tried = Vec::new();
+        ClientError::OutcomeUnknown { what: "claim a shard", waited_ms: 1, tried, forgotten }
+    }
+
+    /// What the last of these answers to one claim means.
+    fn told(answers: Vec<ClientError>) -> ClientError {
+        let (mut doubt, mut last) = (false, None);
+        for answer in answers {
+            let (answer, now) = judged::<()>(Err(answer), doubt, Instant::now());
+            (doubt, last) = (now, answer.err());
+        }
+        last.expect("an answer")
+    }
+
+    #[test]
+    fn a_claim_that_may_have_been_granted_is_not_taken_for_one_that_was_refused() {
+        let no_leader =
+            || ClientError::NoLeader { what: "claim a shard", waited_ms: 1, tried: Vec::new() };
+        let forgotten =
+            || ClientError::from(RpcError::new(ErrorCode::SessionUnknown, "it is forgotten"));
+        let refused = told(vec![no_leader(), forgotten()]);
+        assert!(was_forgotten(&refused), "no member was asked before: {refused}");
+        let doubtful = told(vec![unknown(false), no_leader(), forgotten()]);
+        assert!(
+            matches!(doubtful, ClientError::OutcomeUnknown { forgotten: true, .. }),
+            "{doubtful}"
+        );
+        assert!(!doubtful.may_pass() && !was_forgotten(&doubtful), "or it would be made again");
+        assert!(doubtful.to_string().contains("it is forgotten"), "{doubtful}");
     }
 }

@@ -1,0 +1,231 @@
+//! Owns: rows that fail one after another in an engine that answers, and how the slot then slows down and pauses.
+//!
+//! Invariant: an engine that fails every row gets at most [`Failing::bound`] rows and those that run beside them. After
+//! that the slot takes no work during a pause, then one row at a time, until a row succeeds. What waits goes back
+//! without a strike when a pause begins. The first pause ends with a row that succeeded here before, if there is one: it tells
+//! a broken engine from rows that no engine can run, and no row has a strike of it. Its result is dropped.
+//! Absent: engines that cannot be reached or have died. They get no rows, so none fails.
+
+use std::time::{Duration, Instant};
+
+use super::shorten::shortened;
+use super::{Event, Slot};
+use crate::engine::{EngineFailure, EngineRow, run_caught};
+use crate::offer;
+
+/// Failures in a row before the first pause: this many, or so many times what the engine runs at once. A server that
+/// restarts fails all that runs and is well again.
+const FAILURES_MIN: u32 = 16;
+const ROUNDS: u32 = 2;
+/// The first pause, and the longest one. Each failed try doubles it.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Each further failure in a row delays the next start by so much more, up to a bound. Rows that fail in no time would
+/// otherwise make this the fastest slot of the fleet.
+const STEP: Duration = Duration::from_millis(10);
+const STEP_MAX: Duration = Duration::from_secs(1);
+/// Bytes of the last failure in the reason why a slot takes no work.
+const QUOTE_BYTES_MAX: usize = 300;
+/// Bytes of a row that is kept to be run again.
+const PROVEN_BYTES_MAX: usize = 64 << 10;
+/// It may take so long.
+const PROVEN_TIMEOUT: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+pub(super) struct Failing {
+    /// Failures since the last row that succeeded.
+    in_a_row: u32,
+    bound: u32,
+    /// The next pause.
+    pause: Duration,
+    /// When the last pause began. Of the rows that are started since then, one runs at a time.
+    trying: Option<Instant>,
+    not_before: Option<Instant>,
+    /// The last row that succeeded, until it was run again.
+    proven: Option<EngineRow>,
+}
+
+impl Failing {
+    pub(super) fn new(concurrency: usize) -> Self {
+        let round = u32::try_from(concurrency).unwrap_or(u32::MAX);
+        let bound = round.saturating_mul(ROUNDS).max(FAILURES_MIN);
+        let (trying, not_before, proven) = (None, None, None);
+        Self { in_a_row: 0, bound, pause: PAUSE_MIN, trying, not_before, proven }
+    }
+
+    /// Another row has failed. The pause that this begins, if any: none begins while the slot takes no work.
+    pub(super) fn failed(&mut self, now: Instant, takes_work: bool) -> Option<Duration> {
+        let delay = STEP.saturating_mul(self.in_a_row).min(STEP_MAX);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.not_before = Some(now + delay);
+        if !takes_work || (self.trying.is_none() && self.in_a_row < self.bound) {
+            return None;
+        }
+        Some(self.begin_pause(now))
+    }
+
+    fn begin_pause(&mut self, now: Instant) -> Duration {
+        let next = (self.pause * 2).min(PAUSE_MAX);
+        self.trying = Some(now);
+        std::mem::replace(&mut self.pause, next)
+    }
+
+    /// This row has succeeded.
+    pub(super) fn succeeded(&mut self, row: EngineRow) {
+        self.over();
+        if row.body.len() <= PROVEN_BYTES_MAX {
+            self.proven = Some(row);
+        }
+    }
+
+    /// The engine is well, or another process now.
+    pub(super) fn over(&mut self) {
+        if self.in_a_row > 0 {
+            (self.in_a_row, self.pause) = (0, PAUSE_MIN);
+            (self.trying, self.not_before) = (None, None);
+        }
+    }
+
+    /// Whether one row is tried at a time. True for rows started at these times: one of them is that row.
+    pub(super) fn tries(&self, mut started: impl Iterator<Item = Instant>) -> Option<bool> {
+        self.trying.map(|began| started.any(|since| since >= began))
+    }
+
+    /// The moment before which no row starts.
+    pub(super) fn not_before(&self) -> Option<Instant> {
+        self.not_before
+    }
+}
+
+impl Slot {
+    /// A row failed, and what it asked for is not the reason.
+    pub(super) fn row_failed(&mut self, failure: &EngineFailure) {
+        let takes_work = self.ineligible.borrow().is_none() && self.drain.is_none();
+        if let Some(pause) = self.failing.failed(Instant::now(), takes_work) {
+            self.pause(pause, failure);
+            self.give_back_queued();
+        }
+    }
+
+    fn pause(&mut self, pause: Duration, failure: &EngineFailure) {
+        let last = shortened(&failure.message, QUOTE_BYTES_MAX);
+        self.set_ineligible(Some(format!(
+            "{} rows failed in a row in the engine; one row is tried in {} s. The last failure: {}: {last}",
+            self.failing.in_a_row,
+            pause.as_secs(),
+            failure.code,
+        )));
+        let serves = |row: &EngineRow| {
+            offer::serves(&self.block, self.loaded.as_ref(), &row.run.model, &row.run.revision)
+        };
+        match self.failing.proven.take().filter(serves) {
+            Some(row) => self.check_after(pause, row),
+            None => self.probe_after(pause),
+        }
+    }
+
+    /// Runs a row again that has succeeded once.
+    fn check_after(&mut self, pause: Duration, row: EngineRow) {
+        let engine = self.engine.clone();
+        self.tasks.spawn(async move {
+            tokio::time::sleep(pause).await;
+            match engine.probe().await {
+                Ok(()) => {
+                    let run = run_caught(&*engine, row.clone());
+                    match tokio::time::timeout(PROVEN_TIMEOUT, run).await {
+                        Ok(outcome) => Event::Checked { row, outcome: outcome.map(drop) },
+                        // It says nothing. A row of the leader's is tried.
+                        Err(_) => Event::Probed(Ok(())),
+                    }
+                }
+                reason => Event::Probed(reason),
+            }
+        });
+    }
+
+    /// A row that has succeeded once was run again.
+    pub(super) fn checked(&mut self, row: EngineRow, outcome: Result<(), EngineFailure>) {
+        match outcome {
+            Ok(()) => {
+                self.failing.succeeded(row);
+                self.set_ineligible(None);
+            }
+            // Another row has succeeded meanwhile, or the engine is another process.
+            Err(_) if self.failing.in_a_row == 0 => self.probe_after(Duration::ZERO),
+            Err(failure) => {
+                let pause = self.failing.begin_pause(Instant::now());
+                self.pause(pause, &failure);
+            }
+        }
+    }
+
+    /// Whether failures in a row let another row start now.
+    pub(super) fn may_try(&self) -> bool {
+        self.failing.not_before().is_none_or(|at| Instant::now() >= at)
+            && !self.failing.tries(self.running.values().map(|row| row.since)).unwrap_or(false)
+    }
+
+    /// Rows to ask for where one is tried at a time.
+    pub(super) fn wanted_to_try(&self) -> Option<usize> {
+        let tried = self.failing.tries(self.running.values().map(|row| row.since))?;
+        Some(usize::from(!tried && self.book.lock().queued().is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(pause: Option<Duration>) -> Option<u64> {
+        pause.map(|pause| pause.as_secs())
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_minute_and_one_success_ends_them() {
+        let (mut failing, now) = (Failing::new(4), Instant::now());
+        assert!((1..16).all(|_| failing.failed(now, true).is_none()));
+        let pauses: Vec<_> = (0..8).map(|_| seconds(failing.failed(now, true))).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60].map(Some));
+        failing.over();
+        assert_eq!((failing.tries([now].into_iter()), failing.not_before()), (None, None));
+        assert!((1..16).all(|_| failing.failed(now, true).is_none()));
+        assert_eq!(seconds(failing.failed(now, true)), Some(1));
+    }
+
+    #[test]
+    fn rows_that_were_running_when_a_pause_began_do_not_lengthen_it() {
+        let (mut failing, now) = (Failing::new(100), Instant::now());
+        assert!((1..200).all(|_| failing.failed(now, true).is_none()), "twice what runs at once");
+        assert_eq!(seconds(failing.failed(now, true)), Some(1));
+        assert!((0..100).all(|_| failing.failed(now, false).is_none()));
+        assert_eq!(seconds(failing.failed(now, true)), Some(2));
+    }
+
+    #[test]
+    fn one_row_is_tried_beside_those_that_were_started_before_the_pause() {
+        let (mut failing, now) = (Failing::new(1), Instant::now());
+        assert_eq!(failing.tries([now].into_iter()), None);
+        for _ in 0..16 {
+            failing.failed(now, true);
+        }
+        let before = now.checked_sub(Duration::from_millis(1)).unwrap();
+        assert_eq!(failing.tries([before, before].into_iter()), Some(false));
+        assert_eq!(failing.tries([before, now].into_iter()), Some(true));
+    }
+
+    #[test]
+    fn starts_are_delayed_more_with_each_failure_in_a_row() {
+        let (mut failing, now) = (Failing::new(1000), Instant::now());
+        let mut delay = || {
+            failing.failed(now, true);
+            failing.not_before().unwrap() - now
+        };
+        assert_eq!(delay(), Duration::ZERO, "one failure says nothing");
+        assert_eq!(delay(), STEP);
+        assert_eq!(delay(), 2 * STEP);
+        for _ in 0..200 {
+            delay();
+        }
+        assert_eq!(delay(), STEP_MAX);
+    }
+}
