@@ -1,0 +1,67 @@
+//! A run that nobody can work on is seen in the status, as an alarm and by the doctor; a list names a namespace that is not
+//! there.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually_or_show, free_addr};
+use serde_json::Value;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Waits until `status` says of the one stuck run why it does not move.
+fn until_stuck(fleet: &Fleet, why: &str) {
+    eventually_or_show("the run is stuck", PATIENCE, |seen| {
+        let status = fleet.ctl_json(&["status"]).ok()?;
+        *seen = status.to_string();
+        let run = status["stuckRuns"].as_array()?.first()?;
+        let told = run["why"].as_str()?.contains(why) && run["name"] == "waits";
+        (told && run["pending"] == "20").then_some(())
+    });
+}
+
+fn alarms(fleet: &Fleet) -> Result<Vec<Value>> {
+    let list = fleet.ctl_json(&["alarm", "list"])?;
+    list["alarms"].as_array().cloned().context("no alarms")
+}
+
+#[test]
+fn a_run_without_a_worker_and_one_without_an_engine_are_seen_and_so_is_their_end() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    ensure!(fleet.ctl_json(&["status"])?["stuckRuns"] == serde_json::json!([]));
+    let mut batch = Batch::submit(&fleet, "waits", 20, "")?;
+    until_stuck(&fleet, "no worker is registered");
+    let alarms_now = alarms(&fleet)?;
+    ensure!(alarms_now.iter().any(|alarm| alarm["kind"] == "RUN_STUCK"), "{alarms_now:?}");
+
+    // A worker that is ready, with an engine that nobody reaches, is none.
+    let nobody = free_addr()?;
+    let engine = format!("kind = \"openai\"\nbase_url = \"http://{nobody}\"\n");
+    fleet.start_worker("w1", &WorkerOptions { engine, ..WorkerOptions::default() })?;
+    until_stuck(&fleet, "the engine cannot be reached");
+    let listed = fleet.ctl(&["alarm", "list", "--exit-code"])?;
+    ensure!(!listed.status.success(), "{listed:?}");
+    let doctor = fleet.ctl(&["doctor"])?;
+    let found = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    ensure!(found.contains("run waits cannot move"), "{found}");
+
+    fleet.start_worker("w2", &WorkerOptions::default())?;
+    batch.finish(&fleet)?;
+    let status = fleet.ctl_json(&["status"])?;
+    ensure!(status["stuckRuns"] == serde_json::json!([]), "{status}");
+    ensure!(alarms(&fleet)?.iter().all(|alarm| alarm["kind"] != "RUN_STUCK"));
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_list_of_a_namespace_that_is_not_there_is_refused_and_not_empty() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    for list in ["run", "worker", "dataset", "job", "rendezvous"] {
+        let out = fleet.ctl(&["--namespace", "nope", list, "list"])?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.code() == Some(4) && said.contains("RO-2008"), "{list}: {said}");
+        let out = fleet.ctl(&[list, "list"])?;
+        ensure!(out.status.success(), "{list}: {out:?}");
+    }
+    fleet.passed()
+}
