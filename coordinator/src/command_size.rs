@@ -15,7 +15,7 @@ pub(crate) const BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     rows: u64,
-    bytes: usize,
+    pub(crate) bytes: usize,
     pub(crate) ops: usize,
 }
 

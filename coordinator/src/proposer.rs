@@ -9,20 +9,22 @@
 //!
 //! *Invariant:* operations of one bundle stay together and in order; every bundle gets exactly its
 //! own replies, or learns that its outcome is unknown. Commands whose epoch has ended are not
-//! proposed.
+//! proposed, nor is a bundle whose caller has gone before its turn.
 
 mod company;
+mod queue;
 
 use crate::command_size::Weight;
 use crate::leader_clock::LeaderClock;
 use company::{Company, Patience, WAIT_MAX};
+use queue::{Bundle, Queue};
 use rollout_ledger::id::CoordEpoch;
 use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version};
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// Commands under way at a time.
 const IN_FLIGHT_MAX: usize = 4;
@@ -53,20 +55,13 @@ pub(crate) struct Applied {
 /// The answer to a bundle.
 pub(crate) type Answer = Result<Applied, ProposeError>;
 
-struct Bundle {
-    ops: Vec<Op>,
-    weight: Weight,
-    answer: oneshot::Sender<Answer>,
-}
-
 /// The way into the log for one epoch.
 #[derive(Clone)]
 pub(crate) struct Proposer {
     node: Node,
     epoch: CoordEpoch,
     clock: Arc<LeaderClock>,
-    queue: mpsc::Sender<Bundle>,
-    company: Arc<Company>,
+    queue: Queue,
 }
 
 impl Proposer {
@@ -78,16 +73,16 @@ impl Proposer {
         clock: Arc<LeaderClock>,
         applied: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let (queue, bundles) = mpsc::channel(QUEUE_MAX);
-        let company = Arc::default();
-        let this = Self { node, epoch: CoordEpoch(epoch), clock, queue, company };
+        let company: Arc<Company> = Arc::default();
+        let (queue, bundles) = Queue::new(company.clone());
+        let this = Self { node, epoch: CoordEpoch(epoch), clock, queue };
         let merging = Merging {
             node: this.node.clone(),
             epoch: this.epoch,
             clock: this.clock.clone(),
             applied: Arc::new(applied),
             landed: Arc::default(),
-            company: this.company.clone(),
+            company,
         };
         tokio::spawn(merging.run(bundles));
         this
@@ -101,24 +96,11 @@ impl Proposer {
         }
         // Of a request; what the leader does by itself is no part of a trace.
         let span = trace::current().map(|_| Span::part(SpanKind::Internal, "commit"));
-        let answer = self.queued(ops).await;
+        let answer = self.queue.answered(ops).await;
         if let Some(span) = span {
             committed(span, &answer);
         }
         answer
-    }
-
-    /// Waits for a place in the queue, and then for the answer.
-    async fn queued(&self, ops: Vec<Op>) -> Answer {
-        let (answer, replies) = oneshot::channel();
-        // Here, and not by the one task through which all bundles go.
-        let weight = Weight::of(&ops);
-        self.company.queued();
-        let sent = self.queue.send(Bundle { ops, weight, answer }).await;
-        if sent.is_err() {
-            return Err(ProposeError::Stopped);
-        }
-        replies.await.unwrap_or(Err(ProposeError::Unknown))
     }
 
     /// The cluster's; `None` where consensus has ended here, of which a proposal tells.
@@ -215,6 +197,9 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
             // invariant: nobody closes this semaphore.
             let Ok(permit) = in_flight.clone().acquire_owned().await else { return };
             let (merged, ops) = pending.take();
+            if merged.is_empty() {
+                continue;
+            }
             let (node, epoch, clock) = (self.node.clone(), self.epoch, self.clock.clone());
             let (applied, landed) = (self.applied.clone(), self.landed.clone());
             let company = self.company.clone();
@@ -311,7 +296,8 @@ impl Pending {
         }
     }
 
-    /// The next command's operations, and who waits for them.
+    /// The next command's operations, and who waits for them. Of bundles whose callers have gone nothing is left: they were
+    /// never proposed.
     fn take(&mut self) -> (Vec<Waiting>, Vec<Op>) {
         let taken = std::mem::take(self);
         if let Some(bundle) = taken.spare {
@@ -319,31 +305,38 @@ impl Pending {
         }
         let mut ops = Vec::with_capacity(taken.weight.ops);
         let mut merged = Vec::with_capacity(taken.bundles.len());
-        for bundle in taken.bundles {
-            merged.push((bundle.ops.len(), bundle.answer));
+        for bundle in taken.bundles.into_iter().filter(|bundle| !bundle.answer.is_closed()) {
+            let Bundle { answer, room, .. } = bundle;
+            merged.push(Waiting { ops: bundle.ops.len(), answer, _room: room });
             ops.extend(bundle.ops);
         }
         (merged, ops)
     }
 }
 
-type Waiting = (usize, oneshot::Sender<Answer>);
+/// The caller of a bundle that was proposed.
+struct Waiting {
+    ops: usize,
+    answer: oneshot::Sender<Answer>,
+    /// Held until it is answered.
+    _room: OwnedSemaphorePermit,
+}
 
 fn distribute(merged: Vec<Waiting>, result: Result<(u64, Vec<Reply>), ProposeError>) {
     match result {
         Ok((index, replies)) => {
             let mut replies = replies.into_iter();
             let mut position = 0;
-            for (count, answer) in merged {
+            for Waiting { ops, answer, .. } in merged {
                 let at = Place { index, position };
-                let replies = replies.by_ref().take(count).collect();
+                let replies = replies.by_ref().take(ops).collect();
                 let _ = answer.send(Ok(Applied { at, replies }));
-                position += count as u32;
+                position += ops as u32;
             }
         }
         Err(error) => {
-            for (_, answer) in merged {
-                let _ = answer.send(Err(error.clone()));
+            for waiting in merged {
+                let _ = waiting.answer.send(Err(error.clone()));
             }
         }
     }
@@ -359,8 +352,15 @@ mod tests {
     use std::pin::pin;
     use std::time::Duration;
 
+    fn room() -> OwnedSemaphorePermit {
+        Arc::new(Semaphore::new(1)).try_acquire_owned().expect("there is room")
+    }
+
+    /// One whose caller waits for ever.
     fn bundle(ops: Vec<Op>) -> Bundle {
-        Bundle { weight: Weight::of(&ops), ops, answer: oneshot::channel().0 }
+        let (answer, waits) = oneshot::channel();
+        std::mem::forget(waits);
+        Bundle { weight: Weight::of(&ops), ops, answer, room: room() }
     }
 
     fn claim(rows_max: u32) -> Bundle {
@@ -459,7 +459,8 @@ mod tests {
         let (first, mut one) = oneshot::channel();
         let (second, mut two) = oneshot::channel();
         let said = vec![Reply::Ok, Reply::Retried { rows: 1 }, Reply::Retried { rows: 2 }];
-        distribute(vec![(1, first), (2, second)], Ok((7, said.clone())));
+        let waiting = |ops, answer| Waiting { ops, answer, _room: room() };
+        distribute(vec![waiting(1, first), waiting(2, second)], Ok((7, said.clone())));
         let one = one.try_recv().unwrap().unwrap();
         assert_eq!((one.at, &one.replies[..]), (Place { index: 7, position: 0 }, &said[..1]));
         let two = two.try_recv().unwrap().unwrap();
@@ -473,6 +474,17 @@ mod tests {
         // No cluster has version 0, so everything is of a later one.
         let low = Reply::Rejected(Rejection::VersionLow { needs: 1, version: 0 });
         assert_eq!(too_new(&ops, 0), Some(vec![low; 2]));
+    }
+
+    #[test]
+    fn a_bundle_whose_caller_has_gone_is_not_proposed() {
+        let (answer, replies) = oneshot::channel();
+        let mut pending = Pending::default();
+        pending.push(Bundle { answer, ..claim(1) });
+        pending.push(claim(2));
+        drop(replies);
+        let (merged, ops) = pending.take();
+        assert_eq!((merged.len(), ops), (1, claim(2).ops));
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub(crate) fn proposal(error: &ProposeError) -> RpcError {
         ProposeError::Stopped => {
             RpcError::new(ErrorCode::NoLeader, error.to_string()).with_outcome(Outcome::NotApplied)
         }
+        ProposeError::Overloaded { .. } => RpcError::new(ErrorCode::Overloaded, error.to_string())
+            .with_outcome(Outcome::NotApplied),
         ProposeError::TooLarge { .. } => RpcError::new(ErrorCode::LimitExceeded, error.to_string())
             .with_outcome(Outcome::NotApplied),
     }

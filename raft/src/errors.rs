@@ -39,6 +39,14 @@ pub enum ProposeError {
     /// Not appended: consensus has ended in this process.
     #[error("this member is stopping")]
     Stopped,
+    /// Not appended: the leader's queue of what is to be proposed is full.
+    #[error(
+        "operations that this leader has not appended yet take {max} bytes, which is the most: try again later"
+    )]
+    Overloaded {
+        /// The bound.
+        max: usize,
+    },
     /// Not appended: over [`crate::RaftConfig::command_bytes_max`].
     #[error("the command has {bytes} bytes, the most is {max}")]
     TooLarge {

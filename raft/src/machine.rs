@@ -1,7 +1,8 @@
 //! Owns: the ledger in memory with the log position it stands at, and its image on disk.
 //!
 //! Invariant: ledger, applied position and membership change together under one lock, and one batch of the image
-//! holds all three as of one moment; so a restart finds some earlier moment and replays the log from there.
+//! holds all three as of one moment; so a restart finds some earlier moment and replays the log from there. The log is
+//! fsynced before the image is written or replaced, so that the image on disk is never ahead of the durable log.
 //! Absent: the contents of the ledger, and when the log may be purged; see `compaction`.
 
 use std::convert::Infallible;
@@ -14,7 +15,7 @@ use openraft::entry::RaftEntry;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Command, EntryId, Ledger, Reply, UnknownCommand};
-use rollout_storage::{ImageBatch, ImageReader, ImageStore, Snapshot, StorageError};
+use rollout_storage::{ImageBatch, ImageReader, ImageStore, RaftLog, Snapshot, StorageError};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
 use crate::codec::{
@@ -26,7 +27,7 @@ use crate::event_ring::{Compacted, EventPage, EventPosition, EventRing};
 use crate::fatal::{stop_after, stop_process};
 use crate::member::ClusterId;
 use crate::records::with_records;
-use crate::running::StoresOpen;
+use crate::running::{Stores, StoresOpen};
 use crate::types::{Entry, LogId, SnapshotMeta, StoredMembership, log_id, term_of};
 
 pub(crate) const APPLIED: &[u8] = b"raft/applied";
@@ -101,6 +102,8 @@ pub(crate) struct Machine {
 struct Shared {
     cluster: ClusterId,
     state: RwLock<State>,
+    /// Fsynced before the image changes.
+    log: RaftLog,
     image: ImageStore,
     /// The position of the image on disk. Held while anything reads or writes the image as a whole.
     imaged: Arc<tokio::sync::Mutex<Option<LogId>>>,
@@ -122,7 +125,7 @@ struct Shared {
     events: Mutex<EventRing>,
     /// The index of the last entry that had events.
     events_told: watch::Sender<u64>,
-    // Last: dropped when the image is closed.
+    // Last: dropped when both stores are closed.
     _open: Arc<StoresOpen>,
 }
 
@@ -130,10 +133,10 @@ impl Machine {
     /// Loads what the image holds, or begins an empty ledger.
     pub(crate) fn load(
         cluster: ClusterId,
-        image: ImageStore,
-        open: Arc<StoresOpen>,
+        stores: Stores,
         config: &RaftConfig,
     ) -> Result<Self, LoadError> {
+        let Stores { log, image, open } = stores;
         let state = load_state(cluster, &image)?;
         let imaged = state.applied;
         renew_snapshot(&image, imaged)?;
@@ -142,6 +145,7 @@ impl Machine {
         Ok(Self {
             shared: Arc::new(Shared {
                 cluster,
+                log,
                 image,
                 imaged_next: AtomicU64::new(next_index(imaged)),
                 imaged: Arc::new(tokio::sync::Mutex::new(imaged)),
@@ -282,7 +286,7 @@ impl Machine {
     /// The guard goes to the thread that writes: a caller that is dropped meanwhile does not let a second writer in.
     ///
     /// Where the disk refuses, the process ends: what was drained from the ledger is in memory alone then, and no later
-    /// image would hold it. The log replays it after a restart.
+    /// image would hold it. The log replays it after a restart. Once the log is closed, the image stays what it is.
     async fn flush_locked(&self, mut imaged: ImageGuard) -> ImageGuard {
         let (batch, applied) = {
             let mut state = self.shared.state.write();
@@ -294,8 +298,13 @@ impl Machine {
         };
         let shared = self.shared.clone();
         let bytes: usize = batch.puts.iter().map(|(key, value)| key.len() + value.len()).sum();
-        shared.image_written.fetch_add(bytes as u64, Ordering::Relaxed);
         let Ok(imaged) = blocking::<_, Infallible>(move || {
+            // An entry is applied when a quorum has it, which may be without this member's fsync.
+            if let Err(error) = shared.log.sync_now() {
+                tracing::info!(%error, "the image is not written: this member stops");
+                return Ok(imaged);
+            }
+            shared.image_written.fetch_add(bytes as u64, Ordering::Relaxed);
             if let Err(error) = shared.image.write(batch) {
                 stop_after("the image of the ledger cannot be written", &error);
             }
@@ -346,6 +355,9 @@ impl Machine {
                     format!("expected {expected:?}, the image holds {:?}", found.last_log_id);
                 return Err(LoadError::Inconsistent(text));
             }
+            // A conflicting tail is cut off the log by now. If it came back after a power loss, consensus would take it for
+            // damage, at every start.
+            shared.log.sync_now()?;
             shared.image.install(staged)?;
             // The received image is from now on the snapshot that this member would pass on.
             shared.image.snapshot()?;
@@ -484,38 +496,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::running::Stores;
-    use rollout_proto::{DialMap, Security};
-
-    async fn applied(machine: &Machine, index: u64) {
-        {
-            let mut state = machine.shared.state.write();
-            state.applied = Some(log_id(1, index));
-            note(&mut state.ledger, EntryId { index, term: 1 });
-        }
-        machine.flush().await;
-    }
-
-    #[tokio::test]
-    async fn a_member_whose_power_failed_before_the_snapshot_of_an_installed_image_has_a_new_one() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let config =
-            RaftConfig::new(dir.path(), "c1", DialMap::default(), Security::InsecurePlaintext);
-        let load = || {
-            let stores = Stores::open(dir.path()).expect("stores");
-            Machine::load(ClusterId([7; 16]), stores.image, stores.open, &config).expect("an image")
-        };
-        let machine = load();
-        applied(&machine, 4).await;
-        machine.snapshot().await.expect("a snapshot");
-        // As an installation leaves it that ends behind the pointer: an image, and no snapshot of it.
-        applied(&machine, 8).await;
-        drop(machine);
-        let machine = load();
-        let snapshot = machine.image().current_snapshot().expect("a snapshot");
-        let meta = meta_of(&snapshot.open_image().expect("an image")).expect("its metadata");
-        assert_eq!(meta.last_log_id, Some(log_id(1, 8)));
-    }
-}
+mod tests;

@@ -112,11 +112,44 @@ impl MemberRecord {
             )
         })
     }
+
+    /// The operator's command that puts an empty member of the same name and addresses in this one's place.
+    pub(crate) fn replace_command(&self) -> String {
+        let [name, peer, client, zone] =
+            [&self.name, &self.peer_addr, &self.client_addr, &self.zone].map(|text| word(text));
+        let zone = if self.zone.is_empty() { String::new() } else { format!(" --zone {zone}") };
+        format!("rolloutctl member replace {name} --peer-addr {peer} --client-addr {client}{zone}")
+    }
+}
+
+/// As a shell takes it for one word.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_is_replaced_at_the_addresses_that_the_cluster_has_on_record() {
+        let member = |zone: &str| MemberRecord {
+            name: "c3".into(),
+            peer_addr: "c3.example:7421".into(),
+            client_addr: "10.0.0.3:7420".into(),
+            zone: zone.into(),
+            ..MemberRecord::default()
+        };
+        let places =
+            "rolloutctl member replace c3 --peer-addr c3.example:7421 --client-addr 10.0.0.3:7420";
+        assert_eq!(member("").replace_command(), places);
+        assert_eq!(member("b").replace_command(), format!("{places} --zone b"));
+        assert_eq!(member("it's 7").replace_command(), format!(r"{places} --zone 'it'\''s 7'"));
+    }
 
     #[test]
     fn a_cluster_id_survives_text_and_refuses_anything_else() {

@@ -122,9 +122,40 @@ impl Known {
         self.members.values().filter(|member| member.name == name).map(|member| member.id).collect()
     }
 
+    /// What to do before the last voter leaves.
+    fn another_voter(&self, gone: &BTreeSet<u64>) -> String {
+        let mut rest = self.members.values().filter(|member| !gone.contains(&member.id));
+        match rest.next() {
+            Some(learner) => {
+                format!("give another its vote first: rolloutctl member promote {}", learner.name)
+            }
+            None => "add another member first: rolloutctl member add --help".to_owned(),
+        }
+    }
+
     fn names(&self, ids: &BTreeSet<u64>) -> String {
         let names = ids.iter().filter_map(|id| self.members.get(id).map(|m| m.name.as_str()));
         names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What a voter says when it is asked now.
+enum Said {
+    Answers,
+    /// It waits with an empty disk. Its vote is lost, and only another member can take its place.
+    LostItsDisk,
+    /// Nobody answers there, or another member does. It may be alive.
+    Nothing,
+}
+
+async fn ask(running: &Running, member: &MemberRecord) -> Said {
+    if member.id == running.context.me {
+        return Said::Answers;
+    }
+    match hello(&running.context.dialer, member).await {
+        Ok(answer) if answer.member_id == member.id => Said::Answers,
+        Ok(answer) if answer.cluster_id.is_empty() => Said::LostItsDisk,
+        _ => Said::Nothing,
     }
 }
 
@@ -137,29 +168,43 @@ async fn check_majority(
     keep: &BTreeSet<u64>,
     gone: &str,
 ) -> Result<(), ClusterError> {
-    let asked = keep.iter().filter_map(|id| known.members.get(id)).map(async |member| {
-        let here = member.id == running.context.me;
-        let answers = here
-            || hello(&running.context.dialer, member)
-                .await
-                .is_ok_and(|answer| answer.member_id == member.id);
-        answers.then_some(member.id)
-    });
-    let answering: BTreeSet<u64> =
-        futures::future::join_all(asked).await.into_iter().flatten().collect();
+    let asked = keep
+        .iter()
+        .filter_map(|id| known.members.get(id))
+        .map(async |member| (member, ask(running, member).await));
+    let (mut answering, mut lost, mut silent) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for (member, said) in futures::future::join_all(asked).await {
+        match said {
+            Said::Answers => drop(answering.insert(member.id)),
+            Said::LostItsDisk => lost.push(member),
+            Said::Nothing => silent.push(member),
+        }
+    }
     let (answer, needed) = (answering.len(), keep.len() / 2 + 1);
     if answer >= needed {
         return check_pace(running, known, &answering, needed, gone).await;
     }
-    let silent: BTreeSet<u64> = keep.difference(&answering).copied().collect();
-    let first = silent.first().and_then(|id| known.members.get(id)).map_or("", |m| m.name.as_str());
     Err(ClusterError::Unsafe(format!(
-        "without {gone} there would be {} voters, of which {answer} would answer and {needed} are needed; bring back {} \
-         first, or put another in its place: rolloutctl member replace {first} --peer-addr HOST:PORT --client-addr \
-         HOST:PORT",
+        "without {gone} there would be {} voters, of which {answer} would answer and {needed} are needed; {}",
         keep.len(),
-        known.names(&silent)
+        mended(&lost, &silent)
     )))
+}
+
+/// How voters are brought back. The place of one that merely does not answer is not given away: it may be alive.
+fn mended(lost: &[&MemberRecord], silent: &[&MemberRecord]) -> String {
+    let replace = |member: &&MemberRecord| {
+        format!("{} has lost its disk, so first: {}", member.name, member.replace_command())
+    };
+    let mut steps: Vec<String> = lost.iter().map(replace).collect();
+    if !silent.is_empty() {
+        let names: Vec<&str> = silent.iter().map(|member| member.name.as_str()).collect();
+        steps.push(format!(
+            "bring back {} first: start it; rolloutctl status says whether it is lost for good, and how to replace it",
+            names.join(", ")
+        ));
+    }
+    steps.join("; ")
 }
 
 /// Refuses where of those that answer fewer than `needed` have nearly all of the log, this leader included.
@@ -356,8 +401,8 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
     let keep: BTreeSet<u64> = known.voters.difference(&gone).copied().collect();
     if keep.is_empty() {
         return Err(ClusterError::Unsafe(format!(
-            "{name} is the last voter: the cluster would be gone; put another in its place: rolloutctl member replace \
-             {name} NEW-NAME --peer-addr HOST:PORT --client-addr HOST:PORT"
+            "{name} is the last voter: the cluster would be gone; {}",
+            known.another_voter(&gone)
         )));
     }
     if keep.len() < known.voters.len() {
@@ -391,4 +436,42 @@ pub(crate) async fn promote(running: &Running, learner: &MemberRecord) -> Result
     let stays = known.voters.iter().copied().filter(|id| Some(*id) != replaced);
     let keep: BTreeSet<u64> = stays.chain([learner.id]).collect();
     voters::replace(running, keep).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_voter_that_has_lost_its_disk_is_to_be_replaced() {
+        let member = |name: &str| MemberRecord {
+            name: name.into(),
+            peer_addr: format!("{name}:7421"),
+            client_addr: format!("{name}:7420"),
+            ..MemberRecord::default()
+        };
+        let (b, c, d) = (member("b"), member("c"), member("d"));
+        let back = "bring back c, d first: start it; rolloutctl status says whether it is lost for good, and how to replace it";
+        assert_eq!(mended(&[], &[&c, &d]), back);
+        let replace = "b has lost its disk, so first: rolloutctl member replace b --peer-addr b:7421 --client-addr b:7420";
+        assert_eq!(mended(&[&b], &[]), replace);
+        assert_eq!(mended(&[&b], &[&c, &d]), format!("{replace}; {back}"));
+    }
+
+    #[test]
+    fn before_the_last_voter_leaves_another_gets_a_vote() {
+        let member = |id: u64, name: &str| {
+            (id, MemberRecord { id, name: name.into(), ..MemberRecord::default() })
+        };
+        let gone = BTreeSet::from([1]);
+        let alone = Known { members: BTreeMap::from([member(1, "a")]), voters: gone.clone() };
+        assert_eq!(
+            alone.another_voter(&gone),
+            "add another member first: rolloutctl member add --help"
+        );
+        let members = BTreeMap::from([member(1, "a"), member(4, "d")]);
+        let with_learner = Known { members, voters: gone.clone() };
+        let promote = "give another its vote first: rolloutctl member promote d";
+        assert_eq!(with_learner.another_voter(&gone), promote);
+    }
 }

@@ -7,7 +7,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 
 use rollout_ledger::Ledger;
 use rollout_storage::{
@@ -210,18 +209,7 @@ fn cluster_id(summary: &SnapshotSummary, members: &[MemberRecord], token: &str) 
 
 fn begin_log(log: &RaftLog, applied: &LogId) -> Result<(), RestoreError> {
     log.purge(applied.index(), &encode_log_id(applied))?;
-    let (done, synced) = mpsc::channel();
-    // Whoever waits is still there.
-    log.sync(Box::new(move |result| drop(done.send(result))));
-    let path = log.dir();
-    match synced.recv() {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(source)) => Err(StorageError::Io { path, action: "sync", source }.into()),
-        Err(_) => {
-            let source = io::Error::other("the log closed");
-            Err(StorageError::Io { path, action: "sync", source }.into())
-        }
-    }
+    Ok(log.sync_now()?)
 }
 
 fn write_image(

@@ -70,7 +70,8 @@ struct Tasks {
     endless: Vec<JoinHandle<()>>,
 }
 
-/// The durable parts of a member, open.
+/// The durable parts of a member, open. Clones share them.
+#[derive(Clone)]
 pub(crate) struct Stores {
     pub(crate) log: RaftLog,
     pub(crate) image: ImageStore,
@@ -110,14 +111,12 @@ impl Running {
         let failed = |error: &dyn std::fmt::Display| OpenError::Start(error.to_string());
         let cluster = identity.cluster_id;
         let open = Arc::downgrade(&stores.open);
-        let (image, image_open) = (stores.image, stores.open.clone());
-        let settings = config.clone();
-        let machine = tokio::task::spawn_blocking(move || {
-            Machine::load(cluster, image, image_open, &settings)
-        })
-        .await
-        .map_err(|error| failed(&error))?
-        .map_err(|error| failed(&error))?;
+        let (loaded, settings) = (stores.clone(), config.clone());
+        let machine =
+            tokio::task::spawn_blocking(move || Machine::load(cluster, loaded, &settings))
+                .await
+                .map_err(|error| failed(&error))?
+                .map_err(|error| failed(&error))?;
         let store = LogStore::new(stores.log, stores.open, config.log_keep_bytes)
             .map_err(|error| failed(&error))?;
         check_reach(&store, &machine)?;

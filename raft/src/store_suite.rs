@@ -24,8 +24,8 @@ impl StoreBuilder<Types, LogStore, StateMachine, TempDir> for Builder {
         let stores = Stores::open(dir.path()).expect("empty stores");
         let config =
             RaftConfig::new(dir.path(), "c1", DialMap::default(), Security::InsecurePlaintext);
-        let machine = Machine::load(ClusterId([7; 16]), stores.image, stores.open.clone(), &config)
-            .expect("an empty image");
+        let machine =
+            Machine::load(ClusterId([7; 16]), stores.clone(), &config).expect("an empty image");
         let log = LogStore::new(stores.log, stores.open, 1 << 20).expect("an empty log");
         Ok((dir, log, StateMachine::new(machine)))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rollout_raft::{Leadership, Node, ProposeError, Role};
 use trio::{
     Cluster, LIMIT, bulk, chain_and_digest, digest_at, eventually, logging, open_clients, opened,
-    waiting,
+    sessions, waiting,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,14 +60,14 @@ async fn a_proposal_for_another_epoch_is_certainly_not_appended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_command_survives_the_end_of_each_member() {
     let mut cluster = Cluster::form(|config| config.image_interval_ms = 50).await;
-    let mut acknowledged = 0;
+    let mut acknowledged = Vec::new();
     for round in 0..3 {
         let (leader, epoch) = cluster.open().await;
         let node = cluster.members[leader].node();
         for tag in 0..5 {
             let (_, replies) =
                 node.propose(epoch, bulk(epoch, 3, round * 5 + tag)).await.expect("applied");
-            acknowledged += opened(&replies);
+            acknowledged.extend(sessions(&replies));
         }
         cluster.members[leader].stop().await;
         let (next, later) = cluster.open().await;
@@ -83,8 +83,14 @@ async fn an_acknowledged_command_survives_the_end_of_each_member() {
     let expected = chain_and_digest(node);
     for (_, other) in cluster.running() {
         assert_eq!(chain_and_digest(other), expected);
+        let lost = other.with_ledger(|ledger| {
+            let lost =
+                acknowledged.iter().filter(|session| ledger.client_holder(**session).is_none());
+            lost.count()
+        });
+        assert_eq!(lost, Some(0), "of {} acknowledged sessions", acknowledged.len());
     }
-    assert_eq!(acknowledged, 45);
+    assert_eq!(acknowledged.len(), 45);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rollout_ledger::id::SessionId;
+use rollout_ledger::limits::CLIENTS_MAX;
 use rollout_proto::{Security, ServerTls, TlsFiles};
 use rollout_raft::{Leadership, MemberRecord, Node, ProposeError};
-use trio::{LIMIT, certificates, config, free_port, logging, open_clients, open_epoch, opened};
+use trio::{LIMIT, certificates, config, free_port, logging, open_clients, open_epoch, sessions};
 
 /// Set in a child: the directory of everything, the member's name and its port.
 const CHILD: &str = "ROLLOUT_TEST_MEMBER";
@@ -64,7 +66,10 @@ async fn serve(dir: &Path, name: &str, ports: &str) {
                 }
                 "pause" => PAUSED.store(true, Ordering::Relaxed),
                 "state" => say(&state(&forming)),
-                other => panic!("{other}"),
+                other => match other.strip_prefix("has ") {
+                    Some(list) => say(&format!("lacks {}", lacking(&forming, list))),
+                    None => panic!("{other}"),
+                },
             }
         }
         // The parent is gone.
@@ -92,6 +97,16 @@ fn state(node: &Node) -> String {
     format!("state {index}:{}:{}", hex(chain), hex(digest))
 }
 
+/// Those of a list of sessions that the ledger does not have.
+fn lacking(node: &Node, list: &str) -> String {
+    let session = |text: &str| SessionId(text.parse().expect("a session"));
+    let lacking = node.with_ledger(|ledger| {
+        let lacking = list.split(',').filter(|text| ledger.client_holder(session(text)).is_none());
+        lacking.collect::<Vec<_>>().join(",")
+    });
+    lacking.expect("a member")
+}
+
 /// Opens dispatch and writes until leadership is lost.
 async fn lead(node: &Node) {
     let Ok(epoch) = node.barrier().await else { return };
@@ -105,11 +120,14 @@ async fn lead(node: &Node) {
         }
         let command = open_clients(epoch, &[format!("{epoch}-{count}")]);
         match node.propose(epoch, command).await {
-            Ok((index, replies)) if opened(&replies) == 1 => say(&format!("done {index}")),
+            Ok((index, replies)) => match sessions(&replies)[..] {
+                [session] => say(&format!("done {index} {}", session.0)),
+                _ => return,
+            },
             // Out of touch for a moment, and leading still.
             Err(ProposeError::NotLeader { leader: None })
                 if *node.leadership().borrow() == (Leadership::Leader { term: epoch }) => {}
-            Ok(_) | Err(_) => return,
+            Err(_) => return,
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -139,8 +157,11 @@ struct Process {
 enum Said {
     Up,
     Leads(usize, u64),
-    Done(u64),
+    /// The index of a command, and the session that it opened.
+    Done(u64, u64),
     State(usize, String),
+    /// The sessions that a member does not have.
+    Lacks(usize, String),
 }
 
 struct Processes {
@@ -150,6 +171,8 @@ struct Processes {
     dir: tempfile::TempDir,
     ports: String,
     acknowledged: HashSet<u64>,
+    /// The sessions that were opened, the latest last.
+    sessions: Vec<u64>,
 }
 
 impl Processes {
@@ -159,7 +182,8 @@ impl Processes {
         let ports = NAMES.map(|_| free_port().to_string()).join(",");
         let (sender, said) = std::sync::mpsc::channel();
         let running = vec![None, None, None];
-        let mut all = Self { running, said, sender, dir, ports, acknowledged: HashSet::new() };
+        let (acknowledged, sessions) = (HashSet::new(), Vec::new());
+        let mut all = Self { running, said, sender, dir, ports, acknowledged, sessions };
         (0..3).for_each(|at| all.spawn(at));
         (0..3).for_each(|_| assert!(matches!(all.next(), Said::Up)));
         let first = all.running[0].as_mut().expect("running");
@@ -185,9 +209,10 @@ impl Processes {
 
     fn next(&mut self) -> Said {
         let said = self.said.recv_timeout(LIMIT).expect("a member says something");
-        if let Said::Done(index) = said {
+        if let Said::Done(index, session) = said {
             // A lost entry's index would be given to another command.
             assert!(self.acknowledged.insert(index), "an index was acknowledged twice: {index}");
+            self.sessions.push(session);
         }
         said
     }
@@ -206,7 +231,7 @@ impl Processes {
     fn work(&mut self, count: usize) {
         let mut done = 0;
         while done < count {
-            done += usize::from(matches!(self.next(), Said::Done(_)));
+            done += usize::from(matches!(self.next(), Said::Done(..)));
         }
     }
 
@@ -216,7 +241,7 @@ impl Processes {
         }
     }
 
-    /// Stops the writing and waits until all members have the same state.
+    /// Stops the writing and waits until all members have the same state, with all that was acknowledged in it.
     fn agree(&mut self) {
         self.tell("pause");
         let start = Instant::now();
@@ -229,9 +254,24 @@ impl Processes {
                 }
             }
             if states.iter().all(|state| *state == states[0]) {
-                return;
+                return self.nothing_is_lost();
             }
             assert!(start.elapsed() < LIMIT, "the members differ: {states:?}");
+        }
+    }
+
+    /// Every member has every session that was acknowledged, as far back as a ledger remembers them.
+    fn nothing_is_lost(&mut self) {
+        let remembered = self.sessions.len().saturating_sub(CLIENTS_MAX / 2);
+        let list: Vec<String> = self.sessions[remembered..].iter().map(u64::to_string).collect();
+        assert!(!list.is_empty(), "nothing was acknowledged");
+        self.tell(&format!("has {}", list.join(",")));
+        let mut answers = HashSet::new();
+        while answers.len() < 3 {
+            if let Said::Lacks(at, lacking) = self.next() {
+                assert_eq!(lacking, "", "member {at} lost acknowledged sessions");
+                answers.insert(at);
+            }
         }
     }
 
@@ -263,8 +303,11 @@ fn listen(at: usize, out: ChildStdout, said: &std::sync::mpsc::Sender<Said>) {
         // The test harness writes to the same pipe, sometimes before us on the same line.
         let told = if let Some((_, epoch)) = line.split_once("leads ") {
             Said::Leads(at, number(epoch))
-        } else if let Some((_, index)) = line.split_once("done ") {
-            Said::Done(number(index))
+        } else if let Some((_, done)) = line.split_once("done ") {
+            let (index, session) = done.split_once(' ').expect("an index and a session");
+            Said::Done(number(index), number(session))
+        } else if let Some((_, lacking)) = line.split_once("lacks ") {
+            Said::Lacks(at, lacking.trim().to_owned())
         } else if let Some((_, state)) = line.split_once("state ") {
             Said::State(at, state.trim().to_owned())
         } else if line.contains("up ") {

@@ -12,23 +12,28 @@ use rollout_raft::{Leadership, RaftConfig, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use trio::{Cluster, Member, eventually, logging, open_clients, waiting};
 
 /// Far longer than any lease.
 const IDLE: Duration = Duration::from_secs(8);
 
-/// Half of a round trip, in microseconds; may change while connections are open.
+/// The way to a member, which may change while connections are open.
 #[derive(Clone, Default)]
-struct Distance(Arc<AtomicU64>);
+struct Distance {
+    /// Half of a round trip, in microseconds.
+    one_way: Arc<AtomicU64>,
+    /// Changes when all connections are cut.
+    cuts: Arc<watch::Sender<u64>>,
+}
 
 impl Distance {
     fn set_rtt(&self, rtt: Duration) {
-        self.0.store(rtt.as_micros() as u64 / 2, Ordering::Relaxed);
+        self.one_way.store(rtt.as_micros() as u64 / 2, Ordering::Relaxed);
     }
 
     fn one_way(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::Relaxed))
+        Duration::from_micros(self.one_way.load(Ordering::Relaxed))
     }
 
     /// A longer way to a member; its port.
@@ -45,8 +50,15 @@ impl Distance {
                 let connected = Instant::now() + 2 * distance.one_way();
                 let ((asks, told), (answers, asked)) =
                     (inbound.into_split(), outbound.into_split());
-                tokio::spawn(carry(asks, asked, distance.clone(), connected));
-                tokio::spawn(carry(answers, told, distance.clone(), Instant::now()));
+                let there = carry(asks, asked, distance.clone(), connected);
+                let back = carry(answers, told, distance.clone(), Instant::now());
+                let mut cut = distance.cuts.subscribe();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        _ = async { tokio::join!(there, back) } => {}
+                        _ = cut.changed() => {}
+                    }
+                });
             }
         });
         port
@@ -89,6 +101,11 @@ struct Distances([Distance; 3]);
 impl Distances {
     fn set_rtt(&self, rtt: Duration) {
         self.0.iter().for_each(|distance| distance.set_rtt(rtt));
+    }
+
+    /// Closes all connections at once. New ones may be made.
+    fn cut(&self) {
+        self.0.iter().for_each(|distance| distance.cuts.send_modify(|cuts| *cuts += 1));
     }
 }
 
@@ -232,4 +249,30 @@ async fn a_member_that_does_not_answer_holds_up_no_measurement_of_another() {
         (samples(far) == 0).then_some(())
     })
     .await;
+}
+
+/// Longer than a follower in far zones waits before it asks for votes early: its leader's lease, and each follower's turn.
+const GUESSED: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_connections_are_cut_and_made_again_keeps_its_term() {
+    let (cluster, distances) = across(profile(Profile::FarZones), Duration::from_millis(1)).await;
+    let (leader, epoch) = cluster.open().await;
+    let node = cluster.members[leader].node();
+    let led = term(&cluster);
+    for round in 0..10 {
+        distances.cut();
+        let since = Instant::now();
+        // Every other time nothing is written, and heartbeats alone make the connections again.
+        if round % 2 == 0 {
+            let write = open_clients(epoch, &[format!("{round}")]);
+            node.propose(epoch, write).await.expect("it leads, and takes writes");
+        }
+        while since.elapsed() < GUESSED {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(term(&cluster), led, "cut {round}, after {:?}", since.elapsed());
+        }
+        assert!(node.lease_valid(), "after cut {round}");
+    }
+    assert_eq!(*node.leadership().borrow(), Leadership::Leader { term: epoch });
 }

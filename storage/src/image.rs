@@ -50,7 +50,9 @@ struct Inner {
     layout: Layout,
     /// Held for writing only while an image is being installed.
     live: RwLock<Live>,
-    /// The latest snapshot; held while the next one is taken.
+    /// Held while a snapshot is taken.
+    taking: Mutex<()>,
+    /// The latest snapshot. Held for a moment only: consensus asks for it.
     snapshot: Mutex<Option<Arc<Snapshot>>>,
     /// What was removed by prefix and may have tables still.
     removed: Mutex<Removed>,
@@ -80,6 +82,7 @@ impl ImageStore {
             inner: Arc::new(Inner {
                 layout,
                 live: RwLock::new(Live { db: Arc::new(db), mark, dir }),
+                taking: Mutex::new(()),
                 snapshot: Mutex::new(snapshot),
                 removed: Mutex::new(removed),
             }),
@@ -143,7 +146,7 @@ impl ImageStore {
     /// Takes a snapshot of what was written so far: hard links, no copying of data. It replaces the previous
     /// one, whose files go when its last handle does.
     pub fn snapshot(&self) -> Result<Arc<Snapshot>, StorageError> {
-        let mut latest = self.inner.snapshot.lock();
+        let _taking = self.inner.taking.lock();
         let (temporary, finished) = self.inner.layout.next_snapshot();
         {
             let live = self.inner.live.read();
@@ -157,7 +160,8 @@ impl ImageStore {
         durable::sync_dir(&temporary)?;
         durable::rename(&temporary, &finished)?;
         let snapshot = Arc::new(Snapshot::new(finished));
-        if let Some(previous) = latest.replace(snapshot.clone()) {
+        let previous = self.inner.snapshot.lock().replace(snapshot.clone());
+        if let Some(previous) = previous {
             previous.retire();
         }
         Ok(snapshot)
@@ -251,4 +255,36 @@ fn delete_prefix(live: &Live, changes: &mut WriteBatch, prefix: &[u8]) -> Result
     }
     // Nothing sorts after these keys, so there is no end for a range.
     records::for_each_key(&live.db, &live.dir, prefix, |key| changes.delete(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_latest_snapshot_is_there_while_the_next_one_is_taken() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let image = ImageStore::open(dir.path()).expect("an image");
+        let first = image.snapshot().expect("a snapshot");
+        // The next one waits here for the live image.
+        let live = image.inner.live.write();
+        let taking = image.clone();
+        let next = std::thread::spawn(move || taking.snapshot());
+        let since = Instant::now();
+        while !image.inner.taking.is_locked() {
+            assert!(since.elapsed() < Duration::from_secs(60), "it is never taken");
+            std::thread::yield_now();
+        }
+        let (said, latest) = mpsc::channel();
+        let asks = image.clone();
+        std::thread::spawn(move || said.send(asks.current_snapshot()));
+        let latest = latest.recv_timeout(Duration::from_secs(10));
+        drop(live);
+        let next = next.join().expect("it ends").expect("a snapshot");
+        let latest = latest.expect("it is there at once").expect("one was taken");
+        assert_eq!(latest.dir(), first.dir());
+        assert_ne!(latest.dir(), next.dir());
+    }
 }

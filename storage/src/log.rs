@@ -11,8 +11,9 @@ mod janitor;
 mod ring;
 mod stats;
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -25,7 +26,7 @@ pub use self::stats::{FsyncTimes, LogStats};
 use crate::error::StorageError;
 
 /// Runs once, on the fsync thread, in the order of the calls. It must not block.
-pub type SyncCallback = Box<dyn FnOnce(std::io::Result<()>) + Send>;
+pub type SyncCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// How a log is opened. `Default` is what a member uses.
 #[derive(Debug, Clone)]
@@ -178,6 +179,17 @@ impl RaftLog {
     /// the fsync fails, the callbacks get the error and the process aborts. Blocks while `sync_queue` is full.
     pub fn sync(&self, done: SyncCallback) {
         self.inner.fsync.push(done);
+    }
+
+    /// Returns when everything written before this call is durable. Blocks.
+    ///
+    /// An error means that the log is closed: a failed fsync ends the process.
+    pub fn sync_now(&self) -> Result<(), StorageError> {
+        let (done, synced) = mpsc::channel();
+        // The receiver is alive until the callback has run.
+        self.sync(Box::new(move |result| drop(done.send(result))));
+        let result = synced.recv().unwrap_or_else(|_| Err(io::Error::other("the log is closed")));
+        result.map_err(StorageError::io(self.inner.disk.dir(), "sync"))
     }
 
     /// The existing entries of `[from, end)`, in order and without gaps, up to `max_bytes` of payload.

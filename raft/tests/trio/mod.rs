@@ -259,9 +259,18 @@ pub fn refused(epoch: u64, ops: usize) -> Vec<u8> {
     command(epoch, Body::Ops((0..ops).map(fail).collect()))
 }
 
+/// The sessions that the replies opened.
+pub fn sessions(replies: &[Reply]) -> Vec<SessionId> {
+    let session = |reply: &Reply| match reply {
+        Reply::ClientOpened { session } => Some(*session),
+        _ => None,
+    };
+    replies.iter().filter_map(session).collect()
+}
+
 /// How many of the replies opened a session.
 pub fn opened(replies: &[Reply]) -> usize {
-    replies.iter().filter(|reply| matches!(reply, Reply::ClientOpened { .. })).count()
+    sessions(replies).len()
 }
 
 pub fn chain_and_digest(node: &Node) -> ([u8; 32], [u8; 32]) {

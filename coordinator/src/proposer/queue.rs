@@ -1,0 +1,151 @@
+//! The queue of what waits to be proposed, bounded in bundles and in bytes.
+//!
+//! One bundle may have megabytes and thousands may wait, so their number alone does not bound a leader's memory.
+//!
+//! *Invariant:* bundles without an answer take at most [`BYTES_MAX`] bytes, counted as in a command. A request that finds no
+//! room fails as overloaded, and nothing of it was proposed. An exchange of a worker waits instead: an error would end its
+//! stream, and a stream that waits is not read, which bounds what waits here.
+//!
+//! Deliberately absent: the reserved lane, which has no queue.
+
+use super::company::Company;
+use super::{Answer, QUEUE_MAX};
+use crate::command_size::Weight;
+use rollout_ledger::{Op, OpKind};
+use rollout_raft::ProposeError;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+/// Bytes of the operations without an answer, of all callers together.
+const BYTES_MAX: usize = 256 << 20;
+
+/// Operations that belong together, and who waits for them.
+pub(super) struct Bundle {
+    pub(super) ops: Vec<Op>,
+    pub(super) weight: Weight,
+    pub(super) answer: oneshot::Sender<Answer>,
+    /// Its part of the queue's bytes.
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+/// The way into the queue.
+#[derive(Clone)]
+pub(super) struct Queue {
+    bundles: mpsc::Sender<Bundle>,
+    bytes_max: usize,
+    room: Arc<Semaphore>,
+    company: Arc<Company>,
+}
+
+impl Queue {
+    pub(super) fn new(company: Arc<Company>) -> (Self, mpsc::Receiver<Bundle>) {
+        Self::of(BYTES_MAX, company)
+    }
+
+    fn of(bytes_max: usize, company: Arc<Company>) -> (Self, mpsc::Receiver<Bundle>) {
+        let (bundles, queued) = mpsc::channel(QUEUE_MAX);
+        let room = Arc::new(Semaphore::new(bytes_max));
+        (Self { bundles, bytes_max, room, company }, queued)
+    }
+
+    /// Waits for a place in the queue, and then for the answer.
+    pub(super) async fn answered(&self, ops: Vec<Op>) -> Answer {
+        // Here, and not by the one task through which all bundles go.
+        let weight = Weight::of(&ops);
+        let room = self.room_for(&ops, weight.bytes).await?;
+        let (answer, replies) = oneshot::channel();
+        self.company.queued();
+        let sent = self.bundles.send(Bundle { ops, weight, answer, room }).await;
+        if sent.is_err() {
+            return Err(ProposeError::Stopped);
+        }
+        replies.await.unwrap_or(Err(ProposeError::Unknown))
+    }
+
+    async fn room_for(
+        &self,
+        ops: &[Op],
+        bytes: usize,
+    ) -> Result<OwnedSemaphorePermit, ProposeError> {
+        // What is larger than all of the room never fits. It goes on to consensus, which refuses it for its size.
+        let bytes = u32::try_from(bytes.min(self.bytes_max)).unwrap_or(u32::MAX);
+        if let Ok(room) = self.room.clone().try_acquire_many_owned(bytes) {
+            return Ok(room);
+        }
+        if !ops.iter().all(of_an_exchange) {
+            return Err(ProposeError::Overloaded { max: self.bytes_max });
+        }
+        // invariant: nobody closes this semaphore.
+        self.room.clone().acquire_many_owned(bytes).await.map_err(|_| ProposeError::Stopped)
+    }
+}
+
+/// Whether a worker's stream waits for the operation.
+fn of_an_exchange(op: &Op) -> bool {
+    matches!(
+        op.kind,
+        OpKind::Claim { .. }
+            | OpKind::Duplicate { .. }
+            | OpKind::Steal { .. }
+            | OpKind::Complete { .. }
+            | OpKind::Fail { .. }
+            | OpKind::EngineDied { .. }
+            | OpKind::Nack { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::poll;
+    use rollout_ledger::id::{SessionId, SlotNo, SlotRef};
+    use std::pin::pin;
+
+    fn request() -> Vec<Op> {
+        let kind = OpKind::OpenClient { name: "x".repeat(4000), holder: String::new() };
+        vec![kind.into()]
+    }
+
+    fn exchange() -> Vec<Op> {
+        let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
+        vec![OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 1 }.into()]
+    }
+
+    #[tokio::test]
+    async fn bytes_without_an_answer_are_bounded_requests_are_refused_and_workers_wait() {
+        let each = Weight::of(&request()).bytes;
+        let (queue, mut bundles) = Queue::of(64 * each, Arc::default());
+        let mut waiting: Vec<_> = (0..64).map(|_| Box::pin(queue.answered(request()))).collect();
+        for one in &mut waiting {
+            assert!(poll!(one).is_pending(), "there is room");
+        }
+        let refused = queue.answered(request()).await;
+        let overloaded = ProposeError::Overloaded { max: 64 * each };
+        assert_eq!(refused.map(drop), Err(overloaded.clone()));
+        let mut worker = pin!(queue.answered(exchange()));
+        assert!(poll!(&mut worker).is_pending());
+        assert_eq!(bundles.len(), 64, "it is not queued");
+
+        // Taken from the queue it is still in memory, until it is answered.
+        let first = bundles.try_recv().expect("a bundle");
+        assert!(poll!(&mut worker).is_pending());
+        assert_eq!(bundles.len(), 63);
+        drop(first);
+        assert!(poll!(&mut worker).is_pending());
+        assert_eq!(bundles.len(), 64, "the worker goes first");
+        assert_eq!(queue.answered(request()).await.map(drop), Err(overloaded));
+
+        // Whoever goes away makes room once the queue has come to it.
+        drop(waiting);
+        while bundles.try_recv().is_ok() {}
+        assert!(poll!(pin!(queue.answered(request()))).is_pending(), "there is room again");
+    }
+
+    #[tokio::test]
+    async fn what_is_larger_than_all_of_the_room_waits_for_no_more_than_all_of_it() {
+        let (queue, mut bundles) = Queue::of(100, Arc::default());
+        let mut large = pin!(queue.answered(request()));
+        assert!(poll!(&mut large).is_pending());
+        assert!(bundles.try_recv().is_ok(), "consensus refuses it");
+    }
+}
