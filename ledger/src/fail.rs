@@ -70,6 +70,7 @@ impl Ledger {
             run.head.counts.returned += again.len();
             run.put_back(trial, &again);
         }
+        self.trial_over(held.run, trial);
         if !self.is_old_refusal(held, &failure) {
             self.stop_if_hopeless(ctx, held.run, &failure, failed_before);
         }
@@ -109,7 +110,7 @@ impl Ledger {
         let attempts_max = run.head.spec.attempts_max;
         let trouble = run.troubles.entry(row).or_default();
         self.dirty.troubles.insert((no, row));
-        let verdict = trouble.add(failed, attempts_max, now);
+        let verdict = trouble.add(failed, (attempts_max, true), now);
         match verdict {
             Verdict::Again => {} // The caller returns all of these at once.
             Verdict::Wait(until) => {

@@ -6,7 +6,7 @@ use crate::rows::{Lease, Row, RowState, kind, only, refuse};
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{FailureClass, HeldRows, PartDecl, Rejection, Reply, Rows};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The slot that has an attempt, live or late, if it is of the session that reports.
 fn holder(rows: &[Row], attempt: Attempt, reports: SlotRef) -> SlotRef {
@@ -35,6 +35,7 @@ impl Model {
         let digest = part.blob.digest;
         let mut events: Vec<&str> = Vec::new();
         let (mut refused, mut now) = (Vec::new(), Vec::new());
+        let mut trials = BTreeSet::new();
         let mut outrun: Vec<(Attempt, Lease, u64)> = Vec::new();
         let mut all_outrun = Vec::new();
         let mut at = 0;
@@ -78,6 +79,7 @@ impl Model {
                                 false => "duplicate lost",
                             });
                         }
+                        trials.extend(run.rows[row as usize].trial.map(|trial| (no.0, trial)));
                         run.rows[row as usize] =
                             Row { state: RowState::Done { digest, at }, ..Row::default() };
                         now.push(row);
@@ -113,6 +115,7 @@ impl Model {
             events.extend((canary && run.canary_over).then_some("canary passed"));
         }
         events.into_iter().for_each(|event| self.note(event));
+        self.trials_over(trials);
         for (by, trial_row_done) in done_by {
             let worker = self.workers.get_mut(&by.session);
             if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(by.slot.0)))
@@ -195,6 +198,7 @@ impl Model {
     ) -> Outcome {
         let clock = self.clock;
         let mut refused = Vec::new();
+        let by = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
         let Ok(run) = self.run_of(held.run) else {
             refuse(held, held.rows.clone(), Rejection::AttemptStale, &mut refused);
             return Ok(Reply::Taken { refused });
@@ -217,9 +221,11 @@ impl Model {
             &mut refused,
         );
         let (mut failed_now, mut spared) = (false, false);
+        let mut trials = BTreeSet::new();
         for &row in &taken {
             let row = &mut run.rows[row as usize];
             row.failed_once = true;
+            trials.extend(row.trial.map(|trial| (held.run.0, trial)));
             if row.step_aside(held.attempt) {
                 spared = true;
                 continue;
@@ -237,8 +243,11 @@ impl Model {
                 row.state = RowState::Failed;
                 failed_now = true;
             } else {
-                let wait = [1000, 2000, 4000][*strikes as usize - 1];
+                let wait = (1000 << (*strikes - 1).min(6)).min(60_000);
                 row.state = RowState::Waiting { until: clock + wait };
+                if matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
+                    row.struck_by = Some(by.clone());
+                }
                 run.retries += 1;
             }
         }
@@ -256,6 +265,7 @@ impl Model {
             (spared, "one of two failed"),
         ];
         events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
+        self.trials_over(trials);
         Ok(Reply::Taken { refused })
     }
 
