@@ -85,6 +85,7 @@ mod spec;
 mod steal;
 mod store;
 mod store_ops;
+mod store_refusal;
 mod tail;
 mod token;
 mod trainer;

@@ -198,6 +198,7 @@ impl Model {
     ) -> Outcome {
         let clock = self.clock;
         let mut refused = Vec::new();
+        let fair = self.is_fair();
         let by = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
         let Ok(run) = self.run_of(held.run) else {
             refuse(held, held.rows.clone(), Rejection::AttemptStale, &mut refused);
@@ -252,7 +253,15 @@ impl Model {
             }
         }
         let news = held.attempt.index() >= run.resumed_index;
-        let store = class == FailureClass::StoreRefused && !taken.is_empty() && news;
+        let of_store = class == FailureClass::StoreRefused && !taken.is_empty();
+        if of_store {
+            run.refused.push((held.attempt, by.clone()));
+        }
+        let store = match fair {
+            true => of_store && news && self.store_refuses(slot, held.run),
+            false => of_store && news,
+        };
+        let run = &mut self.runs[held.run.0 as usize - 1];
         let pauses = run.stops(store, failed_now);
         let running = run.state == RunState::Running;
         run.finish_if_done();
@@ -267,6 +276,36 @@ impl Model {
         events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
         self.trials_over(trials);
         Ok(Reply::Taken { refused })
+    }
+
+    /// Whether a store that refuses a worker pauses the run; if not, the worker's rows are for others.
+    fn store_refuses(&mut self, slot: SlotRef, no: RunNo) -> bool {
+        let run = &self.runs[no.0 as usize - 1];
+        let recent = run.refused.iter().filter(|refusal| refusal.0.index() >= run.resumed_index);
+        let workers: BTreeSet<&String> = recent.map(|refusal| &refusal.1).collect();
+        let others = self.slots().into_iter().filter(|other| other.session != slot.session);
+        let fits = |other: SlotRef| {
+            let worker = &self.workers[&other.session];
+            let of = &worker.slots[usize::from(other.slot.0)];
+            let offers = of.offer.models.contains(&run.spec.engine.model);
+            worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
+        };
+        if workers.len() > 1 || !others.into_iter().any(fits) || run.state != RunState::Running {
+            return true;
+        }
+        let run = &mut self.runs[no.0 as usize - 1];
+        for row in &mut run.rows {
+            let mine: Vec<Lease> =
+                row.leases().filter(|l| l.slot.session == slot.session).collect();
+            for lease in mine {
+                if !row.step_aside(lease.attempt) {
+                    row.state = RowState::Pending { late: None };
+                    run.returned += 1;
+                }
+            }
+        }
+        self.note("store refuses one worker");
+        false
     }
 
     pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {
