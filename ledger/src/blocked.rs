@@ -83,12 +83,19 @@ impl<'a> Blocked<'a> {
         }
         let Some(need) = self.ledger.index.need(no) else { return String::new() };
         let key = (need, !run.flight.trials.is_empty());
-        if let Some(answer) = self.answers.get(&key) {
-            return answer.clone();
+        let answer = match self.answers.get(&key) {
+            Some(answer) => answer.clone(),
+            None => {
+                let answer = self.find(run);
+                self.answers.insert(key, answer.clone());
+                answer
+            }
+        };
+        // Some slot could have rows, but these are not for it now.
+        match answer.is_empty() {
+            true => self.ledger.waits_for_a_second_slot(run),
+            false => answer,
         }
-        let answer = self.find(run);
-        self.answers.insert(key, answer.clone());
-        answer
     }
 
     fn find(&mut self, run: &'a Run) -> String {

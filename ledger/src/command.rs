@@ -587,7 +587,8 @@ pub enum FailureClass {
     EngineDied,
     /// The row's segment is missing or corrupt: retried with back-off.
     InputUnreadable,
-    /// The store refuses a result, or to give the input: no fault of the row, the run is paused.
+    /// The store refuses a result, or to give the input: no fault of the row. The run is paused; from cluster version 3 on
+    /// only if the store refuses a second worker too, or no other fits the run.
     StoreRefused,
 }
 

@@ -4,7 +4,8 @@
 //! operator's cordon is of a worker's *name*, and stays until it is lifted, whatever becomes of the
 //! worker. The ledger's own is of a slot of one process, and goes with it, or when rows turn out to
 //! have been guilty of deaths that it was for, or when the slot finishes a row of a trial: it may have
-//! trials where nobody else can, so that a fleet is never cordoned for good by rows that kill engines.
+//! trials where nobody else can, so that a fleet is never cordoned for good by rows that kill engines. From cluster version
+//! 3 on the ledger cordons few slots of a model and never the last: `fleet_guard.rs`.
 
 use crate::apply::Context;
 use crate::event::EventKind;
@@ -84,16 +85,20 @@ impl Ledger {
         self.dirty.mark_slots(session, worker.slots.len());
     }
 
-    /// An engine died outside a trial: too often in a row, and its slot gets no more work.
+    /// An engine died: too often in a row, and its slot gets no more work. What it dies of in trials was suspected before:
+    /// deaths of the same rows count once.
     pub(crate) fn count_death(
         &mut self,
         ctx: &Context,
         slot: SlotRef,
-        suspects: Vec<(RunNo, Rows)>,
+        (suspects, in_trial): (Vec<(RunNo, Rows)>, bool),
         code: &str,
     ) {
         let Some(held) = self.slot_mut(slot) else { return };
         held.deaths += 1;
+        if in_trial {
+            held.held_against.retain(|known| !known.ran_any(&suspects));
+        }
         if held.held_against.len() == limits::DEATHS_HELD_MAX {
             held.held_against.remove(0);
         }
@@ -102,8 +107,12 @@ impl Ledger {
         if deaths < limits::DEATHS_IN_ROW_MAX || held.cordon.is_some() {
             return;
         }
+        if self.asks_a_second_slot() && !self.may_be_cordoned(slot) {
+            return self.pause_what_it_dies_of(ctx, slot);
+        }
         let code = if code.is_empty() { String::new() } else { format!(" ({code})") };
         let reason = format!("its engine died {deaths} times without finishing a row{code}");
+        let Some(held) = self.slot_mut(slot) else { return };
         held.cordon = Some(reason.clone());
         let (whole, cordoned) = (false, true);
         self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });

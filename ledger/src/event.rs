@@ -147,8 +147,8 @@ pub enum EventKind {
         slot: SlotRef,
         /// Which, under which attempt.
         held: HeldRows,
-        /// `nacked`, `silent`, `lost`, `timed_out`, `resumed`, `cancelled`, `deadline`, or `outrun`: another
-        /// slot that ran them too was faster.
+        /// `nacked`, `silent`, `lost`, `timed_out`, `resumed`, `cancelled`, `deadline`, `store_refused`: the store refuses
+        /// its worker, or `outrun`: another slot that ran them too was faster.
         why: &'static str,
     },
     /// Failed rows were made pending again by their user.

@@ -70,7 +70,13 @@ impl Ledger {
             run.head.counts.returned += again.len();
             run.put_back(trial, &again);
         }
-        if !self.is_old_refusal(held, &failure) {
+        self.trial_over(held.run, trial);
+        let of_store = failure.class == FailureClass::StoreRefused;
+        if self.is_old_refusal(held, &failure) {
+            // Whoever resumed the run has seen to it.
+        } else if of_store && self.asks_a_second_slot() {
+            self.store_refuses(ctx, slot, held.run, &failure.message);
+        } else {
             self.stop_if_hopeless(ctx, held.run, &failure, failed_before);
         }
         self.refresh_active(held.run);
@@ -109,7 +115,7 @@ impl Ledger {
         let attempts_max = run.head.spec.attempts_max;
         let trouble = run.troubles.entry(row).or_default();
         self.dirty.troubles.insert((no, row));
-        let verdict = trouble.add(failed, attempts_max, now);
+        let verdict = trouble.add(failed, (attempts_max, true), now);
         match verdict {
             Verdict::Again => {} // The caller returns all of these at once.
             Verdict::Wait(until) => {
@@ -143,7 +149,7 @@ impl Ledger {
         failure.class == FailureClass::StoreRefused && held.attempt.index() < resumed
     }
 
-    /// Pauses a run that cannot go on: the store refuses it, or too many of its rows fail. One
+    /// Pauses a run that cannot go on: too many of its rows fail or, below cluster version 3, the store refuses it once. One
     /// that was resumed in spite of its failures goes on until the next of them.
     pub(crate) fn stop_if_hopeless(
         &mut self,

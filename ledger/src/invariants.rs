@@ -28,7 +28,8 @@ impl Ledger {
     /// The first one that does not hold, in words.
     pub fn check_invariants(&self) -> Result<(), String> {
         for run in self.runs.values() {
-            check_run(run).map_err(|e| format!("run {}: {e}", run.no))?;
+            check_run(run, self.asks_a_second_slot())
+                .map_err(|e| format!("run {}: {e}", run.no))?;
             let lapsed = run.flight.lapsed.is_empty() || self.lapsed_runs.contains(&run.no);
             ensure!(lapsed, "the index of lapsed attempts lacks run {}", run.no);
             let over = run.ended() && !run.flight.lapsed.is_empty();
@@ -152,7 +153,8 @@ impl Ledger {
     }
 }
 
-fn check_run(run: &Run) -> Result<(), String> {
+/// `groups`: trials of several rows may shun a slot.
+fn check_run(run: &Run, groups: bool) -> Result<(), String> {
     let (head, flight) = (&run.head, &run.flight);
     let c = head.counts;
     if !run.has_rows() {
@@ -180,7 +182,7 @@ fn check_run(run: &Run) -> Result<(), String> {
         let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
         ensure!(same, "rows of trial {no} wait otherwise than it does");
         ensure!(*no <= flight.trials_made, "trial {no} was never made");
-        let sole = !flight.shuns.contains_key(no) || trial.rows.len() == 1;
+        let sole = groups || !flight.shuns.contains_key(no) || trial.rows.len() == 1;
         ensure!(sole, "trial {no} shuns a slot that no row of it was alone at");
         if trial.not_before.is_none() {
             ensure!(claim(&trial.rows), "a row of trial {no} is somewhere else");

@@ -70,10 +70,17 @@ pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
 pub const ABRUPT_ENDS_MAX: u32 = 3;
 /// How long other slots come before the one whose engine died of a row, for that row.
 pub const SHUN_MS: u64 = 10_000;
-/// Deaths of a slot's engine outside trials, with no finished row between, that cordon the slot.
+/// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a second
+/// slot. After that the slot that had them decides.
+pub const SECOND_SLOT_WAIT_MS: u64 = 600_000;
+/// Deaths of a slot's engine, with no finished row between, that cordon the slot. Below
+/// [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) those in trials do not count.
 pub const DEATHS_IN_ROW_MAX: usize = 3;
 /// Deaths that are remembered against a slot. More than cordon it: of some, rows may be guilty.
 pub const DEATHS_HELD_MAX: usize = 8;
+/// The share in percent of a model's ready slots that the ledger itself may cordon: at least one slot, and never the last.
+/// From [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on.
+pub const CORDONED_PERCENT_MAX: usize = 20;
 /// Workers of one namespace that operators may have cordoned, those that are gone included.
 pub const CORDONS_MAX: usize = 4096;
 /// Bytes of a failure's message.

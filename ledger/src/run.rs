@@ -119,8 +119,8 @@ pub(crate) struct InFlight {
     /// Second attempts of rows that are in `grants` too.
     pub(crate) shadows: DisjointAttempts,
     pub(crate) trials: BTreeMap<TrialNo, Trial>,
-    /// Trials whose only row an engine died of: the slot of that engine, and until when any other
-    /// comes before it, whoever has the trial meanwhile.
+    /// Trials that an engine died of: the slot of that engine, and until when any other comes before it, whoever has the
+    /// trial meanwhile. Below cluster version 3 those of one row alone.
     pub(crate) shuns: BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
     /// Trials made so far.
     pub(crate) trials_made: TrialNo,

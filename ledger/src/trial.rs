@@ -9,8 +9,8 @@
 //! itself for it: it is given nothing until it holds nothing. One slot does that for one trial, so
 //! the others go on.
 //!
-//! A trial of one row that an engine died of shuns that engine's slot for a while: others come
-//! first, also when one of them has had it and gave it back.
+//! A trial that an engine died of shuns that engine's slot for a while: others come first, also when one of them has had
+//! it and gave it back. Below cluster version 3 only a trial of one row does.
 //!
 //! A slot that the ledger itself has cordoned gets trials all the same, when it is empty and no slot
 //! without a cordon could have them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and
@@ -18,11 +18,11 @@
 
 use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
-use crate::limits;
 use crate::rows::Rows;
 use crate::run::Run;
 use crate::worker::{Slot, Worker, WorkerState};
 use serde::{Deserialize, Serialize};
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 /// A trial's number within its run, from 1. What comes back of a trial keeps its number.
@@ -165,31 +165,15 @@ impl Ledger {
             return None;
         }
         let free = |s: Option<SlotRef>| s.is_none_or(|s| !self.may_empty(s));
-        let open = || run.ready_trials().filter(|t| !self.is_shunned(run, slot, t.0));
+        let another = OnceCell::new();
+        let shunned = |trial| {
+            self.is_the_shunned(run, slot, trial)
+                && *another.get_or_init(|| self.another_comes_first(run, slot))
+        };
+        let open = || run.ready_trials().filter(|t| !shunned(t.0));
         let found = open().find(|t| free(t.1.emptying)).map(|t| Offered { trial: t.0, free: true });
         let any = || open().next().map(|t| Offered { trial: t.0, free: false });
         found.or_else(|| any().filter(|_| empty))
-    }
-
-    /// The latest trial of a run is better had by another slot, for a while: the others may never
-    /// ask.
-    pub(crate) fn shun(&mut self, no: RunNo, slot: SlotRef) {
-        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::SHUN_MS));
-        let Some(run) = self.runs.get_mut(&no) else { return };
-        run.flight.shuns.insert(run.flight.trials_made, (slot, until));
-        self.dirty.runs.insert(no);
-    }
-
-    fn is_shunned(&self, run: &Run, slot: SlotRef, trial: TrialNo) -> bool {
-        let shuns = run.flight.shuns.get(&trial);
-        // Where all have a cordon, each may try, and then also another one of these comes first.
-        let cordoned = || self.slot(slot).is_some_and(|pulls| pulls.cordon.is_some());
-        shuns.is_some_and(|shuns| shuns.0 == slot)
-            && self.others(run, slot).any(|(worker, number)| {
-                worker.state == WorkerState::Ready
-                    && (self.cordon_of(worker, number).is_none()
-                        || cordoned() && self.is_cordoned_by_itself(worker, number))
-            })
     }
 
     /// Whether the ledger's own cordon keeps a slot from trials of a run: not where it is the last
@@ -200,7 +184,7 @@ impl Ledger {
     }
 
     /// The other slots that could have rows of a run, but for silence and cordons.
-    fn others<'a>(
+    pub(crate) fn others<'a>(
         &'a self,
         run: &'a Run,
         slot: SlotRef,

@@ -122,11 +122,11 @@ pub(crate) enum Verdict {
 }
 
 impl Trouble {
-    /// Adds a failure of this row and says what it means.
+    /// Adds a failure of this row and says what it means. A slot that may not decide gives a strike and no verdict.
     pub(crate) fn add(
         &mut self,
         mut failed: FailedTry,
-        attempts_max: u32,
+        (attempts_max, decides): (u32, bool),
         now: LedgerMs,
     ) -> Verdict {
         let max = match failed.class {
@@ -142,7 +142,7 @@ impl Trouble {
         });
         let verdict = match class {
             FailureClass::StoreRefused => Verdict::Again,
-            _ if strikes >= max && !seeded(Bug::FailedRowRetried) => Verdict::Failed,
+            _ if strikes >= max && decides && !seeded(Bug::FailedRowRetried) => Verdict::Failed,
             _ => Verdict::Wait(LedgerMs(now.0.saturating_add(backoff_ms(strikes)))),
         };
         failed.ruling = match verdict {
@@ -164,6 +164,14 @@ impl Trouble {
     /// beside which another one goes on.
     pub(crate) fn excuse(&mut self, failed: FailedTry) {
         self.remember(failed);
+    }
+
+    /// The worker at which an engine last died of this row alone.
+    pub(crate) fn struck_by(&self) -> Option<&str> {
+        let deadly = |class| matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory);
+        let mut latest = self.history.iter().rev();
+        let strike = latest.find(|f| f.ruling == Ruling::Strike && deadly(f.class))?;
+        Some(&strike.worker)
     }
 
     fn remember(&mut self, failed: FailedTry) {

@@ -90,7 +90,7 @@ pub struct SlotView {
     pub rows_held: u64,
     /// Rows that it has finished in this session.
     pub rows_done: u64,
-    /// Deaths of its engine in this session, but for those in trials.
+    /// Deaths of its engine in this session; below cluster version 3 but for those in trials.
     pub deaths: u64,
     /// Why it gets no work; `None` when it does.
     pub cordon: Option<String>,

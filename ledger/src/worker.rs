@@ -46,11 +46,22 @@ pub(crate) enum SessionEnd {
     Lost,
 }
 
-/// A death outside trials: the rows that ran. It is held against the slot until one of them is
-/// found guilty.
+/// A death: the rows that ran. It is held against the slot until one of them is found guilty. Below cluster version 3 those
+/// in trials are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HeldAgainst {
     pub(crate) suspects: Vec<(RunNo, Rows)>,
+}
+
+impl HeldAgainst {
+    /// Whether some of these rows ran.
+    pub(crate) fn ran_any(&self, suspects: &[(RunNo, Rows)]) -> bool {
+        let meets = |(no, rows): &(RunNo, Rows)| {
+            let mut of = self.suspects.iter().filter(|ran| ran.0 == *no);
+            of.any(|ran| !ran.1.partition(rows).0.is_empty())
+        };
+        suspects.iter().any(meets)
+    }
 }
 
 /// One slot.
@@ -68,7 +79,7 @@ pub(crate) struct Slot {
     pub(crate) last_grant: Vec<GrantedRows>,
     /// The trial that it holds: it gets nothing else meanwhile.
     pub(crate) trial: Option<(RunNo, Attempt)>,
-    /// Deaths of its engine, but for those in trials.
+    /// Deaths of its engine; below cluster version 3 but for those in trials.
     pub(crate) deaths: u64,
     /// Of these, the ones since it last finished a row that no guilty row explains: the latest,
     /// oldest first.

@@ -1,7 +1,7 @@
 //! Bounds of workers, and of what is forgiven to rows and engines.
 
 use crate::bench::{self, Bench, claim, register, registration, rows, spec, text};
-use rollout_ledger::id::SlotRef;
+use rollout_ledger::id::{SlotNo, SlotRef};
 use rollout_ledger::{
     Body, Evidence, FailureClass, HeldRows, OpKind, Registration, Reply, Rows, SCHEDULING_VERSION,
     limits,
@@ -123,6 +123,23 @@ pub(crate) fn deaths_in_row() {
     }
 }
 
+/// Ten slots of which one after another keeps dying: so many are cordoned, and no more.
+pub(crate) fn cordoned_percent() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(SCHEDULING_VERSION));
+    let slots = 10;
+    let session = bench.worker("w", slots).session;
+    for slot in 0..slots as u16 {
+        for number in 1..=limits::DEATHS_IN_ROW_MAX as u64 {
+            let slot = SlotRef { session, slot: SlotNo(slot) };
+            bench.granted(died(slot, number, Vec::new(), FailureClass::EngineDied));
+        }
+    }
+    let view = bench.ledger.worker_view(session).expect("a worker");
+    let cordoned = view.slots.iter().filter(|slot| slot.cordon.is_some()).count();
+    assert_eq!(cordoned, slots * limits::CORDONED_PERCENT_MAX / 100);
+}
+
 /// What is remembered of deaths stays small, however many there are.
 pub(crate) fn deaths_held() {
     let bytes = |deaths: u64| {
@@ -168,18 +185,27 @@ pub(crate) fn engine_died_strikes() {
 }
 
 /// The slot whose engine died of a row gets it again, but later than others could.
-pub(crate) fn shun() {
+fn shuns_for(version: u32, shun_ms: u64) {
     let mut bench = Bench::new();
+    bench.command(Body::SetVersion(version));
     bench.run("r", spec(), 1);
     let (first, _other) = (bench.worker("w1", 1), bench.worker("w2", 1));
     let held = bench.pull(first, 1, 1);
     assert_eq!(held[0].rows, Rows::range(0, 1));
     let then = bench.now();
     bench.granted(died(first, 1, held, FailureClass::EngineDied));
-    bench.tick_to(then + limits::SHUN_MS - 1);
+    bench.tick_to(then + shun_ms - 1);
     assert_eq!(rows(&bench.pull(first, 2, 1)), 0, "the other comes first");
-    bench.tick_to(then + limits::SHUN_MS);
+    bench.tick_to(then + shun_ms);
     assert_eq!(rows(&bench.pull(first, 3, 1)), 1, "it never asked");
+}
+
+pub(crate) fn shun() {
+    shuns_for(SCHEDULING_VERSION - 1, limits::SHUN_MS);
+}
+
+pub(crate) fn second_slot_wait() {
+    shuns_for(SCHEDULING_VERSION, limits::SECOND_SLOT_WAIT_MS);
 }
 
 /// Two rows are granted together until their worker's process has ended under them that often; then one of them is tried

@@ -2,20 +2,89 @@
 
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::{SessionId, SlotRef};
+use rollout_ledger::view::RunState;
 use rollout_ledger::{Rejection, Reply};
 use std::collections::BTreeSet;
 
 impl Model {
-    pub(crate) fn count_death(&mut self, slot: SlotRef, ran: BTreeSet<(u32, u64)>) {
+    pub(crate) fn count_death(&mut self, slot: SlotRef, ran: BTreeSet<(u32, u64)>, in_trial: bool) {
         let Some(worker) = self.workers.get_mut(&slot.session) else { return };
         let held = &mut worker.slots[usize::from(slot.slot.0)];
+        if in_trial {
+            held.against.retain(|known| known.is_disjoint(&ran));
+        }
         held.against.push(ran);
         if held.against.len() > 8 {
             held.against.remove(0);
         }
-        if held.against.len() >= 3 && !held.cordoned {
-            held.cordoned = true;
-            self.note("slot cordoned");
+        if held.against.len() < 3 || held.cordoned {
+            return;
+        }
+        if self.is_fair() && !self.may_be_cordoned(slot) {
+            return self.pause_what_it_dies_of(slot);
+        }
+        let worker = self.workers.get_mut(&slot.session).expect("found");
+        worker.slots[usize::from(slot.slot.0)].cordoned = true;
+        self.note("slot cordoned");
+    }
+
+    /// Of the ready slots with a model beside this one: how many there are, how many the ledger has cordoned, and how many
+    /// take work.
+    fn beside(&self, slot: SlotRef, model: &str) -> (usize, usize, usize) {
+        let namespace = &self.workers[&slot.session].namespace;
+        let mut found = (0, 0, 0);
+        for other in self.slots().into_iter().filter(|other| *other != slot) {
+            let worker = &self.workers[&other.session];
+            let of = &worker.slots[usize::from(other.slot.0)];
+            let offers = of.offer.models.iter().any(|offered| offered == model);
+            if worker.namespace == *namespace && worker.ready() && offers {
+                found.0 += 1;
+                found.1 += usize::from(of.cordoned);
+                found.2 += usize::from(!self.cordoned(other));
+            }
+        }
+        found
+    }
+
+    fn models(&self, slot: SlotRef) -> &[String] {
+        &self.workers[&slot.session].slots[usize::from(slot.slot.0)].offer.models
+    }
+
+    /// A fifth of a model's slots, one at least and never the last.
+    fn may_be_cordoned(&self, slot: SlotRef) -> bool {
+        self.models(slot).iter().all(|model| {
+            let (others, cordoned, free) = self.beside(slot, model);
+            free > 0 && cordoned < ((others + 1) / 5).max(1)
+        })
+    }
+
+    /// Of a slot that is broken, as others show.
+    fn pause_what_it_dies_of(&mut self, slot: SlotRef) {
+        let against = &self.workers[&slot.session].slots[usize::from(slot.slot.0)].against;
+        let runs = |ran: &BTreeSet<(u32, u64)>| ran.iter().map(|row| row.0).collect();
+        let each: Vec<BTreeSet<u32>> = against.iter().map(runs).collect();
+        let latest = each[each.len() - 1].clone();
+        let common: BTreeSet<u32> =
+            latest.iter().copied().filter(|no| each.iter().all(|runs| runs.contains(no))).collect();
+        let done = |row: &(u32, u64)| {
+            let of = self.runs[row.0 as usize - 1].rows.get(row.1 as usize);
+            of.is_some_and(|row| row.result().is_some())
+        };
+        let proven = against.iter().filter(|ran| !ran.is_empty() && ran.iter().all(done)).count();
+        if !common.is_empty() && proven < 3 {
+            return;
+        }
+        let mut paused = false;
+        for no in if common.is_empty() { latest } else { common } {
+            let run = &mut self.runs[no as usize - 1];
+            if run.state == RunState::Running {
+                (run.state, paused) = (RunState::Paused, true);
+            }
+        }
+        if paused {
+            let worker = self.workers.get_mut(&slot.session).expect("found");
+            worker.slots[usize::from(slot.slot.0)].against.clear();
+            self.note("what a slot dies of is paused");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Engines that die and processes that end without a word: what may have run is counted, and tried apart.
 
 use crate::naive::{Model, Outcome};
-use crate::rows::{RowState, kind, only, refuse};
+use crate::rows::{Row, RowState, kind, only, refuse};
 use crate::runs::Run;
 use rollout_ledger::id::{Attempt, LedgerMs, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{FailureClass, HeldRows, Rejection, Reply};
@@ -23,7 +23,7 @@ impl Model {
             return Err(Rejection::SlotUnknown);
         }
         let in_trial = self.trial_at(slot);
-        let mut ran = BTreeSet::new();
+        let (mut ran, mut trials) = (BTreeSet::new(), BTreeSet::new());
         let (mut refused, mut dead) = (Vec::new(), BTreeMap::<u32, BTreeSet<u64>>::new());
         for set in started {
             let mut rest = Vec::new();
@@ -33,6 +33,7 @@ impl Model {
                     Some(r) if r.live_for(set.attempt, slot.session) => {
                         r.failed_once = true;
                         ran.insert((set.run.0, row));
+                        trials.extend(r.trial.map(|trial| (set.run.0, trial)));
                         if r.step_aside(set.attempt) {
                             continue;
                         }
@@ -49,43 +50,103 @@ impl Model {
             let rest = only(&set.rows, |r| rest.contains(&r));
             refuse(set, rest, Rejection::AttemptStale, &mut refused);
         }
-        if self.is_news(slot, number) && !in_trial && (started.is_empty() || !ran.is_empty()) {
-            self.count_death(slot, ran);
+        let counts = !in_trial || self.is_fair();
+        if self.is_news(slot, number) && counts && (started.is_empty() || !ran.is_empty()) {
+            self.count_death(slot, ran, in_trial);
         }
         let among = started.iter().map(|set| set.rows.len()).sum::<u64>();
         let (clock, runs) = (self.clock, dead.len());
         for (no, rows) in dead {
             let rows: Vec<u64> = rows.into_iter().collect();
-            let run = &mut self.runs[no as usize - 1];
             let memory = class == FailureClass::OutOfMemory;
-            let mut poison = false;
+            let (mut poison, mut acquits) = (false, true);
             if among == 1 {
-                let strikes = &mut run.rows[rows[0] as usize].strikes[kind(class)];
-                *strikes += 1;
-                poison = *strikes >= if memory { 3 } else { 2 };
-                let wait = [1000, 2000, 0][*strikes as usize - 1];
-                match poison {
-                    true => run.rows[rows[0] as usize].trial = None,
-                    false => {
-                        run.try_rows(&rows, memory.then_some(clock + wait));
-                        run.shuns.insert(run.trials_made, (slot, LedgerMs(clock + 10_000)));
-                    }
-                }
+                let found = self.conclude(slot, no, rows[0]);
+                acquits = found.1;
+                poison = self.strike(slot, (no, rows[0]), class, found);
             } else {
+                let groups = self.is_fair();
+                let run = &mut self.runs[no as usize - 1];
+                let (before, until) = (run.trials_made, LedgerMs(clock + 600_000));
                 let first = if runs == 1 { rows.len().div_ceil(2) } else { 0 };
                 run.try_rows(&rows[..first], memory.then_some(clock + 1000));
                 run.try_rows(&rows[first..], memory.then_some(clock + 1000));
+                let made = before + 1..=run.trials_made;
+                run.shuns.extend(made.filter(|_| groups).map(|trial| (trial, (slot, until))));
             }
+            let run = &mut self.runs[no as usize - 1];
             let hopeless = run.stops(false, poison);
             run.finish_if_done();
-            if poison {
+            if poison && acquits {
                 self.acquit((no, rows[0]));
             }
             let events = [(hopeless, "run hopeless"), (poison, "row is poison")];
             events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
             self.note(if in_trial { "engine died in a trial" } else { "engine died" });
         }
+        self.trials_over(trials);
         Ok(Reply::Taken { refused })
+    }
+
+    /// An engine died of a row alone. Returns whether the row is poison; if not, it is on trial.
+    fn strike(
+        &mut self,
+        slot: SlotRef,
+        (no, number): (u32, u64),
+        class: FailureClass,
+        (decides, _, until): (bool, bool, Option<LedgerMs>),
+    ) -> bool {
+        let wait = if self.is_fair() { 600_000 } else { 10_000 };
+        let until = until.unwrap_or(LedgerMs(self.clock + wait));
+        let name = self.workers[&slot.session].name.clone();
+        let (clock, run) = (self.clock, &mut self.runs[no as usize - 1]);
+        let memory = class == FailureClass::OutOfMemory;
+        let row = &mut run.rows[number as usize];
+        row.strikes[kind(class)] += 1;
+        let strikes = row.strikes[kind(class)];
+        if decides && strikes >= if memory { 3 } else { 2 } {
+            (row.trial, row.state) = (None, RowState::Failed);
+            return true;
+        }
+        row.struck_by = Some(name);
+        let pause = (1000 << (strikes - 1).min(6)).min(60_000);
+        run.try_rows(&[number], memory.then_some(clock + pause));
+        run.shuns.insert(run.trials_made, (slot, until));
+        false
+    }
+
+    /// Whether a slot whose engine died of a row may decide by it, whether it clears slots if it does, and until when the
+    /// row goes on waiting for another slot if it may not.
+    fn conclude(&self, slot: SlotRef, no: u32, number: u64) -> (bool, bool, Option<LedgerMs>) {
+        let run = &self.runs[no as usize - 1];
+        let trial = run.rows[number as usize].trial;
+        let shuns = trial.and_then(|trial| run.shuns.get(&trial)).copied();
+        let by_name = || {
+            run.rows[number as usize].struck_by.as_ref() == Some(&self.workers[&slot.session].name)
+        };
+        let same = match shuns {
+            Some((at, _)) if self.workers.contains_key(&at.session) => at == slot,
+            _ => by_name(),
+        };
+        if !self.is_fair() || !same || !self.another_comes_first(no, slot) {
+            return (true, true, None);
+        }
+        (trial.is_some() && shuns.is_none(), false, shuns.map(|shuns| shuns.1))
+    }
+
+    /// Trials of which nothing is to come shun nobody any more.
+    pub(crate) fn trials_over(&mut self, trials: impl IntoIterator<Item = (u32, u32)>) {
+        for (no, trial) in trials.into_iter().filter(|_| self.version >= 3).collect::<Vec<_>>() {
+            let run = &mut self.runs[no as usize - 1];
+            let comes = |row: &Row| {
+                let waits =
+                    matches!(row.state, RowState::Pending { .. } | RowState::Waiting { .. });
+                waits && row.trial == Some(trial)
+            };
+            if !run.rows.iter().any(comes) {
+                run.shuns.remove(&trial);
+            }
+        }
     }
 
     /// A process ended without a word: what may have run is counted, and what was counted often is tried apart.
@@ -106,41 +167,45 @@ impl Model {
             let prime = is_prime(self, &ran);
             let (slot, no, rows, alone) = ran;
             let clock = self.clock;
-            let run = &mut self.runs[no as usize - 1];
+            let mut trial = self.runs[no as usize - 1].rows[rows[0] as usize].trial;
             let ends = |row: u64, run: &Run| run.rows[row as usize].abrupt;
-            let mut poison = false;
+            let (mut poison, mut acquits) = (false, true);
             if prime && proven {
-                let row = &mut run.rows[rows[0] as usize];
-                row.strikes[kind(FailureClass::EngineDied)] += 1;
-                poison = row.strikes[kind(FailureClass::EngineDied)] >= 2;
-                if poison {
-                    (row.trial, row.state) = (None, RowState::Failed);
-                } else {
-                    run.try_rows(&rows, None);
-                    run.shuns.insert(run.trials_made, (slot, LedgerMs(clock + 10_000)));
-                }
+                // Its lease has ended: what runs elsewhere counts against the cap.
+                self.runs[no as usize - 1].rows[rows[0] as usize].state = RowState::Failed;
+                let found = self.conclude(slot, no, rows[0]);
+                acquits = found.1;
+                poison = self.strike(slot, (no, rows[0]), FailureClass::EngineDied, found);
                 self.events.push("row ended its worker alone".into());
             } else if prime {
                 primes -= 1;
+                let run = &mut self.runs[no as usize - 1];
                 if primes > 0 {
                     let more = ends(rows[0], run) - 3;
                     let wait = (1000 << (more - 1).min(6)).min(60_000);
                     run.try_rows(&rows, Some(clock + wait));
+                } else {
+                    trial = None; // It goes with its session.
                 }
             } else if !alone {
+                let run = &mut self.runs[no as usize - 1];
                 let often: Vec<u64> =
                     rows.iter().copied().filter(|row| ends(*row, run) >= 3).collect();
                 let first = often.len().div_ceil(2);
                 run.try_rows(&often[..first], None);
                 run.try_rows(&often[first..], None);
-                if !often.is_empty() {
-                    self.events.push("rows suspected of ending workers".into());
+                match often.is_empty() {
+                    true => trial = None,
+                    false => self.events.push("rows suspected of ending workers".into()),
                 }
+            } else {
+                trial = None;
             }
+            self.trials_over(trial.map(|trial| (no, trial)));
             let run = &mut self.runs[no as usize - 1];
             run.stops(false, poison);
             run.finish_if_done();
-            if poison {
+            if poison && acquits {
                 self.acquit((no, rows[0]));
             }
         }

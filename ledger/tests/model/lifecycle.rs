@@ -57,6 +57,7 @@ impl Model {
             trials_made: 0,
             emptying: BTreeMap::new(),
             shuns: BTreeMap::new(),
+            refused: Vec::new(),
             canary_over: false,
             gone: None,
             forgotten: false,

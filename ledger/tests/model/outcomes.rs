@@ -6,7 +6,7 @@ use crate::rows::{Lease, Row, RowState, kind, only, refuse};
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{FailureClass, HeldRows, PartDecl, Rejection, Reply, Rows};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The slot that has an attempt, live or late, if it is of the session that reports.
 fn holder(rows: &[Row], attempt: Attempt, reports: SlotRef) -> SlotRef {
@@ -35,6 +35,7 @@ impl Model {
         let digest = part.blob.digest;
         let mut events: Vec<&str> = Vec::new();
         let (mut refused, mut now) = (Vec::new(), Vec::new());
+        let mut trials = BTreeSet::new();
         let mut outrun: Vec<(Attempt, Lease, u64)> = Vec::new();
         let mut all_outrun = Vec::new();
         let mut at = 0;
@@ -78,6 +79,7 @@ impl Model {
                                 false => "duplicate lost",
                             });
                         }
+                        trials.extend(run.rows[row as usize].trial.map(|trial| (no.0, trial)));
                         run.rows[row as usize] =
                             Row { state: RowState::Done { digest, at }, ..Row::default() };
                         now.push(row);
@@ -113,6 +115,7 @@ impl Model {
             events.extend((canary && run.canary_over).then_some("canary passed"));
         }
         events.into_iter().for_each(|event| self.note(event));
+        self.trials_over(trials);
         for (by, trial_row_done) in done_by {
             let worker = self.workers.get_mut(&by.session);
             if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(by.slot.0)))
@@ -195,6 +198,8 @@ impl Model {
     ) -> Outcome {
         let clock = self.clock;
         let mut refused = Vec::new();
+        let fair = self.is_fair();
+        let by = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
         let Ok(run) = self.run_of(held.run) else {
             refuse(held, held.rows.clone(), Rejection::AttemptStale, &mut refused);
             return Ok(Reply::Taken { refused });
@@ -217,9 +222,11 @@ impl Model {
             &mut refused,
         );
         let (mut failed_now, mut spared) = (false, false);
+        let mut trials = BTreeSet::new();
         for &row in &taken {
             let row = &mut run.rows[row as usize];
             row.failed_once = true;
+            trials.extend(row.trial.map(|trial| (held.run.0, trial)));
             if row.step_aside(held.attempt) {
                 spared = true;
                 continue;
@@ -237,13 +244,24 @@ impl Model {
                 row.state = RowState::Failed;
                 failed_now = true;
             } else {
-                let wait = [1000, 2000, 4000][*strikes as usize - 1];
+                let wait = (1000 << (*strikes - 1).min(6)).min(60_000);
                 row.state = RowState::Waiting { until: clock + wait };
+                if matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
+                    row.struck_by = Some(by.clone());
+                }
                 run.retries += 1;
             }
         }
         let news = held.attempt.index() >= run.resumed_index;
-        let store = class == FailureClass::StoreRefused && !taken.is_empty() && news;
+        let of_store = class == FailureClass::StoreRefused && !taken.is_empty();
+        if of_store {
+            run.refused.push((held.attempt, by.clone()));
+        }
+        let store = match fair {
+            true => of_store && news && self.store_refuses(slot, held.run),
+            false => of_store && news,
+        };
+        let run = &mut self.runs[held.run.0 as usize - 1];
         let pauses = run.stops(store, failed_now);
         let running = run.state == RunState::Running;
         run.finish_if_done();
@@ -256,7 +274,38 @@ impl Model {
             (spared, "one of two failed"),
         ];
         events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
+        self.trials_over(trials);
         Ok(Reply::Taken { refused })
+    }
+
+    /// Whether a store that refuses a worker pauses the run; if not, the worker's rows are for others.
+    fn store_refuses(&mut self, slot: SlotRef, no: RunNo) -> bool {
+        let run = &self.runs[no.0 as usize - 1];
+        let recent = run.refused.iter().filter(|refusal| refusal.0.index() >= run.resumed_index);
+        let workers: BTreeSet<&String> = recent.map(|refusal| &refusal.1).collect();
+        let others = self.slots().into_iter().filter(|other| other.session != slot.session);
+        let fits = |other: SlotRef| {
+            let worker = &self.workers[&other.session];
+            let of = &worker.slots[usize::from(other.slot.0)];
+            let offers = of.offer.models.contains(&run.spec.engine.model);
+            worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
+        };
+        if workers.len() > 1 || !others.into_iter().any(fits) || run.state != RunState::Running {
+            return true;
+        }
+        let run = &mut self.runs[no.0 as usize - 1];
+        for row in &mut run.rows {
+            let mine: Vec<Lease> =
+                row.leases().filter(|l| l.slot.session == slot.session).collect();
+            for lease in mine {
+                if !row.step_aside(lease.attempt) {
+                    row.state = RowState::Pending { late: None };
+                    run.returned += 1;
+                }
+            }
+        }
+        self.note("store refuses one worker");
+        false
     }
 
     pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {

@@ -2,7 +2,7 @@
 
 use crate::rows::{Lease, Row, RowState};
 use crate::trials::Shunned;
-use rollout_ledger::id::{RunNo, SlotRef};
+use rollout_ledger::id::{Attempt, RunNo, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
 use rollout_ledger::{Notice, Rejection, Reply, RunSpec, SegmentDecl};
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ pub(crate) struct Run {
     pub(crate) emptying: BTreeMap<u32, SlotRef>,
     /// Slots that trials shun, and until when.
     pub(crate) shuns: BTreeMap<u32, Shunned>,
+    /// Attempts that met a store that refuses, and their workers.
+    pub(crate) refused: Vec<(Attempt, String)>,
     pub(crate) canary_over: bool,
     /// What is left of it once its rows are gone.
     pub(crate) gone: Option<Gone>,

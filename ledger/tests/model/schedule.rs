@@ -199,12 +199,17 @@ impl Model {
 
     /// Whether a run may give rows to this slot, if it has any.
     pub(crate) fn fits(&self, no: u32, slot: SlotRef) -> bool {
+        let running = self.runs[no as usize - 1].state == RunState::Running;
+        running && self.fits_paused_or_not(no, slot)
+    }
+
+    /// The same, but that the run may be paused.
+    pub(crate) fn fits_paused_or_not(&self, no: u32, slot: SlotRef) -> bool {
         let run = &self.runs[no as usize - 1];
         let worker = &self.workers[&slot.session];
         let offer = &worker.slots[usize::from(slot.slot.0)].offer;
         let cap = run.spec.running_rows_max;
-        run.state == RunState::Running
-            && run.namespace == worker.namespace
+        run.namespace == worker.namespace
             && offer.models.contains(&run.spec.engine.model)
             && (cap == 0 || run.running() < cap)
     }

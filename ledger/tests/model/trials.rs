@@ -143,16 +143,32 @@ impl Model {
         if !self.may_try(no, slot) {
             return None;
         }
+        if self.another_comes_first(no, slot) {
+            ready.retain(|trial| !self.is_the_shunned(run, slot, *trial));
+        }
+        let found = ready.iter().copied().find(free).map(|t| (t, true));
+        found.or_else(|| ready.first().filter(|_| empty).map(|t| (*t, false)))
+    }
+
+    /// Whether another slot may have what this one had.
+    pub(crate) fn another_comes_first(&self, no: u32, slot: SlotRef) -> bool {
         let others = self.slots().into_iter().filter(|other| *other != slot);
         let before = |other: SlotRef| match self.cordoned(slot) {
             true => self.could_have_but_for_its_own_cordon(no, other),
             false => self.could_have(no, other),
         };
-        if others.into_iter().any(before) {
-            ready.retain(|trial| run.shuns.get(trial).is_none_or(|shuns| shuns.0 != slot));
-        }
-        let found = ready.iter().copied().find(free).map(|t| (t, true));
-        found.or_else(|| ready.first().filter(|_| empty).map(|t| (*t, false)))
+        others.into_iter().any(before)
+    }
+
+    fn is_the_shunned(&self, run: &Run, slot: SlotRef, trial: u32) -> bool {
+        let Some((at, _)) = run.shuns.get(&trial) else { return false };
+        let pending =
+            |row: &&Row| matches!(row.state, RowState::Pending { .. }) && row.trial == Some(trial);
+        let first = run.rows.iter().find(pending);
+        let by = first.and_then(|row| row.struck_by.as_ref());
+        let back = !self.workers.contains_key(&at.session)
+            && by == Some(&self.workers[&slot.session].name);
+        *at == slot || self.is_fair() && back
     }
 
     pub(crate) fn slots(&self) -> Vec<SlotRef> {
@@ -166,13 +182,15 @@ impl Model {
     }
 
     fn could_have(&self, no: u32, slot: SlotRef) -> bool {
-        self.workers[&slot.session].ready() && !self.cordoned(slot) && self.fits(no, slot)
+        self.workers[&slot.session].ready()
+            && !self.cordoned(slot)
+            && self.fits_paused_or_not(no, slot)
     }
 
     fn could_have_but_for_its_own_cordon(&self, no: u32, slot: SlotRef) -> bool {
         self.workers[&slot.session].ready()
             && !self.cordoned_by_operators(slot)
-            && self.fits(no, slot)
+            && self.fits_paused_or_not(no, slot)
     }
 
     /// A slot with a cordon of the ledger's own has trials where no slot without any could.
