@@ -1,8 +1,8 @@
 //! Owns: the command `rollout`, for users.
 //!
 //! Invariant: results and plans go to stdout, everything else to stderr, and the exit status says what happened: 0 done,
-//! 1 failed or some rows failed for good, 2 usage or bad input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or
-//! permission, 8 outcome unknown, 130 interrupted.
+//! 1 failed, 2 usage or bad input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown,
+//! 10 done but some rows failed for good, 130 interrupted.
 //! Absent: what operators do; that is `rolloutctl`.
 
 mod append;
@@ -12,6 +12,7 @@ mod dry_run;
 mod export;
 mod infer;
 mod interrupt;
+mod outcome;
 mod reading;
 mod report;
 mod results;

@@ -342,7 +342,7 @@ fn a_missing_and_a_corrupt_segment_fail_their_rows_with_their_own_codes() -> Res
     fleet.start_worker("w1", &WorkerOptions::default())?;
 
     let resumed = batch(&fleet, &config, &["--resume", "bad"])?;
-    resumed.expect(1, &["4,096 completions", "4,904 rows failed for good", "errors.jsonl"]);
+    resumed.expect(10, &["4,096 completions", "4,904 rows failed for good", "errors.jsonl"]);
     let errors = lines(&fleet.path("bad-out/errors.jsonl"))?;
     assert_eq!(errors.len(), 4904);
     for (at, code) in [(0, "SEGMENT_MISSING"), (4095, "SEGMENT_MISSING"), (4903, "SEGMENT_CORRUPT")]
@@ -369,7 +369,7 @@ fn rows_that_fail_for_good_are_errors_of_the_same_shape_and_a_changed_output_is_
     input.push_str("{\"id\":\"worse\",\"prompt\":\"MOCK_FAIL_INVALID\",\"tag\":[1,{}]}\n");
     input.push_str("{\"id\":\"bad\",\"prompt\":\"MOCK_FAIL_TRANSIENT\"}\n");
     let config = job(&fleet, "mix", &input, "[run]\nattempts_max = 2\n")?;
-    batch(&fleet, &config, &["--name", "mix"])?.expect(1, &["2 rows failed for good"]);
+    batch(&fleet, &config, &["--name", "mix"])?.expect(10, &["2 rows failed for good"]);
     let done = lines(&fleet.path("mix-out/completions.jsonl"))?;
     let errors = lines(&fleet.path("mix-out/errors.jsonl"))?;
     assert_eq!((done.len(), errors.len()), (40, 2));

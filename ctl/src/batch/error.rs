@@ -15,6 +15,9 @@ use crate::input::canonical::CanonicalError;
 use crate::input::files::FilesError;
 use crate::input::scan::ScanError;
 
+/// The exit status of a command that did all that was asked, where rows failed for good. No failure of a command has it.
+pub const ROWS_FAILED: u8 = 10;
+
 /// A command that could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
@@ -168,7 +171,7 @@ pub enum BatchError {
 
 impl BatchError {
     /// 1 failed, 2 usage or input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown,
-    /// 130 interrupted.
+    /// 130 interrupted. Never [`ROWS_FAILED`].
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)

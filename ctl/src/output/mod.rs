@@ -11,7 +11,7 @@ mod names;
 mod table;
 mod yaml;
 
-pub use format::{age, bytes, count, duration};
+pub use format::{age, bytes, count, counted, duration};
 pub use json::{API_VERSION, Envelope, hex, rfc3339, u64_string};
 pub use table::{Align, Table};
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::outcome::Said;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
@@ -111,6 +112,16 @@ pub(super) struct BatchArgs {
     /// Submit and return; `--resume` waits and writes the output
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) detach: bool,
+    /// How to say what came of it
+    #[arg(
+        short = 'o',
+        long = "report",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table",
+        conflicts_with = "dry_run"
+    )]
+    pub(super) said: Said,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -191,6 +202,15 @@ pub(super) struct ExportArgs {
     /// Write where another run's output or other files are; what has our names is replaced, the rest stays
     #[arg(long)]
     pub(super) overwrite: bool,
+    /// How to say what came of it
+    #[arg(
+        short = 'o',
+        long = "report",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
+    pub(super) said: Said,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -207,6 +227,15 @@ pub(super) struct VerifyArgs {
     /// The format of these files [default: what its manifest.json or its names tell]
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
     pub(super) format: Option<OutputFormat>,
+    /// How to say what came of it
+    #[arg(
+        short = 'o',
+        long = "report",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
+    pub(super) said: Said,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,

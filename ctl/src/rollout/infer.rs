@@ -20,20 +20,22 @@ use self::coming_back::Stage;
 use self::place::RunName;
 use super::cli::BatchArgs;
 use super::interrupt::{Interrupt, Interrupts};
-use super::{dry_run, on_wait, report};
+use super::outcome::{BatchOutcome, Written};
+use super::{dry_run, on_wait};
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
 use crate::batch::known_speed::{self, KnownSpeed};
 use crate::batch::tokens::Tokenizer;
 use crate::batch::{spec, submit, watch};
 use crate::connect::ConnectArgs;
+use crate::export;
 use crate::export::output::Output;
-use crate::export::{self, Totals};
 use crate::hint::namespace_flag;
 use crate::input::files;
 use crate::input::scan::ScanControl;
+use crate::output::counted;
 use crate::progress::Progress;
-use crate::say::{to_stderr, to_stdout};
+use crate::say::to_stderr;
 
 struct Batch<'a> {
     args: &'a BatchArgs,
@@ -148,12 +150,18 @@ impl Batch<'_> {
         self.warn_of_workers().await;
         self.enter(Stage::Watching);
         if self.args.detach {
-            to_stdout(&format!("{}\n", self.name()));
+            self.args.said.print(&self.outcome(None))?;
             self.say_how_to_return();
             return Ok(0);
         }
-        let totals = self.wait_and_write(store).await?;
-        Ok(u8::from(totals.failed > 0))
+        let written = self.wait_and_write(store).await?;
+        let code = written.exit_code();
+        self.args.said.print_written(&self.outcome(Some(written)))?;
+        Ok(code)
+    }
+
+    fn outcome(&self, written: Option<Written>) -> BatchOutcome {
+        BatchOutcome { namespace: self.namespace.clone(), run: self.name(), written }
     }
 
     async fn warn_of_workers(&self) {
@@ -162,12 +170,13 @@ impl Batch<'_> {
         let Ok(ready) = submit::workers_ready(&self.client, &self.namespace).await else { return };
         if ready < expected as usize {
             self.progress.note(&format!(
-                "warning: {ready} of {expected} workers are ready; the run takes those that come"
+                "warning: {ready} of {} ready; the run takes those that come",
+                counted(expected.into(), "worker")
             ));
         }
     }
 
-    async fn wait_and_write(&self, store: BlobStore) -> Result<Totals, BatchError> {
+    async fn wait_and_write(&self, store: BlobStore) -> Result<Written, BatchError> {
         let mut told = String::new();
         let seen = |run: &v1::RunSummary| {
             let note = self.remark(run);
@@ -194,10 +203,9 @@ impl Batch<'_> {
             format: layout.format,
         };
         let output = Output::create(&self.claim(), &described, &self.spec)?;
-        let totals = export::read(&source, Box::new(output), &self.progress).await?;
+        let read = export::read(&source, Box::new(output), &self.progress).await?;
         self.progress.finish();
-        to_stderr(&(report::outcome(&self.name(), &totals, dir, &layout) + "\n"));
-        Ok(totals)
+        Ok(Written::new(&read, dir, &layout))
     }
 
     /// What a user should know of a run that does not go on.

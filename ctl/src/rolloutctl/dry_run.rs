@@ -22,8 +22,8 @@ use super::cli::{
     LeaderVerb, NamespaceVerb, RendezvousVerb, SnapshotVerb, WorkerVerb,
 };
 use super::consent::Consent;
-use super::counted::counted;
 use crate::connect::ConnectSettings;
+use crate::output::counted;
 use crate::output::{self, Report};
 
 /// What would happen, and to what.

@@ -14,7 +14,6 @@ mod completion;
 mod config;
 mod consent;
 mod context;
-mod counted;
 mod dataset;
 mod doctor;
 mod dry_run;

@@ -6,10 +6,10 @@
 use rollout_proto::Endpoint;
 
 use super::{Plan, Reader, changes_nothing};
+use crate::output::counted;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cli::MemberVerb;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::member::list::{self, MemberLine};
 use crate::rolloutctl::status::distrust::{COMPARE, NoAnswer};
 use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};

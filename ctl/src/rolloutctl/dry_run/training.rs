@@ -5,11 +5,11 @@
 use rollout_proto::v1;
 
 use super::{Plan, Reader};
+use crate::output::counted;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::checkpoint;
 use crate::rolloutctl::checkpoint::abort::AbortArgs;
 use crate::rolloutctl::checkpoint::label::LabelArgs;
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::dataset::create::CreateArgs;
 use crate::rolloutctl::dataset::describe;
 use crate::rolloutctl::shard::list as jobs;

@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::text::Text;
+use crate::output::counted;
 use crate::output::u64_string;
-use crate::rolloutctl::counted::counted;
 
 /// One row.
 #[derive(Serialize)]

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
+use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which worker, and why.

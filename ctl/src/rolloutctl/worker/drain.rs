@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::counted;
 use crate::output::{self, Format, Report, duration};
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::request::{Numbered, RequestName};
 use crate::say::aside;
 
