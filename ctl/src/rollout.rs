@@ -6,6 +6,7 @@
 //! Absent: what operators do; that is `rolloutctl`.
 
 mod append;
+mod cancel;
 mod cli;
 mod close;
 mod dry_run;
@@ -72,6 +73,9 @@ async fn run(cli: Cli) -> u8 {
             append::run(&cli.connect, &args).await
         }
         Command::Run { command: RunCommand::Close(args) } => close::run(&cli.connect, &args).await,
+        Command::Run { command: RunCommand::Cancel(args) } => {
+            cancel::run(&cli.connect, &args).await
+        }
         Command::Export(args) => export::run(&cli.connect, &args).await,
         Command::Verify(args) => verify::run(&cli.connect, &args).await,
         Command::StoreGateway(args) => return store_gateway::run(&cli.connect, &args).await,

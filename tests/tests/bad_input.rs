@@ -477,13 +477,15 @@ fn a_user_may_leave_come_back_pause_and_cancel() -> Result<()> {
     assert!(status.success(), "{status}{}", fleet.logs());
     batch.check_output()?;
 
-    // A second Ctrl-C cancels.
+    // Ctrl-C never cancels, however often it comes; a command does.
     let mut batch = Batch::submit(&fleet, "go", 3000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done >= 50);
     batch.process().signal(libc::SIGINT)?;
-    until_said("it offers to cancel", batch.process(), &["press Ctrl-C again"]);
     batch.process().signal(libc::SIGINT)?;
     assert_eq!(batch.process().wait(PATIENCE)?.code(), Some(130));
+    until_said("it says how to cancel", batch.process(), &["rollout run cancel go"]);
+    assert_eq!(run_state(&fleet, "go").map(|s| s.0).as_deref(), Some("running"));
+    ended(fleet.rollout(&["run", "cancel", "go"]))?.expect(0, &["run go is cancelled"]);
     until_state(&fleet, "go", "cancelled");
 
     // So does the operator; the user's command says so and fails.

@@ -32,7 +32,7 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: InferCommand,
     },
-    /// Look into a run, or add to it
+    /// Look into a run, add to it, or cancel it
     Run {
         #[command(subcommand)]
         command: RunCommand,
@@ -135,6 +135,21 @@ pub(super) enum RunCommand {
     Append(AppendArgs),
     /// Close a run's input: no more rows come, and the run can end
     Close(CloseArgs),
+    /// Cancel a run: rows that are done keep their results, the others get none
+    Cancel(CancelArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CancelArgs {
+    /// The run's name
+    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
+    pub(super) run: String,
+    /// Why, for people who look at the run later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(super) reason: String,
+    /// Do not say what is waited for
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Debug, Args)]

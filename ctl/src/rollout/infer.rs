@@ -1,6 +1,6 @@
 //! Owns: `rollout infer batch`.
 //!
-//! Invariant: whatever ends this command, what to do next was said; the run lives on unless its user cancels it.
+//! Invariant: whatever ends this command, what to do next was said; nothing that ends it cancels the run.
 //! Absent: how each step works (`batch`, `export`).
 
 mod choose;
@@ -19,7 +19,7 @@ use rollout_storage::BlobStore;
 use self::coming_back::Stage;
 use self::place::RunName;
 use super::cli::BatchArgs;
-use super::interrupt::{Interrupt, Interrupts};
+use super::interrupt::Interrupts;
 use super::outcome::{BatchOutcome, Written};
 use super::{dry_run, on_wait};
 use crate::batch::config::BatchConfig;
@@ -102,7 +102,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
     let mut interrupts = Interrupts::listen();
     let outcome = tokio::select! {
         outcome = batch.work() => outcome,
-        interrupt = interrupts.next() => batch.interrupted(interrupt, &mut interrupts).await,
+        () = interrupts.next() => Err(batch.interrupted()),
     };
     batch.progress.finish();
     if let Err(BatchError::Client(_)) = &outcome
@@ -229,33 +229,15 @@ impl Batch<'_> {
         }
     }
 
-    async fn interrupted(
-        &self,
-        interrupt: Interrupt,
-        interrupts: &mut Interrupts,
-    ) -> Result<u8, BatchError> {
+    /// Ends the command at a signal. The run goes on.
+    fn interrupted(&self) -> BatchError {
         self.control.stop.store(true, Ordering::Relaxed);
         self.progress.finish();
-        let stage = self.stage();
-        if let Some(told) = stage.without_a_run().filter(|_| self.args.resume.is_none()) {
-            to_stderr(told);
-            return Err(BatchError::Interrupted);
+        match self.stage().without_a_run().filter(|_| self.args.resume.is_none()) {
+            Some(told) => to_stderr(told),
+            None => self.say_how_to_return(),
         }
-        self.say_how_to_return();
-        if interrupt == Interrupt::Terminate || matches!(stage, Stage::Reading | Stage::Writing) {
-            return Err(BatchError::Interrupted);
-        }
-        to_stderr("press Ctrl-C again within 3 seconds to cancel the run\n");
-        if !interrupts.second().await {
-            return Err(BatchError::Interrupted);
-        }
-        let session = self.session.lock().clone();
-        if let Some(session) = session {
-            let reason = "its user pressed Ctrl-C twice";
-            submit::cancel(&session, &self.namespace, &self.name(), reason).await?;
-            to_stderr(&format!("run {} is cancelled\n", self.name()));
-        }
-        Err(BatchError::Interrupted)
+        BatchError::Interrupted
     }
 
     fn say_how_to_return(&self) {
