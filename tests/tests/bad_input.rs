@@ -272,7 +272,7 @@ fn without_a_leader_a_command_says_so_and_tries_until_its_time_out() -> Result<(
     let mut watches = Process::start(fleet.rollout(&args), &fleet.path("under-way.log"))?;
     eventually("its row runs", PATIENCE, || counts(&fleet, "under-way", "running", "1"));
     // While it still submits, what became of its last request would be unknown.
-    until_said("it watches", &watches, &["0 / 1 rows"]);
+    until_said("it watches", &watches, &["0 / 1 row "]);
     fleet.member_process("c1").kill();
     assert_eq!(watches.wait(PATIENCE)?.code(), Some(3), "{}", fleet.logs());
     until_said("it says how to come back", &watches, &["no leader", "--resume under-way\n"]);

@@ -28,7 +28,7 @@ impl Reader {
             found.ok_or_else(|| Failure::not_found(format!("there is no member {name:?}")))
         };
         let line = |member: &MemberLine| {
-            format!("{} is a {}, {} entries behind", member.name, member.standing(), member.lacks())
+            format!("{} is a {}, {} behind", member.name, member.standing(), member.lacks_entries())
         };
         match verb {
             MemberVerb::Add(args) => {
@@ -123,7 +123,7 @@ impl Reader {
                     return Err(Failure::conflict(text).into());
                 }
                 check_pace(member, &status::survey(&self.client).await)?;
-                format!("hand leadership to {name}, {} entries behind", member.lacks())
+                format!("hand leadership to {name}, {} behind", member.lacks_entries())
             }
         };
         Ok(Plan::new(would, format!("{leader} leads")))
@@ -189,7 +189,7 @@ fn check_pace(member: &MemberLine, survey: &Survey) -> Result<(), Failure> {
     let problem = if !survey.takes_part(name) {
         "does not answer".to_owned()
     } else if lags(member) {
-        format!("lacks {} entries, {LACKS_MAX} at most may", member.lacks())
+        format!("lacks {}, {LACKS_MAX} at most may", member.lacks_entries())
     } else {
         return Ok(());
     };

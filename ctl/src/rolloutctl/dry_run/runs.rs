@@ -6,7 +6,7 @@
 use rollout_proto::{CallOptions, ClientError, services, v1};
 
 use super::{Plan, Reader, changes_nothing};
-use crate::output::count;
+use crate::output::{count, counted};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cli::RunVerb;
 use crate::rolloutctl::run::summary::Run;
@@ -105,10 +105,10 @@ impl Reader {
 fn state(run: &Run) -> String {
     let counts = &run.counts;
     format!(
-        "{}; {} of {} rows done, {} failed, {} running",
+        "{}; {} of {} done, {} failed, {} running",
         run.state,
         count(counts.done),
-        count(counts.rows),
+        counted(counts.rows, "row"),
         count(counts.failed),
         count(counts.running)
     )

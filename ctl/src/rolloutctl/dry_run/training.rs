@@ -132,7 +132,8 @@ fn reported(found: &v1::Checkpoint) -> String {
         v1::CheckpointState::Going => "given up already",
         v1::CheckpointState::Open | v1::CheckpointState::Unspecified => "open",
     };
-    format!("{state}: {reported} of {} ranks have reported", found.ranks.len())
+    let ranks = counted(found.ranks.len() as u64, "rank");
+    format!("{state}: {reported} of {ranks} reported")
 }
 
 #[cfg(test)]

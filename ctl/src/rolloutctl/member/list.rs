@@ -4,7 +4,7 @@ use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, count};
+use crate::output::{self, Align, Format, Report, Table, count, counted};
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// The members, as the leader sees them.
@@ -77,6 +77,12 @@ impl MemberLine {
     pub(in crate::rolloutctl) fn lacks(&self) -> String {
         let behind = self.behind.as_ref().and_then(|behind| behind.parse().ok());
         behind.map_or_else(|| "?".to_owned(), count)
+    }
+
+    /// The same with its noun.
+    pub(in crate::rolloutctl) fn lacks_entries(&self) -> String {
+        let behind = self.behind.as_ref().and_then(|behind| behind.parse().ok());
+        behind.map_or_else(|| "? entries".to_owned(), |behind| counted(behind, "entry"))
     }
 }
 

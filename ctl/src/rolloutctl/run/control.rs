@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, count};
+use crate::output::{self, Format, Report, count, counted};
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which run, and why.
@@ -30,11 +30,11 @@ impl Report for Controlled {
     fn table(&self) -> String {
         let counts = &self.0.counts;
         format!(
-            "run {} is {}: {} of {} rows done, {} failed, {} running\n",
+            "run {} is {}: {} of {} done, {} failed, {} running\n",
             self.0.name,
             self.0.state,
             count(counts.done),
-            count(counts.rows),
+            counted(counts.rows, "row"),
             count(counts.failed),
             count(counts.running)
         )
