@@ -67,7 +67,7 @@ impl Reader {
         let (name, create) = match verb {
             TokenVerb::Create(args) => (args.name, true),
             TokenVerb::Revoke(args) => (args.name, false),
-            TokenVerb::List => return Err(changes_nothing()),
+            TokenVerb::List(_) => return Err(changes_nothing()),
         };
         let answer = self
             .client

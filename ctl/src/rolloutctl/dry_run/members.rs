@@ -20,7 +20,7 @@ const LACKS_MAX: u64 = 256;
 impl Reader {
     pub(super) async fn member(&self, verb: MemberVerb) -> anyhow::Result<Plan> {
         let list = match verb {
-            MemberVerb::List | MemberVerb::Describe(_) => return Err(changes_nothing()),
+            MemberVerb::List(_) | MemberVerb::Describe(_) => return Err(changes_nothing()),
             _ => list::ask(&self.client).await?,
         };
         let find = |name: &str| {
@@ -69,7 +69,7 @@ impl Reader {
                 );
                 Ok(Plan::new(format!("record another address or zone of {}", args.name), now))
             }
-            MemberVerb::List | MemberVerb::Describe(_) => Err(changes_nothing()),
+            MemberVerb::List(_) | MemberVerb::Describe(_) => Err(changes_nothing()),
         }
     }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, counted};
+use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// The members, as the leader sees them.
@@ -152,9 +153,14 @@ pub(in crate::rolloutctl) async fn ask_any(client: &Client) -> anyhow::Result<Me
 }
 
 /// Prints them.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    choose: ChooseArgs,
+) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    let list = ask_any(&client).await?;
+    let mut list = ask_any(&client).await?;
+    choose.apply(&mut list.members)?;
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
 }
