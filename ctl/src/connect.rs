@@ -8,6 +8,7 @@
 mod context;
 mod contexts;
 mod duration;
+mod nearby;
 mod waiting;
 
 use std::path::{Path, PathBuf};
@@ -126,6 +127,12 @@ pub enum ConnectError {
         /// The flags that are missing.
         missing: String,
     },
+    /// Neither a context nor TLS files are named.
+    #[error("no cluster is named: {}", nearby::advice(dev.as_deref()))]
+    NoContext {
+        /// The context file of a development cluster in the working directory or above it.
+        dev: Option<PathBuf>,
+    },
     /// TLS files and plaintext contradict each other.
     #[error("--insecure-plaintext contradicts the TLS files {files}; give one or the other")]
     TlsContradiction {
@@ -148,7 +155,16 @@ impl ConnectArgs {
 
     /// As [`settings`](Self::settings), with what a batch file says where nothing stronger does.
     pub fn settings_over(&self, file: &Context) -> Result<ConnectSettings, ConnectError> {
-        self.settings_among(file, Contexts::path().as_deref())
+        let settings = self.settings_among(file, Contexts::path().as_deref());
+        settings.map_err(|error| match error {
+            ConnectError::NoContext { .. } => {
+                let here = std::env::current_dir().ok();
+                let program = std::env::args_os().next();
+                let near = |dir| nearby::dev_context(dir, program.as_deref());
+                ConnectError::NoContext { dev: here.as_deref().and_then(near) }
+            }
+            error => error,
+        })
     }
 
     /// As [`settings_over`](Self::settings_over), with the file of contexts at `contexts_at`.
@@ -213,6 +229,7 @@ impl ConnectArgs {
         }
         match (ca, cert, key) {
             (Some(ca), Some(cert), Some(key)) => Ok(Security::Mtls(TlsFiles { ca, cert, key })),
+            (None, None, None) => Err(ConnectError::NoContext { dev: None }),
             (ca, cert, key) => {
                 let missing = [("--ca-cert", ca), ("--cert", cert), ("--key", key)]
                     .into_iter()

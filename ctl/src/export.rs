@@ -4,6 +4,7 @@
 //! that the ledger keeps, and the row in the part says that it is that row. The same run gives the same bytes.
 //! Absent: waiting for a run.
 
+pub mod failures;
 pub mod follow;
 pub mod format;
 pub mod manifest;
@@ -30,6 +31,7 @@ use futures::stream::BoxStream;
 use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
+use self::failures::Failures;
 use self::format::{Lines, OutputFormat};
 pub use self::piece::Piece;
 pub use self::place::local_dir;
@@ -123,6 +125,15 @@ pub struct Totals {
     pub completion_tokens: u64,
 }
 
+/// All that was read of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Counts.
+    pub totals: Totals,
+    /// Why rows failed.
+    pub failures: Failures,
+}
+
 impl Totals {
     /// Counts rows.
     fn add(&mut self, piece: &Piece) {
@@ -140,7 +151,7 @@ pub async fn read(
     source: &Source<'_>,
     mut sink: Box<dyn Sink + Send + '_>,
     progress: &Progress,
-) -> Result<Totals, BatchError> {
+) -> Result<Read, BatchError> {
     let described = source.described;
     let summary = described.run.clone().unwrap_or_default();
     let counts = summary.counts.unwrap_or_default();
@@ -160,7 +171,7 @@ pub async fn read(
     let started =
         results.map(|listed| std::future::ready(listed.map(|listed| fetch.spawn(listed))));
     let mut started = std::pin::pin!(started.buffered(SEGMENTS_AHEAD));
-    let mut totals = Totals::default();
+    let (mut totals, mut failures) = (Totals::default(), Failures::default());
     while let Some(steps) = started.next().await {
         let mut steps = steps?;
         let mut end = totals.rows;
@@ -181,6 +192,7 @@ pub async fn read(
                 Step::Rows(piece) => {
                     sink.rows(&piece)?;
                     totals.add(&piece);
+                    failures.add(&piece.failures);
                     progress.writing(totals.rows, counts.rows);
                 }
             }
@@ -192,5 +204,5 @@ pub async fn read(
     }
     totals.parts = fetch.parts.fetched();
     sink.finish()?;
-    Ok(totals)
+    Ok(Read { totals, failures })
 }

@@ -3,6 +3,8 @@
 //! Invariant: given as it is printed, it speaks of what the command that printed it spoke of.
 //! Absent: which cluster, and as whom; those are the shell's.
 
+use std::path::Path;
+
 use crate::connect::NAMESPACE_DEFAULT;
 
 /// The flag that names a namespace, with a space before it; nothing for the one that commands mean without a flag.
@@ -13,6 +15,20 @@ pub(crate) fn namespace_flag(namespace: &str) -> String {
     }
 }
 
+/// A text as one word of a shell.
+pub(crate) fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+/// A path as one word of a shell.
+pub(crate) fn shell_path(path: &Path) -> String {
+    shell_word(&path.display().to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -21,5 +37,15 @@ mod tests {
     fn a_namespace_is_named_where_it_is_another_than_the_default() {
         assert_eq!(namespace_flag("team-a"), " --namespace team-a");
         assert_eq!(namespace_flag(NAMESPACE_DEFAULT) + &namespace_flag(""), "");
+    }
+
+    #[test]
+    fn a_shell_reads_the_word_that_was_meant() {
+        assert_eq!(shell_word("/a/b-1.toml"), "/a/b-1.toml");
+        for word in ["", "a b", "it's", "$HOME", "a;b", "*", "~", "é\\"] {
+            let echo = format!("printf %s {}", shell_word(word));
+            let said = std::process::Command::new("sh").arg("-c").arg(echo).output().unwrap();
+            assert_eq!(String::from_utf8(said.stdout).unwrap(), word);
+        }
     }
 }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rollout_proto::v1;
 
 use self::rate::Rate;
+use crate::output::counted;
 use crate::say::to_stderr;
 
 /// Between plain lines.
@@ -65,10 +66,10 @@ impl Progress {
     /// Bytes of the input read so far, before anything is submitted.
     pub fn reading(&self, bytes: u64, bytes_total: u64, rows: u64) {
         let text = format!(
-            "reading the input: {} / {}, {} rows",
+            "reading the input: {} / {}, {}",
             indicatif::HumanBytes(bytes),
             indicatif::HumanBytes(bytes_total),
-            HumanCount(rows)
+            counted(rows, "row")
         );
         self.show(bytes, bytes_total, &text);
     }
@@ -105,7 +106,7 @@ impl Progress {
 
     /// Rows written to the output.
     pub fn writing(&self, rows: u64, rows_total: u64) {
-        let text = format!("writing: {} / {} rows", HumanCount(rows), HumanCount(rows_total));
+        let text = format!("writing: {} / {}", HumanCount(rows), counted(rows_total, "row"));
         self.show(rows, rows_total, &text);
     }
 
@@ -155,9 +156,9 @@ fn style() -> ProgressStyle {
 
 fn line(counts: &v1::RunCounts, rows_rate: f64, tokens_rate: f64, left: u64) -> String {
     let mut text = format!(
-        "{} / {} rows  {} rows/s  {} tokens/s",
+        "{} / {}  {} rows/s  {} tokens/s",
         HumanCount(counts.done + counts.failed),
-        HumanCount(counts.rows),
+        counted(counts.rows, "row"),
         HumanCount(rows_rate as u64),
         HumanCount(tokens_rate as u64),
     );

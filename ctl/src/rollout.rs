@@ -1,17 +1,19 @@
 //! Owns: the command `rollout`, for users.
 //!
 //! Invariant: results and plans go to stdout, everything else to stderr, and the exit status says what happened: 0 done,
-//! 1 failed or some rows failed for good, 2 usage or bad input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or
-//! permission, 8 outcome unknown, 130 interrupted.
+//! 1 failed, 2 usage or bad input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown,
+//! 10 done but some rows failed for good, 130 interrupted.
 //! Absent: what operators do; that is `rolloutctl`.
 
 mod append;
+mod cancel;
 mod cli;
 mod close;
 mod dry_run;
 mod export;
 mod infer;
 mod interrupt;
+mod outcome;
 mod reading;
 mod report;
 mod results;
@@ -71,6 +73,9 @@ async fn run(cli: Cli) -> u8 {
             append::run(&cli.connect, &args).await
         }
         Command::Run { command: RunCommand::Close(args) } => close::run(&cli.connect, &args).await,
+        Command::Run { command: RunCommand::Cancel(args) } => {
+            cancel::run(&cli.connect, &args).await
+        }
         Command::Export(args) => export::run(&cli.connect, &args).await,
         Command::Verify(args) => verify::run(&cli.connect, &args).await,
         Command::StoreGateway(args) => return store_gateway::run(&cli.connect, &args).await,

@@ -1,4 +1,4 @@
-//! Owns: turning a refused configuration key into a helpful line.
+//! Owns: turning a refused configuration key or value into a helpful line.
 //!
 //! Invariant: a suggestion is made only where a known key is close enough to be meant.
 //! Absent: which keys are known; serde's own message lists them.
@@ -11,20 +11,123 @@ pub fn line_of(text: &str, span: Option<Range<usize>>) -> usize {
     text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Serde's message, with the nearest known key where it is about an unknown one.
+/// Serde's message in words, with the nearest known key or value where it is about an unknown one.
 pub fn explain(message: &str) -> String {
     let message = message.trim();
-    let Some(rest) = message.strip_prefix("unknown field `") else {
-        return message.to_owned();
-    };
-    let Some((unknown, expected)) = rest.split_once('`') else {
-        return message.to_owned();
-    };
-    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-    match nearest(unknown, known.iter().copied()) {
-        Some(key) => format!("unknown key {unknown:?}, did you mean {key:?}?"),
-        None => format!("unknown key {unknown:?}; known are {}", known.join(", ")),
+    if let Some((unknown, known)) = unknown_of(message, "unknown field `") {
+        return match nearest(unknown, known.iter().copied()) {
+            Some(key) => format!("unknown key {unknown:?}, did you mean {key:?}?"),
+            None => format!("unknown key {unknown:?}; known are {}", known.join(", ")),
+        };
     }
+    if let Some((unknown, known)) = unknown_of(message, "unknown variant `") {
+        let meant = nearest(unknown, known.iter().copied());
+        let meant = meant.map(|value| format!("did you mean {value:?}? ")).unwrap_or_default();
+        return format!("{unknown:?} is no value of it; {meant}allowed are {}", known.join(", "));
+    }
+    if let Some(key) =
+        message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'))
+    {
+        return format!("the key {key:?} is missing");
+    }
+    let wrong = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "))
+        .and_then(|rest| rest.rsplit_once(", expected "));
+    match wrong {
+        Some((found, expected)) => {
+            format!("expected {}, found {}", allowed(expected), given(found))
+        }
+        None => message.to_owned(),
+    }
+}
+
+/// As [`explain`], with the key that the place in a TOML text belongs to.
+pub fn explain_at(text: &str, span: Option<Range<usize>>, message: &str) -> String {
+    let explained = explain(message);
+    match span.and_then(|span| key_at(text, span.start)) {
+        Some(key) => format!("{key}: {explained}"),
+        None => explained,
+    }
+}
+
+/// What is unknown, and what is known, of a message that begins so.
+fn unknown_of<'a>(message: &'a str, begin: &str) -> Option<(&'a str, Vec<&'a str>)> {
+    let (unknown, expected) = message.strip_prefix(begin)?.split_once('`')?;
+    Some((unknown, expected.split('`').skip(1).step_by(2).collect()))
+}
+
+/// A type of Rust's, in words.
+fn allowed(expected: &str) -> String {
+    match expected {
+        "f32" | "f64" => "a number".into(),
+        "u8" => whole_from_zero_to(u8::MAX.into()),
+        "u16" => whole_from_zero_to(u16::MAX.into()),
+        "u32" => whole_from_zero_to(u32::MAX.into()),
+        "u64" | "usize" => "a whole number, 0 or more".into(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".into(),
+        "a boolean" => "true or false".into(),
+        "a borrowed string" => "a string".into(),
+        "path string" => "a path, as a string".into(),
+        "a sequence" => "a list".into(),
+        "a map" => "a table".into(),
+        other if other.starts_with("struct ") => "a table".into(),
+        // A text of ours may begin with the word that stands before it.
+        other => other.strip_prefix("expected ").unwrap_or(other).to_owned(),
+    }
+}
+
+fn whole_from_zero_to(most: u64) -> String {
+    format!("a whole number from 0 to {most}")
+}
+
+/// What serde calls a value that it found.
+fn given(found: &str) -> String {
+    let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
+    let value = value.trim_matches('`');
+    match kind {
+        "integer" | "boolean" => value.to_owned(),
+        "floating" => value.trim_start_matches("point `").to_owned(),
+        "string" => format!("the string {value}"),
+        "sequence" => "a list".to_owned(),
+        "map" => "a table".to_owned(),
+        _ => found.to_owned(),
+    }
+}
+
+/// The key, with its table, that a place in a TOML text belongs to.
+fn key_at(text: &str, at: usize) -> Option<String> {
+    let before = text.get(..at)?;
+    let begin = before.rfind('\n').map_or(0, |end| end + 1);
+    let (above, line) = text.split_at(begin);
+    let header = |line: &str| {
+        let line = line.trim();
+        let name = line.strip_prefix('[')?.trim_start_matches('[');
+        Some(name.split(']').next()?.trim().to_owned())
+    };
+    let this = line.lines().next().unwrap_or("");
+    if !this.contains('=')
+        && let Some(table) = header(this)
+    {
+        return Some(table).filter(|table| !table.is_empty());
+    }
+    let names = keys_before(&before[begin..]).unwrap_or_default();
+    let table = above.lines().rev().filter(|line| !line.contains('=')).find_map(header);
+    let path = table.into_iter().chain(names).collect::<Vec<_>>().join(".");
+    Some(path).filter(|path| !path.is_empty())
+}
+
+/// The key of a line, and that of an inline table in it, before the value.
+fn keys_before(text: &str) -> Option<Vec<String>> {
+    let is_key = |word: &&str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-.\"".contains(c);
+        !word.is_empty() && word.chars().all(plain)
+    };
+    let (head, _) = text.rsplit_once('=')?;
+    let first = head.split('=').next().map(str::trim).filter(is_key)?;
+    let last = head.rsplit(['{', ',', '=']).next().map(str::trim).filter(is_key);
+    let inner = last.filter(|last| head.contains('{') && *last != first);
+    Some([Some(first), inner].into_iter().flatten().map(str::to_owned).collect())
 }
 
 /// The candidate that was probably meant.
@@ -48,6 +151,56 @@ mod tests {
         let message = "unknown field `zzz`, expected `uri` or `revision`";
         assert_eq!(explain(message), "unknown key \"zzz\"; known are uri, revision");
         assert_eq!(explain("invalid type: string"), "invalid type: string");
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_told_what_is_allowed() {
+        for (message, told) in [
+            (
+                r#"invalid type: string "hot", expected f64"#,
+                r#"expected a number, found the string "hot""#,
+            ),
+            (
+                "invalid value: integer `-1`, expected u32",
+                "expected a whole number from 0 to 4294967295, found -1",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected u64",
+                "expected a whole number, 0 or more, found 1.5",
+            ),
+            ("invalid type: boolean `true`, expected a string", "expected a string, found true"),
+            ("invalid type: map, expected a boolean", "expected true or false, found a table"),
+            ("missing field `uri`", "the key \"uri\" is missing"),
+            (
+                "unknown variant `jsonll`, expected `jsonl` or `parquet`",
+                "\"jsonll\" is no value of it; did you mean \"jsonl\"? allowed are jsonl, parquet",
+            ),
+            (
+                "unknown variant `x`, expected one of `a`, `b`, `c`",
+                "\"x\" is no value of it; allowed are a, b, c",
+            ),
+        ] {
+            assert_eq!(explain(message), told);
+        }
+    }
+
+    #[test]
+    fn the_key_of_a_place_is_named_with_its_table() {
+        let text = "top = 1\n[sampling] # of all rows\ntemperature = \"hot\"\n\n[[engine]]\nargs = { tp = 2, x = true }\n";
+        let of = |value: &str| key_at(text, text.find(value).unwrap());
+        assert_eq!(of("1\n").as_deref(), Some("top"));
+        assert_eq!(of("\"hot\"").as_deref(), Some("sampling.temperature"));
+        assert_eq!(of("{ tp").as_deref(), Some("engine.args"));
+        assert_eq!(of("true").as_deref(), Some("engine.args.x"));
+        assert_eq!(of("[sampling]").as_deref(), Some("sampling"));
+        assert_eq!(key_at("", 0), None);
+        let hot = text.find("\"hot\"").unwrap();
+        let told =
+            explain_at(text, Some(hot..hot + 5), r#"invalid type: string "hot", expected f64"#);
+        assert_eq!(told, "sampling.temperature: expected a number, found the string \"hot\"");
+        let unknown =
+            explain_at("[run]\nfoo = 1\n", Some(6..9), "unknown field `foo`, expected `name`");
+        assert_eq!(unknown, "run: unknown key \"foo\"; known are name");
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub enum TlsError {
         found: Role,
     },
     /// The certificate has expired.
-    #[error("{path} expired at {not_after_unix} (seconds since 1970): issue a new certificate")]
+    #[error("{path} expired at {}: issue a new certificate", utc(*not_after_unix))]
     Expired {
         /// The certificate's file.
         path: PathBuf,
@@ -125,4 +125,11 @@ pub enum TlsError {
     /// The host part of an endpoint is neither a DNS name nor an address.
     #[error("{0:?} is neither a host name nor an address")]
     ServerName(String),
+}
+
+/// A moment as RFC 3339, in UTC.
+fn utc(unix_s: i64) -> String {
+    let at = time::OffsetDateTime::from_unix_timestamp(unix_s).ok();
+    let format = time::format_description::well_known::Rfc3339;
+    at.and_then(|at| at.format(&format).ok()).unwrap_or_else(|| format!("{unix_s} s since 1970"))
 }

@@ -134,6 +134,28 @@ fn alone(args: &[&str]) -> Result<Output> {
 }
 
 #[test]
+fn a_command_without_a_context_says_how_to_name_one_and_which_is_near() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (dev, below) = (dir.path().join(".rollout/dev"), dir.path().join("a b"));
+    for path in [&dev, &below] {
+        std::fs::create_dir_all(path)?;
+    }
+    for (name, file) in [("rolloutctl", "admin.toml"), ("rollout", "client.toml")] {
+        std::fs::write(dev.join(file), "")?;
+        let mut command = program(name)?;
+        let args: &[&str] = if name == "rollout" { &["verify", "r"] } else { &["status"] };
+        command.env_remove("ROLLOUT_CONTEXT").env("XDG_CONFIG_HOME", dir.path());
+        command.current_dir(&below).args(args);
+        let said = output(command, PATIENCE)?;
+        let text = text(&said.stderr);
+        ensure!(said.status.code() == Some(2), "{said:?}");
+        ensure!(text.contains("set ROLLOUT_CONTEXT to a context file"), "{text}");
+        ensure!(text.contains("export ROLLOUT_CONTEXT=") && text.contains(file), "{text}");
+    }
+    Ok(())
+}
+
+#[test]
 fn errors_and_manual_pages_are_read_without_a_cluster() -> Result<()> {
     let list = alone(&["errors", "list", "-o", "jsonl"])?;
     ensure!(list.status.success(), "{list:?}");

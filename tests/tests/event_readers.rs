@@ -130,7 +130,7 @@ fn every_kind_of_event_that_an_operator_acts_on_is_told_with_who_and_what() -> R
     batch.until(&fleet, "one worker holds every row", |c| c.running + c.done == 120);
     fleet.start_worker("fast", &worker(8, 5))?;
     let status = batch.process().wait(PATIENCE)?;
-    ensure!(status.code() == Some(1), "one row failed: {status}{}", fleet.logs());
+    ensure!(status.code() == Some(10), "one row failed: {status}{}", fleet.logs());
     // One goes as it is told, one without a word.
     let gone = fleet.ctl_json(&["worker", "drain", "fast", "--deadline", "30s", "--wait"])?;
     ensure!(gone["gone"] == true, "{gone}");

@@ -133,7 +133,7 @@ fn what_an_engine_said_of_a_failed_row_outlives_the_sweep_and_goes_with_the_run(
     std::fs::write(&input, text)?;
     let mut batch = Batch::submit_file(&fleet, "said", input, 20, "")?;
     let status = batch.process().wait(PATIENCE)?;
-    anyhow::ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    anyhow::ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
     let item = fleet.ctl_json(&["item", "describe", "said", "5"])?;
     let last = item["history"].as_array().and_then(|h| h.last()).cloned().unwrap_or_default();
     let key = last["text"]["key"].as_str().unwrap_or_default().to_owned();

@@ -59,7 +59,7 @@ fn a_file_for_the_openai_api_and_rows_of_every_task_come_back_in_their_shapes() 
         ),
     ];
     let (code, said) = run(&fleet, "openai", model, &rows.concat(), "")?;
-    assert_eq!(code, 1, "one row names another model: {said}");
+    assert_eq!(code, 10, "one row names another model: {said}");
     let found = lines(&fleet.path("openai-out/output.jsonl"))?;
     let answers: Vec<_> =
         found.iter().map(|line| (&line["custom_id"], &line["response"])).collect();
@@ -83,7 +83,7 @@ fn a_file_for_the_openai_api_and_rows_of_every_task_come_back_in_their_shapes() 
     let more = "shard_rows = 1\n";
     let head = format!("{model}\n[sampling]\nmax_tokens = 4");
     let (code, said) = run(&fleet, "rows", &head, rows, more)?;
-    assert_eq!(code, 1, "{said}");
+    assert_eq!(code, 10, "{said}");
     let first = lines(&fleet.path("rows-out/completions-00000.jsonl"))?;
     assert_eq!(first[0]["completions"][1]["text"], "MOCK:a 1");
     assert_eq!(first[0]["sampling_params"], json!({"max_tokens": 4, "n": 2}));

@@ -194,7 +194,7 @@ fn a_row_that_takes_too_long_is_stopped_and_fails_after_its_strikes_alone() -> R
     let lines = "[run]\nattempt_timeout_ms = 1500\nattempts_max = 2\n";
     let mut batch = Batch::submit_file(&fleet, "slow", input, 200, lines)?;
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
-    ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
     let failed = fleet.ctl_json(&["item", "list", "slow", "--state", "failed", "--limit", "0"])?;
     let failed = failed["items"].as_array().cloned().unwrap_or_default();
     ensure!(failed.len() == 1 && failed[0]["row"] == "5", "{failed:?}");

@@ -193,7 +193,7 @@ fn check_retried(fleet: &Fleet, batches: &[Batch]) -> Result<u64> {
 /// The output of a run is what the rows' fates say, row by row, and so does the ledger.
 fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u64>> {
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
-    ensure!(status.code() == Some(1), "rows failed, so the status is 1: {status}");
+    ensure!(status.code() == Some(10), "rows failed, so the status is 10: {status}");
     let completions = lines(&batch.output.join("completions.jsonl"))?;
     let errors = lines(&batch.output.join("errors.jsonl"))?;
     let (done, failed) =

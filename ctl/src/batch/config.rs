@@ -278,7 +278,7 @@ impl BatchConfig {
         let mut config: Self = toml::from_str(text).map_err(|error| ConfigError::Syntax {
             path: path.to_owned(),
             line: nearest::line_of(text, error.span()),
-            message: nearest::explain(error.message()),
+            message: nearest::explain_at(text, error.span(), error.message()),
         })?;
         config.dir = dir.to_owned();
         path.clone_into(&mut config.path);

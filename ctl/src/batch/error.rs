@@ -14,6 +14,10 @@ use crate::hint::namespace_flag;
 use crate::input::canonical::CanonicalError;
 use crate::input::files::FilesError;
 use crate::input::scan::ScanError;
+use crate::output::counted;
+
+/// The exit status of a command that did all that was asked, where rows failed for good. No failure of a command has it.
+pub const ROWS_FAILED: u8 = 10;
 
 /// A command that could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +41,7 @@ pub enum BatchError {
     #[error(transparent)]
     Scan(#[from] ScanError),
     /// Rows that are wrong; each was told.
-    #[error("the input has {count} errors, nothing was submitted")]
+    #[error("the input has {}, nothing was submitted", counted(*count, "error"))]
     Input {
         /// How many.
         count: u64,
@@ -71,8 +75,9 @@ pub enum BatchError {
     },
     /// A revision is wanted while an earlier one runs.
     #[error(
-        "run {name:?} still goes on with another input, model, sampling or bounds ({done} of {rows} rows decided); wait \
-         for its end, or add --replace: it is cancelled, and what it has finished is carried over"
+        "run {name:?} still goes on with another input, model, sampling or bounds ({done} of {} decided); wait \
+         for its end, or add --replace: it is cancelled, and what it has finished is carried over",
+        counted(*rows, "row")
     )]
     Revised {
         /// The run that goes on.
@@ -116,8 +121,9 @@ pub enum BatchError {
     },
     /// The run was ended by its deadline.
     #[error(
-        "RO-2016: run {name:?} was ended by its deadline: {done} of {rows} rows have a result or failed for good; \
+        "RO-2016: run {name:?} was ended by its deadline: {done} of {} have a result or failed for good; \
          `rollout export {name} --output DIR --partial{}` writes them",
+        counted(*rows, "row"),
         namespace_flag(namespace)
     )]
     DeadlineExceeded {
@@ -131,7 +137,7 @@ pub enum BatchError {
         rows: u64,
     },
     /// The run has not ended, and no part of it was asked for.
-    #[error("run {name:?} has {open} rows without an outcome; wait for its end, or add --partial")]
+    #[error("run {name:?} has {} without an outcome; wait for its end, or add --partial", counted(*open, "row"))]
     NotEnded {
         /// The run.
         name: String,
@@ -168,7 +174,7 @@ pub enum BatchError {
 
 impl BatchError {
     /// 1 failed, 2 usage or input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown,
-    /// 130 interrupted.
+    /// 130 interrupted. Never [`ROWS_FAILED`].
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)

@@ -158,13 +158,13 @@ pub async fn describe(
         .await
 }
 
-/// Cancels a run.
+/// Cancels a run, and returns it as it is then.
 pub async fn cancel(
     session: &Session,
     namespace: &str,
     name: &str,
     reason: &str,
-) -> Result<(), ClientError> {
+) -> Result<v1::RunSummary, ClientError> {
     let pending = session.request();
     let request = v1::ControlRunRequest {
         request: Some(pending.id()),
@@ -177,7 +177,7 @@ pub async fn cancel(
         let request = request.clone();
         async move { services::runs(channel).control_run(request).await }
     });
-    cancelled.await.map(|_| ())
+    Ok(cancelled.await?.run.unwrap_or_default())
 }
 
 /// Workers that are ready, in a namespace.

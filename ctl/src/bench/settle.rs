@@ -136,6 +136,6 @@ pub(in crate::bench) async fn cancel(
         {
             Ok(())
         }
-        other => other.with_context(|| format!("cannot cancel {name}")),
+        other => other.map(drop).with_context(|| format!("cannot cancel {name}")),
     }
 }

@@ -67,7 +67,7 @@ impl Context {
         let mut context: Self = toml::from_str(&text).map_err(|error| ContextError::Syntax {
             path: path.to_owned(),
             line: nearest::line_of(&text, error.span()),
-            message: nearest::explain(error.message()),
+            message: nearest::explain_at(&text, error.span(), error.message()),
         })?;
         context.resolve(path.parent().unwrap_or(Path::new("")));
         Ok(context)

@@ -50,7 +50,7 @@ impl Contexts {
         let mut contexts: Self = toml::from_str(&text).map_err(|error| ContextError::Syntax {
             path: path.to_owned(),
             line: nearest::line_of(&text, error.span()),
-            message: nearest::explain(error.message()),
+            message: nearest::explain_at(&text, error.span(), error.message()),
         })?;
         let dir = path.parent().unwrap_or(Path::new(""));
         contexts.context.values_mut().for_each(|context| context.resolve(dir));

@@ -79,7 +79,14 @@ fn incomplete_tls_names_the_missing_flags() {
     assert!(error.contains("--ca-cert, --key"), "{error}");
     let error = alone(&["--cert", "c.pem", "--insecure-plaintext"]).unwrap_err();
     assert!(matches!(error, ConnectError::TlsContradiction { .. }));
-    assert!(alone(&[]).is_err(), "plaintext must be asked for");
+    // Plaintext must be asked for.
+    for args in [&[][..], &["-e", "a:1"]] {
+        let error = alone(args).unwrap_err();
+        assert!(matches!(error, ConnectError::NoContext { .. }), "{error}");
+        for way in ["ROLLOUT_CONTEXT", "--context", "--insecure-plaintext"] {
+            assert!(error.to_string().contains(way), "{error}");
+        }
+    }
     let plain = alone(&["--insecure-plaintext"]).unwrap();
     assert!(matches!(plain.security, Security::InsecurePlaintext));
     assert_eq!(plain.endpoints, [ENDPOINT_DEFAULT]);

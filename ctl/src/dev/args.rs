@@ -86,12 +86,30 @@ impl DevArgs {
 }
 
 /// What can be done with a cluster that `rollout dev` runs in a directory.
-#[derive(Subcommand, Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Subcommand, Debug, Clone, PartialEq, Eq)]
 pub enum DevAction {
     /// Stop the cluster that runs in the directory
     Stop,
     /// Show the processes of the cluster in the directory
     Status,
+    /// Show the clusters that were started on this machine, and which of them run
+    List,
+    /// Print the end of the logs of the cluster in the directory
+    Logs(LogsArgs),
+}
+
+/// Which logs, and how much of them.
+#[derive(Args, Debug, Clone, PartialEq, Eq)]
+pub struct LogsArgs {
+    /// A member, a worker, or `dev` for the command that supervises them [default: all]
+    #[arg(value_name = "PROCESS")]
+    pub process: Option<String>,
+    /// Go on with what is appended, until Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Lines of each log to begin with
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub lines: usize,
 }
 
 /// The engines that a development worker can have.

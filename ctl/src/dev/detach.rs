@@ -1,22 +1,27 @@
 //! `rollout dev --detach`: the same command again in a session of its own.
 //!
-//! Invariant: it returns success only when the cluster is ready, and otherwise shows why not.
+//! Invariant: it returns success only when the cluster is ready, and otherwise shows why not. One that runs already is found
+//! and left as it is.
 //! Deliberately absent: a daemon's double fork; a new session is enough to outlive the terminal.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
 use super::args::DevArgs;
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
-use super::process;
+use super::saved::Saved;
+use super::{process, usage};
+use crate::hint::shell_path;
 use crate::say::to_stderr;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 30;
+/// How long a cluster that another command starts is waited for.
+const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Starts the cluster in the background and waits until it is ready.
 ///
@@ -25,7 +30,10 @@ const LOG_LINES: usize = 30;
 pub(super) async fn run(args: &DevArgs) -> anyhow::Result<()> {
     let layout = Layout::open(&args.dir)
         .with_context(|| format!("cannot use the directory {}", args.dir.display()))?;
-    drop(DirLock::take(&layout)?);
+    match DirLock::try_take(&layout)? {
+        Some(lock) => drop(lock),
+        None => return found(&layout, args).await,
+    }
     Pids::default().save(&layout)?;
     let log = layout.log("dev");
     let output =
@@ -58,13 +66,45 @@ pub(super) async fn run(args: &DevArgs) -> anyhow::Result<()> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    to_stderr(&format!(
-        "ready in the background, pid {}\n  export ROLLOUT_CONTEXT={}\n  \
-         rolloutctl --context {} status\n  rollout dev stop --dir {}\n",
-        child.id(),
-        layout.context("client").display(),
-        layout.context("admin").display(),
-        layout.root().display()
-    ));
+    to_stderr(&told(&layout, &format!("ready in the background, pid {}", child.id())));
     Ok(())
+}
+
+/// A cluster that runs in the directory already: waits until it is ready.
+async fn found(layout: &Layout, args: &DevArgs) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(saved) = Saved::load(layout)? {
+            saved.check(layout, args)?;
+        }
+        if let Some(pids) = Pids::load(layout)?.filter(|pids| pids.ready && lives(pids.dev)) {
+            let what = format!("it runs already, pid {}, as it was started", pids.dev);
+            to_stderr(&told(layout, &what));
+            return Ok(());
+        }
+        if DirLock::try_take(layout)?.is_some() {
+            bail!(
+                "the cluster in {} ended before it was ready; give the command again",
+                layout.root().display()
+            );
+        }
+        if Instant::now() >= deadline {
+            bail!(
+                "the cluster in {} was not ready within {PATIENCE:?}; look at: rollout dev logs --dir {}",
+                layout.root().display(),
+                shell_path(layout.root())
+            );
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether there is such a process: until a start writes the file anew, it is of an earlier one.
+fn lives(pid: u32) -> bool {
+    // SAFETY: signal 0 is sent to nobody, and kill has no memory effects.
+    unsafe { libc::kill(pid.cast_signed(), 0) == 0 }
+}
+
+fn told(layout: &Layout, what: &str) -> String {
+    format!("{what}\n{}  {}\n", usage::commands(layout), usage::stop(layout))
 }

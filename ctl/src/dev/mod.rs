@@ -10,7 +10,9 @@ mod certs;
 pub mod cluster;
 mod config;
 mod detach;
+mod known;
 pub mod layout;
+mod logs;
 pub mod pids;
 mod ports;
 pub mod process;
@@ -21,16 +23,18 @@ mod stop;
 mod supervise;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub use self::args::{DevAction, DevArgs, EngineKind, LatencyRange, MockTail};
+pub use self::args::{DevAction, DevArgs, EngineKind, LatencyRange, LogsArgs, MockTail};
 pub use self::certs::identity;
 use self::cluster::DevCluster;
 use self::supervise::Supervisor;
+use crate::output::counted;
 use crate::say::to_stderr;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -40,9 +44,11 @@ const TICK: Duration = Duration::from_millis(100);
 /// # Errors
 /// When the cluster cannot be started, with what its processes said, or not be looked after.
 pub async fn run(args: DevArgs) -> anyhow::Result<()> {
-    match args.action {
+    match &args.action {
         Some(DevAction::Stop) => return stop::run(&args.dir).await,
         Some(DevAction::Status) => return status::run(&args.dir),
+        Some(DevAction::List) => return known::run(&args.dir),
+        Some(DevAction::Logs(which)) => return logs::run(&args.dir, which).await,
         None => {}
     }
     if args.detach {
@@ -50,13 +56,14 @@ pub async fn run(args: DevArgs) -> anyhow::Result<()> {
     }
     let mut signals = Signals::new()?;
     let mut cluster = DevCluster::prepare(&args)?;
+    known::remember(cluster.layout());
     let started = tokio::select! {
         started = start(&mut cluster) => Some(started),
         () = signals.next() => None,
     };
     let result = match started {
         Some(Ok(())) => {
-            to_stderr(&usage(&cluster, &args));
+            to_stderr(&ready_text(&cluster, &args));
             supervise(&mut cluster, !args.no_restart, &mut signals).await
         }
         Some(Err(error)) => Err(error),
@@ -99,7 +106,7 @@ async fn supervise(
 }
 
 /// What to do with the cluster, for people.
-fn usage(cluster: &DevCluster, args: &DevArgs) -> String {
+fn ready_text(cluster: &DevCluster, args: &DevArgs) -> String {
     let layout = cluster.layout();
     let members: Vec<String> = cluster
         .saved()
@@ -108,16 +115,12 @@ fn usage(cluster: &DevCluster, args: &DevArgs) -> String {
         .map(|member| format!("{} {}", member.name, member.client_addr()))
         .collect();
     format!(
-        "ready: members {}; {} workers of {} slots\n\n  \
-         export ROLLOUT_CONTEXT={client}\n  \
-         rollout infer batch --config batch.toml\n  \
-         rolloutctl --context {admin} status\n\n\
+        "ready: members {}; {} of {}\n\n{commands}\n\
          store {store}\nlogs  {logs}\nCtrl-C stops it; the data stays for the next start\n",
         members.join(", "),
-        args.workers,
-        args.slots,
-        client = layout.context("client").display(),
-        admin = layout.context("admin").display(),
+        counted(args.workers.into(), "worker"),
+        counted(args.slots.into(), "slot"),
+        commands = usage::commands(layout),
         store = layout.store_url(),
         logs = layout.logs().display(),
     )

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
 use super::saved::write_atomically;
+use super::usage;
 
 /// The content of `pids.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +40,15 @@ impl Pids {
             )),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).context(format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// The state of a cluster, for people. `runs`: its directory is locked.
+    pub fn state(&self, runs: bool) -> &'static str {
+        match (runs, self.ready) {
+            (true, true) => "ready",
+            (true, false) => "starting or stopping",
+            (false, _) => "stopped",
         }
     }
 
@@ -88,9 +98,10 @@ impl DirLock {
             let by =
                 Pids::load(layout)?.map_or(String::new(), |pids| format!(" (pid {})", pids.dev));
             bail!(
-                "a cluster runs in {} already{by}; stop it with: rollout dev stop --dir {}",
+                "a cluster runs in {} already{by}; to use it:\n{}to stop it: {}",
                 layout.root().display(),
-                layout.root().display()
+                usage::commands(layout),
+                usage::stop(layout)
             );
         };
         Ok(lock)

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::args::DevArgs;
 use super::layout::Layout;
 use super::ports;
+use crate::output::counted;
 
 const FORMAT: u32 = 1;
 
@@ -69,11 +70,21 @@ impl Saved {
             saved.save(layout)?;
             return Ok(saved);
         };
+        saved.check(layout, args)?;
+        Ok(saved)
+    }
+
+    /// Refuses flags that contradict the directory.
+    ///
+    /// # Errors
+    /// When they do.
+    pub fn check(&self, layout: &Layout, args: &DevArgs) -> anyhow::Result<()> {
+        let saved = self;
         if saved.members.len() != usize::from(args.members) {
             bail!(
-                "{} has {} members and --members asks for {}; use another --dir, or remove it",
+                "{} has {} and --members asks for {}; use another --dir, or remove it",
                 layout.root().display(),
-                saved.members.len(),
+                counted(saved.members.len() as u64, "member"),
                 args.members
             );
         }
@@ -85,7 +96,7 @@ impl Saved {
                 args.base_port
             );
         }
-        Ok(saved)
+        Ok(())
     }
 
     /// What the directory says; `None` before the first start.

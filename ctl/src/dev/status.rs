@@ -23,11 +23,7 @@ pub(super) fn run(dir: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("there is no cluster in {}", layout.root().display()))?;
     let runs = DirLock::try_take(&layout)?.is_none();
     let pids = Pids::load(&layout)?.filter(|_| runs).unwrap_or_default();
-    let state = match (runs, pids.ready) {
-        (true, true) => "ready",
-        (true, false) => "starting or stopping",
-        (false, _) => "stopped",
-    };
+    let state = pids.state(runs);
     let mut table = Table::new(&["PROCESS", "KIND", "PID", "CLIENT ADDRESS"]);
     let pid = |pid: Option<&u32>| pid.map_or("-".to_owned(), u32::to_string);
     for member in &saved.members {

@@ -29,6 +29,8 @@ fn flags_are_well_formed() {
     let dir = tempfile::tempdir().unwrap();
     let parsed = args(dir.path(), &["stop"]);
     assert_eq!(parsed.action, Some(super::DevAction::Stop));
+    let parsed = args(dir.path(), &["logs", "c1", "--follow"]);
+    assert!(matches!(parsed.action, Some(super::DevAction::Logs(which)) if which.follow));
     assert!(Cli::try_parse_from(["dev", "--engine", "openai"]).is_err(), "it needs a url");
 }
 

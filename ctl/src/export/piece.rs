@@ -14,6 +14,7 @@ use rollout_storage::{BlobError, Part, PartRowKind};
 use serde::Deserialize;
 use tokio::sync::SemaphorePermit;
 
+use super::failures::Failures;
 use super::parts::{digest_of, fetch};
 use super::row::Outcome;
 use super::segment::{Fetch, SegmentOutput};
@@ -45,6 +46,8 @@ pub struct Piece {
     pub prompt_tokens: u64,
     /// Tokens of their completions.
     pub completion_tokens: u64,
+    /// Why rows failed.
+    pub failures: Failures,
 }
 
 /// What a result says that it cost.
@@ -153,6 +156,7 @@ impl<'a> Reading<'a> {
         for failure in &self.listed.failures {
             let written = self.fetch.format.write_without_input(&mut piece.errors, failure);
             written.map_err(|message| self.wrong_row(failure.row, &message))?;
+            piece.failures.note(failure, None);
         }
         (self.next, self.failure) = (self.listed.parts.len(), failed);
         Ok(piece)
@@ -290,6 +294,9 @@ impl<'a> Reading<'a> {
             let written = self.fetch.format.write(lines, row.item_id, row.body, &outcome);
             written.map_err(|message| self.wrong_row(number, &message))?;
             *count += 1;
+            if let Outcome::Failed { failure, .. } = outcome {
+                piece.failures.note(failure, Some(row.body));
+            }
         }
         self.failure = self.listed.failures.len() - failures.len();
         self.next = found.end;

@@ -16,6 +16,17 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// A count with its noun, of which one is no plural: `1 row`, `2,000 rows`, `3 entries`.
+pub fn counted(value: u64, noun: &str) -> String {
+    let stem = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o']));
+    let number = count(value);
+    match stem {
+        _ if value == 1 => format!("{number} {noun}"),
+        Some(stem) => format!("{number} {stem}ies"),
+        None => format!("{number} {noun}s"),
+    }
+}
+
 /// Bytes in the largest binary unit that leaves at least one whole: `412 MiB`.
 pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -66,6 +77,14 @@ pub fn age(then_wall_ms: u64, now_wall_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        let all = [(0, "row"), (1, "row"), (2_000, "row"), (1, "entry"), (2, "entry"), (2, "day")];
+        let said = all.map(|(value, noun)| counted(value, noun));
+        let expected = ["0 rows", "1 row", "2,000 rows", "1 entry", "2 entries", "2 days"];
+        assert_eq!(said, expected);
+    }
 
     #[test]
     fn quantities_read_as_people_write_them() {

@@ -11,9 +11,9 @@ mod names;
 mod table;
 mod yaml;
 
-pub use format::{age, bytes, count, duration};
+pub use format::{age, bytes, count, counted, duration};
 pub use json::{API_VERSION, Envelope, hex, rfc3339, u64_string};
-pub use table::{Align, Table};
+pub use table::{Align, Table, leave_out_titles};
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,6 +4,15 @@
 //! absent: borders, wrapping and truncation, which make a table hard to cut and grep.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Set before anything is printed, by the command line alone.
+static WITHOUT_TITLES: AtomicBool = AtomicBool::new(false);
+
+/// From now on tables are printed without their titles.
+pub fn leave_out_titles() {
+    WITHOUT_TITLES.store(true, Ordering::Relaxed);
+}
 
 /// On which side the padding of a cell goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +93,8 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
         let mut line = String::new();
-        for row in &self.rows {
+        let skipped = usize::from(WITHOUT_TITLES.load(Ordering::Relaxed));
+        for row in self.rows.iter().skip(skipped) {
             line.clear();
             for (column, cell) in row.iter().enumerate() {
                 if column > 0 {

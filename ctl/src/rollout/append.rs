@@ -17,6 +17,7 @@ use crate::batch::error::BatchError;
 use crate::connect::ConnectArgs;
 use crate::input::files::{self, FilesError, InputFile, STDIN};
 use crate::input::scan::ScanControl;
+use crate::output::counted;
 use crate::progress::Progress;
 use crate::say::to_stderr;
 
@@ -62,9 +63,10 @@ pub(super) async fn append(
 }
 
 fn told(name: &str, added: u64, there: u64, rows: u64) -> String {
-    let mut text = format!("run {name}: {} rows appended", HumanCount(added));
+    let mut text = format!("run {name}: {} appended", counted(added, "row"));
     if there > 0 {
-        text += &format!(", {} were there already", HumanCount(there));
+        let were = if there == 1 { "was" } else { "were" };
+        text += &format!(", {} {were} there already", HumanCount(there));
     }
     text + &format!("; it has {}", HumanCount(rows))
 }
@@ -101,6 +103,7 @@ mod tests {
     #[test]
     fn what_was_appended_is_told_in_one_line() {
         assert_eq!(told("a", 1200, 0, 1200), "run a: 1,200 rows appended; it has 1,200");
+        assert_eq!(told("a", 1, 1, 9), "run a: 1 row appended, 1 was there already; it has 9");
         assert_eq!(told("a", 0, 3, 9), "run a: 0 rows appended, 3 were there already; it has 9");
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::outcome::Said;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
@@ -31,7 +32,7 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: InferCommand,
     },
-    /// Look into a run, or add to it
+    /// Look into a run, add to it, or cancel it
     Run {
         #[command(subcommand)]
         command: RunCommand,
@@ -111,6 +112,16 @@ pub(super) struct BatchArgs {
     /// Submit and return; `--resume` waits and writes the output
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) detach: bool,
+    /// How to say what came of it
+    #[arg(
+        short = 'o',
+        long = "report",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table",
+        conflicts_with = "dry_run"
+    )]
+    pub(super) said: Said,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -124,6 +135,21 @@ pub(super) enum RunCommand {
     Append(AppendArgs),
     /// Close a run's input: no more rows come, and the run can end
     Close(CloseArgs),
+    /// Cancel a run: rows that are done keep their results, the others get none
+    Cancel(CancelArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CancelArgs {
+    /// The run's name
+    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
+    pub(super) run: String,
+    /// Why, for people who look at the run later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(super) reason: String,
+    /// Do not say what is waited for
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Debug, Args)]
@@ -191,6 +217,15 @@ pub(super) struct ExportArgs {
     /// Write where another run's output or other files are; what has our names is replaced, the rest stays
     #[arg(long)]
     pub(super) overwrite: bool,
+    /// How to say what came of it
+    #[arg(
+        short = 'o',
+        long = "report",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
+    pub(super) said: Said,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -207,6 +242,15 @@ pub(super) struct VerifyArgs {
     /// The format of these files [default: what its manifest.json or its names tell]
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
     pub(super) format: Option<OutputFormat>,
+    /// How to say what came of it
+    #[arg(
+        short = 'o',
+        long = "report",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
+    pub(super) said: Said,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,

@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
-use indicatif::HumanCount;
-
 use super::cli::CloseArgs;
 use super::on_wait;
 use crate::batch::close::{self, Closed};
 use crate::batch::error::BatchError;
 use crate::connect::ConnectArgs;
+use crate::output::counted;
 use crate::progress::Progress;
 use crate::say::to_stderr;
 
@@ -24,6 +23,6 @@ pub(super) async fn run(connect: &ConnectArgs, args: &CloseArgs) -> Result<u8, B
     progress.finish();
     let Closed { rows, already } = closed?;
     let was = if already { "was closed already" } else { "is closed" };
-    to_stderr(&format!("run {}: its input {was}, with {} rows\n", args.run, HumanCount(rows)));
+    to_stderr(&format!("run {}: its input {was}, with {}\n", args.run, counted(rows, "row")));
     Ok(0)
 }

@@ -9,7 +9,8 @@ use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
 use super::cli::ExportArgs;
-use super::{on_wait, report};
+use super::on_wait;
+use super::outcome::{ExportOutcome, Written};
 use crate::batch::error::BatchError;
 use crate::batch::submit;
 use crate::connect::ConnectArgs;
@@ -19,7 +20,6 @@ use crate::export::owner::Claim;
 use crate::export::{self, Source};
 use crate::input::task::Task;
 use crate::progress::Progress;
-use crate::say::to_stderr;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, BatchError> {
     let settings = connect.settings()?;
@@ -45,9 +45,11 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, 
     let output = Output::create(&claim, &described, &run_spec)?;
     let outcome = export::read(&source, Box::new(output), &progress).await;
     progress.finish();
-    let totals = outcome?;
-    to_stderr(&(report::outcome(&args.run, &totals, &args.output, &layout) + "\n"));
-    Ok(u8::from(totals.failed > 0))
+    let written = Written::new(&outcome?, &args.output, &layout);
+    let code = written.exit_code();
+    let (namespace, run) = (settings.namespace.clone(), args.run.clone());
+    args.said.print_written(&ExportOutcome { namespace, run, written })?;
+    Ok(code)
 }
 
 /// The store of a run: its own, or the cluster's.

@@ -1,6 +1,6 @@
 //! Owns: `rollout infer batch`.
 //!
-//! Invariant: whatever ends this command, what to do next was said; the run lives on unless its user cancels it.
+//! Invariant: whatever ends this command, what to do next was said; nothing that ends it cancels the run.
 //! Absent: how each step works (`batch`, `export`).
 
 mod choose;
@@ -19,21 +19,23 @@ use rollout_storage::BlobStore;
 use self::coming_back::Stage;
 use self::place::RunName;
 use super::cli::BatchArgs;
-use super::interrupt::{Interrupt, Interrupts};
-use super::{dry_run, on_wait, report};
+use super::interrupt::Interrupts;
+use super::outcome::{BatchOutcome, Written};
+use super::{dry_run, on_wait};
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
 use crate::batch::known_speed::{self, KnownSpeed};
 use crate::batch::tokens::Tokenizer;
 use crate::batch::{spec, submit, watch};
 use crate::connect::ConnectArgs;
+use crate::export;
 use crate::export::output::Output;
-use crate::export::{self, Totals};
 use crate::hint::namespace_flag;
 use crate::input::files;
 use crate::input::scan::ScanControl;
+use crate::output::counted;
 use crate::progress::Progress;
-use crate::say::{to_stderr, to_stdout};
+use crate::say::to_stderr;
 
 struct Batch<'a> {
     args: &'a BatchArgs,
@@ -100,7 +102,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
     let mut interrupts = Interrupts::listen();
     let outcome = tokio::select! {
         outcome = batch.work() => outcome,
-        interrupt = interrupts.next() => batch.interrupted(interrupt, &mut interrupts).await,
+        () = interrupts.next() => Err(batch.interrupted()),
     };
     batch.progress.finish();
     if let Err(BatchError::Client(_)) = &outcome
@@ -148,12 +150,18 @@ impl Batch<'_> {
         self.warn_of_workers().await;
         self.enter(Stage::Watching);
         if self.args.detach {
-            to_stdout(&format!("{}\n", self.name()));
+            self.args.said.print(&self.outcome(None))?;
             self.say_how_to_return();
             return Ok(0);
         }
-        let totals = self.wait_and_write(store).await?;
-        Ok(u8::from(totals.failed > 0))
+        let written = self.wait_and_write(store).await?;
+        let code = written.exit_code();
+        self.args.said.print_written(&self.outcome(Some(written)))?;
+        Ok(code)
+    }
+
+    fn outcome(&self, written: Option<Written>) -> BatchOutcome {
+        BatchOutcome { namespace: self.namespace.clone(), run: self.name(), written }
     }
 
     async fn warn_of_workers(&self) {
@@ -162,12 +170,13 @@ impl Batch<'_> {
         let Ok(ready) = submit::workers_ready(&self.client, &self.namespace).await else { return };
         if ready < expected as usize {
             self.progress.note(&format!(
-                "warning: {ready} of {expected} workers are ready; the run takes those that come"
+                "warning: {ready} of {} ready; the run takes those that come",
+                counted(expected.into(), "worker")
             ));
         }
     }
 
-    async fn wait_and_write(&self, store: BlobStore) -> Result<Totals, BatchError> {
+    async fn wait_and_write(&self, store: BlobStore) -> Result<Written, BatchError> {
         let mut told = String::new();
         let seen = |run: &v1::RunSummary| {
             let note = self.remark(run);
@@ -194,10 +203,9 @@ impl Batch<'_> {
             format: layout.format,
         };
         let output = Output::create(&self.claim(), &described, &self.spec)?;
-        let totals = export::read(&source, Box::new(output), &self.progress).await?;
+        let read = export::read(&source, Box::new(output), &self.progress).await?;
         self.progress.finish();
-        to_stderr(&(report::outcome(&self.name(), &totals, dir, &layout) + "\n"));
-        Ok(totals)
+        Ok(Written::new(&read, dir, &layout))
     }
 
     /// What a user should know of a run that does not go on.
@@ -221,33 +229,15 @@ impl Batch<'_> {
         }
     }
 
-    async fn interrupted(
-        &self,
-        interrupt: Interrupt,
-        interrupts: &mut Interrupts,
-    ) -> Result<u8, BatchError> {
+    /// Ends the command at a signal. The run goes on.
+    fn interrupted(&self) -> BatchError {
         self.control.stop.store(true, Ordering::Relaxed);
         self.progress.finish();
-        let stage = self.stage();
-        if let Some(told) = stage.without_a_run().filter(|_| self.args.resume.is_none()) {
-            to_stderr(told);
-            return Err(BatchError::Interrupted);
+        match self.stage().without_a_run().filter(|_| self.args.resume.is_none()) {
+            Some(told) => to_stderr(told),
+            None => self.say_how_to_return(),
         }
-        self.say_how_to_return();
-        if interrupt == Interrupt::Terminate || matches!(stage, Stage::Reading | Stage::Writing) {
-            return Err(BatchError::Interrupted);
-        }
-        to_stderr("press Ctrl-C again within 3 seconds to cancel the run\n");
-        if !interrupts.second().await {
-            return Err(BatchError::Interrupted);
-        }
-        let session = self.session.lock().clone();
-        if let Some(session) = session {
-            let reason = "its user pressed Ctrl-C twice";
-            submit::cancel(&session, &self.namespace, &self.name(), reason).await?;
-            to_stderr(&format!("run {} is cancelled\n", self.name()));
-        }
-        Err(BatchError::Interrupted)
+        BatchError::Interrupted
     }
 
     fn say_how_to_return(&self) {

@@ -1,23 +1,9 @@
 //! Owns: Ctrl-C and SIGTERM.
 //!
-//! Invariant: the first one never harms a run; only a second Ctrl-C soon after it cancels.
-//! Absent: cancelling.
-
-use std::time::Duration;
+//! Invariant: neither harms a run, however often it comes.
+//! Absent: cancelling a run; `rollout run cancel` does that.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-/// How long a second Ctrl-C is waited for.
-pub(super) const SECOND_WITHIN: Duration = Duration::from_secs(3);
-
-/// Which signal came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interrupt {
-    /// Ctrl-C.
-    User,
-    /// SIGTERM: whoever sent it does not read what is said.
-    Terminate,
-}
 
 /// Signals from now on.
 #[derive(Debug)]
@@ -36,16 +22,11 @@ impl Interrupts {
     }
 
     /// The next signal.
-    pub(super) async fn next(&mut self) -> Interrupt {
+    pub(super) async fn next(&mut self) {
         tokio::select! {
-            () = received(&mut self.user) => Interrupt::User,
-            () = received(&mut self.terminate) => Interrupt::Terminate,
+            () = received(&mut self.user) => {}
+            () = received(&mut self.terminate) => {}
         }
-    }
-
-    /// True where a second Ctrl-C comes soon.
-    pub(super) async fn second(&mut self) -> bool {
-        tokio::time::timeout(SECOND_WITHIN, received(&mut self.user)).await.is_ok()
     }
 }
 

@@ -1,7 +1,7 @@
-//! Owns: what is said about an input and about an outcome.
+//! Owns: what is said about an input and a submission.
 //!
 //! Invariant: lists are bounded and say how much they leave out.
-//! Absent: progress.
+//! Absent: progress, and what came of a run (`outcome`).
 
 use std::path::Path;
 
@@ -12,10 +12,9 @@ use crate::batch::job::Submitted;
 use crate::batch::spec;
 use crate::batch::speed::Speed;
 use crate::batch::tokens::Counted;
-use crate::export::Totals;
-use crate::export::output::Layout;
 use crate::input::files::InputFile;
 use crate::input::scan::{LineError, Scan};
+use crate::output;
 
 /// The errors of an input, one a line: file, line, column.
 pub(super) fn errors(scan: &Scan, files: &[InputFile], max: usize) -> String {
@@ -65,7 +64,10 @@ pub(super) fn plan(
     line("bytes", HumanBytes(bytes).to_string());
     line("rows", HumanCount(scan.rows).to_string());
     if scan.repeated > 0 {
-        line("repeated", format!("{} rows equal an earlier one", HumanCount(scan.repeated)));
+        line(
+            "repeated",
+            format!("{} equal to an earlier one", output::counted(scan.repeated, "row")),
+        );
     }
     line("segments", HumanCount(scan.segments.into()).to_string());
     line("output", output.display().to_string());
@@ -101,7 +103,10 @@ pub(super) fn tokens(
         0 => line("", format!("at most {most} of completions")),
         some => line(
             "",
-            format!("at most {most} of completions, and {} rows say no bound", HumanCount(some)),
+            format!(
+                "at most {most} of completions, and {} without a bound",
+                output::counted(some, "row")
+            ),
         ),
     }
     match speed {
@@ -134,9 +139,10 @@ pub(super) fn problems(counted: &Counted) -> String {
 
 /// What was submitted.
 pub(super) fn submitted(name: &str, submitted: &Submitted) -> String {
-    let rows = HumanCount(submitted.uploaded.scan.rows);
+    let total = submitted.uploaded.scan.rows;
+    let rows = HumanCount(total);
     let verb = if submitted.created { "submitted" } else { "was there already" };
-    let mut text = format!("run {name} {verb}: {rows} rows");
+    let mut text = format!("run {name} {verb}: {}", output::counted(total, "row"));
     let carried = &submitted.carried;
     if carried.rows > 0 {
         text += &format!(", {} of {rows} carried over", HumanCount(carried.rows));
@@ -146,31 +152,6 @@ pub(super) fn submitted(name: &str, submitted: &Submitted) -> String {
             ", {} with an earlier result that cannot be read run again",
             HumanCount(carried.left)
         );
-    }
-    text
-}
-
-/// What came of a run.
-pub(super) fn outcome(name: &str, totals: &Totals, dir: &Path, layout: &Layout) -> String {
-    let mut text = format!(
-        "run {name}: {} rows, {} completions in {}",
-        HumanCount(totals.rows),
-        HumanCount(totals.done),
-        dir.join(layout.completions()).display()
-    );
-    if totals.failed > 0 {
-        text += &format!(
-            ", {} rows failed for good in {}",
-            HumanCount(totals.failed),
-            dir.join(layout.errors()).display()
-        );
-    }
-    if totals.open > 0 {
-        text += &format!(", {} rows without an outcome left out", HumanCount(totals.open));
-    }
-    if totals.prompt_tokens + totals.completion_tokens > 0 {
-        let (prompts, completions) = (totals.prompt_tokens, totals.completion_tokens);
-        text += &format!("; {} tokens in, {} out", HumanCount(prompts), HumanCount(completions));
     }
     text
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::cli::VerifyArgs;
 use super::export::store_of;
 use super::on_wait;
+use super::outcome::VerifyOutcome;
 use crate::batch::error::BatchError;
 use crate::batch::submit;
 use crate::connect::ConnectArgs;
@@ -16,7 +17,6 @@ use crate::export::format::OutputFormat;
 use crate::export::output::Layout;
 use crate::export::{self, Source, verify};
 use crate::progress::Progress;
-use crate::say::to_stdout;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, BatchError> {
     let settings = connect.settings()?;
@@ -36,20 +36,17 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
     progress.finish();
     let verified = outcome?;
     let totals = verified.totals;
-    let digest = blake3::Hash::from_bytes(verified.input_digest).to_hex();
-    let mut text = String::new();
-    let mut line = |what: &str, value: String| text += &format!("{what:<13} {value}\n");
-    line("run", args.run.clone());
-    line("rows", format!("{}  (each once)", totals.rows));
-    line("completions", totals.done.to_string());
-    line("failed", totals.failed.to_string());
-    line("segments", format!("{}  (every digest right)", totals.segments));
-    line("parts", format!("{}  (every digest right)", totals.parts));
-    line("input digest", digest.to_string());
-    if let Some(dir) = &args.output {
-        line("output", format!("{}  (byte for byte)", dir.display()));
-    }
-    to_stdout(&text);
+    args.said.print(&VerifyOutcome {
+        namespace: settings.namespace.clone(),
+        run: args.run.clone(),
+        rows: totals.rows,
+        done: totals.done,
+        failed: totals.failed,
+        segments: totals.segments,
+        parts: totals.parts,
+        input_digest: blake3::Hash::from_bytes(verified.input_digest).to_hex().to_string(),
+        output: args.output.as_ref().map(|dir| dir.display().to_string()),
+    })?;
     Ok(0)
 }
 

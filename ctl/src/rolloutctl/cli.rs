@@ -26,6 +26,7 @@ use super::checkpoint::{
     label::LabelArgs, list::ListArgs as CheckpointListArgs, prune::PruneArgs,
     verify::VerifyArgs as CheckpointVerifyArgs,
 };
+use super::choose::ChooseArgs;
 use super::cluster::{bootstrap::BootstrapArgs, upgrade::UpgradeArgs, verify::VerifyArgs};
 use super::completion::{CompletionArgs, ManArgs};
 use super::config::{
@@ -54,6 +55,7 @@ use super::request::RequestName;
 use super::run::control::ControlArgs;
 use super::run::delete::DeleteArgs;
 use super::run::describe::DescribeArgs;
+use super::run::list::ListArgs as RunListArgs;
 use super::run::retry::RetryArgs;
 use super::run::watch::WatchArgs;
 use super::shard::{describe::DescribeArgs as ShardDescribeArgs, list::ListArgs as ShardListArgs};
@@ -298,8 +300,8 @@ pub(crate) enum Command {
 /// Verbs of `run`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
-    /// Every run of the namespace
-    List,
+    /// Every run of the namespace, the newest first
+    List(RunListArgs),
     /// One run: progress, spec, failed rows
     Describe(DescribeArgs),
     /// Follow one run until it ends
@@ -331,7 +333,7 @@ pub(crate) enum ItemVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum MemberVerb {
     /// Every member, and how far each is
-    List,
+    List(ChooseArgs),
     /// One member
     Describe(MemberDescribeArgs),
     /// Bring in a new member: it receives the log, and its vote as soon as it has caught up
@@ -374,7 +376,7 @@ pub(crate) enum WorkerVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceVerb {
     /// Every namespace that your certificate names
-    List,
+    List(ChooseArgs),
     /// One namespace: what it uses, and what it may
     Describe(NamespaceDescribeArgs),
     /// Bound what the runs of a namespace may use together
@@ -385,7 +387,7 @@ pub(crate) enum NamespaceVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RendezvousVerb {
     /// Every training job of the namespace
-    List,
+    List(ChooseArgs),
     /// One job: its participants, their standing and rank, and who is gone
     Describe(RendezvousDescribeArgs),
     /// Let nobody join a job any more, for good; members stay until they leave
@@ -407,7 +409,7 @@ pub(crate) enum BarrierVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetVerb {
     /// Every dataset of the namespace
-    List,
+    List(ChooseArgs),
     /// One dataset: where it is, how large, and in which order its epochs go
     Describe(DatasetDescribeArgs),
     /// Name one, for jobs to read; it never changes
@@ -495,7 +497,7 @@ pub(crate) enum TokenVerb {
     /// Let a worker or a client come for a certificate; prints the token, once
     Create(TokenCreateArgs),
     /// Every token that is good yet, without its secret
-    List,
+    List(ChooseArgs),
     /// Let nobody in by a token any more; certificates that it brought stay good until they end
     Revoke(RevokeArgs),
 }
@@ -611,7 +613,7 @@ mod tests {
     fn a_plural_noun_is_the_noun_and_flags_may_follow_the_verb() {
         let cli =
             Cli::try_parse_from(["rolloutctl", "runs", "list", "-o", "json", "-e", "h:1"]).unwrap();
-        assert!(matches!(cli.command, Command::Run { verb: RunVerb::List }));
+        assert!(matches!(cli.command, Command::Run { verb: RunVerb::List(_) }));
         assert_eq!(cli.output, Format::Json);
         assert_eq!(cli.connect.endpoints, ["h:1"]);
     }

@@ -22,8 +22,8 @@ use super::cli::{
     LeaderVerb, NamespaceVerb, RendezvousVerb, SnapshotVerb, WorkerVerb,
 };
 use super::consent::Consent;
-use super::counted::counted;
 use crate::connect::ConnectSettings;
+use crate::output::counted;
 use crate::output::{self, Report};
 
 /// What would happen, and to what.
@@ -39,6 +39,13 @@ struct Plan {
 impl Plan {
     fn new(would: impl Into<String>, now: impl Into<String>) -> Self {
         Self { would: would.into(), now: now.into() }
+    }
+
+    /// One plan of several.
+    fn of_all(plans: Vec<Self>) -> Self {
+        let joined =
+            |part: fn(&Self) -> &str| plans.iter().map(part).collect::<Vec<_>>().join("; ");
+        Self::new(joined(|plan| &plan.would), joined(|plan| &plan.now))
     }
 }
 
@@ -78,6 +85,18 @@ pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
 fn changes_nothing() -> anyhow::Error {
     Failure::usage("--dry-run is for commands that change something; this one has no such mode")
         .into()
+}
+
+/// How a worker is.
+fn standing(worker: &v1::WorkerInfo) -> String {
+    let held: u64 = worker.slots.iter().map(|slot| u64::from(slot.rows_held)).sum();
+    let cordoned = worker.slots.iter().filter(|slot| slot.cordoned).count();
+    format!(
+        "{}; {}, {cordoned} cordoned; it holds {}",
+        worker.state,
+        counted(worker.slots.len() as u64, "slot"),
+        counted(held, "row")
+    )
 }
 
 /// Reads what a plan needs.
@@ -132,19 +151,14 @@ impl Reader {
 
     async fn worker(&self, verb: WorkerVerb) -> anyhow::Result<Plan> {
         let slot = |slot: Option<u32>| slot.map_or(String::new(), |n| format!(" slot {n}"));
-        let (name, would) = match verb {
+        let (names, before, behind) = match verb {
             WorkerVerb::Cordon(args) => {
-                let would = format!("give worker {}{} no more work", args.name, slot(args.slot));
-                (args.name, would)
+                (args.names, "give worker", format!("{} no more work", slot(args.slot)))
             }
             WorkerVerb::Uncordon(args) => {
-                let would = format!("give worker {}{} work again", args.name, slot(args.slot));
-                (args.name, would)
+                (args.names, "give worker", format!("{} work again", slot(args.slot)))
             }
-            WorkerVerb::Drain(args) => {
-                let would = format!("drain worker {} and have it leave", args.name);
-                (args.name, would)
-            }
+            WorkerVerb::Drain(args) => (args.names, "drain worker", " and have it leave".into()),
             WorkerVerb::List(_) | WorkerVerb::Describe(_) => return Err(changes_nothing()),
         };
         let request = v1::ListWorkersRequest { namespace: self.settings.namespace.clone() };
@@ -155,20 +169,14 @@ impl Reader {
                 async move { services::cluster(channel).list_workers(request).await }
             })
             .await?;
-        let Some(worker) = answer.workers.into_iter().find(|worker| worker.name == name) else {
-            return Err(Failure::not_found(format!("no worker {name} is registered")).into());
-        };
-        let held: u64 = worker.slots.iter().map(|slot| u64::from(slot.rows_held)).sum();
-        let cordoned = worker.slots.iter().filter(|slot| slot.cordoned).count();
-        Ok(Plan::new(
-            would,
-            format!(
-                "{}; {}, {cordoned} cordoned; it holds {}",
-                worker.state,
-                counted(worker.slots.len() as u64, "slot"),
-                counted(held, "row")
-            ),
-        ))
+        let mut plans = Vec::new();
+        for name in names {
+            let Some(worker) = answer.workers.iter().find(|worker| worker.name == name) else {
+                return Err(Failure::not_found(format!("no worker {name} is registered")).into());
+            };
+            plans.push(Plan::new(format!("{before} {name}{behind}"), standing(worker)));
+        }
+        Ok(Plan::of_all(plans))
     }
 
     async fn quota(&self, name: &str, create: bool) -> anyhow::Result<Plan> {

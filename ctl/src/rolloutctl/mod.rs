@@ -8,19 +8,21 @@ mod alarm;
 mod barrier;
 mod cert;
 mod checkpoint;
+mod choose;
 mod cli;
 pub mod cluster;
 mod completion;
 mod config;
 mod consent;
 mod context;
-mod counted;
 mod dataset;
 mod doctor;
 mod dry_run;
+mod each;
 mod errors;
 mod events;
 mod exit;
+mod flags;
 mod item;
 mod job;
 mod leader;
@@ -44,7 +46,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 use rollout_proto::trace::{self, TraceContext};
 
 use self::cli::{
@@ -64,7 +66,7 @@ pub fn main() -> ExitCode {
     if completer::answered(Cli::command) {
         return ExitCode::SUCCESS;
     }
-    let cli = Cli::parse();
+    let cli = parse();
     let paint = cli.talk.begin();
     let mut builder = match cli.command {
         // The one command that has work for several cores; a load generator must not take them.
@@ -89,6 +91,13 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The command line of this process. A help text shows the flags that its command takes.
+fn parse() -> Cli {
+    let mut command = flags::command();
+    let matches = command.get_matches_mut();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
 /// Once, again and again, or only in thought.
 async fn obey(cli: Cli) -> anyhow::Result<()> {
     if cli.request_id.is_some() && !request::has_number(&cli.command) {
@@ -111,7 +120,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Top(args) => top::run(connect, args).await,
         Command::Doctor(args) => doctor::run(connect, format, args).await,
         Command::Run { verb } => match verb {
-            RunVerb::List => run::list::run(connect, format).await,
+            RunVerb::List(args) => run::list::run(connect, format, args).await,
             RunVerb::Describe(args) => run::describe::run(connect, format, args).await,
             RunVerb::Watch(args) => run::watch::run(connect, format, args).await,
             RunVerb::Cancel(args) => run::cancel::run(connect, format, args, again).await,
@@ -133,14 +142,14 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args, again).await,
         },
         Command::Namespace { verb } => match verb {
-            NamespaceVerb::List => namespace::list::run(connect, format).await,
+            NamespaceVerb::List(args) => namespace::list::run(connect, format, args).await,
             NamespaceVerb::Describe(args) => namespace::describe::run(connect, format, args).await,
             NamespaceVerb::SetQuota(args) => {
                 namespace::set_quota::run(connect, format, args, again).await
             }
         },
         Command::Rendezvous { verb } => match verb {
-            RendezvousVerb::List => rendezvous::list::run(connect, format).await,
+            RendezvousVerb::List(args) => rendezvous::list::run(connect, format, args).await,
             RendezvousVerb::Describe(args) => {
                 rendezvous::describe::run(connect, format, args).await
             }
@@ -154,7 +163,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             BarrierVerb::Abort(args) => barrier::abort::run(connect, format, args, again).await,
         },
         Command::Dataset { verb } => match verb {
-            DatasetVerb::List => dataset::list::run(connect, format).await,
+            DatasetVerb::List(args) => dataset::list::run(connect, format, args).await,
             DatasetVerb::Describe(args) => dataset::describe::run(connect, format, args).await,
             DatasetVerb::Create(args) => dataset::create::run(connect, format, args, again).await,
             DatasetVerb::Delete(args) => {
@@ -194,7 +203,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             }
         },
         Command::Member { verb } => match verb {
-            MemberVerb::List => member::list::run(connect, format).await,
+            MemberVerb::List(args) => member::list::run(connect, format, args).await,
             MemberVerb::Describe(args) => member::describe::run(connect, format, args).await,
             MemberVerb::Add(args) => member::add::run(connect, format, args).await,
             MemberVerb::Promote(args) => member::promote::run(connect, format, args).await,
@@ -231,7 +240,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         },
         Command::Token { verb } => match verb {
             TokenVerb::Create(args) => token::create::run(connect, format, args).await,
-            TokenVerb::List => token::list::run(connect, format).await,
+            TokenVerb::List(args) => token::list::run(connect, format, args).await,
             TokenVerb::Revoke(args) => token::revoke::run(connect, format, args, again).await,
         },
         Command::Bench { verb } => match verb {

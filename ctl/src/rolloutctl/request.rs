@@ -80,7 +80,7 @@ impl Numbered {
 pub(super) fn has_number(command: &Command) -> bool {
     match command {
         Command::Run { verb } => {
-            !matches!(verb, RunVerb::List | RunVerb::Describe(_) | RunVerb::Watch(_))
+            !matches!(verb, RunVerb::List(_) | RunVerb::Describe(_) | RunVerb::Watch(_))
         }
         Command::Item { verb } => matches!(verb, ItemVerb::Retry(_)),
         Command::Worker { verb } => !matches!(verb, WorkerVerb::List(_) | WorkerVerb::Describe(_)),

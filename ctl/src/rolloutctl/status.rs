@@ -24,10 +24,9 @@ pub(in crate::rolloutctl) use self::merge::merge;
 use super::Failure;
 use super::alarm::seen::Alarm;
 use super::cert::left::Left;
-use super::counted::counted;
 use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
-use crate::output::{self, Format, u64_string};
+use crate::output::{self, Format, counted, u64_string};
 
 /// What all members together say of the cluster.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -265,7 +264,8 @@ impl Survey {
             })
             .collect();
         let leader = self.leader.as_deref().unwrap_or("nobody");
-        said.push(format!("{leader} leads; {} workers are ready", self.workers_ready));
+        let workers = counted(self.workers_ready.into(), "worker");
+        said.push(format!("{leader} leads; {workers} ready"));
         said.join("; ")
     }
 }

@@ -6,8 +6,6 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, SystemTime};
 
-use clap::Parser as _;
-
 use super::cli::{
     BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb, ItemVerb,
     JobVerb, LeaderVerb, MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, TokenVerb,
@@ -33,7 +31,7 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         // A command consumes what it was parsed from.
-        let mut cli = next.take().unwrap_or_else(Cli::parse);
+        let mut cli = next.take().unwrap_or_else(super::parse);
         cli.output = cli.output.of_many();
         match cli.output {
             Format::Yaml => write_stdout("---\n")?,
@@ -65,24 +63,24 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     }
 }
 
-fn only_looks(command: &Command) -> bool {
+pub(super) fn only_looks(command: &Command) -> bool {
     match command {
         Command::Status | Command::Storage { .. } | Command::Alarm { .. } => true,
-        Command::Run { verb } => matches!(verb, RunVerb::List | RunVerb::Describe(_)),
+        Command::Run { verb } => matches!(verb, RunVerb::List(_) | RunVerb::Describe(_)),
         Command::Item { verb } => matches!(verb, ItemVerb::List(_) | ItemVerb::Describe(_)),
         Command::Worker { verb } => matches!(verb, WorkerVerb::List(_) | WorkerVerb::Describe(_)),
         Command::Namespace { verb } => !matches!(verb, NamespaceVerb::SetQuota(_)),
         Command::Rendezvous { verb } => !matches!(verb, RendezvousVerb::Close(_)),
         Command::Barrier { verb } => !matches!(verb, BarrierVerb::Abort(_)),
-        Command::Dataset { verb: DatasetVerb::List | DatasetVerb::Describe(_) } => true,
+        Command::Dataset { verb: DatasetVerb::List(_) | DatasetVerb::Describe(_) } => true,
         Command::Job { verb } => matches!(verb, JobVerb::List(_)),
         Command::Shard { verb: ShardVerb::List(_) | ShardVerb::Describe(_) } => true,
         Command::Checkpoint { verb } => {
             matches!(verb, CheckpointVerb::List(_) | CheckpointVerb::Describe(_))
         }
-        Command::Token { verb } => matches!(verb, TokenVerb::List),
+        Command::Token { verb } => matches!(verb, TokenVerb::List(_)),
         Command::Cluster { verb } => matches!(verb, ClusterVerb::Status),
-        Command::Member { verb } => matches!(verb, MemberVerb::List | MemberVerb::Describe(_)),
+        Command::Member { verb } => matches!(verb, MemberVerb::List(_) | MemberVerb::Describe(_)),
         Command::Leader { verb } => matches!(verb, LeaderVerb::Show),
         Command::Cert { verb } => {
             matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_) | CertVerb::Revocations)
@@ -93,6 +91,8 @@ fn only_looks(command: &Command) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]

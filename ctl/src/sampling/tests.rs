@@ -55,7 +55,7 @@ fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written
         (r#"{"top_p": 7}"#, "top_p: 7 is not 0 to 1", r#"{"max_tokens":16,"top_p":7.0}"#),
         (
             r#"{"max_tokens": -1}"#,
-            "max_tokens: invalid value: integer `-1`",
+            "max_tokens: expected a whole number from 0 to 4294967295, found -1",
             r#"{"max_tokens":-1}"#,
         ),
         (

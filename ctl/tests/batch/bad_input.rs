@@ -67,7 +67,7 @@ fn an_unknown_key_an_empty_input_and_a_missing_file_are_usage_errors() {
     job.write("batch.toml", "[model]\nuri = \"m\"\nrevison = \"x\"\n");
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 2, "{ended:?}");
-    assert!(ended.stderr.contains("batch.toml:3: unknown key \"revison\""), "{ended:?}");
+    assert!(ended.stderr.contains("batch.toml:3: model: unknown key \"revison\""), "{ended:?}");
     assert!(ended.stderr.contains("did you mean \"revision\""), "{ended:?}");
 }
 

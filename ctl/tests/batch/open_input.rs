@@ -28,7 +28,7 @@ fn an_open_run_takes_rows_that_it_lacks_until_it_is_closed() {
     job.write("more.jsonl", &rows(&["c", "b", "c"]));
     let ended = job.run(&["run", "append", "r", "more.jsonl"]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("2 rows appended, 1 were there already; it has 4"), "{ended:?}");
+    assert!(ended.stderr.contains("2 rows appended, 1 was there already; it has 4"), "{ended:?}");
     let ended = job.run(&["run", "append", "r", "more.jsonl"]);
     assert!(ended.stderr.contains("0 rows appended, 3 were there already"), "{ended:?}");
     assert_eq!((ended.code, count(&cluster, "r")), (0, 4));
@@ -58,7 +58,7 @@ fn the_same_command_appends_what_its_files_have_gained() {
     job.write("in2.jsonl", &rows(&["b", "c"]));
     let ended = job.batch(&["--keep-open", "--detach"]);
     assert_eq!((ended.code, ended.stdout.trim()), (0, "r"), "{ended:?}");
-    assert!(ended.stderr.contains("2 rows appended, 1 were there already; it has 3"), "{ended:?}");
+    assert!(ended.stderr.contains("2 rows appended, 1 was there already; it has 3"), "{ended:?}");
     // Somebody else's row, which these files lack: to close is not this command's to decide.
     job.write("more.jsonl", &rows(&["d"]));
     assert_eq!(job.run(&["run", "append", "r", "more.jsonl"]).code, 0);

@@ -33,9 +33,9 @@ fn such_a_file_is_known_by_its_lines_and_its_output_has_their_shape() {
     cluster.conduct(conduct);
     let job = job(&cluster, &input());
     let ended = job.batch(&["--name", "r"]);
-    assert_eq!(ended.code, 1, "{ended:?}");
+    assert_eq!(ended.code, 10, "{ended:?}");
     assert!(ended.stderr.contains("3 completions in out/output.jsonl"), "{ended:?}");
-    assert!(ended.stderr.contains("6 tokens in, 9 out"), "{ended:?}");
+    assert!(ended.stderr.contains("tokens: 6 in, 9 out"), "{ended:?}");
     assert_eq!(cluster.run("r").unwrap().spec.engine.unwrap().task, "openai");
     let lines = job.lines("out/output.jsonl");
     let ids: Vec<&Value> = lines.iter().map(|line| &line["custom_id"]).collect();
@@ -60,10 +60,10 @@ fn such_a_file_is_known_by_its_lines_and_its_output_has_their_shape() {
     std::fs::remove_file(job.dir.join("in.jsonl")).unwrap();
     std::fs::remove_dir_all(job.out()).unwrap();
     let resumed = job.batch(&["--resume", "r"]);
-    assert_eq!(resumed.code, 1, "{resumed:?}");
+    assert_eq!(resumed.code, 10, "{resumed:?}");
     assert_eq!(job.lines("out/output.jsonl"), lines);
     let ours = job.run(&["export", "r", "--output", "ours", "--format", "jsonl"]);
-    assert_eq!(ours.code, 1, "{ours:?}");
+    assert_eq!(ours.code, 10, "{ours:?}");
     assert_eq!(job.lines("ours/completions.jsonl")[0]["custom_id"], "a");
 }
 

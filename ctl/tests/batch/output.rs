@@ -70,8 +70,11 @@ fn rows_that_failed_for_good_are_in_errors_and_in_the_exit_status() {
     cluster.conduct(Conduct { fails: vec![1, 6], ..Conduct::default() });
     let job = Job::new(&cluster, "job", &input(8));
     let ended = job.batch(&["--name", "some.run"]);
-    assert_eq!(ended.code, 1, "{ended:?}");
+    assert_eq!(ended.code, 10, "{ended:?}");
     assert!(ended.stderr.contains("2 rows failed for good"), "{ended:?}");
+    let example = "2 rows; for example row 1 (id \"own-1\"): ";
+    let commonest = format!("  most common failure: RO-7001 (transient), {example}");
+    assert!(ended.stderr.contains(&commonest), "{ended:?}");
     let (good, bad) = (job.lines("out/completions.jsonl"), job.lines("out/errors.jsonl"));
     assert_eq!((good.len(), bad.len()), (6, 2));
     assert_eq!(bad[0]["id"], "own-1");
@@ -88,6 +91,37 @@ fn rows_that_failed_for_good_are_in_errors_and_in_the_exit_status() {
     }
     let verified = job.run(&["verify", "some.run", "--output", "out"]);
     assert_eq!(verified.code, 0, "{verified:?}");
+}
+
+#[test]
+fn programs_read_the_outcome_as_one_json_document() {
+    let cluster = TestCluster::start();
+    cluster.conduct(Conduct { fails: vec![1, 6], ..Conduct::default() });
+    let job = Job::new(&cluster, "job", &input(8));
+    let commands: [(&[&str], i32, &str); 4] = [
+        (&["infer", "batch", "--config", "batch.toml", "--name", "r"], 10, "BatchOutcome"),
+        (&["export", "r", "--output", "other"], 10, "ExportOutcome"),
+        (&["verify", "r", "--output", "out"], 0, "VerifyOutcome"),
+        (&["infer", "batch", "--config", "batch.toml", "--detach"], 0, "BatchOutcome"),
+    ];
+    for (command, code, kind) in commands {
+        let ended = job.run(&[command, &["-o", "json"]].concat());
+        assert_eq!(ended.code, code, "{ended:?}");
+        let document: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(document["kind"], kind);
+        assert_eq!(document["data"]["run"], "r");
+        let written = &document["data"]["written"];
+        if code == 10 {
+            assert_eq!(written["rows"], "8");
+            assert_eq!(written["failed"], "2");
+            assert_eq!(written["failures"][0]["exampleId"], "\"own-1\"");
+        } else {
+            assert!(written.is_null(), "{document}");
+        }
+    }
+    // The text of a written output goes to stderr, as ever.
+    let plain = job.run(&["export", "r", "--output", "other"]);
+    assert_eq!(plain.stdout, "", "{plain:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn an_edited_input_is_a_revision_into_which_equal_rows_are_carried() {
     let cluster = TestCluster::start();
     cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
     let job = Job::new(&cluster, "job", &input(&["a", "b", "c", "d"]));
-    assert_eq!(job.batch(&["--name", "r"]).code, 1, "row b fails");
+    assert_eq!(job.batch(&["--name", "r"]).code, 10, "row b fails");
     cluster.conduct(Conduct { holds_from: Some(0), ..Conduct::default() });
     // d comes first, c is new in its wording, b failed, one a is twice.
     job.write("in.jsonl", &input(&["d", "a", "b", "cc", "a"]));

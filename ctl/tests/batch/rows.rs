@@ -30,7 +30,7 @@ fn columns_of_other_names_and_a_template_make_rows_that_are_proven_and_appended_
         "{\"title\":\"U\",\"body\":null,\"doc\":2}\n{\"title\":\"V\",\"body\":[1, 2],\"doc\":3}\n",
     );
     let appended = job.run(&["run", "append", "r", "more.jsonl"]);
-    assert!(appended.stderr.contains("1 rows appended, 1 were there"), "{appended:?}");
+    assert!(appended.stderr.contains("1 row appended, 1 was there"), "{appended:?}");
     job.write("more.jsonl", "{\"title\":\"U\",\"doc\":4}\n");
     let refused = job.run(&["run", "append", "r", "more.jsonl"]);
     assert_eq!(refused.code, 2, "{refused:?}");

@@ -29,7 +29,7 @@ fn shards_together_are_the_one_file_and_the_manifest_says_what_they_are() {
         job.read("batch.toml").replace("dir = \"out\"", "dir = \"out\"\nshard_rows = 4000");
     job.write("batch.toml", &config);
     let ended = job.batch(&["--name", "r"]);
-    assert_eq!(ended.code, 1, "{ended:?}");
+    assert_eq!(ended.code, 10, "{ended:?}");
     assert!(ended.stderr.contains("8,998 completions in out/completions-*.jsonl"), "{ended:?}");
     let shards = [0, 1, 2].map(|n| format!("completions-{n:05}.jsonl"));
     let expected: Vec<&str> = shards.iter().map(String::as_str).collect();
@@ -37,7 +37,7 @@ fn shards_together_are_the_one_file_and_the_manifest_says_what_they_are() {
         names(&job, "out"),
         [&[RECORD], &expected[..], &["errors-00000.jsonl", "manifest.json", "run-id"]].concat()
     );
-    assert_eq!(job.run(&["export", "r", "--output", "one"]).code, 1);
+    assert_eq!(job.run(&["export", "r", "--output", "one"]).code, 10);
     let whole: String = shards.iter().map(|name| job.read(&format!("out/{name}"))).collect();
     assert_eq!(whole, job.read("one/completions.jsonl"));
 

@@ -16,7 +16,7 @@ fn written<'a>(cluster: &'a TestCluster, rows: usize) -> Job<'a> {
     let config = job.read("batch.toml").replace("dir = \"out\"", output);
     job.write("batch.toml", &config);
     let ended = job.batch(&["--name", "first"]);
-    assert_eq!(ended.code, 1, "{ended:?}");
+    assert_eq!(ended.code, 10, "{ended:?}");
     assert!(ended.stderr.contains("completions in out/completions.parquet"), "{ended:?}");
     job
 }

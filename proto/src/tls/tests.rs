@@ -229,3 +229,11 @@ fn the_proven_name_is_the_host_of_the_endpoint() {
         assert!(server_name(endpoint).is_err(), "{endpoint} was accepted");
     }
 }
+
+#[test]
+fn the_end_of_a_certificate_is_told_as_a_date() {
+    let expired = TlsError::Expired { path: "c.pem".into(), not_after_unix: 1_769_904_000 };
+    let told = "c.pem expired at 2026-02-01T00:00:00Z: issue a new certificate";
+    assert_eq!(expired.to_string(), told);
+    assert_eq!(utc(i64::MAX), format!("{} s since 1970", i64::MAX));
+}

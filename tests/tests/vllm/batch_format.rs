@@ -97,7 +97,7 @@ fn a_file_for_vllms_batch_runner_gives_equal_rows_through_both() -> Result<()> {
         let lines = "[model]\nuri = \"tiny\"\n[sampling]\n";
         let mut batch = Batch::submit_file(&fleet, name, input, rows, lines)?;
         let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-        ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+        ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
         let read = |file: &str| std::fs::read_to_string(batch.output.join(file));
         let mut got = answers(&read("output.jsonl")?)?;
         got.extend(answers(&read("errors.jsonl")?)?);
@@ -154,7 +154,7 @@ fn a_file_for_completions_is_answered_by_vllms_own_handler() -> Result<()> {
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\n";
     let mut batch = Batch::submit_file(&fleet, "completions", input, 8, lines)?;
     let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
     let read = |file: &str| std::fs::read_to_string(batch.output.join(file));
     let mut got = answers(&read("output.jsonl")?)?;
     ensure!(got.len() == 5, "{got:?}");

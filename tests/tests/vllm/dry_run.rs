@@ -170,7 +170,7 @@ fn what_a_dry_run_says_of_a_request_is_what_the_engine_answers() -> Result<()> {
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\n";
     let mut batch = Batch::submit_file(&fleet, "answered", input, count, lines)?;
     let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
     let read = |name: &str| -> Result<Vec<Value>> {
         let text = std::fs::read_to_string(batch.output.join(name))?;
         text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()

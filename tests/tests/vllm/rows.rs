@@ -53,7 +53,7 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
         chat_template_kwargs = { tone = \"kind\" }\n";
     let mut batch = Batch::submit_file(&fleet, "refused", input, 45 + bad.len() as u64, lines)?;
     let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
     for row in completions(&batch)? {
         let tokens = |key: &str| row[key].as_u64().unwrap_or_default();
         let all = tokens("prompt_tokens") + tokens("completion_tokens");
@@ -143,7 +143,7 @@ fn parameters_and_adapters_of_a_row_give_what_vllm_gives_for_them() -> Result<()
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nmax_tokens = 12\n";
     let mut batch = Batch::submit_file(&fleet, "rows", input, 12, lines)?;
     let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
     let got = completions(&batch)?;
     ensure!(got.len() == 10, "{got:?}");
     for (got, expected) in got.iter().zip(&expected) {

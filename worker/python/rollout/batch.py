@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Rows that failed for good end the command with it, and so do some of its own failures.
-_FAILED = 1
+# The exit status of a command that did all, where rows failed for good.
+_ROWS_FAILED = 10
+# That of earlier programs, which end with it where the command failed too, and then say why.
+_ROWS_FAILED_BEFORE = 1
 # How a line begins that says why the command failed; of rows that failed there is none.
 _REFUSED = "error: "
 
@@ -48,7 +50,7 @@ class BatchRun:
         again, by another process too: `rollout infer batch --resume`."""
         arguments = ["infer", "batch", "--config", str(self.config), "--resume", self.name, "--quiet"]
         ran = subprocess.run([self._program, *arguments], env=self._environment, capture_output=True, text=True)
-        if ran.returncode == _FAILED and not any(line.startswith(_REFUSED) for line in ran.stderr.splitlines()):
+        if _rows_failed(ran):
             return False
         _check(ran)
         return True
@@ -124,6 +126,14 @@ def submit_batch(
     _check(submitted)
     # The revision that it is: other rows under a name that is taken are another run.
     return BatchRun(submitted.stdout.strip(), directory, file, found, environment)
+
+
+def _rows_failed(ran: subprocess.CompletedProcess[str]) -> bool:
+    """Whether the command did all that was asked, and rows failed for good."""
+    if ran.returncode == _ROWS_FAILED:
+        return True
+    refused = any(line.startswith(_REFUSED) for line in ran.stderr.splitlines())
+    return ran.returncode == _ROWS_FAILED_BEFORE and not refused
 
 
 def _check(ran: subprocess.CompletedProcess[str]) -> None:

@@ -82,12 +82,23 @@ fn values_out_of_bounds_name_their_key() {
         ("glob = \"data/prompts/*.jsonl\"", "glob = []", "input.glob"),
         ("dir = \"data/completions\"", "dir = \"s3://b/out\"", "output.dir"),
         ("uri = \"Qwen/Qwen2.5-0.5B-Instruct\"", "uri = \"\"", "model.uri"),
+        (
+            "temperature = 0.7",
+            "temperature = \"hot\"",
+            "sampling.temperature: expected a number, found the string \"hot\"",
+        ),
+        ("max_tokens  = 64", "max_tokens = -1", "sampling.max_tokens: expected a whole number"),
+        (
+            "dir = \"data/completions\"",
+            "dir = \"o\"\nformat = \"jsonll\"",
+            "output.format: \"jsonll\" is no value of it; did you mean \"jsonl\"? allowed are ",
+        ),
     ];
     for (from, to, key) in cases {
         let error = parse(&SEED.replacen(from, to, 1)).unwrap_err();
         assert!(error.contains(key), "{to}: {error}");
     }
-    assert!(parse("[model]\n").unwrap_err().contains("missing field"));
+    assert!(parse("[model]\n").unwrap_err().contains("the key \"uri\" is missing"));
     assert!(parse("[model\n").unwrap_err().contains("batch.toml:1:"));
     let error = parse(&SEED.replace("glob = \"data/prompts/*.jsonl\"", "glob = 7")).unwrap_err();
     assert!(error.contains("a string or a list of strings"), "{error}");

@@ -108,7 +108,7 @@ impl Batch<'_> {
         for run in family.unended() {
             let reason = format!("replaced by {}", self.name());
             match submit::cancel(session, &self.namespace, &run.name, &reason).await {
-                Ok(()) => self.progress.note(&format!("run {} is cancelled", run.name)),
+                Ok(_) => self.progress.note(&format!("run {} is cancelled", run.name)),
                 // It came to its end meanwhile.
                 Err(error)
                     if matches!(

@@ -2,10 +2,9 @@
 //!
 //! Invariant: nobody is sent back to a run that was not created, and the command that is named has every flag without
 //! which the run would be another one.
-//! Absent: when it is told, and cancelling.
+//! Absent: when it is told.
 
-use std::path::Path;
-
+use crate::hint::shell_path;
 use crate::rollout::cli::BatchArgs;
 
 /// How far the command is, for whoever interrupts it.
@@ -37,7 +36,7 @@ impl Stage {
 
 /// How to come back to the run, and why. `namespace` is the flag that names its namespace, or nothing.
 pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) -> String {
-    let config = shell_word(&args.config);
+    let config = shell_path(&args.config);
     // Without it, coming back closes the input.
     let keep_open = if args.keep_open { " --keep-open" } else { "" };
     // Without it, the run is refused as one of another spec.
@@ -50,17 +49,15 @@ pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) 
         Stage::Writing => "has its results; to write them",
         Stage::Reading | Stage::Watching => "goes on without this command; to come back",
     };
+    let cancel = match stage {
+        // Every row has its outcome: there is nothing left to cancel.
+        Stage::Writing => String::new(),
+        _ => format!("to cancel it:\n  rollout run cancel {name}{namespace}\n"),
+    };
     format!(
         "run {name} {state}:\n  rollout infer batch --config {config} --resume \
-         {name}{canary}{keep_open}{overwrite}{namespace}\n  rolloutctl run watch {name}{namespace}\n"
+         {name}{canary}{keep_open}{overwrite}{namespace}\n  rolloutctl run watch {name}{namespace}\n{cancel}"
     )
-}
-
-/// A path as one word of a shell.
-fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]
@@ -87,7 +84,8 @@ mod tests {
             back(&[]),
             format!(
                 "run r goes on without this command; to come back:\n{command} --namespace team\n  \
-                 rolloutctl run watch r --namespace team\n"
+                 rolloutctl run watch r --namespace team\nto cancel it:\n  \
+                 rollout run cancel r --namespace team\n"
             )
         );
         let flags = back(&["--canary", "50", "--keep-open"]);

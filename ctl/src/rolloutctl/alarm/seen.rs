@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::certificates;
 use crate::hint::namespace_flag;
-use crate::output::count;
+use crate::output::counted;
 use crate::rolloutctl::status::distrust::COMPARE;
 use crate::rolloutctl::status::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, fix};
 
@@ -61,7 +61,7 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
                 "the voter of that name does not answer; the one in its place has no vote yet";
             alarm("BEING_REPLACED", what.into(), "let it catch up: rolloutctl member list".into());
         } else if says.behind > BEHIND_MAX {
-            let what = format!("it is {} entries behind", count(says.behind));
+            let what = format!("it is {} behind", counted(says.behind, "entry"));
             let fix = format!("look at its disk and network: rolloutctl member describe {name}");
             alarm("MEMBER_BEHIND", what, fix);
         }

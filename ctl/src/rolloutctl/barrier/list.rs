@@ -6,12 +6,15 @@ use serde::Serialize;
 use super::summary::{Generation, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::choose::ChooseArgs;
 
 /// Of which job.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// The job's name
     job: String,
+    #[command(flatten)]
+    choose: ChooseArgs,
 }
 
 #[derive(Serialize)]
@@ -52,6 +55,7 @@ pub(crate) async fn run(
             break;
         }
     }
+    args.choose.apply(&mut barriers)?;
     output::emit(format, &BarrierList { barriers })
 }
 

@@ -8,8 +8,8 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::counted::counted;
 
 /// Which file.
 #[derive(Debug, clap::Args)]

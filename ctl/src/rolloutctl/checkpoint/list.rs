@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Checkpoint;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
+use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which checkpoints.
@@ -13,6 +14,8 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 pub(crate) struct ListArgs {
     /// Only those of this job
     job: Option<String>,
+    #[command(flatten)]
+    choose: ChooseArgs,
 }
 
 #[derive(Serialize)]
@@ -62,7 +65,9 @@ pub(crate) async fn run(
             services::checkpoints(channel).list_checkpoints(request).await
         });
     let Asked { answer, unconfirmed } = asked.await?;
-    let checkpoints = answer.checkpoints.into_iter().map(Checkpoint::from).collect();
+    let mut checkpoints: Vec<Checkpoint> =
+        answer.checkpoints.into_iter().map(Checkpoint::from).collect();
+    args.choose.apply(&mut checkpoints)?;
     let list = CheckpointList { checkpoints, unconfirmed };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())

@@ -6,8 +6,8 @@ use rollout_proto::v1;
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
+use crate::output::counted;
 use crate::output::{self, Format, Report, bytes, u64_string};
-use crate::rolloutctl::counted::counted;
 
 /// Which checkpoint.
 #[derive(Debug, clap::Args)]

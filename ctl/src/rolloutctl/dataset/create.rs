@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::shown::Dataset;
 use crate::connect::ConnectArgs;
+use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// What it is.

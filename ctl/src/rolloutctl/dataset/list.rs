@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Dataset;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
+use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 #[derive(Serialize)]
@@ -36,7 +37,11 @@ impl Report for DatasetList {
 }
 
 /// Prints them.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    choose: ChooseArgs,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let request = v1::ListDatasetsRequest { namespace: settings.namespace.clone() };
     let client = settings.client(None)?;
@@ -44,7 +49,8 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
         services::datasets(channel).list_datasets(request).await
     });
     let Asked { answer, unconfirmed } = asked.await?;
-    let datasets = answer.datasets.into_iter().map(Dataset::from).collect();
+    let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
+    choose.apply(&mut datasets)?;
     let list = DatasetList { datasets, unconfirmed };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())

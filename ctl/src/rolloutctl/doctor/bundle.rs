@@ -20,8 +20,8 @@ use self::tar::Archive;
 use super::{DoctorArgs, running};
 use crate::connect::ConnectArgs;
 use crate::event_stream::{EventStream, Heard, Place, Start};
+use crate::output::counted;
 use crate::output::{Format, Report, render};
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::events::line::EventLine;
 use crate::rolloutctl::{Failure, alarm, member, status};
 

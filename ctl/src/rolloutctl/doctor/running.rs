@@ -16,7 +16,7 @@ use super::round_trips::{self, RoundTrips};
 use super::{DoctorArgs, REFUSED, expiry, life, space};
 use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
-use crate::output::{count, duration};
+use crate::output::{counted, duration};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
 use crate::rolloutctl::status::distrust::COMPARE;
@@ -294,7 +294,7 @@ fn of_member(member: &MemberLine, says: &status::MemberSays) -> Vec<Finding> {
     if says.behind > BEHIND_MAX {
         findings.push(Finding::warn(
             "lag",
-            format!("{name} is {} entries behind", count(says.behind)),
+            format!("{name} is {} behind", counted(says.behind, "entry")),
             "it could not take over soon, and its loss of the log costs a snapshot",
             "wait; if it grows, look at its disk and network",
         ));

@@ -8,7 +8,7 @@ use rollout_proto::{CallOptions, Security, enrolment, pki, services, v1};
 
 use super::{Plan, Reader, changes_nothing};
 use crate::connect::ConnectArgs;
-use crate::output::rfc3339;
+use crate::output::{counted, rfc3339};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cert::revoke::certificates;
 use crate::rolloutctl::cli::{CertVerb, TokenVerb};
@@ -110,7 +110,7 @@ impl Reader {
         let (name, create) = match verb {
             TokenVerb::Create(args) => (args.name, true),
             TokenVerb::Revoke(args) => (args.name, false),
-            TokenVerb::List => return Err(changes_nothing()),
+            TokenVerb::List(_) => return Err(changes_nothing()),
         };
         let answer = self
             .client
@@ -123,7 +123,9 @@ impl Reader {
                 let text = format!("there is a token {name} already: revoke it, or name another");
                 return Err(Failure::conflict(text).into());
             }
-            Some(token) => format!("it was used {} of {} times", token.uses, token.uses_max),
+            Some(token) => {
+                format!("it was used {} of {}", token.uses, counted(token.uses_max.into(), "time"))
+            }
             None => "it is not there".to_owned(),
         };
         Ok(match create {

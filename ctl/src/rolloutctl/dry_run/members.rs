@@ -6,10 +6,10 @@
 use rollout_proto::Endpoint;
 
 use super::{Plan, Reader, changes_nothing};
+use crate::output::counted;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cli::MemberVerb;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::member::list::{self, MemberLine};
 use crate::rolloutctl::status::distrust::{COMPARE, NoAnswer};
 use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};
@@ -20,7 +20,7 @@ const LACKS_MAX: u64 = 256;
 impl Reader {
     pub(super) async fn member(&self, verb: MemberVerb) -> anyhow::Result<Plan> {
         let list = match verb {
-            MemberVerb::List | MemberVerb::Describe(_) => return Err(changes_nothing()),
+            MemberVerb::List(_) | MemberVerb::Describe(_) => return Err(changes_nothing()),
             _ => list::ask(&self.client).await?,
         };
         let find = |name: &str| {
@@ -28,7 +28,7 @@ impl Reader {
             found.ok_or_else(|| Failure::not_found(format!("there is no member {name:?}")))
         };
         let line = |member: &MemberLine| {
-            format!("{} is a {}, {} entries behind", member.name, member.standing(), member.lacks())
+            format!("{} is a {}, {} behind", member.name, member.standing(), member.lacks_entries())
         };
         match verb {
             MemberVerb::Add(args) => {
@@ -69,7 +69,7 @@ impl Reader {
                 );
                 Ok(Plan::new(format!("record another address or zone of {}", args.name), now))
             }
-            MemberVerb::List | MemberVerb::Describe(_) => Err(changes_nothing()),
+            MemberVerb::List(_) | MemberVerb::Describe(_) => Err(changes_nothing()),
         }
     }
 
@@ -123,7 +123,7 @@ impl Reader {
                     return Err(Failure::conflict(text).into());
                 }
                 check_pace(member, &status::survey(&self.client).await)?;
-                format!("hand leadership to {name}, {} entries behind", member.lacks())
+                format!("hand leadership to {name}, {} behind", member.lacks_entries())
             }
         };
         Ok(Plan::new(would, format!("{leader} leads")))
@@ -189,7 +189,7 @@ fn check_pace(member: &MemberLine, survey: &Survey) -> Result<(), Failure> {
     let problem = if !survey.takes_part(name) {
         "does not answer".to_owned()
     } else if lags(member) {
-        format!("lacks {} entries, {LACKS_MAX} at most may", member.lacks())
+        format!("lacks {}, {LACKS_MAX} at most may", member.lacks_entries())
     } else {
         return Ok(());
     };

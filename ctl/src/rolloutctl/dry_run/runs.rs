@@ -6,7 +6,7 @@
 use rollout_proto::{CallOptions, ClientError, services, v1};
 
 use super::{Plan, Reader, changes_nothing};
-use crate::output::count;
+use crate::output::{count, counted};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cli::RunVerb;
 use crate::rolloutctl::run::summary::Run;
@@ -47,32 +47,29 @@ impl Change {
 
 impl Reader {
     pub(super) async fn run(&self, verb: RunVerb) -> anyhow::Result<Plan> {
-        let (name, change, would) = match verb {
+        let (names, change, would): (_, _, fn(&str) -> String) = match verb {
             RunVerb::Cancel(args) => {
-                let would = format!("cancel run {}", args.name);
-                (args.name, Change::Cancel, would)
+                (args.names, Change::Cancel, |name| format!("cancel run {name}"))
             }
-            RunVerb::Pause(args) => {
-                let would = format!("pause run {}", args.name);
-                (args.name, Change::Hold, would)
-            }
+            RunVerb::Pause(args) => (args.names, Change::Hold, |name| format!("pause run {name}")),
             RunVerb::Resume(args) => {
-                let would = format!("resume run {}", args.name);
-                (args.name, Change::Hold, would)
+                (args.names, Change::Hold, |name| format!("resume run {name}"))
             }
-            RunVerb::Retry(args) => {
-                let would = format!("try all failed rows of run {} again", args.name);
-                (args.name, Change::Retry, would)
-            }
-            RunVerb::Delete(args) => {
-                let would = format!("delete run {} with its input, results and record", args.name);
-                (args.name, Change::Delete, would)
-            }
-            RunVerb::List | RunVerb::Describe(_) | RunVerb::Watch(_) => {
+            RunVerb::Retry(args) => (vec![args.name], Change::Retry, |name| {
+                format!("try all failed rows of run {name} again")
+            }),
+            RunVerb::Delete(args) => (args.names, Change::Delete, |name| {
+                format!("delete run {name} with its input, results and record")
+            }),
+            RunVerb::List(_) | RunVerb::Describe(_) | RunVerb::Watch(_) => {
                 return Err(changes_nothing());
             }
         };
-        self.on_run(&name, change, would).await
+        let mut plans = Vec::new();
+        for name in &names {
+            plans.push(self.on_run(name, change, would(name)).await?);
+        }
+        Ok(Plan::of_all(plans))
     }
 
     pub(super) async fn on_run(
@@ -105,10 +102,10 @@ impl Reader {
 fn state(run: &Run) -> String {
     let counts = &run.counts;
     format!(
-        "{}; {} of {} rows done, {} failed, {} running",
+        "{}; {} of {} done, {} failed, {} running",
         run.state,
         count(counts.done),
-        count(counts.rows),
+        counted(counts.rows, "row"),
         count(counts.failed),
         count(counts.running)
     )

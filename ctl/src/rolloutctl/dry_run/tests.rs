@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::{CommandFactory as _, Parser as _};
 
 use super::*;
-use crate::rolloutctl::exit;
+use crate::rolloutctl::{exit, flags};
 
 /// Commands that change something, with arguments.
 const CHANGES: &[&str] = &[
@@ -135,6 +135,7 @@ async fn every_command_that_changes_something_has_a_plan() {
     for words in &commands {
         let known = HAVE_NONE.contains(&words.as_str());
         assert!(known != changes(words), "{words}: is it in CHANGES, or else in HAVE_NONE?");
+        assert_eq!(flags::takes(words, "dry_run"), !known, "{words}: its help");
     }
     for line in CHANGES {
         // Nobody answers there: a plan that asks the cluster fails, and one that there is none of is refused before.

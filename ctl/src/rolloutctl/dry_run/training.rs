@@ -5,11 +5,11 @@
 use rollout_proto::v1;
 
 use super::{Plan, Reader};
+use crate::output::counted;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::checkpoint;
 use crate::rolloutctl::checkpoint::abort::AbortArgs;
 use crate::rolloutctl::checkpoint::label::LabelArgs;
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::dataset::create::CreateArgs;
 use crate::rolloutctl::dataset::describe;
 use crate::rolloutctl::shard::list as jobs;
@@ -132,7 +132,8 @@ fn reported(found: &v1::Checkpoint) -> String {
         v1::CheckpointState::Going => "given up already",
         v1::CheckpointState::Open | v1::CheckpointState::Unspecified => "open",
     };
-    format!("{state}: {reported} of {} ranks have reported", found.ranks.len())
+    let ranks = counted(found.ranks.len() as u64, "rank");
+    format!("{state}: {reported} of {ranks} reported")
 }
 
 #[cfg(test)]

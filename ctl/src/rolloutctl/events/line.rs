@@ -44,6 +44,8 @@ pub(crate) struct EventLine {
     position: u32,
     #[serde(serialize_with = "u64_string")]
     wall_ms: u64,
+    /// The same as RFC 3339, in UTC; None where there is none.
+    at: Option<String>,
     kind: String,
     namespace: String,
     who: Option<Slot>,
@@ -83,6 +85,7 @@ impl From<v1::Event> for EventLine {
             index: event.index,
             position: event.position,
             wall_ms: event.wall_ms,
+            at: (event.wall_ms > 0).then(|| wall(event.wall_ms)),
             kind: event.kind,
             namespace: event.namespace,
             who: event.slot.map(slot),

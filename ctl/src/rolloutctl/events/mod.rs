@@ -4,16 +4,21 @@
 //! and ends with status 9, or goes on and says what it left out. Whatever ends it, it says how to go on.
 
 pub(super) mod line;
+mod since;
+
+use std::ops::ControlFlow;
 
 use clap::Args;
 use rollout_proto::v1;
 
 use self::line::EventLine;
+use self::since::{Chosen, Since, TAIL_MAX};
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::event_stream::{EventStream, Heard, Place, Start};
 use crate::hint::namespace_flag;
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::run::now_wall_ms;
 use crate::say::{aside, to_stderr};
 
 /// Which events, from where.
@@ -22,9 +27,13 @@ pub(crate) struct EventsArgs {
     /// Go on with what happens from now on, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// Where to begin: a log index, or the place that an earlier call named [default: the oldest kept; with --follow: now]
-    #[arg(long, value_name = "INDEX[:POS]", value_parser = parse_place)]
-    since: Option<Place>,
+    /// Where to begin: an age such as 5m, a moment, a log index, or the place that an earlier call named [default: the oldest
+    /// kept; with --follow: now]
+    #[arg(long, value_name = "AGE|TIME|INDEX[:POS]", value_parser = Since::parse)]
+    since: Option<Since>,
+    /// Begin with the last N of what has happened
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TAIL_MAX)))]
+    tail: Option<u32>,
     /// Where events from --since on are gone, go on with the oldest instead of failing with status 9
     #[arg(long)]
     from_oldest: bool,
@@ -52,12 +61,6 @@ impl std::fmt::Display for About {
             About::Item(run, row) => write!(f, "item/{run}/{row}"),
         }
     }
-}
-
-fn parse_place(text: &str) -> Result<Place, String> {
-    let (index, position) = text.split_once(':').unwrap_or((text, "0"));
-    let bad = |_| format!("{text} is no log index, nor INDEX:POS");
-    Ok(Place { index: index.parse().map_err(bad)?, position: position.parse().map_err(bad)? })
 }
 
 fn parse_about(text: &str) -> Result<About, String> {
@@ -91,8 +94,10 @@ impl EventsArgs {
 
     fn start(&self) -> Start {
         match self.since {
-            Some(place) => Start::At(place),
-            None if self.follow => Start::Now,
+            Some(Since::Place(place)) => Start::At(place),
+            // What is too old is read and left out.
+            Some(Since::Age(_) | Since::Moment(_)) => Start::Oldest,
+            None if self.follow && self.tail.is_none() => Start::Now,
             None => Start::Oldest,
         }
     }
@@ -122,51 +127,89 @@ pub(crate) async fn run(
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let filter = args.filter(&settings);
-    let mut stream = EventStream::new(&client, filter, args.follow, args.start());
+    let mut chosen = Chosen::new(args.since, args.tail, now_wall_ms());
     // One for the whole command: whoever asks anew each time hears nothing of a Ctrl-C that came while it printed.
-    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
-    loop {
-        let heard = tokio::select! {
-            heard = stream.next() => heard,
-            _ = &mut interrupt => {
-                say_how_to_go_on(&args, &settings.namespace, &stream);
-                return Ok(());
-            }
-        };
-        match heard {
-            Ok(Heard::Events(events)) => {
-                print(format, events)?;
-                if output::reader_is_gone() {
-                    return Ok(());
+    let interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut reader = Reader { args: &args, namespace: &settings.namespace, format, interrupt };
+    let mut start = args.start();
+    if chosen.has_tail() {
+        // What has happened, to its end; then, with --follow, what comes behind it.
+        let mut past = EventStream::new(&client, filter.clone(), false, start);
+        if reader.read(&mut past, &mut chosen).await?.is_break() {
+            return Ok(());
+        }
+        print(format, chosen.end_tail())?;
+        if !args.follow || output::reader_is_gone() {
+            return Ok(());
+        }
+        start = past.place().map_or(start, Start::At);
+    }
+    let mut stream = EventStream::new(&client, filter, args.follow, start);
+    reader.read(&mut stream, &mut chosen).await.map(drop)
+}
+
+/// What one command reads, and how it shows it.
+struct Reader<'a, F> {
+    args: &'a EventsArgs,
+    namespace: &'a str,
+    format: Format,
+    interrupt: F,
+}
+
+impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
+    /// Reads a stream to its end. Break: the command is over before it.
+    async fn read(
+        &mut self,
+        stream: &mut EventStream,
+        chosen: &mut Chosen,
+    ) -> anyhow::Result<ControlFlow<()>> {
+        loop {
+            let heard = tokio::select! {
+                heard = stream.next() => heard,
+                _ = &mut self.interrupt => {
+                    self.say_how_to_go_on(stream);
+                    return Ok(ControlFlow::Break(()));
                 }
-            }
-            Ok(Heard::End) => return Ok(()),
-            Ok(Heard::Compacted { oldest }) if args.from_oldest => {
-                to_stderr(&format!(
-                    "events before index {oldest} are no longer kept: going on at {oldest}:0\n"
-                ));
-                stream.go_on_at(Place { index: oldest, position: 0 });
-            }
-            Ok(Heard::Compacted { oldest }) => {
-                let asked = stream.place().unwrap_or_default();
-                return Err(Failure::compacted(format!(
-                    "Compacted: events from {asked} on are no longer kept; the oldest index kept is \
-                     {oldest}. To go on there: {}",
-                    args.resume(&settings.namespace, Place { index: oldest, position: 0 })
-                ))
-                .into());
-            }
-            Err(error) => {
-                say_how_to_go_on(&args, &settings.namespace, &stream);
-                return Err(error.into());
+            };
+            match heard {
+                Ok(Heard::Events(events)) => {
+                    print(self.format, chosen.take(events))?;
+                    if output::reader_is_gone() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                Ok(Heard::End) => return Ok(ControlFlow::Continue(())),
+                Ok(Heard::Compacted { oldest }) => self.compacted(stream, oldest)?,
+                Err(error) => {
+                    self.say_how_to_go_on(stream);
+                    return Err(error.into());
+                }
             }
         }
     }
-}
 
-fn say_how_to_go_on(args: &EventsArgs, namespace: &str, stream: &EventStream) {
-    if let Some(place) = stream.place() {
-        aside(format_args!("to go on: {}", args.resume(namespace, place)));
+    /// The place is gone: goes on at the oldest index where that is asked for.
+    fn compacted(&self, stream: &mut EventStream, oldest: u64) -> Result<(), Failure> {
+        let place = Place { index: oldest, position: 0 };
+        if self.args.from_oldest {
+            to_stderr(&format!(
+                "events before index {oldest} are no longer kept: going on at {place}\n"
+            ));
+            stream.go_on_at(place);
+            return Ok(());
+        }
+        let asked = stream.place().unwrap_or_default();
+        Err(Failure::compacted(format!(
+            "Compacted: events from {asked} on are no longer kept; the oldest index kept is {oldest}. \
+             To go on there: {}",
+            self.args.resume(self.namespace, place)
+        )))
+    }
+
+    fn say_how_to_go_on(&self, stream: &EventStream) {
+        if let Some(place) = stream.place() {
+            aside(format_args!("to go on: {}", self.args.resume(self.namespace, place)));
+        }
     }
 }
 
@@ -185,10 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_and_things_are_read_as_they_are_written() {
-        assert_eq!(parse_place("12"), Ok(Place { index: 12, position: 0 }));
-        assert_eq!(parse_place("12:7"), Ok(Place { index: 12, position: 7 }));
-        assert!(parse_place("12:").is_err() && parse_place("x").is_err());
+    fn things_are_read_as_they_are_written() {
         for text in ["worker/w3", "run/nightly", "item/nightly/17"] {
             assert_eq!(parse_about(text).expect("fine").to_string(), text);
         }
@@ -202,6 +242,7 @@ mod tests {
         let mut args = EventsArgs {
             follow: true,
             since: None,
+            tail: None,
             from_oldest: false,
             about: Some(About::Worker("w3".to_owned())),
             kinds: vec!["granted".to_owned(), "stolen".to_owned()],

@@ -7,8 +7,8 @@ use super::super::exit::Failure;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
+use crate::output::counted;
 use crate::output::{self, Format, Report, u64_string};
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Rows named on one command line.

@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::text::Text;
+use crate::output::counted;
 use crate::output::u64_string;
-use crate::rolloutctl::counted::counted;
 
 /// One row.
 #[derive(Serialize)]
@@ -202,7 +202,9 @@ impl Try {
         said.extend(self.exit_code.map(|code| format!("exit {code}")));
         said.extend(self.signal.map(|signal| format!("signal {signal}")));
         said.extend(self.exception.clone());
-        said.extend(self.text.as_ref().map(|text| format!("{} bytes of text", text.bytes)));
+        said.extend(
+            self.text.as_ref().map(|text| format!("{} of text", counted(text.bytes, "byte"))),
+        );
         if said.is_empty() { "-".into() } else { said.join(", ") }
     }
 

@@ -64,8 +64,8 @@ pub(super) async fn wait(
         }
         if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
             told = Some(Instant::now());
-            let lacks = member.lacks();
-            aside(format_args!("member {name} joins: {lacks} entries behind"));
+            let lacks = member.lacks_entries();
+            aside(format_args!("member {name} joins: {lacks} behind"));
         }
         if limit.is_some_and(|limit| begun.elapsed() > limit) {
             let text = format!(

@@ -4,7 +4,8 @@ use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, count};
+use crate::output::{self, Align, Format, Report, Table, count, counted};
+use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// The members, as the leader sees them.
@@ -78,6 +79,12 @@ impl MemberLine {
         let behind = self.behind.as_ref().and_then(|behind| behind.parse().ok());
         behind.map_or_else(|| "?".to_owned(), count)
     }
+
+    /// The same with its noun.
+    pub(in crate::rolloutctl) fn lacks_entries(&self) -> String {
+        let behind = self.behind.as_ref().and_then(|behind| behind.parse().ok());
+        behind.map_or_else(|| "? entries".to_owned(), |behind| counted(behind, "entry"))
+    }
 }
 
 impl Report for MemberList {
@@ -146,9 +153,14 @@ pub(in crate::rolloutctl) async fn ask_any(client: &Client) -> anyhow::Result<Me
 }
 
 /// Prints them.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    choose: ChooseArgs,
+) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    let list = ask_any(&client).await?;
+    let mut list = ask_any(&client).await?;
+    choose.apply(&mut list.members)?;
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
 }

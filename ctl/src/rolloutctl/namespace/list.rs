@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Namespace;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table};
+use crate::rolloutctl::choose::ChooseArgs;
 
 #[derive(Serialize)]
 struct NamespaceList {
@@ -33,14 +34,20 @@ impl Report for NamespaceList {
 }
 
 /// Prints them.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    choose: ChooseArgs,
+) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
     let answer = client
         .with_leader_opts("list namespaces", CallOptions::read(), |channel| async move {
             services::namespaces(channel).list_namespaces(v1::ListNamespacesRequest {}).await
         })
         .await?;
-    let namespaces = answer.namespaces.into_iter().map(Namespace::from).collect();
+    let mut namespaces: Vec<Namespace> =
+        answer.namespaces.into_iter().map(Namespace::from).collect();
+    choose.apply(&mut namespaces)?;
     output::emit(format, &NamespaceList { namespaces })
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::summary::{Rendezvous, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::choose::ChooseArgs;
 
 #[derive(Serialize)]
 struct RendezvousList {
@@ -21,7 +22,11 @@ impl Report for RendezvousList {
 }
 
 /// Prints every job of the namespace.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    choose: ChooseArgs,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let mut rendezvous: Vec<Rendezvous> = Vec::new();
@@ -41,6 +46,7 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
             break;
         }
     }
+    choose.apply(&mut rendezvous)?;
     output::emit(format, &RendezvousList { rendezvous })
 }
 

@@ -6,15 +6,16 @@ use serde::Serialize;
 use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, count};
+use crate::output::{self, Format, Report, count, counted};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which run, and why.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControlArgs {
-    /// The run's name
-    #[arg(add = completer::of(Names::Runs))]
-    pub(in crate::rolloutctl) name: String,
+    /// The run's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
+    pub(in crate::rolloutctl) names: Vec<String>,
     /// Why, for whoever looks at the run later
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
@@ -30,22 +31,36 @@ impl Report for Controlled {
     fn table(&self) -> String {
         let counts = &self.0.counts;
         format!(
-            "run {} is {}: {} of {} rows done, {} failed, {} running\n",
+            "run {} is {}: {} of {} done, {} failed, {} running\n",
             self.0.name,
             self.0.state,
             count(counts.done),
-            count(counts.rows),
+            counted(counts.rows, "row"),
             count(counts.failed),
             count(counts.running)
         )
     }
 }
 
-/// Sends the action and prints the run as it is afterwards.
+/// Sends the action for each run, and prints it as it is afterwards.
 pub(super) async fn control(
     connect: &ConnectArgs,
     format: Format,
     args: ControlArgs,
+    action: v1::RunAction,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
+    let ControlArgs { names, reason } = args;
+    each(names, format, again, async |name, format| {
+        control_one(connect, format, (name, reason.clone()), action, again).await
+    })
+    .await
+}
+
+async fn control_one(
+    connect: &ConnectArgs,
+    format: Format,
+    (name, reason): (String, String),
     action: v1::RunAction,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
@@ -55,9 +70,9 @@ pub(super) async fn control(
     let request = v1::ControlRunRequest {
         request: Some(number.id()),
         namespace: settings.namespace,
-        name: args.name,
+        name,
         action: action as i32,
-        reason: args.reason,
+        reason,
     };
     let answer = client
         .with_leader("control run", |channel| {

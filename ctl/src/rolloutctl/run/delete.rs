@@ -11,14 +11,15 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// The run's name
-    #[arg(add = completer::of(Names::Runs))]
-    pub(in crate::rolloutctl) name: String,
+    /// The run's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
+    pub(in crate::rolloutctl) names: Vec<String>,
     /// Return when all its objects are gone and its name is free
     #[arg(long)]
     wait: bool,
@@ -45,7 +46,7 @@ impl Report for Deleted {
 /// Between two looks whether it is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Asks, deletes, and waits where that is wanted.
+/// Asks, deletes, and waits where that is wanted, for each run.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -53,15 +54,29 @@ pub(crate) async fn run(
     again: Option<RequestName>,
     yes: Consent,
 ) -> anyhow::Result<()> {
+    let DeleteArgs { names, wait } = args;
+    each(names, format, again, async |name, format| {
+        delete(connect, format, (name, wait), again, yes).await
+    })
+    .await
+}
+
+async fn delete(
+    connect: &ConnectArgs,
+    format: Format,
+    (name, wait): (String, bool),
+    again: Option<RequestName>,
+    yes: Consent,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let what = format!("deleting run {} with its input and its results", args.name);
-    consent::ask(&what, &args.name, yes)?;
+    let what = format!("deleting run {name} with its input and its results");
+    consent::ask(&what, &name, yes)?;
     let client = settings.client(None)?;
     let number = Numbered::new(&client, again).await?;
     let request = v1::DeleteRunRequest {
         request: Some(number.id()),
         namespace: settings.namespace.clone(),
-        name: args.name.clone(),
+        name: name.clone(),
     };
     client
         .with_leader("delete run", |channel| {
@@ -70,10 +85,10 @@ pub(crate) async fn run(
         })
         .await
         .map_err(|error| number.failed(error))?;
-    while args.wait && there(&client, &settings.namespace, &args.name).await? {
+    while wait && there(&client, &settings.namespace, &name).await? {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    output::emit(format, &Deleted { name: args.name, gone: args.wait })
+    output::emit(format, &Deleted { name, gone: wait })
 }
 
 async fn there(client: &Client, namespace: &str, name: &str) -> Result<bool, ClientError> {

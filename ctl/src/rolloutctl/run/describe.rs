@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
+use crate::output::counted;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
-use crate::rolloutctl::counted::counted;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which run to describe.

@@ -6,6 +6,8 @@ use serde::Serialize;
 use super::summary::{Run, now_wall_ms};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, age, count};
+use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
 
 #[derive(Serialize)]
@@ -16,6 +18,18 @@ struct RunList {
     unconfirmed: Option<Unconfirmed>,
     #[serde(skip)]
     now_wall_ms: u64,
+    /// Whether it is of several namespaces.
+    #[serde(skip)]
+    everywhere: bool,
+}
+
+/// Which runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    everywhere: Everywhere,
+    #[command(flatten)]
+    choose: ChooseArgs,
 }
 
 impl Report for RunList {
@@ -33,17 +47,20 @@ impl Report for RunList {
 impl RunList {
     /// The table, with what else is wanted to know; cells without a column are left out.
     fn columns(&self, more: &[&str]) -> String {
-        let mut table = Table::new(&[
-            "NAME", "STATE", "PRIO", "DONE", "ROWS", "DECIDED", "RUNNING", "FAILED", "WORKERS",
-            "MODEL", "CREATED", "WHY",
-        ])
-        .and(more);
+        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let mut table = Table::new(namespace)
+            .and(&[
+                "NAME", "STATE", "PRIO", "DONE", "ROWS", "DECIDED", "RUNNING", "FAILED", "WORKERS",
+                "MODEL", "CREATED", "WHY",
+            ])
+            .and(more);
         for column in [2, 3, 4, 5, 6, 7, 8] {
-            table = table.align(column, Align::Right);
+            table = table.align(namespace.len() + column, Align::Right);
         }
         for run in &self.runs {
             let rows = count(run.counts.rows) + if run.input_closed { "" } else { "+" };
-            table.row([
+            let namespace = self.everywhere.then(|| run.namespace.clone());
+            let cells = [
                 run.name.clone(),
                 run.state.into(),
                 run.priority.to_string(),
@@ -62,29 +79,42 @@ impl RunList {
                 count(run.counts.stolen),
                 count(run.counts.tokens_in),
                 count(run.counts.tokens_out),
-            ]);
+            ];
+            table.row(namespace.into_iter().chain(cells));
         }
         table.to_string() + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
-/// Prints every run of the namespace.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+/// Prints every run of the namespace, or of all.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ListArgs,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let request = v1::ListRunsRequest { namespace: settings.namespace };
-    let asked = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
-        services::runs(channel).list_runs(request).await
-    });
-    let asked = asked.await?;
-    let (runs, unconfirmed) = (asked.answer.runs, asked.unconfirmed);
-    let list = RunList {
-        runs: runs.into_iter().map(Run::from).collect(),
-        unconfirmed,
-        now_wall_ms: now_wall_ms(),
-    };
+    let (mut runs, mut unconfirmed) = (Vec::new(), None);
+    for namespace in args.everywhere.namespaces(&client, settings.namespace).await? {
+        let request = v1::ListRunsRequest { namespace };
+        let asked = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
+            services::runs(channel).list_runs(request).await
+        });
+        let asked = asked.await?;
+        runs.extend(asked.answer.runs.into_iter().map(Run::from));
+        unconfirmed = unconfirmed.or(asked.unconfirmed);
+    }
+    newest_first(&mut runs);
+    args.choose.apply(&mut runs)?;
+    let everywhere = args.everywhere.is_asked_for();
+    let list = RunList { runs, unconfirmed, now_wall_ms: now_wall_ms(), everywhere };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
+}
+
+/// Of runs that were created in one millisecond the later number.
+fn newest_first(runs: &mut [Run]) {
+    runs.sort_by_key(|run| std::cmp::Reverse((run.created_wall_ms, run.run)));
 }
 
 #[cfg(test)]
@@ -94,10 +124,31 @@ mod tests {
 
     #[test]
     fn a_run_whose_input_is_open_says_that_more_rows_may_come() {
-        let list = RunList { runs: vec![sample()], unconfirmed: None, now_wall_ms: 0 };
+        let list =
+            RunList { runs: vec![sample()], unconfirmed: None, now_wall_ms: 0, everywhere: false };
         crate::golden::report("run-list.txt", &list);
         let table = list.table();
         assert!(table.contains("nightly-eval  running"), "{table}");
         assert!(table.contains("1,000,000+      71%"), "{table}");
+    }
+
+    #[test]
+    fn the_newest_run_comes_first_and_lists_of_several_namespaces_name_them() {
+        let run = |name: &str, created_wall_ms, number| Run {
+            name: name.into(),
+            namespace: "team".into(),
+            created_wall_ms,
+            run: number,
+            ..sample()
+        };
+        let mut runs = vec![run("old", 1, 1), run("newest", 9, 3), run("new", 9, 2)];
+        newest_first(&mut runs);
+        let list = RunList { runs, unconfirmed: None, now_wall_ms: 0, everywhere: true };
+        let table = list.table();
+        let names: Vec<&str> =
+            table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(names, ["newest", "new", "old"]);
+        assert!(table.starts_with("NAMESPACE  NAME"), "{table}");
+        assert!(table.lines().nth(1).is_some_and(|line| line.starts_with("team")), "{table}");
     }
 }

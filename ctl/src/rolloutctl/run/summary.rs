@@ -9,8 +9,8 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::output::counted;
 use crate::output::u64_string;
-use crate::rolloutctl::counted::counted;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

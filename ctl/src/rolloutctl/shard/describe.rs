@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::shown::Pass;
 use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, count, u64_string};
+use crate::output::{self, Align, Format, Report, Table, count, counted, u64_string};
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// The call, in errors.
@@ -104,9 +104,9 @@ impl Report for Described {
         }
         let whole =
             if pass.sealed == pass.shards { ": all of it is in the last checkpoint" } else { "" };
-        let (finished, shards) = (pass.finished, pass.shards);
+        let (finished, shards) = (pass.finished, counted(pass.shards.into(), "shard"));
         let sealed = pass.sealed;
-        format!("{table}{finished} of {shards} shards finished, {sealed} sealed{whole}\n{end}")
+        format!("{table}{finished} of {shards} finished, {sealed} sealed{whole}\n{end}")
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Job;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
+use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which jobs.
@@ -13,6 +14,8 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 pub(crate) struct ListArgs {
     /// Only this job
     job: Option<String>,
+    #[command(flatten)]
+    choose: ChooseArgs,
 }
 
 #[derive(Serialize)]
@@ -93,7 +96,9 @@ pub(crate) async fn run(
     let call = async |channel, request| services::shards(channel).list_jobs(request).await;
     let asked = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
     let Asked { answer, unconfirmed } = asked;
-    let list = JobList { jobs: answer.jobs.into_iter().map(Job::from).collect(), unconfirmed };
+    let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
+    args.choose.apply(&mut jobs)?;
+    let list = JobList { jobs, unconfirmed };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
 }

@@ -19,7 +19,7 @@ use super::coordinator;
 use super::shown::{Shown, unusable};
 use crate::connect::ConnectArgs;
 use crate::leader_stream::LeaderStream;
-use crate::output::{self, Format};
+use crate::output::{self, Format, counted};
 use crate::progress::Progress;
 use crate::rolloutctl::Failure;
 use crate::say;
@@ -101,8 +101,9 @@ fn may_begin_anew(error: SnapshotFileError, received: u64, ended: u32) -> anyhow
         return Ok(());
     }
     let text = format!(
-        "the snapshot came cut short {ended} times, for the leader changed, the connection broke, or the file could not be \
-         written as fast as it came: nothing was saved; look at `rolloutctl status`, and try again"
+        "the snapshot came cut short {}, for the leader changed, the connection broke, or the file could not be \
+         written as fast as it came: nothing was saved; look at `rolloutctl status`, and try again",
+        counted(ended.into(), "time")
     );
     Err(Failure::unavailable(text).into())
 }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use rollout_proto::HostPort;
 
 use super::MemberLine;
+use crate::hint::shell_word;
 
 /// Puts a member in the place of the one of that name, which may be the same one on an empty disk.
 pub(in crate::rolloutctl) fn replace(member: &MemberLine) -> String {
@@ -68,18 +69,10 @@ fn places(member: &MemberLine) -> String {
     let known = member.known.as_ref();
     let peer = known.map(|known| known.peer_addr.as_str()).filter(|address| !address.is_empty());
     let zone = known.map_or("", |known| known.zone.as_str());
-    let zone = if zone.is_empty() { String::new() } else { format!(" --zone {}", word(zone)) };
-    let (peer, client) = (word(peer.unwrap_or("HOST:PORT")), word(client_addr(member)));
+    let zone =
+        if zone.is_empty() { String::new() } else { format!(" --zone {}", shell_word(zone)) };
+    let (peer, client) = (shell_word(peer.unwrap_or("HOST:PORT")), shell_word(client_addr(member)));
     format!("--peer-addr {peer} --client-addr {client}{zone}")
-}
-
-/// As a shell takes it for one word.
-fn word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::shown::Token;
 use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Format, Report, duration};
+use crate::output::{self, Format, Report, counted, duration};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
@@ -57,7 +57,8 @@ impl Report for Created {
         let Token { name, uses_max, .. } = &self.of;
         let (who, left) = (self.of.who(), duration(self.of.left_s()));
         format!(
-            "token {name} lets in: {who}, {uses_max} times, for {left}; it is shown this once\n{}\n",
+            "token {name} lets in: {who}, {}, for {left}; it is shown this once\n{}\n",
+            counted((*uses_max).into(), "time"),
             self.token
         )
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Token;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table, duration};
+use crate::rolloutctl::choose::ChooseArgs;
 
 #[derive(Serialize)]
 struct TokenList {
@@ -44,7 +45,11 @@ impl TokenList {
 }
 
 /// Prints them.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    choose: ChooseArgs,
+) -> anyhow::Result<()> {
     let answer = connect
         .settings()?
         .client(None)?
@@ -52,7 +57,8 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
             services::tokens(channel).list_tokens(v1::ListTokensRequest {}).await
         })
         .await?;
-    let tokens = answer.tokens.into_iter().map(Token::from).collect();
+    let mut tokens: Vec<Token> = answer.tokens.into_iter().map(Token::from).collect();
+    choose.apply(&mut tokens)?;
     output::emit(format, &TokenList { tokens })
 }
 

@@ -5,16 +5,17 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
+use crate::output::counted;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::counted::counted;
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which worker, and why.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CordonArgs {
-    /// The worker's name
-    #[arg(add = completer::of(Names::Workers))]
-    pub(in crate::rolloutctl) name: String,
+    /// The worker's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
+    pub(in crate::rolloutctl) names: Vec<String>,
     /// One slot of it; without, all of it, and whatever slots it will have
     #[arg(long, value_name = "N")]
     pub(in crate::rolloutctl) slot: Option<u32>,
@@ -88,7 +89,11 @@ pub(crate) async fn run(
     args: CordonArgs,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
-    cordon(connect, format, (args.name, args.slot), true, args.reason, again).await
+    let CordonArgs { names, slot, reason } = args;
+    each(names, format, again, async |name, format| {
+        cordon(connect, format, (name, slot), true, reason.clone(), again).await
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::counted;
 use crate::output::{self, Format, Report, duration};
-use crate::rolloutctl::counted::counted;
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 use crate::say::aside;
 
@@ -20,9 +21,9 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 /// Which worker, and how much time it has.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
-    /// The worker's name
-    #[arg(add = completer::of(Names::Workers))]
-    pub(in crate::rolloutctl) name: String,
+    /// The worker's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
+    pub(in crate::rolloutctl) names: Vec<String>,
     /// By then it is gone, and what it still holds is pending again; without, its rows may run
     /// as long as its own `[timing] drain_ms` says. Asked again, the end can only come nearer
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -80,16 +81,30 @@ pub(crate) async fn run(
     args: DrainArgs,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
+    let names = args.names.clone();
+    each(names, format, again, async |name, format| {
+        drain(connect, format, name, &args, again).await
+    })
+    .await
+}
+
+async fn drain(
+    connect: &ConnectArgs,
+    format: Format,
+    name: String,
+    args: &DrainArgs,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let number = Numbered::new(&client, again).await?;
     let request = v1::DrainWorkerRequest {
         request: Some(number.id()),
         namespace: settings.namespace.clone(),
-        name: args.name.clone(),
+        name: name.clone(),
         // 0 would be no end.
         deadline_ms: args.deadline.map_or(0, |time| (time.as_millis() as u64).max(1)),
-        reason: args.reason,
+        reason: args.reason.clone(),
     };
     let answer = client
         .with_leader("drain worker", |channel| {
@@ -105,14 +120,14 @@ pub(crate) async fn run(
         while worker.is_some() {
             if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
                 told = Some(Instant::now());
-                let so_far = Draining::of(&args.name, worker.as_ref()).table();
+                let so_far = Draining::of(&name, worker.as_ref()).table();
                 aside(format_args!("{}", so_far.trim_end()));
             }
             tokio::time::sleep(LOOK_EVERY).await;
             worker = look(&client, &settings.namespace, session).await?;
         }
     }
-    output::emit(format, &Draining::of(&args.name, worker.as_ref()))
+    output::emit(format, &Draining::of(&name, worker.as_ref()))
 }
 
 /// The worker, as long as it is the one that was asked.

@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, duration, u64_string};
+use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 #[derive(Serialize)]
@@ -15,6 +17,9 @@ struct WorkerList {
     /// Of whom it is, where nobody leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     unconfirmed: Option<Unconfirmed>,
+    /// Whether it is of several namespaces.
+    #[serde(skip)]
+    everywhere: bool,
 }
 
 /// One worker.
@@ -133,7 +138,7 @@ impl Report for WorkerList {
     const KIND: &'static str = "WorkerList";
 
     fn table(&self) -> String {
-        self.columns(&[])
+        self.columns(if self.everywhere { &["NAMESPACE"] } else { &[] })
     }
 
     fn wide(&self) -> String {
@@ -197,6 +202,10 @@ pub(crate) struct ListArgs {
     /// youngest. Without those that are going already
     #[arg(long)]
     scale_in: bool,
+    #[command(flatten)]
+    everywhere: Everywhere,
+    #[command(flatten)]
+    choose: ChooseArgs,
 }
 
 impl WorkerLine {
@@ -244,12 +253,19 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let Asked { answer: mut workers, unconfirmed } = ask(&client, &settings.namespace).await?;
+    let (mut workers, mut unconfirmed) = (Vec::new(), None);
+    for namespace in args.everywhere.namespaces(&client, settings.namespace).await? {
+        let asked = ask(&client, &namespace).await?;
+        workers.extend(asked.answer);
+        unconfirmed = unconfirmed.or(asked.unconfirmed);
+    }
     match args.scale_in {
         true => in_order_of_scale_in(&mut workers),
-        false => workers.sort_by(|a, b| a.name.cmp(&b.name)),
+        false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),
     }
-    let list = WorkerList { workers, unconfirmed };
+    args.choose.apply(&mut workers)?;
+    let everywhere = args.everywhere.is_asked_for();
+    let list = WorkerList { workers, unconfirmed, everywhere };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
 }
@@ -316,7 +332,8 @@ mod tests {
             ],
             ..v1::WorkerInfo::default()
         };
-        let list = WorkerList { workers: vec![worker.into()], unconfirmed: None };
+        let list =
+            WorkerList { workers: vec![worker.into()], unconfirmed: None, everywhere: false };
         crate::golden::report("worker-list.txt", &list);
         let table = list.table();
         assert!(table.contains("3,000       3  120ms ago"), "{table}");

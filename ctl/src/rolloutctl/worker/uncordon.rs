@@ -4,14 +4,15 @@ use super::cordon::cordon;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::RequestName;
 
 /// Which worker.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UncordonArgs {
-    /// The worker's name
-    #[arg(add = completer::of(Names::Workers))]
-    pub(in crate::rolloutctl) name: String,
+    /// The worker's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
+    pub(in crate::rolloutctl) names: Vec<String>,
     /// One slot of it; without, all that is cordoned of it
     #[arg(long, value_name = "N")]
     pub(in crate::rolloutctl) slot: Option<u32>,
@@ -24,5 +25,9 @@ pub(crate) async fn run(
     args: UncordonArgs,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
-    cordon(connect, format, (args.name, args.slot), false, String::new(), again).await
+    let UncordonArgs { names, slot } = args;
+    each(names, format, again, async |name, format| {
+        cordon(connect, format, (name, slot), false, String::new(), again).await
+    })
+    .await
 }

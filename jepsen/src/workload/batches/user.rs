@@ -36,6 +36,9 @@ pub(super) struct User {
 /// What a Rust program ends with whose main thread panics.
 const PANICKED: i32 = 101;
 
+/// The exit status of a client that did all, where rows failed for good.
+const ROWS_FAILED: i32 = 10;
+
 /// Whether a client that nobody killed ended by a signal or a panic, which no refusal explains. SIGKILL is the
 /// machine's, for memory.
 fn crashed(ended: ExitStatus) -> bool {
@@ -168,7 +171,7 @@ impl User {
             };
             process.kill();
             // Well, or well but for rows that failed for good.
-            if let Some(0 | 1) = ended
+            if let Some(0 | ROWS_FAILED) = ended
                 && output.join("completions.jsonl").exists()
             {
                 break;
@@ -195,7 +198,7 @@ impl User {
             }
         };
         process.kill();
-        if let Some(0 | 1) = ended
+        if let Some(0 | ROWS_FAILED) = ended
             && output.join("completions.jsonl").exists()
         {
             recorder.ok(&op, Value::Array(lines(&output)?), By::default());

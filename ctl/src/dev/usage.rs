@@ -1,0 +1,46 @@
+//! The commands that are printed for people to give next.
+//!
+//! Invariant: a shell reads each of them as it was meant, whatever characters the directory's path has.
+
+use super::layout::Layout;
+use crate::hint::shell_path;
+
+/// How to use the cluster of a directory, as a user and as an operator.
+pub(super) fn commands(layout: &Layout) -> String {
+    let (client, admin) = (layout.context("client"), layout.context("admin"));
+    format!(
+        "  export ROLLOUT_CONTEXT={}\n  rollout infer batch --config batch.toml\n  \
+         rolloutctl --context {} status\n",
+        shell_path(&client),
+        shell_path(&admin)
+    )
+}
+
+/// How to stop it.
+pub(super) fn stop(layout: &Layout) -> String {
+    format!("rollout dev stop --dir {}", shell_path(layout.root()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_every_command_as_it_was_meant() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::open(&dir.path().join("it's a $dir")).unwrap();
+        let script = format!(
+            "say() {{ for word in \"$@\"; do echo \"$word\"; done; }}\n\
+             rollout() {{ say \"$@\"; }}\nrolloutctl() {{ say \"$@\"; }}\n{}{}\necho \"$ROLLOUT_CONTEXT\"\n",
+            commands(&layout),
+            stop(&layout)
+        );
+        let said = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+        assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+        let said = String::from_utf8(said.stdout).unwrap();
+        for path in [&layout.context("client"), &layout.context("admin"), layout.root()] {
+            let path = path.display().to_string();
+            assert!(said.lines().any(|word| word == path), "{path}: {said}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Owns: what `infer batch`, `export` and `verify` say at their end, as text for people or as JSON for programs.
+//!
+//! Invariant: with `-o json` stdout has one document and nothing else; the text of a written output goes to stderr. The JSON is
+//! versioned as that of `rolloutctl` is.
+//! Absent: commands that fail; they say why on stderr, and their exit status says what happened.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::batch::error::{BatchError, ROWS_FAILED};
+use crate::export::Read;
+use crate::export::failures::FailureKind;
+use crate::export::output::Layout;
+use crate::output::{self, Format, Report, count, counted, u64_string};
+use crate::say::to_stderr;
+
+/// How a command says what came of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Said {
+    /// Lines for people. Not a stable format
+    #[default]
+    Table,
+    /// One JSON document on stdout: `{"apiVersion", "kind", "asOf", "data"}`. Stable within v1
+    Json,
+}
+
+impl Said {
+    /// Prints a report to stdout.
+    pub(super) fn print<R: Report>(self, report: &R) -> Result<(), BatchError> {
+        let format = match self {
+            Self::Table => Format::Table,
+            Self::Json => Format::Json,
+        };
+        output::emit(format, report).map_err(|error| BatchError::Output {
+            path: "standard output".into(),
+            source: std::io::Error::other(error),
+        })
+    }
+
+    /// The report of what was written: JSON on stdout, or text on stderr.
+    pub(super) fn print_written<R: Report>(self, report: &R) -> Result<(), BatchError> {
+        match self {
+            Self::Json => self.print(report),
+            Self::Table => {
+                to_stderr(&report.table());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A run's output, as it was written.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Written {
+    #[serde(serialize_with = "u64_string")]
+    rows: u64,
+    #[serde(serialize_with = "u64_string")]
+    done: u64,
+    #[serde(serialize_with = "u64_string")]
+    failed: u64,
+    /// Rows without an outcome, which are left out.
+    #[serde(serialize_with = "u64_string")]
+    open: u64,
+    #[serde(serialize_with = "u64_string")]
+    prompt_tokens: u64,
+    #[serde(serialize_with = "u64_string")]
+    completion_tokens: u64,
+    /// The file of completions; its name has a `*` where there are shards.
+    completions: String,
+    /// That of rows that failed for good, if any did.
+    errors: Option<String>,
+    /// Why rows failed, the commonest first.
+    failures: Vec<FailureKind>,
+}
+
+impl Written {
+    pub(super) fn new(read: &Read, dir: &Path, layout: &Layout) -> Self {
+        let totals = read.totals;
+        let path = |name: String| dir.join(name).display().to_string();
+        Self {
+            rows: totals.rows,
+            done: totals.done,
+            failed: totals.failed,
+            open: totals.open,
+            prompt_tokens: totals.prompt_tokens,
+            completion_tokens: totals.completion_tokens,
+            completions: path(layout.completions()),
+            errors: (totals.failed > 0).then(|| path(layout.errors())),
+            failures: read.failures.kinds(),
+        }
+    }
+
+    /// The exit status of the command that wrote it.
+    pub(super) fn exit_code(&self) -> u8 {
+        if self.failed > 0 { ROWS_FAILED } else { 0 }
+    }
+
+    fn text(&self, run: &str) -> String {
+        let (rows, done) = (counted(self.rows, "row"), counted(self.done, "completion"));
+        let mut text = format!("run {run}: {rows}, {done} in {}", self.completions);
+        if let Some(errors) = &self.errors {
+            text += &format!(", {} failed for good in {errors}", counted(self.failed, "row"));
+        }
+        if self.open > 0 {
+            text += &format!(", {} without an outcome left out", counted(self.open, "row"));
+        }
+        if self.prompt_tokens + self.completion_tokens > 0 {
+            let (prompts, completions) = (count(self.prompt_tokens), count(self.completion_tokens));
+            text += &format!("; tokens: {prompts} in, {completions} out");
+        }
+        text.push('\n');
+        if let Some(kind) = self.failures.first() {
+            text += &commonest(kind);
+        }
+        text
+    }
+}
+
+fn commonest(kind: &FailureKind) -> String {
+    let id = kind.example_id.as_ref().map(|id| format!(" (id {id})")).unwrap_or_default();
+    let (rows, row) = (counted(kind.rows, "row"), kind.example_row);
+    format!(
+        "  most common failure: {} ({}), {rows}; for example row {row}{id}: {}\n",
+        kind.code, kind.class, kind.example_message
+    )
+}
+
+/// What `infer batch` came to.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BatchOutcome {
+    pub(super) namespace: String,
+    pub(super) run: String,
+    /// None with `--detach`: the run was submitted, and goes on.
+    pub(super) written: Option<Written>,
+}
+
+impl Report for BatchOutcome {
+    const KIND: &'static str = "BatchOutcome";
+
+    fn table(&self) -> String {
+        match &self.written {
+            Some(written) => written.text(&self.run),
+            None => format!("{}\n", self.run),
+        }
+    }
+}
+
+/// What `export` wrote.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExportOutcome {
+    pub(super) namespace: String,
+    pub(super) run: String,
+    pub(super) written: Written,
+}
+
+impl Report for ExportOutcome {
+    const KIND: &'static str = "ExportOutcome";
+
+    fn table(&self) -> String {
+        self.written.text(&self.run)
+    }
+}
+
+/// What `verify` proved.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VerifyOutcome {
+    pub(super) namespace: String,
+    pub(super) run: String,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) rows: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) done: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) failed: u64,
+    pub(super) segments: u32,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) parts: u64,
+    /// blake3 over the segments' digests in order, in hexadecimal digits.
+    pub(super) input_digest: String,
+    /// The directory whose files were compared, if any was.
+    pub(super) output: Option<String>,
+}
+
+impl Report for VerifyOutcome {
+    const KIND: &'static str = "VerifyOutcome";
+
+    fn table(&self) -> String {
+        let mut text = String::new();
+        let mut line = |what: &str, value: String| text += &format!("{what:<13} {value}\n");
+        line("run", self.run.clone());
+        line("rows", format!("{}  (each once)", self.rows));
+        line("completions", self.done.to_string());
+        line("failed", self.failed.to_string());
+        line("segments", format!("{}  (every digest right)", self.segments));
+        line("parts", format!("{}  (every digest right)", self.parts));
+        line("input digest", self.input_digest.clone());
+        if let Some(dir) = &self.output {
+            line("output", format!("{dir}  (byte for byte)"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::Totals;
+
+    fn written(failed: u64) -> Written {
+        let totals = Totals { rows: 8, done: 8 - failed, failed, ..Totals::default() };
+        let totals = Totals { prompt_tokens: 1_200, completion_tokens: 90, ..totals };
+        let read = Read { totals, ..Read::default() };
+        let mut written = Written::new(&read, Path::new("out"), &Layout::default());
+        if failed > 0 {
+            written.failures.push(FailureKind {
+                class: "transient".into(),
+                code: "RO-7001".into(),
+                rows: failed,
+                example_row: 1,
+                example_id: Some("\"own-1\"".into()),
+                example_message: "the engine says no".into(),
+            });
+        }
+        written
+    }
+
+    #[test]
+    fn the_outcome_of_each_command_reads_so() {
+        let (namespace, run) = ("default".to_owned(), "eval".to_owned());
+        let batch =
+            |written| BatchOutcome { namespace: namespace.clone(), run: run.clone(), written };
+        crate::golden::report("batch-outcome.txt", &batch(Some(written(1))));
+        crate::golden::report("batch-detached.txt", &batch(None));
+        let export =
+            ExportOutcome { namespace: namespace.clone(), run: run.clone(), written: written(0) };
+        crate::golden::report("export-outcome.txt", &export);
+        let verify = VerifyOutcome {
+            namespace,
+            run,
+            rows: 8,
+            done: 7,
+            failed: 1,
+            segments: 1,
+            parts: 2,
+            input_digest: "ab".repeat(32),
+            output: Some("out".into()),
+        };
+        crate::golden::report("verify-outcome.txt", &verify);
+    }
+
+    #[test]
+    fn only_rows_that_failed_for_good_have_that_exit_status() {
+        assert_eq!((written(0).exit_code(), written(3).exit_code()), (0, 10));
+    }
+}

@@ -1,0 +1,197 @@
+//! Which things of a list are shown, and in which order: `--selector`, `--sort-by`, `--limit`, `--no-headers`.
+//!
+//! Invariant: keys are those of the list's JSON, so that each list knows all that it prints; a key that nothing in the list has is
+//! refused with those that there are. Deliberately absent: choosing by the cluster; the whole list is read.
+
+use std::cmp::Ordering;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Failure;
+use crate::output::{self, counted};
+use crate::say::aside;
+
+/// What is shown of a list.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "List")]
+pub(crate) struct ChooseArgs {
+    /// Order by a field of the JSON, such as name or counts.failed; with a - before it the largest first
+    #[arg(long, value_name = "[-]KEY", allow_hyphen_values = true)]
+    sort_by: Option<String>,
+    /// Only things with these fields in the JSON: KEY=VALUE, or KEY!=VALUE; all of them have to hold
+    #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    selector: Vec<Condition>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// No column titles
+    #[arg(long)]
+    no_headers: bool,
+}
+
+/// One condition of a selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Condition {
+    key: String,
+    value: String,
+    equal: bool,
+}
+
+impl std::str::FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || format!("{text:?} is no KEY=VALUE and no KEY!=VALUE");
+        let (key, value) = text.split_once('=').ok_or_else(bad)?;
+        let (key, equal) = match key.strip_suffix('!') {
+            Some(key) => (key, false),
+            None => (key, true),
+        };
+        match key.is_empty() {
+            true => Err(bad()),
+            false => Ok(Self { key: key.to_owned(), value: value.to_owned(), equal }),
+        }
+    }
+}
+
+impl ChooseArgs {
+    /// Leaves what is asked for, in the order that is asked for.
+    ///
+    /// # Errors
+    /// Exit code 2 for a key that nothing has.
+    pub(super) fn apply<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<()> {
+        if self.no_headers {
+            output::leave_out_titles();
+        }
+        let more = self.choose(list)?;
+        if more > 0 {
+            aside(format_args!("{} not shown: --limit", counted(more as u64, "more line")));
+        }
+        Ok(())
+    }
+
+    /// How many the limit leaves out.
+    fn choose<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<usize> {
+        let mut pairs = Vec::with_capacity(list.len());
+        for thing in list.drain(..) {
+            pairs.push((serde_json::to_value(&thing)?, thing));
+        }
+        for condition in &self.selector {
+            known(&condition.key, &pairs)?;
+            pairs.retain(|(json, _)| {
+                let holds = at(json, &condition.key).is_some_and(|v| text(v) == condition.value);
+                holds == condition.equal
+            });
+        }
+        if let Some(key) = &self.sort_by {
+            let (key, largest_first) = match key.strip_prefix('-') {
+                Some(key) => (key, true),
+                None => (key.as_str(), false),
+            };
+            known(key, &pairs)?;
+            pairs.sort_by(|(a, _), (b, _)| {
+                let order = compare(at(a, key), at(b, key));
+                if largest_first { order.reverse() } else { order }
+            });
+        }
+        let more = self.limit.map_or(0, |limit| pairs.len().saturating_sub(limit));
+        pairs.truncate(self.limit.unwrap_or(usize::MAX));
+        list.extend(pairs.into_iter().map(|(_, thing)| thing));
+        Ok(more)
+    }
+}
+
+/// The value at a path of names; a name that is not there is looked for among the labels.
+fn at<'a>(json: &'a Value, path: &str) -> Option<&'a Value> {
+    let found = path.split('.').try_fold(json, |value, name| value.get(name));
+    found.or_else(|| json.get("labels")?.get(path))
+}
+
+/// Refuses a key that nothing has.
+fn known<T>(key: &str, pairs: &[(Value, T)]) -> Result<(), Failure> {
+    let Some((first, _)) = pairs.first() else { return Ok(()) };
+    if pairs.iter().any(|(json, _)| at(json, key).is_some()) {
+        return Ok(());
+    }
+    let mut keys = Vec::new();
+    names(first, "", &mut keys);
+    Err(Failure::usage(format!("nothing in the list has {key}; there are {}", keys.join(", "))))
+}
+
+/// The paths to plain values.
+fn names(json: &Value, before: &str, into: &mut Vec<String>) {
+    let Value::Object(map) = json else { return };
+    for (name, value) in map {
+        let path = if before.is_empty() { name.clone() } else { format!("{before}.{name}") };
+        match value {
+            Value::Object(_) => names(value, &path, into),
+            Value::Array(_) => {}
+            _ => into.push(path),
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Numbers as numbers, whether they are texts in the JSON or not; what has none comes first.
+fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
+    let [a, b] = [a, b].map(|value| value.map(text).unwrap_or_default());
+    // Whole numbers keep every digit.
+    if let (Ok(a), Ok(b)) = (a.parse::<i128>(), b.parse::<i128>()) {
+        return a.cmp(&b);
+    }
+    match (a.parse::<f64>(), b.parse::<f64>()) {
+        (Ok(a), Ok(b)) => a.total_cmp(&b),
+        _ => a.cmp(&b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        choose: ChooseArgs,
+    }
+
+    fn chosen(args: &[&str]) -> Result<Vec<String>, String> {
+        let mut list = vec![
+            json!({"name": "a", "state": "running", "counts": {"rows": "9"}, "labels": {"zone": "x"}}),
+            json!({"name": "b", "state": "paused", "counts": {"rows": "10"}, "labels": {"zone": "y"}}),
+            json!({"name": "c", "state": "running", "counts": {"rows": "100"}, "labels": {"zone": "x"}}),
+        ];
+        let args = std::iter::once("x").chain(args.iter().copied());
+        let cli = Cli::try_parse_from(args).map_err(|error| error.to_string())?;
+        cli.choose.choose(&mut list).map_err(|error| error.to_string())?;
+        Ok(list.iter().map(|thing| text(&thing["name"])).collect())
+    }
+
+    #[test]
+    fn things_are_ordered_by_numbers_and_chosen_by_fields_and_labels() {
+        assert_eq!(chosen(&[]).unwrap(), ["a", "b", "c"]);
+        assert_eq!(chosen(&["--sort-by", "counts.rows"]).unwrap(), ["a", "b", "c"]);
+        assert_eq!(chosen(&["--sort-by", "-counts.rows", "--limit", "2"]).unwrap(), ["c", "b"]);
+        assert_eq!(chosen(&["-l", "state=running,name!=a"]).unwrap(), ["c"]);
+        assert_eq!(chosen(&["--selector", "zone=y"]).unwrap(), ["b"]);
+        assert_eq!(chosen(&["-l", "state=none"]).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_key_that_nothing_has_is_refused_with_those_that_there_are() {
+        let error = chosen(&["--sort-by", "rows"]).unwrap_err();
+        assert!(error.contains("there are ") && error.contains("counts.rows"), "{error}");
+        assert!(chosen(&["-l", "state"]).is_err());
+    }
+}

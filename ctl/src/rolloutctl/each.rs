@@ -1,0 +1,64 @@
+//! One verb for several names.
+//!
+//! Invariant: the others are done where one fails; each failure is said, and the exit code is the worst. Deliberately absent: one
+//! request for all; each name has its own.
+
+use super::request::RequestName;
+use super::{Failure, exit};
+use crate::output::Format;
+use crate::say::to_stderr;
+
+/// Does the work for each name.
+///
+/// # Errors
+/// That of the one name, or the worst of several, which were said. Exit code 2 where one request is to be repeated for several.
+pub(super) async fn each(
+    names: Vec<String>,
+    format: Format,
+    again: Option<RequestName>,
+    mut work: impl AsyncFnMut(String, Format) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if let [name] = &names[..] {
+        return work(name.clone(), format).await;
+    }
+    if again.is_some() {
+        return Err(Failure::usage("--request-id is of one request: give one name with it").into());
+    }
+    let mut worst = 0;
+    for name in names {
+        if let Err(error) = work(name.clone(), format.of_many()).await {
+            to_stderr(&format!("{name}: {}", exit::explain(&error)));
+            worst = worst.max(exit::code(&error));
+        }
+    }
+    match worst {
+        0 => Ok(()),
+        code => Err(Failure::told(code).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_others_are_done_where_one_fails() {
+        let names = || ["a", "b", "c"].map(str::to_owned).to_vec();
+        let mut done = Vec::new();
+        let outcome = each(names(), Format::Json, None, async |name, format| {
+            done.push((name.clone(), format));
+            match &*name {
+                "a" => Err(Failure::conflict("it has ended").into()),
+                "b" => Err(Failure::not_found("there is none").into()),
+                _ => Ok(()),
+            }
+        });
+        let error = outcome.await.unwrap_err();
+        assert_eq!((exit::code(&error), exit::explain(&error)), (5, String::new()));
+        let expected = names().into_iter().map(|name| (name, Format::JsonLine));
+        assert_eq!(done, expected.collect::<Vec<_>>());
+        let again = Some("1.1".parse().unwrap());
+        let refused = each(names(), Format::Json, again, async |_, _| Ok(())).await.unwrap_err();
+        assert_eq!(exit::code(&refused), 2);
+    }
+}
