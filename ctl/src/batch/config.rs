@@ -129,7 +129,7 @@ pub struct Output {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workers {
-    /// How many workers you expect; fewer give a warning. Nothing is started.
+    /// How many workers have to be ready before a new run is submitted. None is started.
     pub count: Option<u32>,
     /// Labels that a worker must have.
     pub labels: BTreeMap<String, String>,

@@ -95,6 +95,18 @@ pub enum BatchError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// The batch file asks for more workers than there are.
+    #[error(
+        "[workers] count = {expected}, and {ready} of the namespace's workers are ready; nothing was submitted. A batch file \
+         starts no workers: start them (`rollout dev --workers {expected}` on this machine), or leave count out. With \
+         --workers {expected} this is a warning"
+    )]
+    FewWorkers {
+        /// How many it asks for.
+        expected: u32,
+        /// How many are ready.
+        ready: usize,
+    },
     /// The output directory is somebody else's.
     #[error("output {}: {what}; give another directory, or add --overwrite", dir.display())]
     OutputTaken {
@@ -189,6 +201,7 @@ impl BatchError {
             Self::Client(error) => error.exit_code(),
             Self::Conflict { .. }
             | Self::OutputTaken { .. }
+            | Self::FewWorkers { .. }
             | Self::Revised { .. }
             | Self::NotEnded { .. }
             | Self::InputOpen { .. }

@@ -165,7 +165,7 @@ impl Batch<'_> {
     }
 
     async fn warn_of_workers(&self) {
-        let Some(expected) = self.args.workers.or(self.config.workers.count) else { return };
+        let Some(expected) = self.args.workers else { return };
         // A hint only: whoever may not list workers may still submit.
         let Ok(ready) = submit::workers_ready(&self.client, &self.namespace).await else { return };
         if ready < expected as usize {

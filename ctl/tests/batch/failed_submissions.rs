@@ -186,3 +186,24 @@ fn a_run_that_was_deleted_is_submitted_anew_and_that_is_said() {
     assert_eq!((ended.code, job.run_name().as_str()), (0, "A"), "{ended:?}");
     assert!(ended.stderr.contains("run A is not there any more"), "{ended:?}");
 }
+
+#[test]
+fn a_batch_file_that_asks_for_more_workers_than_are_ready_submits_nothing_and_says_what_to_do() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", INPUT);
+    let file = job.read("batch.toml").replace("count = 1", "count = 3");
+    job.write("batch.toml", &file);
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 5, "{ended:?}");
+    for said in
+        ["[workers] count = 3", "1 of the namespace's workers are ready", "rollout dev --workers 3"]
+    {
+        assert!(ended.stderr.contains(said), "{said}: {ended:?}");
+    }
+    assert!(cluster.state.lock().runs.is_empty());
+    let ended = job.batch(&["--workers", "3"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("warning: 1 of 3 workers"), "{ended:?}");
+    // The run is there: it goes on with whatever workers there are.
+    assert_eq!(job.batch(&[]).code, 0);
+}

@@ -76,7 +76,22 @@ impl Batch<'_> {
         let folder = folder.unwrap_or_else(|| submit::draw_folder(&self.client, &name));
         let job = Job { namespace, name, spec, files, store, folder, revises, keep_open };
         let is_new = matches!(choice, Choice::New(_));
+        if is_new {
+            self.check_workers().await?;
+        }
         self.submit_job(session, &job, &family, is_new).await
+    }
+
+    /// Refuses a new run where fewer workers are ready than the batch file asks for. A run that is there goes on.
+    async fn check_workers(&self) -> Result<(), BatchError> {
+        let (None, Some(expected)) = (self.args.workers, self.config.workers.count) else {
+            return Ok(());
+        };
+        let ready = submit::workers_ready(&self.client, &self.namespace).await?;
+        match ready < expected as usize {
+            true => Err(BatchError::FewWorkers { expected, ready }),
+            false => Ok(()),
+        }
     }
 
     async fn submit_job(
