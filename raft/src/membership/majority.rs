@@ -76,7 +76,7 @@ fn mended(lost: &[&MemberRecord], silent: &[&MemberRecord]) -> String {
     if !silent.is_empty() {
         let names: Vec<&str> = silent.iter().map(|member| member.name.as_str()).collect();
         steps.push(format!(
-            "bring back {} first: start it; rolloutctl status says whether it is lost for good, and how to replace it",
+            "bring back {} first; rolloutctl alarm list says how, and how to replace one that is lost for good",
             names.join(", ")
         ));
     }
@@ -130,7 +130,7 @@ mod tests {
             ..MemberRecord::default()
         };
         let (b, c, d) = (member("b"), member("c"), member("d"));
-        let back = "bring back c, d first: start it; rolloutctl status says whether it is lost for good, and how to replace it";
+        let back = "bring back c, d first; rolloutctl alarm list says how, and how to replace one that is lost for good";
         assert_eq!(mended(&[], &[&c, &d]), back);
         let replace = "b has lost its disk, so first: rolloutctl member replace b --peer-addr b:7421 --client-addr b:7420";
         assert_eq!(mended(&[&b], &[]), replace);
