@@ -4,43 +4,33 @@
 //! votes.
 //! Absent: openraft's types. They end here.
 
+mod adoption;
+mod members;
+mod proposals;
+mod reading;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use openraft::async_runtime::WatchReceiver;
-use openraft::errors::{ClientWriteError, ForwardReason};
-use openraft::impls::ProgressResponder;
 use parking_lot::RwLock;
-use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{Ledger, Reply};
 use rollout_proto::v1::peer_server::PeerServer;
 use rollout_storage::Space;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::backup::{Backup, BackupError};
 use crate::config::RaftConfig;
-use crate::digest::Digests;
 use crate::disk_space::{DiskRoom, DiskSpace};
-use crate::errors::{ClusterError, NotLeader, OpenError, ProposeError};
-use crate::event_ring::{Compacted, EventPage, EventPosition};
+use crate::errors::{NotLeader, OpenError};
 use crate::identity::{Identity, contradiction};
 use crate::leadership::Leadership;
 use crate::log_store::LogStore;
-use crate::machine::{APPLIED, MEMBERSHIP, blocking};
-use crate::member::MemberRecord;
+use crate::machine::{APPLIED, MEMBERSHIP};
 use crate::peer::{Dialer, MESSAGE_BYTES_MAX, PeerService};
-use crate::quorum::{self, LEASES_AWAITED, Missed, since_quorum};
-use crate::reads;
 use crate::running::{IMAGE_DIR, LOG_DIR, Running, Stores};
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
-use crate::types::Command;
-use crate::{backup, cluster, membership, successor, transfer};
-
-mod adoption;
+use crate::transfer;
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]
@@ -193,253 +183,14 @@ impl Node {
         }
     }
 
-    /// Lists an empty, waiting member, with the versions that it says it can run, as one that joins, in the place of the voter `replace` if one is named (it may have
-    /// the same name: its disk was lost), and returns its id. This member must lead. What [`MemberRecord::joins`] says is
-    /// done afterwards, by whoever leads then; asking again changes nothing.
-    pub async fn add_member(
-        &self,
-        member: MemberRecord,
-        replace: Option<&str>,
-    ) -> Result<u64, ClusterError> {
-        membership::add_member(&*self.leading()?, member, replace).await
-    }
-
-    /// Has a learner get a vote once it has caught up. This member must lead.
-    pub async fn promote_member(&self, name: &str) -> Result<(), ClusterError> {
-        membership::promote_member(&*self.leading()?, name).await
-    }
-
-    /// Records new addresses, zone or versions of the member with the record's id, whose name stays. This member must
-    /// lead.
-    pub async fn update_member(&self, member: MemberRecord) -> Result<(), ClusterError> {
-        membership::update_member(&*self.leading()?, member).await
-    }
-
-    /// Which cluster versions each member supports, by its own word of just now.
-    pub async fn supported_versions(
-        &self,
-    ) -> Vec<(MemberRecord, Result<(u32, u32), ClusterError>)> {
-        let (own, dialer) = (&self.inner.config, &*self.inner.dialer);
-        // By its id: another, that is to take its place, may have its name.
-        let me = self.identity().map(|identity| identity.member_id);
-        let asked = self.members().into_iter().map(|(member, _)| async move {
-            if Some(member.id) == me {
-                return (member, Ok(own.versions));
-            }
-            let answer = cluster::hello(dialer, &member).await;
-            (member, answer.map(|answer| (answer.version_min, answer.version_max)))
-        });
-        futures::future::join_all(asked).await
-    }
-
-    /// Takes a member out of the cluster. This member must lead; one that names itself hands leadership over, and says
-    /// who is to be asked. Begun, it goes on to its end, whatever becomes of who asked for it.
-    pub async fn remove_member(&self, name: &str) -> Result<(), ClusterError> {
-        let (running, name) = (self.leading()?, name.to_owned());
-        let removing = async move { membership::remove_member(&running, &name).await };
-        let ended = |error: tokio::task::JoinError| ClusterError::Unfinished(error.to_string());
-        self.inner.runtime.handle().spawn(removing).await.map_err(ended)?
-    }
-
-    /// Proposes a command, if this member still leads in term `epoch`, and waits until it is applied here. Returns
-    /// its log index and the ledger's replies.
-    ///
-    /// A leader whose lease has lapsed, on a machine that is busy for a moment, is waited for, two leases at most.
-    /// Concurrent proposals are applied in any order.
-    pub async fn propose(
-        &self,
-        epoch: u64,
-        command: Vec<u8>,
-    ) -> Result<(u64, Vec<Reply>), ProposeError> {
-        let max = self.inner.config.command_bytes_max;
-        if command.len() > max {
-            return Err(ProposeError::TooLarge { bytes: command.len(), max });
-        }
-        let Some(running) = self.running() else {
-            return Err(match *self.inner.leadership.borrow() {
-                Leadership::Stopped => ProposeError::Stopped,
-                _ => ProposeError::NotLeader { leader: None },
-            });
-        };
-        let command = Command(Bytes::from(command));
-        let lease = running.config.lease();
-        let give_up = std::time::Instant::now() + LEASES_AWAITED * lease;
-        loop {
-            let (responder, answer) = ProgressResponder::complete_only();
-            let write = running.raft.write(command.clone());
-            let write = if seeded(Bug::EpochUnchecked) { write } else { write.with_leader(epoch) };
-            let write = write.responder(responder);
-            if write.await.is_err() {
-                return Err(ProposeError::Stopped);
-            }
-            match answer.await {
-                Ok(Ok(response)) => return Ok((response.log_id.index(), response.data.0)),
-                // Refused before it was appended: it may be proposed again without doubt.
-                Ok(Err(ClientWriteError::ForwardToLeader(forward))) => {
-                    let late = std::time::Instant::now() >= give_up;
-                    if forward.reason != ForwardReason::LeaseExpired || late {
-                        return Err(ProposeError::NotLeader { leader: forward.leader_node });
-                    }
-                    tokio::time::sleep(lease / 10).await;
-                }
-                // Discarded, superseded by a snapshot, or consensus ended: others may have committed it.
-                Ok(Err(_)) | Err(_) => return Err(ProposeError::Unknown),
-            }
-        }
-    }
-
-    /// Confirms with a quorum that this member leads, waits until it has applied everything committed before, and
-    /// returns the term in which it leads.
-    pub async fn barrier(&self) -> Result<u64, NotLeader> {
-        Ok(reads::confirm(&*self.leading()?).await?.0)
-    }
-
-    /// For a linearizable read: returns once this member has applied everything that was acknowledged before the
-    /// call, with the index up to which that is. Concurrent callers share one round of the quorum.
-    pub async fn read_index(&self) -> Result<u64, NotLeader> {
-        let running = self.leading()?;
-        running.reads.read(&running).await
-    }
-
-    /// True while a quorum has acknowledged this leader within the lease, so that nobody else can have been elected.
-    /// Cheap enough to ask for every message.
-    pub fn lease_valid(&self) -> bool {
-        self.running().is_some_and(|running| quorum::lease_valid(&running))
-    }
-
-    /// Returns once this leader has gone without a quorum for so long that what it has under way must be taken as in
-    /// doubt: two leases beyond its own. Time in which this process stood still counts once at most. Never returns at
-    /// a leader that is well.
-    pub async fn quorum_lost(&self) {
-        let Some(running) = self.running() else { return };
-        let mut missed = Missed::new(&running);
-        while !missed.for_leases(LEASES_AWAITED, || !quorum::lease_valid(&running)).await {}
-    }
-
-    /// Reads the ledger as of now. Do not block or call this crate from `f`: applying waits meanwhile. `None` while
-    /// this member belongs to no cluster.
-    pub fn with_ledger<R>(&self, f: impl FnOnce(&Ledger) -> R) -> Option<R> {
-        self.running().map(|running| running.machine.read(|state| f(&state.ledger)))
-    }
-
-    /// Up to `max` events of the ledger at or after `from`, from what this member has applied. A place ahead of that
-    /// is waited for with [`Self::events_told`].
-    pub fn events(&self, from: EventPosition, max: usize) -> Result<EventPage, Compacted> {
-        match self.running() {
-            Some(running) => running.machine.events(from, max),
-            None => Ok(EventPage { records: Vec::new(), next: from, more: false }),
-        }
-    }
-
-    /// The oldest index whose events are all held here, and the one after the last applied.
-    pub fn event_bounds(&self) -> (u64, u64) {
-        self.running().map_or((0, 0), |running| running.machine.event_bounds())
-    }
-
-    /// Changes when this member has new events; `None` while it belongs to no cluster.
-    pub fn events_told(&self) -> Option<watch::Receiver<u64>> {
-        self.running().map(|running| running.machine.events_told())
-    }
-
-    /// Changes with every entry that this member has applied; `None` while it belongs to no cluster.
-    pub fn applied_told(&self) -> Option<watch::Receiver<u64>> {
-        self.running().map(|running| running.machine.applied_next())
-    }
-
-    /// Waits until this member has applied `index`; false after `wait`.
-    pub async fn applied(&self, index: u64, wait: Duration) -> bool {
-        let Some(running) = self.running() else { return false };
-        let mut applied = running.machine.applied_next();
-        let reached = applied.wait_for(|next| *next > index);
-        matches!(tokio::time::timeout(wait, reached).await, Ok(Ok(_)))
-    }
-
-    /// The leader, this member included, where it was heard lately; of itself, as leader, where a quorum was. `None` at one
-    /// that is cut off or left over, for which [`leader`](Self::leader) names the last leader for ever, and at one that was
-    /// removed: nobody sends to it any more.
-    ///
-    /// Lately is four leases and two seconds: longer than two elections, and than a busy machine stands still. A leader with
-    /// a valid lease is always heard.
-    pub fn heard_leader(&self) -> Option<MemberRecord> {
-        let running = self.running()?;
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let leader = metrics.current_leader?;
-        let silence = if leader == running.context.me {
-            since_quorum(&metrics)
-        } else {
-            running.presence.of(leader).0.map(|heard| heard.elapsed())
-        };
-        silence.filter(|silence| *silence < running.config.silence_max())?;
-        metrics.membership_config.get_node(&leader).cloned()
-    }
-
     /// Who leads, as far as this member knows, as it changes.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.inner.leadership.subscribe()
     }
 
-    /// The members, with whether each has a vote, in the order of their ids.
-    pub fn members(&self) -> Vec<(MemberRecord, bool)> {
-        let Some(running) = self.running() else { return Vec::new() };
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let config = &metrics.membership_config;
-        let voters: Vec<u64> = config.voter_ids().collect();
-        config.nodes().map(|(id, member)| (member.clone(), voters.contains(id))).collect()
-    }
-
-    /// The log index of the list of members; it grows with every change.
-    pub fn membership_index(&self) -> u64 {
-        let Some(running) = self.running() else { return 0 };
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        metrics.membership_config.log_id().map_or(0, |id| id.index())
-    }
-
-    /// Who is to be asked for what a leader does: the last leader that is known, this member included. Whether it still
-    /// is one, [`heard_leader`](Self::heard_leader) says.
-    pub fn leader(&self) -> Option<MemberRecord> {
-        let running = self.running()?;
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let id = metrics.current_leader?;
-        metrics.membership_config.get_node(&id).cloned()
-    }
-
     /// This member's view of its own consensus.
     pub fn status(&self) -> NodeStatus {
         self.running().map_or_else(NodeStatus::waiting, |running| NodeStatus::of(&running))
-    }
-
-    /// This member's digests at `index`, an entry that asked for digests; `None` if they are not known after `wait`.
-    pub async fn digests(&self, index: u64, wait: Duration) -> Option<Digests> {
-        let running = self.running()?;
-        running.machine.digests().at(index, wait).await
-    }
-
-    /// The ledger as this member has it now, everything applied so far included, to be written to a snapshot file. `None`
-    /// while it belongs to no cluster. `program` and `wall_ms` go into the file's header.
-    pub async fn backup(&self, program: &str, wall_ms: u64) -> Result<Option<Backup>, BackupError> {
-        let Some(running) = self.running() else { return Ok(None) };
-        let cluster_version = running.machine.read(|state| state.ledger.version());
-        let checkpoint = running.machine.checkpoint().await?;
-        let mut header = backup::header(&running.identity, program, wall_ms);
-        header.cluster_version = cluster_version;
-        let bytes = running.image_bytes.load(Ordering::Relaxed);
-        blocking(move || Backup::new(checkpoint, header, bytes)).await.map(Some)
-    }
-
-    /// Hands leadership to the named member, or to the most advanced one, and waits until it has left. Refused where that one
-    /// does not answer or has not nearly all of the log, and does not within a second: writes would wait for it.
-    pub async fn transfer_leader(&self, to: Option<&str>) -> Result<(), ClusterError> {
-        transfer::transfer_leader(&*self.leading()?, to).await
-    }
-
-    /// Hands leadership to the voter that keeps up and whose disk has most room, and waits until it has left; false where all
-    /// are full.
-    pub async fn leave_full_disk(&self) -> Result<bool, ClusterError> {
-        successor::to_one_with_room(&*self.leading()?).await
     }
 
     /// Hands leadership over where possible, then ends consensus and closes the stores. Other clones see a stopped

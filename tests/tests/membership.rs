@@ -156,7 +156,7 @@ fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_firs
     let said = String::from_utf8_lossy(&refused.stderr);
     ensure!(refused.status.code() == Some(6) && said.contains("RO-1013"), "{said}");
     // It has just been heard of, so its place is not given away.
-    let instead = format!("bring back {third} first: start it");
+    let instead = format!("bring back {third} first; rolloutctl alarm list says how");
     ensure!(said.contains(&instead) && !said.contains("member replace"), "{said}");
     let unknown = fleet.ctl(&["member", "remove", "c9", "--yes"])?;
     ensure!(unknown.status.code() == Some(4), "{unknown:?}");

@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
 use openraft::StorageHelper;
+use rollout_ledger::EntryId;
 use rollout_powerloss::{JOURNAL_ENV, Journal, Loss, lose_power};
 use rollout_proto::{DialMap, Security};
 
+use super::state::note;
 use super::*;
 use crate::codec::encode_entry;
 use crate::log_store::LogStore;
 use crate::snapshot_files::stage_copy;
 use crate::state_machine::StateMachine;
-use crate::types::Types;
+use crate::types::{SnapshotMeta, Types, log_id, term_of};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 

@@ -1,0 +1,145 @@
+//! Owns: writing the image, taking snapshots of it, and replacing it with a received one.
+//!
+//! Invariant: one task at a time has the image. The log is fsynced before the image is written or replaced, so that the
+//! image on disk is never ahead of the durable log.
+//! Absent: what the image holds; see `image`.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+
+use rollout_storage::{Snapshot, StorageError};
+use tokio::sync::OwnedMutexGuard;
+
+use super::image::batch_of;
+use super::state::known;
+use super::{LoadError, Machine, blocking, load_state, meta_of, next_index};
+use crate::fatal::{stop_after, stop_process};
+use crate::types::{LogId, SnapshotMeta};
+
+/// The position of the image on disk, and the right to change it.
+pub(crate) type ImageGuard = OwnedMutexGuard<Option<LogId>>;
+
+impl Machine {
+    async fn lock_image(&self) -> ImageGuard {
+        self.shared.imaged.clone().lock_owned().await
+    }
+
+    /// Writes what changed to the image.
+    pub(crate) async fn flush(&self) {
+        drop(self.flush_locked(self.lock_image().await).await);
+    }
+
+    /// The guard goes to the thread that writes: a caller that is dropped meanwhile does not let a second writer in.
+    ///
+    /// Where the disk refuses, the process ends: what was drained from the ledger is in memory alone then, and no later
+    /// image would hold it. The log replays it after a restart. Once the log is closed, the image stays what it is.
+    async fn flush_locked(&self, mut imaged: ImageGuard) -> ImageGuard {
+        let (batch, applied) = {
+            let mut state = self.shared.state.write();
+            if state.applied == *imaged {
+                return imaged;
+            }
+            self.shared.pending_bytes.store(0, Ordering::Relaxed);
+            (batch_of(&mut state), state.applied)
+        };
+        let shared = self.shared.clone();
+        let bytes: usize = batch.puts.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let Ok(imaged) = blocking::<_, Infallible>(move || {
+            // An entry is applied when a quorum has it, which may be without this member's fsync.
+            if let Err(error) = shared.log.sync_now() {
+                tracing::info!(%error, "the image is not written: this member stops");
+                return Ok(imaged);
+            }
+            shared.image_written.fetch_add(bytes as u64, Ordering::Relaxed);
+            if let Err(error) = shared.image.write(batch) {
+                stop_after("the image of the ledger cannot be written", &error);
+            }
+            *imaged = applied;
+            shared.imaged_next.store(next_index(applied), Ordering::Release);
+            Ok(imaged)
+        })
+        .await;
+        imaged
+    }
+
+    /// Makes a snapshot of the state as of now, or a little later, and returns its metadata.
+    pub(crate) async fn snapshot(&self) -> Result<SnapshotMeta, LoadError> {
+        let imaged = self.flush_locked(self.lock_image().await).await;
+        let image = self.shared.image.clone();
+        blocking(move || {
+            let snapshot = image.snapshot()?;
+            drop(imaged);
+            meta_of(&snapshot.open_image()?)
+        })
+        .await
+    }
+
+    /// The state as of now, or a little later, as files for one reader, which go with the handle.
+    pub(crate) async fn checkpoint(&self) -> Result<Snapshot, StorageError> {
+        let imaged = self.flush_locked(self.lock_image().await).await;
+        let image = self.shared.image.clone();
+        blocking(move || {
+            let checkpoint = image.checkpoint();
+            drop(imaged);
+            checkpoint
+        })
+        .await
+    }
+
+    /// Replaces the whole state with a received image, on disk first.
+    pub(crate) async fn install(
+        &self,
+        meta: &SnapshotMeta,
+        staged: rollout_storage::Staged,
+    ) -> Result<(), LoadError> {
+        let mut imaged = self.lock_image().await;
+        let (shared, expected) = (self.shared.clone(), meta.last_log_id);
+        blocking(move || {
+            let found = meta_of(&staged.open_image()?)?;
+            if found.last_log_id != expected {
+                let text =
+                    format!("expected {expected:?}, the image holds {:?}", found.last_log_id);
+                return Err(LoadError::Inconsistent(text));
+            }
+            // A conflicting tail is cut off the log by now. If it came back after a power loss, consensus would take it for
+            // damage, at every start.
+            shared.log.sync_now()?;
+            shared.image.install(staged)?;
+            // The received image is from now on the snapshot that this member would pass on.
+            shared.image.snapshot()?;
+            let state = load_state(shared.cluster, &shared.image)?;
+            let applied = state.applied;
+            if let Err(why) = known(state.ledger.version(), shared.versions) {
+                stop_process(&why);
+            }
+            let old = {
+                let mut current = shared.state.write();
+                let old = std::mem::replace(&mut *current, state);
+                shared.events.lock().restart(next_index(applied));
+                old
+            };
+            // A ledger of millions of rows takes a while to drop: not under the lock.
+            drop(old);
+            // Whoever follows is behind the ring now and has to learn of it.
+            shared.events_told.send_replace(next_index(applied));
+            *imaged = applied;
+            shared.pending_bytes.store(0, Ordering::Relaxed);
+            shared.imaged_next.store(next_index(applied), Ordering::Release);
+            shared.applied_next.send_replace(next_index(applied));
+            shared.installed.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Computes this member's digests as of the entry just applied; see `digest`.
+    pub(crate) async fn digest_now(&self, index: u64) {
+        let imaged = self.flush_locked(self.lock_image().await).await;
+        // It hashes the whole state, for which consensus must not wait.
+        let machine = self.clone();
+        let digests = move || machine.read(|s| (s.ledger.chain(), s.ledger.state_digest()));
+        let Ok((chain, state)) = tokio::task::spawn_blocking(digests).await else { return };
+        let image = self.shared.image.clone();
+        self.shared.digests.compute(index, chain, state, image, imaged);
+    }
+}

@@ -1,0 +1,139 @@
+//! Owns: whether those that would be left could go on at once, and what to do where they could not.
+//!
+//! Invariant: the voters are asked now. The place of one that merely does not answer is not given away.
+//! Absent: the change itself.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use openraft::async_runtime::WatchReceiver;
+
+use super::known::Known;
+use crate::cluster::hello;
+use crate::errors::ClusterError;
+use crate::member::MemberRecord;
+use crate::pace::{KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY, Pace};
+use crate::running::Running;
+
+/// What a voter says when it is asked now.
+enum Said {
+    Answers,
+    /// It waits with an empty disk. Its vote is lost, and only another member can take its place.
+    LostItsDisk,
+    /// Nobody answers there, or another member does. It may be alive.
+    Nothing,
+}
+
+async fn ask(running: &Running, member: &MemberRecord) -> Said {
+    if member.id == running.context.me {
+        return Said::Answers;
+    }
+    match hello(&running.context.dialer, member).await {
+        Ok(answer) if answer.member_id == member.id => Said::Answers,
+        Ok(answer) if answer.cluster_id.is_empty() => Said::LostItsDisk,
+        _ => Said::Nothing,
+    }
+}
+
+/// Refuses to go on with `keep` for voters if they could not commit anything at once. They are asked now: what was heard a
+/// moment ago may be dead, and a change that no majority can commit stops the cluster. So does, for as long as it takes, one
+/// that a member has to catch up for.
+pub(super) async fn check_majority(
+    running: &Running,
+    known: &Known,
+    keep: &BTreeSet<u64>,
+    gone: &str,
+) -> Result<(), ClusterError> {
+    let asked = keep
+        .iter()
+        .filter_map(|id| known.members.get(id))
+        .map(async |member| (member, ask(running, member).await));
+    let (mut answering, mut lost, mut silent) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for (member, said) in futures::future::join_all(asked).await {
+        match said {
+            Said::Answers => drop(answering.insert(member.id)),
+            Said::LostItsDisk => lost.push(member),
+            Said::Nothing => silent.push(member),
+        }
+    }
+    let (answer, needed) = (answering.len(), keep.len() / 2 + 1);
+    if answer >= needed {
+        return check_pace(running, known, &answering, needed, gone).await;
+    }
+    Err(ClusterError::Unsafe(format!(
+        "without {gone} there would be {} voters, of which {answer} would answer and {needed} are needed; {}",
+        keep.len(),
+        mended(&lost, &silent)
+    )))
+}
+
+/// How voters are brought back. The place of one that merely does not answer is not given away: it may be alive.
+fn mended(lost: &[&MemberRecord], silent: &[&MemberRecord]) -> String {
+    let replace = |member: &&MemberRecord| {
+        format!("{} has lost its disk, so first: {}", member.name, member.replace_command())
+    };
+    let mut steps: Vec<String> = lost.iter().map(replace).collect();
+    if !silent.is_empty() {
+        let names: Vec<&str> = silent.iter().map(|member| member.name.as_str()).collect();
+        steps.push(format!(
+            "bring back {} first; rolloutctl alarm list says how, and how to replace one that is lost for good",
+            names.join(", ")
+        ));
+    }
+    steps.join("; ")
+}
+
+/// Refuses where of those that answer fewer than `needed` have nearly all of the log, this leader included.
+async fn check_pace(
+    running: &Running,
+    known: &Known,
+    answering: &BTreeSet<u64>,
+    needed: usize,
+    gone: &str,
+) -> Result<(), ClusterError> {
+    let give_up = Instant::now() + KEEPS_UP_WITHIN;
+    loop {
+        let behind = behind(running, answering);
+        if answering.len() - behind.len() >= needed {
+            return Ok(());
+        }
+        if Instant::now() >= give_up {
+            return Err(ClusterError::Unsafe(format!(
+                "without {gone} nothing could be written until {} caught up: more than {LACKS_MAX} entries are lacking \
+                 there; rolloutctl member list says how far each is",
+                known.names(&behind)
+            )));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Of these members those that have not nearly all of this leader's log.
+fn behind(running: &Running, of: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let lease = running.config.lease();
+    let close = |id: u64| id == running.context.me || Pace::of(&metrics, id, lease).is_close();
+    of.iter().copied().filter(|id| !close(*id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_voter_that_has_lost_its_disk_is_to_be_replaced() {
+        let member = |name: &str| MemberRecord {
+            name: name.into(),
+            peer_addr: format!("{name}:7421"),
+            client_addr: format!("{name}:7420"),
+            ..MemberRecord::default()
+        };
+        let (b, c, d) = (member("b"), member("c"), member("d"));
+        let back = "bring back c, d first; rolloutctl alarm list says how, and how to replace one that is lost for good";
+        assert_eq!(mended(&[], &[&c, &d]), back);
+        let replace = "b has lost its disk, so first: rolloutctl member replace b --peer-addr b:7421 --client-addr b:7420";
+        assert_eq!(mended(&[&b], &[]), replace);
+        assert_eq!(mended(&[&b], &[&c, &d]), format!("{replace}; {back}"));
+    }
+}

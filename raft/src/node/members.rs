@@ -1,0 +1,122 @@
+//! Owns: who the members are, who of them leads, and the changes of both that an operator asks for.
+//!
+//! Invariant: only a member that leads changes the members.
+//! Absent: how a change is made; see `membership` and `transfer`.
+
+use openraft::async_runtime::WatchReceiver;
+
+use super::Node;
+use crate::errors::ClusterError;
+use crate::member::MemberRecord;
+use crate::quorum::since_quorum;
+use crate::{cluster, membership, successor, transfer};
+
+impl Node {
+    /// Lists an empty, waiting member, with the versions that it says it can run, as one that joins, in the place of the voter `replace` if one is named (it may have
+    /// the same name: its disk was lost), and returns its id. This member must lead. What [`MemberRecord::joins`] says is
+    /// done afterwards, by whoever leads then; asking again changes nothing.
+    pub async fn add_member(
+        &self,
+        member: MemberRecord,
+        replace: Option<&str>,
+    ) -> Result<u64, ClusterError> {
+        membership::add_member(&*self.leading()?, member, replace).await
+    }
+
+    /// Has a learner get a vote once it has caught up. This member must lead.
+    pub async fn promote_member(&self, name: &str) -> Result<(), ClusterError> {
+        membership::promote_member(&*self.leading()?, name).await
+    }
+
+    /// Records new addresses, zone or versions of the member with the record's id, whose name stays. This member must
+    /// lead.
+    pub async fn update_member(&self, member: MemberRecord) -> Result<(), ClusterError> {
+        membership::update_member(&*self.leading()?, member).await
+    }
+
+    /// Which cluster versions each member supports, by its own word of just now.
+    pub async fn supported_versions(
+        &self,
+    ) -> Vec<(MemberRecord, Result<(u32, u32), ClusterError>)> {
+        let (own, dialer) = (&self.inner.config, &*self.inner.dialer);
+        // By its id: another, that is to take its place, may have its name.
+        let me = self.identity().map(|identity| identity.member_id);
+        let asked = self.members().into_iter().map(|(member, _)| async move {
+            if Some(member.id) == me {
+                return (member, Ok(own.versions));
+            }
+            let answer = cluster::hello(dialer, &member).await;
+            (member, answer.map(|answer| (answer.version_min, answer.version_max)))
+        });
+        futures::future::join_all(asked).await
+    }
+
+    /// Takes a member out of the cluster. This member must lead; one that names itself hands leadership over, and says
+    /// who is to be asked. Begun, it goes on to its end, whatever becomes of who asked for it.
+    pub async fn remove_member(&self, name: &str) -> Result<(), ClusterError> {
+        let (running, name) = (self.leading()?, name.to_owned());
+        let removing = async move { membership::remove_member(&running, &name).await };
+        let ended = |error: tokio::task::JoinError| ClusterError::Unfinished(error.to_string());
+        self.inner.runtime.handle().spawn(removing).await.map_err(ended)?
+    }
+
+    /// The leader, this member included, where it was heard lately; of itself, as leader, where a quorum was. `None` at one
+    /// that is cut off or left over, for which [`leader`](Self::leader) names the last leader for ever, and at one that was
+    /// removed: nobody sends to it any more.
+    ///
+    /// Lately is four leases and two seconds: longer than two elections, and than a busy machine stands still. A leader with
+    /// a valid lease is always heard.
+    pub fn heard_leader(&self) -> Option<MemberRecord> {
+        let running = self.running()?;
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let leader = metrics.current_leader?;
+        let silence = if leader == running.context.me {
+            since_quorum(&metrics)
+        } else {
+            running.presence.of(leader).0.map(|heard| heard.elapsed())
+        };
+        silence.filter(|silence| *silence < running.config.silence_max())?;
+        metrics.membership_config.get_node(&leader).cloned()
+    }
+
+    /// The members, with whether each has a vote, in the order of their ids.
+    pub fn members(&self) -> Vec<(MemberRecord, bool)> {
+        let Some(running) = self.running() else { return Vec::new() };
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let config = &metrics.membership_config;
+        let voters: Vec<u64> = config.voter_ids().collect();
+        config.nodes().map(|(id, member)| (member.clone(), voters.contains(id))).collect()
+    }
+
+    /// The log index of the list of members; it grows with every change.
+    pub fn membership_index(&self) -> u64 {
+        let Some(running) = self.running() else { return 0 };
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.log_id().map_or(0, |id| id.index())
+    }
+
+    /// Who is to be asked for what a leader does: the last leader that is known, this member included. Whether it still
+    /// is one, [`heard_leader`](Self::heard_leader) says.
+    pub fn leader(&self) -> Option<MemberRecord> {
+        let running = self.running()?;
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let id = metrics.current_leader?;
+        metrics.membership_config.get_node(&id).cloned()
+    }
+
+    /// Hands leadership to the named member, or to the most advanced one, and waits until it has left. Refused where that one
+    /// does not answer or has not nearly all of the log, and does not within a second: writes would wait for it.
+    pub async fn transfer_leader(&self, to: Option<&str>) -> Result<(), ClusterError> {
+        transfer::transfer_leader(&*self.leading()?, to).await
+    }
+
+    /// Hands leadership to the voter that keeps up and whose disk has most room, and waits until it has left; false where all
+    /// are full.
+    pub async fn leave_full_disk(&self) -> Result<bool, ClusterError> {
+        successor::to_one_with_room(&*self.leading()?).await
+    }
+}
