@@ -3,7 +3,7 @@
 use crate::process::Process;
 use anyhow::{Result, ensure};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
@@ -15,6 +15,8 @@ const SIZE: (u16, u16) = (60, 200);
 pub struct Terminal {
     /// The program.
     pub process: Process,
+    /// What it reads as keys.
+    keys: File,
 }
 
 impl Terminal {
@@ -24,18 +26,18 @@ impl Terminal {
     /// When there is no terminal to be had, or the program cannot be started.
     pub fn start(command: Command, log: &Path) -> Result<Self> {
         let (mut ours, theirs) = open()?;
-        let mut out = File::create(log)?;
+        let (mut out, keys) = (File::create(log)?, ours.try_clone()?);
         let process = Process::start_in(command, theirs, log)?;
         // Until the program has closed its side, which is an error of the system's.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(read @ 1..) = ours.read(&mut bytes) {
-                if std::io::Write::write_all(&mut out, &bytes[..read]).is_err() {
+                if out.write_all(&bytes[..read]).is_err() {
                     return;
                 }
             }
         });
-        Ok(Self { process })
+        Ok(Self { process, keys })
     }
 
     /// All that was shown, with what moves the cursor.
@@ -44,11 +46,20 @@ impl Terminal {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// What is on the screen of a program that draws it from the top each time: the last whole one.
+    /// What is on the screen.
     pub fn screen(&self) -> String {
-        let shown = self.shown();
-        let whole = shown.rsplit_once("\x1b[J").map_or("", |(whole, _)| whole);
-        whole.rsplit("\x1b[H").next().unwrap_or_default().replace("\x1b[K", "")
+        let mut terminal = vt100::Parser::new(SIZE.0, SIZE.1, 0);
+        terminal.process(&std::fs::read(&self.process.log).unwrap_or_default());
+        terminal.screen().contents()
+    }
+
+    /// Presses keys.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn press(&mut self, keys: &str) -> Result<()> {
+        self.keys.write_all(keys.as_bytes())?;
+        Ok(())
     }
 }
 

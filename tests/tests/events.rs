@@ -100,6 +100,11 @@ fn following_one_worker_resumes_where_it_stopped() -> Result<()> {
     heard.extend(fleet.events(&["--since", since, "--for", "worker/w3"])?);
     let whole = fleet.events(&["--since", "0", "--for", "worker/w3"])?;
     assert_eq!(heard, whole, "two sittings hear what one does");
+    let hour = fleet.events(&["--since", "1h", "--for", "worker/w3"])?;
+    assert_eq!(hour, whole, "all of it is younger than an hour");
+    let tail = fleet.events(&["--tail", "3", "--for", "worker/w3"])?;
+    assert_eq!(tail, whole[whole.len() - 3..], "the last three");
+    assert!(whole.iter().all(|e| e["at"].as_str().is_some_and(|at| at.ends_with('Z'))));
     assert!(whole.iter().all(|e| e["who"]["worker"] == "w3" || e["victim"]["worker"] == "w3"));
     let kinds: BTreeSet<&str> = whole.iter().filter_map(|e| e["kind"].as_str()).collect();
     for kind in ["worker_registered", "granted", "completed"] {

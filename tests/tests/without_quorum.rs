@@ -164,10 +164,28 @@ fn a_lone_member_is_alive_and_not_ready_and_says_what_it_can() -> Result<()> {
     let leader = fleet.leader();
     probed(&fleet, &leader, "/readyz", (200, "leading"));
     ensure!(watch.interrupt(PATIENCE)?.success(), "{}", watch.log_tail());
+    top.press("?")?;
+    on_screen(&top, &["sort by another column"]);
+    top.press("?s")?;
+    on_screen(&top, &["by name", "q quit"]);
+    top.press("q")?;
+    ensure!(top.process.wait(PATIENCE)?.success(), "{}", top.shown());
+    let restored = |top: &Terminal| {
+        eventually("the terminal is as it was before", PATIENCE, || {
+            top.shown().trim_end().ends_with("\x1b[?25h\x1b[?1049l").then_some(())
+        });
+    };
+    restored(&top);
+
+    // A signal ends it as well, and without colours none is sent.
+    let mut plain = operator(&fleet, &["top", "--every", "200ms"]);
+    plain.env("NO_COLOR", "1");
+    let mut top = Terminal::start(plain, &fleet.path("plain.log"))?;
+    on_screen(&top, &["degraded", "eval"]);
     ensure!(top.process.interrupt(PATIENCE)?.success(), "{}", top.shown());
-    eventually("the terminal is as it was before", PATIENCE, || {
-        top.shown().trim_end().ends_with("\x1b[?25h\x1b[?1049l").then_some(())
-    });
+    restored(&top);
+    let styles = ["\x1b[38;5;", "\x1b[1m", "\x1b[2m", "\x1b[7m"];
+    ensure!(!styles.iter().any(|style| top.shown().contains(style)), "{}", top.shown());
     fleet.passed()
 }
 

@@ -202,7 +202,8 @@ impl Reader {
         let now = match described {
             Ok(answer) => {
                 let info = answer.rendezvous.unwrap_or_default();
-                format!("{}, round {}, {} participants", info.state, info.round, info.participants)
+                let participants = counted(info.participants.into(), "participant");
+                format!("{}, round {}, {participants}", info.state, info.round)
             }
             // One that nobody has used yet is closed before anybody comes.
             Err(error) if error.exit_code() == 4 => "nobody has used it yet".to_owned(),

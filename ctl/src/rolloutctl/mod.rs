@@ -117,7 +117,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
     let yes = if cli.yes { Consent::Given } else { Consent::Wanted };
     match cli.command {
         Command::Status => status::run(connect, format).await,
-        Command::Top(args) => top::run(connect, args).await,
+        Command::Top(args) => top::run(connect, args, &cli.talk).await,
         Command::Doctor(args) => doctor::run(connect, format, args).await,
         Command::Run { verb } => match verb {
             RunVerb::List(args) => run::list::run(connect, format, args).await,

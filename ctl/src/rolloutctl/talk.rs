@@ -80,6 +80,12 @@ impl TalkArgs {
         Paint { colored }
     }
 
+    /// Whether what is drawn on a terminal has colours.
+    pub(super) fn colors_a_terminal(&self) -> bool {
+        let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
+        self.color.wanted(true, no_color.as_deref(), term.as_deref())
+    }
+
     /// The filter of the log that the flags ask for.
     fn filter(&self) -> Option<&'static str> {
         match (self.quiet, self.verbose) {

@@ -1,22 +1,28 @@
 //! `rolloutctl top`: the cluster, its runs and its workers on one screen that stays current.
 //!
 //! Invariant: it only looks, and with one client; what cannot be had now is said in its place, and the rest is shown.
-//! Deliberately absent: keys other than Ctrl-C, and any change.
+//! Deliberately absent: any change.
 
 mod screen;
+mod tables;
+mod view;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
-use self::screen::Screen;
+use self::screen::{Said, Screen};
+use self::tables::Speeds;
+use self::view::{Asked, View};
 use super::Failure;
 use super::run::summary::Run;
 use super::status::{self, Survey};
+use super::talk::TalkArgs;
 use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{Align, Report as _, Table, count, duration, write_stdout};
 
 /// How often it is looked.
 #[derive(Debug, clap::Args)]
@@ -58,8 +64,91 @@ impl Rates {
     }
 }
 
-/// Shows it until Ctrl-C.
-pub(crate) async fn run(connect: &ConnectArgs, args: TopArgs) -> anyhow::Result<()> {
+/// SIGINT, SIGTERM and a closed terminal: each ends the program in order.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        let [int, term, hup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        Ok(Self([signal(int)?, signal(term)?, signal(hup)?]))
+    }
+
+    async fn next(&mut self) {
+        let [int, term, hup] = &mut self.0;
+        tokio::select! {
+            _ = int.recv() => {}
+            _ = term.recv() => {}
+            _ = hup.recv() => {}
+        }
+    }
+}
+
+/// What ended a wait.
+enum Next<T> {
+    Done(T),
+    /// A key asks for a look now.
+    Look,
+    Quit,
+}
+
+/// The screen, and what is on it.
+struct Top {
+    screen: Screen,
+    signals: Signals,
+    keys: mpsc::Receiver<Said>,
+    /// False once no key comes any more.
+    has_keys: bool,
+    view: View,
+    look: Option<Look>,
+    speeds: Speeds,
+}
+
+impl Top {
+    fn open(colored: bool) -> std::io::Result<Self> {
+        let signals = Signals::listen()?;
+        let screen = Screen::open()?;
+        let keys = screen::keys()?;
+        let (view, speeds) = (View::new(colored), Speeds::new());
+        Ok(Self { screen, signals, keys, has_keys: true, view, look: None, speeds })
+    }
+
+    fn draw(&mut self) -> std::io::Result<()> {
+        let Self { screen, view, look, speeds, .. } = self;
+        screen.draw(|frame| view.draw(frame, look.as_ref(), speeds))
+    }
+
+    /// Answers keys until something is done.
+    async fn until<T>(&mut self, done: impl Future<Output = T>) -> std::io::Result<Next<T>> {
+        let mut done = std::pin::pin!(done);
+        loop {
+            let asked = tokio::select! {
+                value = &mut done => return Ok(Next::Done(value)),
+                said = self.keys.recv(), if self.has_keys => match said {
+                    Some(Said::Key(key)) => self.view.key(key),
+                    Some(Said::Resized) => Asked::Redraw,
+                    None => {
+                        self.has_keys = false;
+                        Asked::Redraw
+                    }
+                },
+                () = self.signals.next() => Asked::Quit,
+            };
+            match asked {
+                Asked::Redraw => self.draw()?,
+                Asked::Look => return Ok(Next::Look),
+                Asked::Quit => return Ok(Next::Quit),
+            }
+        }
+    }
+}
+
+/// Shows it until a key or a signal ends it.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    args: TopArgs,
+    talk: &TalkArgs,
+) -> anyhow::Result<()> {
     if !std::io::stdout().is_terminal() {
         let text = "top needs a terminal; elsewhere: rolloutctl status --watch -o jsonl";
         return Err(Failure::usage(text).into());
@@ -67,23 +156,24 @@ pub(crate) async fn run(connect: &ConnectArgs, args: TopArgs) -> anyhow::Result<
     let settings = connect.settings()?;
     let client = settings.client(Some(std::sync::Arc::new(|_: &str| {})))?;
     let every = args.every.max(EVERY_MIN);
-    let screen = Screen::open()?;
+    let mut top = Top::open(talk.colors_a_terminal())?;
     let mut rates = Rates::default();
-    // One for the whole command: whoever asks anew each time hears nothing of a Ctrl-C that came while it printed.
-    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+    top.draw()?;
     loop {
-        let looked = tokio::select! {
-            looked = look(&client, &settings.namespace) => looked,
-            _ = &mut interrupt => break,
-        };
-        let speeds = looked.runs.as_ref().map(|runs| rates.observe(Instant::now(), runs));
-        write_stdout(&screen.frame(&text(&looked, &speeds.unwrap_or_default())))?;
-        tokio::select! {
-            () = tokio::time::sleep(every) => {}
-            _ = &mut interrupt => break,
+        match top.until(look(&client, &settings.namespace)).await? {
+            Next::Done(look) => {
+                let speeds = look.runs.as_ref().map(|runs| rates.observe(Instant::now(), runs));
+                top.speeds = speeds.unwrap_or_default();
+                top.look = Some(look);
+                top.draw()?;
+            }
+            Next::Look => continue,
+            Next::Quit => return Ok(()),
+        }
+        if let Next::Quit = top.until(tokio::time::sleep(every)).await? {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 /// A look does not wait for a leader that is not there.
@@ -123,108 +213,10 @@ async fn look(client: &Client, namespace: &str) -> Look {
     Look { survey, runs, workers }
 }
 
-fn text(look: &Look, rates: &BTreeMap<String, f64>) -> String {
-    let mut text = look.survey.table();
-    text.push('\n');
-    match &look.runs {
-        Ok(runs) => text.push_str(&runs_table(runs, rates).to_string()),
-        Err(error) => text.push_str(&format!("runs     unknown: {error}\n")),
-    }
-    text.push('\n');
-    match &look.workers {
-        Ok(workers) => text.push_str(&workers_table(workers).to_string()),
-        Err(error) => text.push_str(&format!("workers  unknown: {error}\n")),
-    }
-    text
-}
-
-/// What goes on first, the latest of what has ended last.
-fn runs_table(runs: &[Run], rates: &BTreeMap<String, f64>) -> Table {
-    let mut table = Table::new(&[
-        "RUN", "STATE", "DECIDED", "DONE", "ROWS", "RUNNING", "FAILED", "ROWS/S", "ETA", "WHY",
-    ]);
-    for column in 2..8 {
-        table = table.align(column, Align::Right);
-    }
-    let mut sorted: Vec<&Run> = runs.iter().collect();
-    sorted.sort_by_key(|run| (run.ended(), std::cmp::Reverse(run.created_wall_ms)));
-    for run in sorted {
-        let counts = &run.counts;
-        let rate = rates.get(&run.name).copied().filter(|rate| *rate > 0.0 && !run.ended());
-        let left = counts.rows.saturating_sub(counts.decided()) as f64;
-        table.row([
-            run.name.clone(),
-            run.state.to_owned(),
-            format!("{}%", counts.percent()),
-            count(counts.done),
-            count(counts.rows),
-            count(counts.running),
-            count(counts.failed),
-            rate.map_or("-".into(), |rate| count(rate as u64)),
-            rate.map_or("-".into(), |rate| duration(left / rate)),
-            run.why(),
-        ]);
-    }
-    table
-}
-
-/// Who works most comes first.
-fn workers_table(workers: &[v1::WorkerInfo]) -> Table {
-    let mut table = Table::new(&["WORKER", "STATE", "SLOTS", "HELD", "DONE", "HEARD", "PROBLEM"]);
-    for column in 2..5 {
-        table = table.align(column, Align::Right);
-    }
-    let held = |worker: &v1::WorkerInfo| -> u64 {
-        worker.slots.iter().map(|slot| u64::from(slot.rows_held)).sum()
-    };
-    let mut sorted: Vec<&v1::WorkerInfo> = workers.iter().collect();
-    sorted.sort_by(|a, b| held(b).cmp(&held(a)).then(a.name.cmp(&b.name)));
-    for worker in sorted {
-        let problem =
-            worker.slots.iter().find_map(|slot| match (slot.ineligible.as_str(), slot.cordoned) {
-                ("", false) => None,
-                ("", true) => Some(format!("slot {} cordoned: {}", slot.slot, slot.cordon_reason)),
-                (why, _) => Some(why.to_owned()),
-            });
-        table.row([
-            worker.name.clone(),
-            worker.state.clone(),
-            worker.slots.len().to_string(),
-            count(held(worker)),
-            count(worker.slots.iter().map(|slot| slot.rows_done).sum()),
-            format!("{} ago", duration(worker.silent_ms as f64 / 1000.0)),
-            problem.unwrap_or_default(),
-        ]);
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::alarm::seen::Alarm;
     use super::super::run::summary::sample;
     use super::*;
-
-    #[test]
-    fn what_is_not_known_is_said_in_its_place() {
-        let workers =
-            vec![v1::WorkerInfo { name: "w1".into(), state: "ready".into(), ..Default::default() }];
-        let alarm = Alarm {
-            kind: "NO_LEADER",
-            member: None,
-            what: "1 of 3 voters answer".into(),
-            fix: "start the others".into(),
-        };
-        let look = Look {
-            survey: Survey { health: "no leader", alarms: vec![alarm], ..Survey::default() },
-            runs: Err("nobody leads".into()),
-            workers: Ok(workers),
-        };
-        let shown = text(&look, &BTreeMap::new());
-        assert!(shown.contains("runs     unknown: nobody leads"), "{shown}");
-        assert!(shown.contains("alarm    NO_LEADER: 1 of 3 voters answer   fix: start"), "{shown}");
-        assert!(shown.contains("w1      ready"), "{shown}");
-    }
 
     #[test]
     fn a_rate_is_what_was_decided_between_two_looks() {
@@ -234,7 +226,7 @@ mod tests {
         run.counts.done += 500;
         let observed = rates.observe(start + Duration::from_secs(2), std::slice::from_ref(&run));
         assert!((observed[&run.name] - 250.0).abs() < 1e-6);
-        let table = runs_table(&[run], &observed).to_string();
+        let table = tables::runs(&[run], &observed, 0, false).to_string();
         assert!(table.contains("250"), "{table}");
     }
 }

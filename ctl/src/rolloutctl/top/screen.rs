@@ -1,65 +1,109 @@
-//! A terminal taken whole for a while.
+//! The terminal, taken whole for a while: another screen, raw keys, no cursor.
 //!
-//! Invariant: whatever ends the program in order, the terminal is as it was. Deliberately absent: colours.
+//! Invariant: whatever ends the program, be it its end, an error, a panic or a signal that is listened for, the terminal is as it
+//! was. Deliberately absent: what is drawn.
 
-use crate::output::write_stdout;
+use std::io::{Stdout, stdout};
+use std::sync::Once;
 
-/// Rows and columns where the terminal does not say.
-const SIZE_USUAL: (usize, usize) = (40, 160);
+use ratatui::Frame;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use tokio::sync::mpsc;
+
+/// Keys that wait to be read; whoever holds a key down loses the rest.
+const KEYS_MAX: usize = 64;
 
 /// The other screen of the terminal, until it is dropped.
-pub(super) struct Screen(());
+pub(super) struct Screen {
+    terminal: ratatui::Terminal<CrosstermBackend<Stdout>>,
+}
 
 impl Screen {
     /// Switches to it.
     ///
     /// # Errors
-    /// When the terminal cannot be written.
-    pub(super) fn open() -> anyhow::Result<Self> {
-        write_stdout("\x1b[?1049h\x1b[?25l")?;
-        Ok(Self(()))
+    /// When the terminal cannot be written, or takes no raw mode.
+    pub(super) fn open() -> std::io::Result<Self> {
+        restore_at_panic();
+        enable_raw_mode()?;
+        let opened = execute!(stdout(), EnterAlternateScreen)
+            .and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(stdout())));
+        match opened {
+            Ok(terminal) => Ok(Self { terminal }),
+            Err(error) => {
+                restore();
+                Err(error)
+            }
+        }
     }
 
-    /// The bytes that show a text from the top, cut to the terminal's size: each line replaces what was there.
-    pub(super) fn frame(&self, text: &str) -> String {
-        fit(text, size())
+    /// Shows a frame; what has not changed is not written again.
+    ///
+    /// # Errors
+    /// When the terminal cannot be written.
+    pub(super) fn draw(&mut self, frame: impl FnOnce(&mut Frame<'_>)) -> std::io::Result<()> {
+        self.terminal.draw(frame).map(drop)
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         // Nobody is left to be told.
-        let _ = write_stdout("\x1b[?25h\x1b[?1049l");
+        let _ = self.terminal.show_cursor();
+        restore();
     }
 }
 
-fn fit(text: &str, (rows, columns): (usize, usize)) -> String {
-    let mut frame = String::from("\x1b[H");
-    for line in text.lines().take(rows.saturating_sub(1)) {
-        frame.extend(line.chars().take(columns));
-        frame.push_str("\x1b[K\r\n");
-    }
-    frame.push_str("\x1b[J");
-    frame
+fn restore() {
+    let _ = execute!(stdout(), LeaveAlternateScreen);
+    let _ = disable_raw_mode();
 }
 
-fn size() -> (usize, usize) {
-    // SAFETY: winsize is plain data for which zeroes are a valid value.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: `size` outlives the call, which writes one winsize to it.
-    let told = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    match (told, size.ws_row, size.ws_col) {
-        (0, rows, columns) if rows > 0 && columns > 0 => (rows.into(), columns.into()),
-        _ => SIZE_USUAL,
-    }
+/// A panic is said on the screen that people see afterwards.
+fn restore_at_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let _ = execute!(stdout(), ratatui::crossterm::cursor::Show);
+            restore();
+            before(panic);
+        }));
+    });
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What the terminal says.
+pub(super) enum Said {
+    /// A key was pressed.
+    Key(KeyEvent),
+    /// It has another size.
+    Resized,
+}
 
-    #[test]
-    fn a_frame_is_no_larger_than_the_terminal() {
-        assert_eq!(fit("abcdef\nxy\nz\n", (3, 4)), "\x1b[Habcd\x1b[K\r\nxy\x1b[K\r\n\x1b[J");
-    }
+/// Keys from now on; none comes any more where the terminal is gone.
+///
+/// # Errors
+/// When there is no thread to be had.
+pub(super) fn keys() -> std::io::Result<mpsc::Receiver<Said>> {
+    let (to, from) = mpsc::channel(KEYS_MAX);
+    // It waits in a system call that nothing interrupts, and ends with the process.
+    std::thread::Builder::new().name("keys".into()).spawn(move || {
+        while let Ok(event) = event::read() {
+            let said = match event {
+                Event::Key(key) if key.kind != KeyEventKind::Release => Said::Key(key),
+                Event::Resize(..) => Said::Resized,
+                _ => continue,
+            };
+            match to.try_send(said) {
+                Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => {}
+                Err(mpsc::error::TrySendError::Closed(_)) => return,
+            }
+        }
+    })?;
+    Ok(from)
 }
