@@ -174,7 +174,7 @@ fn what_would_shut_out_its_maker_or_a_member_needs_force_and_a_new_certificate_g
     let fleet = Fleet::start(FleetOptions::default())?;
     let unsafe_ones: [(&[&str], &str); 3] = [
         (&["cert", "revoke", "admin/operator"], "your own certificate"),
-        (&["cert", "revoke", "member/c2"], "member/c2"),
+        (&["cert", "revoke", "member/c2", "--issued-before", "now"], "member/c2"),
         (&["cert", "revoke", "--issued-before", "now"], "member/c1"),
     ];
     for (args, named) in unsafe_ones {
@@ -188,7 +188,10 @@ fn what_would_shut_out_its_maker_or_a_member_needs_force_and_a_new_certificate_g
     let leader = fleet.leader();
     let follower = fleet.member_names().into_iter().find(|m| *m != leader).context("one")?;
     let follower_id = format!("member/{follower}");
-    ctl(&fleet, &["cert", "revoke", &follower_id, "--force"])?;
+    // All of its certificates would be for ever.
+    let all = ["cert", "revoke", &follower_id, "--force"];
+    ctl_fails(&fleet, &all, 6, &["RO-3014", "--issued-before"])?;
+    ctl(&fleet, &["cert", "revoke", &follower_id, "--issued-before", "now", "--force"])?;
     eventually("it hears no leader", PATIENCE, || {
         (!hears_a_leader(&fleet, &follower)?).then_some(())
     });

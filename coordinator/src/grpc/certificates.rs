@@ -1,7 +1,8 @@
 //! `Certificates`: which certificates every member refuses.
 //!
 //! *Invariant:* a revocation that would shut out the administrator who asks for it, or a member with the certificate that it
-//! last connected with, is refused without `force`. So an administrator who can take it back always remains.
+//! last connected with, is refused without `force`. All certificates of a member of the cluster are never revoked, for no
+//! new one would let it back in: without a majority nobody could withdraw that.
 
 use super::{Shared, caller, check_every_namespace};
 use crate::audit;
@@ -50,6 +51,22 @@ fn check_time(issued_before_s: Option<u64>) -> Result<(), RpcError> {
 }
 
 impl CertificatesService {
+    /// Refuses to revoke every certificate of a member that there is.
+    fn check_member(&self, whose: &Revoked, issued_before_s: Option<u64>) -> Result<(), RpcError> {
+        let (Revoked::Identity(identity), None) = (whose, issued_before_s) else { return Ok(()) };
+        let Some((Role::Member, name)) = revoked_certificates::parse(identity) else {
+            return Ok(());
+        };
+        if self.0.node.members().iter().all(|(member, _)| member.name != name) {
+            return Ok(());
+        }
+        let text = format!(
+            "{name} is a member of the cluster, and no new certificate would let it back in: remove the member first, or give \
+             --issued-before"
+        );
+        Err(RpcError::new(ErrorCode::RevocationUnsafe, text))
+    }
+
     /// Who would be shut out though they are in use: the caller, and members.
     fn shut_out(&self, op: (&Revoked, Option<u64>), caller: Option<&PeerInfo>) -> Vec<String> {
         let mut list = RevocationList::default();
@@ -110,10 +127,12 @@ impl v1::certificates_server::Certificates for CertificatesService {
         let (whose, issued_before_s) = (whose(&r.identity)?, r.issued_before_s);
         check_time(issued_before_s)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
+        self.check_member(&whose, issued_before_s)?;
         let shut_out = self.shut_out((&whose, issued_before_s), peer.as_ref());
         if !shut_out.is_empty() && !r.force {
             let text = format!(
-                "this would shut out {}: issue them new certificates first, or add --force",
+                "this would shut out {}: issue certificates that it does not cover first (cert issue --valid-from TIME), or add \
+                 --force",
                 shut_out.join(", ")
             );
             return Err(RpcError::new(ErrorCode::RevocationUnsafe, text).into());

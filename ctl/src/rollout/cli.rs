@@ -58,7 +58,7 @@ pub(super) struct StoreGatewayArgs {
     /// Where to listen; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = rollout_gateway::LISTEN_DEFAULT)]
     pub(super) listen: std::net::SocketAddr,
-    /// Listen where other hosts can connect: anybody who can reads and writes the store, without TLS
+    /// Let other hosts, and on loopback every user of this one, connect: they read and write the store, without TLS
     #[arg(long)]
     pub(super) insecure_tcpstore: bool,
 }

@@ -38,7 +38,7 @@ pub(crate) struct IssueArgs {
     #[arg(long, default_value_t = 365)]
     days: u32,
     /// Since when it is valid: `now`, or like 2026-11-27T09:30:00Z. Not given: two hours ago, for clocks differ. After
-    /// `cert revoke --issued-before`, a time that is not before that one
+    /// `cert revoke --issued-before T`, give T or later
     #[arg(long, value_name = "TIME", value_parser = parse_instant)]
     valid_from: Option<u64>,
 }

@@ -24,7 +24,7 @@ pub(crate) struct RevokeArgs {
     /// Why, for `cert revocations`
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
-    /// Revoke though that shuts out yourself or a member that is in use
+    /// Revoke even if it shuts out you or a member of the cluster
     #[arg(long)]
     force: bool,
 }
@@ -77,7 +77,7 @@ impl Report for Revoked {
             None => format!("all certificates of {whose}"),
         };
         format!(
-            "{which} are revoked: every member refuses them, and closes their connections, within 5 seconds\n"
+            "{which} are revoked: within 5 seconds, members in contact with the leader refuse them and close their connections\n"
         )
     }
 }

@@ -123,7 +123,12 @@ pub(super) const KEYS: &[Key] = &[
         .env("ROLLOUT_WORKER_STORE_GATEWAY"),
     key("store_gateway.round", Integer(0, MAX), "0", "the round of its rendezvous"),
     key("store_gateway.listen", Address, "\"127.0.0.1:29400\"", "where the store is served"),
-    key("store_gateway.insecure_tcpstore", Bool, "false", "other hosts may connect, without TLS"),
+    key(
+        "store_gateway.insecure_tcpstore",
+        Bool,
+        "false",
+        "other hosts, and all users of this one, may connect, without TLS",
+    ),
     key("store_gateway.allow_uids", Integers, "[]", "users of this host that it serves, too"),
     key(
         "tracing.otlp_endpoint",
