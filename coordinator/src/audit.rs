@@ -162,8 +162,14 @@ impl Open {
     fn line(&self, refused: Option<Status>) -> Option<Map<String, Value>> {
         let error = refused.as_ref().map(RpcError::from_status);
         let code = error.as_ref().map(|error| error.code);
-        let forbidden =
-            matches!(code, Some(ErrorCode::PermissionDenied | ErrorCode::Unauthenticated));
+        let forbidden = matches!(
+            code,
+            Some(
+                ErrorCode::PermissionDenied
+                    | ErrorCode::Unauthenticated
+                    | ErrorCode::CertificateRevoked
+            )
+        );
         // Whoever leads, or will, decides those.
         let elsewhere = matches!(
             code,
@@ -183,14 +189,20 @@ impl Open {
         let mut line = self.fields(outcome, error.as_ref());
         if error.is_some() && self.is_a_strangers() {
             line.insert("untold".into(), self.log.strangers.told(Instant::now())?.into());
-        } else if outcome == "refused" {
-            let whose = line.get("identity").and_then(Value::as_str).unwrap_or_default();
-            let untold = self.log.refusals.told(whose, Instant::now())?;
-            if untold > 0 {
-                line.insert("untold".into(), untold.into());
-            }
+        } else if outcome != "applied" {
+            self.bound(&mut line)?;
         }
         Some(line)
+    }
+
+    /// None where the caller has had its lines of requests that were not applied.
+    fn bound(&self, line: &mut Map<String, Value>) -> Option<()> {
+        let whose = line.get("identity").and_then(Value::as_str).unwrap_or_default();
+        let untold = self.log.refusals.told(whose, Instant::now())?;
+        if untold > 0 {
+            line.insert("untold".into(), untold.into());
+        }
+        Some(())
     }
 
     /// Whether nobody knows whose request it is.
@@ -240,6 +252,8 @@ impl Drop for Open {
         if self.is_a_strangers() {
             let Some(untold) = self.log.strangers.told(Instant::now()) else { return };
             line.insert("untold".into(), untold.into());
+        } else if self.bound(&mut line).is_none() {
+            return;
         }
         line.insert("message".into(), "the caller did not wait for the answer".into());
         let log = self.log.clone();

@@ -45,6 +45,7 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::TokenConflict(_) => ErrorCode::TokenConflict,
         Rejection::TokenRefused(_) => ErrorCode::TokenRefused,
         Rejection::RevocationUnknown(_) => ErrorCode::RevocationNotFound,
+        Rejection::AuthorRevoked(_) => ErrorCode::CertificateRevoked,
         Rejection::RevocationWider(_) => ErrorCode::RevocationConflict,
     }
 }

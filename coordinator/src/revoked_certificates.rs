@@ -1,7 +1,8 @@
 //! Revoked certificates as this member refuses them: a copy of the ledger's list, in the form that handshakes use.
 //!
 //! *Invariant:* what this member has applied is in force within [`LOOK_EVERY`]. A member that the leader does not reach cannot
-//! know of newer revocations: it renews no certificate, and lets nobody but administrators read the past ([`check_contact`]).
+//! know of newer revocations: it lets nobody but administrators and members read what it has ([`check_contact`]). Certificates
+//! are issued by the leader alone.
 //!
 //! Absent on purpose: refusing and closing, which `rollout-proto` does where connections are made.
 
@@ -37,7 +38,7 @@ pub(crate) fn refresh(node: &Node, revocations: &Revocations, current: &mut Opti
     *current = Some(listed);
 }
 
-fn in_force(listed: &BTreeMap<Revoked, Revocation>) -> RevocationList {
+pub(crate) fn in_force(listed: &BTreeMap<Revoked, Revocation>) -> RevocationList {
     let mut list = RevocationList::default();
     for (whose, revocation) in listed {
         match whose {

@@ -18,6 +18,8 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct StuckRuns {
     latest: Mutex<Option<(Instant, Arc<[v1::StuckRun]>)>>,
+    /// Held by the one who looks.
+    looking: Mutex<()>,
 }
 
 impl StuckRuns {
@@ -27,14 +29,15 @@ impl StuckRuns {
         identity: &Identity,
         look: impl FnOnce() -> Arc<[v1::StuckRun]>,
     ) -> (Vec<v1::StuckRun>, u32) {
-        let all = {
-            // Held while the ledger is looked at: those who ask meanwhile get the same answer.
-            let mut latest = self.latest.lock();
-            match &*latest {
-                Some((at, all)) if at.elapsed() < FRESH => all.clone(),
-                _ => latest.insert((Instant::now(), look())).1.clone(),
-            }
-        };
+        let (at, mut all) =
+            self.latest.lock().clone().map_or((None, Arc::default()), |(at, all)| (Some(at), all));
+        // Nobody waits for another one's look: what was seen last is the answer meanwhile.
+        if at.is_none_or(|at: Instant| at.elapsed() >= FRESH)
+            && let Some(_looking) = self.looking.try_lock()
+        {
+            all = look();
+            *self.latest.lock() = Some((Instant::now(), all.clone()));
+        }
         let mut mine = all.iter().filter(|run| identity.allows_namespace(&run.namespace));
         let shown: Vec<v1::StuckRun> = mine.by_ref().take(SHOWN_MAX).cloned().collect();
         (shown, mine.count().try_into().unwrap_or(u32::MAX))

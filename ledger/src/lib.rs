@@ -128,7 +128,7 @@ pub use quota::{NamespaceView, Quota};
 pub use rendezvous::{Rendezvous, RoundMember, Standing, Terms};
 pub use reply::{GrantedRows, Outrun, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer};
 pub use restore::ANCESTORS_MAX;
-pub use revocation::{Revocation, RevocationOp, Revoked};
+pub use revocation::{Revocation, RevocationAuthor, RevocationOp, Revoked};
 pub use rows::Rows;
 pub use session_room::MakesRoom;
 pub use shard::{ShardOp, ShardRef};

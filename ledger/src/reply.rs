@@ -389,6 +389,9 @@ pub enum Rejection {
     /// There is no revocation of these certificates.
     #[error("certificates of {0} are not revoked")]
     RevocationUnknown(String),
+    /// Who asks for a change of the revocations is revoked.
+    #[error("the certificate of {0} is revoked")]
+    AuthorRevoked(String),
     /// A revocation in force covers more.
     #[error(
         "more certificates of {0} are revoked already: to accept some of them again, withdraw that revocation first"

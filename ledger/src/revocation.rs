@@ -1,6 +1,6 @@
 //! Revoked certificates: whose are refused, and those issued before when.
 //!
-//! *Invariant:* an identity's revocation never comes to cover fewer certificates, unless it is withdrawn. What is rejected
+//! *Invariant:* who is revoked changes nothing in the list. An identity's revocation never comes to cover fewer certificates, unless it is withdrawn. What is rejected
 //! changes nothing. A restored cluster keeps them all: a certificate that was stolen before the backup stays refused.
 //!
 //! Absent on purpose: certificates. Each member compares those that it meets with this list.
@@ -22,6 +22,15 @@ pub enum Revoked {
     Identity(String),
 }
 
+/// The certificate with which somebody asks for a change of the list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevocationAuthor {
+    /// As `role/name`.
+    pub identity: String,
+    /// Since when the certificate is valid, in seconds since 1970.
+    pub not_before_s: u64,
+}
+
 /// A change of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RevocationOp {
@@ -33,11 +42,15 @@ pub enum RevocationOp {
         issued_before_s: Option<u64>,
         /// Why, for people. At most [`limits::TEXT_BYTES_MAX`] bytes.
         reason: String,
+        /// Who asks; none without certificates. One whose certificate the list covers by now is rejected.
+        by: Option<RevocationAuthor>,
     },
     /// Removes a revocation.
     Withdraw {
         /// Whose.
         whose: Revoked,
+        /// As in [`RevocationOp::Revoke`].
+        by: Option<RevocationAuthor>,
     },
 }
 
@@ -77,7 +90,8 @@ impl Ledger {
         op: RevocationOp,
     ) -> Result<Reply, Rejection> {
         match op {
-            RevocationOp::Revoke { whose, issued_before_s, reason } => {
+            RevocationOp::Revoke { whose, issued_before_s, reason, by } => {
+                self.check_author(by)?;
                 check_whose(&whose)?;
                 if whose == Revoked::Everyone && issued_before_s.is_none() {
                     let text = "revoking the certificates of every identity needs a time before which they were issued";
@@ -90,7 +104,8 @@ impl Ledger {
                 let made = Revocation { issued_before_s, reason, made_wall_ms: ctx.wall_ms };
                 self.revoke(whose, made)
             }
-            RevocationOp::Withdraw { whose } => {
+            RevocationOp::Withdraw { whose, by } => {
+                self.check_author(by)?;
                 if !self.revocations.contains_key(&whose) {
                     return Err(Rejection::RevocationUnknown(whose.to_string()));
                 }
@@ -98,6 +113,20 @@ impl Ledger {
                 self.dirty.revocations.insert(whose);
                 Ok(Reply::Ok)
             }
+        }
+    }
+
+    /// A certificate that is revoked revokes nothing and withdraws nothing, however close together the two come: of two
+    /// administrators who revoke each other, one remains.
+    fn check_author(&self, by: Option<RevocationAuthor>) -> Result<(), Rejection> {
+        let Some(RevocationAuthor { identity, not_before_s }) = by else { return Ok(()) };
+        let covers = |whose: &Revoked| {
+            self.revocations.get(whose).is_some_and(|revocation| not_before_s < revocation.end_s())
+        };
+        let own = Revoked::Identity(identity);
+        match covers(&Revoked::Everyone) || covers(&own) {
+            true => Err(Rejection::AuthorRevoked(own.to_string())),
+            false => Ok(()),
         }
     }
 

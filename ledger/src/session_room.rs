@@ -1,7 +1,7 @@
 //! Which client session makes room for a new one.
 //!
-//! *Invariant:* from version 3 on a session is forgotten only for one of its own holder, or because its holder has the most
-//! sessions of all. So one identity that opens many ends its own, and nobody else's.
+//! *Invariant:* from version 3 on a session makes room only if no holder has more sessions than its own. So one identity that
+//! opens many ends its own, and nobody else's.
 //!
 //! Absent: whether a new session may be opened at all while those that would be forgotten are in use; the leader decides that
 //! before it proposes one ([`Ledger::makes_room_of`]).
@@ -32,9 +32,12 @@ impl Holders {
         }
     }
 
-    /// The holder of the most sessions; of several, the last by name.
-    fn largest(&self) -> Option<&str> {
-        self.0.iter().max_by_key(|(_, sessions)| **sessions).map(|(holder, _)| holder.as_str())
+    fn most(&self) -> usize {
+        self.0.values().copied().max().unwrap_or(0)
+    }
+
+    fn has(&self, holder: &str, sessions: usize) -> bool {
+        self.0.get(holder) == Some(&sessions)
     }
 
     pub(crate) fn of<'a>(clients: impl Iterator<Item = &'a Client>) -> Self {
@@ -61,8 +64,8 @@ impl Ledger {
         Some(MakesRoom { holder, unused_ms: self.meta.clock.0.saturating_sub(used_at.0) })
     }
 
-    /// Of the holder of the most sessions, the one that nobody used for longest; of several, the oldest. Before version 3,
-    /// of all.
+    /// Of the holders that have the most sessions, the one that nobody used for longest; of several, the oldest. Before version
+    /// 3, of all.
     pub(crate) fn to_forget(&self) -> Option<(LedgerMs, SessionId)> {
         if self.clients.len() < limits::CLIENTS_MAX {
             return None;
@@ -70,8 +73,10 @@ impl Ledger {
         if self.meta.version < SCHEDULING_VERSION {
             return self.client_uses.first().copied();
         }
-        let largest = self.holders.largest()?;
-        let theirs = |id: &SessionId| self.clients.get(id).is_some_and(|c| c.holder == largest);
-        self.client_uses.iter().copied().find(|(_, id)| theirs(id))
+        let most = self.holders.most();
+        let is_theirs = |id: &SessionId| {
+            self.clients.get(id).is_some_and(|c| self.holders.has(&c.holder, most))
+        };
+        self.client_uses.iter().copied().find(|(_, id)| is_theirs(id))
     }
 }

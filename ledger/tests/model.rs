@@ -337,6 +337,7 @@ fn random_stories_reach_what_matters() {
         ("TokenRefused", 20),
         ("revoked", 20),
         ("RevocationWider", 5),
+        ("AuthorRevoked", 5),
         ("VersionLow", 20),
         ("run forgotten", 1),
         ("RunActive", 20),

@@ -1,6 +1,6 @@
-//! Refused requests of callers with a certificate.
+//! Requests of callers with a certificate that were refused, failed or given up.
 //!
-//! *Invariant:* the audit has at most [`LINES_MAX`] lines of refusals of one identity in each [`WINDOW`]; the next one after
+//! *Invariant:* the audit has at most [`LINES_MAX`] such lines of one identity in each [`WINDOW`]; the next one after
 //! that says how many went before it without a line. Else one client could turn the audit's files over and so remove what it
 //! says of everybody else. What was applied always has its line.
 

@@ -8,7 +8,7 @@ use super::{Shared, caller, check_every_namespace};
 use crate::audit;
 use crate::convert::invalid;
 use crate::revoked_certificates;
-use rollout_ledger::{OpKind, RevocationOp, Revoked};
+use rollout_ledger::{OpKind, RevocationAuthor, RevocationOp, Revoked};
 use rollout_proto::{ErrorCode, Identity, PeerInfo, RevocationList, Role, RpcError, v1};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +36,17 @@ fn whose(identity: &str) -> Result<Revoked, RpcError> {
             Err(invalid(format!("{identity:?} is not ROLE/NAME, where ROLE is one of {roles}")))
         }
     }
+}
+
+fn whose_in_audit(identity: &str) -> &str {
+    if identity.is_empty() { "everyone" } else { identity }
+}
+
+/// Who asks, for the ledger: it knows of revocations that this member has not put into force yet.
+fn author(peer: Option<&PeerInfo>) -> Option<RevocationAuthor> {
+    let peer = peer.filter(|peer| !peer.identity.is_insecure())?;
+    let not_before_s = u64::try_from(peer.not_before_unix).unwrap_or(0);
+    Some(RevocationAuthor { identity: peer.identity.to_string(), not_before_s })
 }
 
 fn check_time(issued_before_s: Option<u64>) -> Result<(), RpcError> {
@@ -122,7 +133,7 @@ impl v1::certificates_server::Certificates for CertificatesService {
         let identity = caller(&request)?;
         let peer = request.extensions().get::<PeerInfo>().cloned();
         let r = request.into_inner();
-        audit::about("certificates", &r.identity);
+        audit::about("certificates", whose_in_audit(&r.identity));
         check_every_namespace(&identity)?;
         let (whose, issued_before_s) = (whose(&r.identity)?, r.issued_before_s);
         check_time(issued_before_s)?;
@@ -138,9 +149,13 @@ impl v1::certificates_server::Certificates for CertificatesService {
             return Err(RpcError::new(ErrorCode::RevocationUnsafe, text).into());
         }
         let told = whose.to_string();
-        let op = RevocationOp::Revoke { whose, issued_before_s, reason: r.reason };
+        let by = author(peer.as_ref());
+        let op = RevocationOp::Revoke { whose, issued_before_s, reason: r.reason, by };
         self.0.apply(Some(id), OpKind::Revocation(op)).await?;
-        tracing::warn!(by = %identity, certificates = told, "certificates were revoked");
+        tracing::warn!(
+            by = %identity, certificates = told, issued_before_s, force = r.force,
+            "certificates were revoked"
+        );
         Ok(Response::new(v1::RevokeResponse { header: Some(self.0.header()) }))
     }
 
@@ -149,13 +164,14 @@ impl v1::certificates_server::Certificates for CertificatesService {
         request: Request<v1::WithdrawRequest>,
     ) -> Result<Response<v1::WithdrawResponse>, Status> {
         let identity = caller(&request)?;
+        let by = author(request.extensions().get::<PeerInfo>());
         let r = request.into_inner();
-        audit::about("certificates", &r.identity);
+        audit::about("certificates", whose_in_audit(&r.identity));
         check_every_namespace(&identity)?;
         let whose = whose(&r.identity)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let told = whose.to_string();
-        self.0.apply(Some(id), OpKind::Revocation(RevocationOp::Withdraw { whose })).await?;
+        self.0.apply(Some(id), OpKind::Revocation(RevocationOp::Withdraw { whose, by })).await?;
         tracing::warn!(by = %identity, certificates = told, "a revocation of certificates was withdrawn");
         Ok(Response::new(v1::WithdrawResponse { header: Some(self.0.header()) }))
     }

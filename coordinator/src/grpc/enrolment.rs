@@ -46,30 +46,18 @@ fn key_in(request: &[u8]) -> Result<RequestedKey, RpcError> {
 }
 
 impl EnrolmentService {
-    /// No certificate is issued that every member would refuse.
-    fn check_not_revoked(&self, identity: &Identity) -> Result<(), RpcError> {
-        match self.0.revocations.accepted_from_s(identity) {
-            Some(_) => Ok(()),
-            None => {
-                let text = format!(
-                    "all certificates of {identity} are revoked: an administrator has to withdraw that first (rolloutctl \
-                     cert unrevoke {identity})"
-                );
-                Err(RpcError::new(ErrorCode::CertificateRevoked, text))
-            }
-        }
-    }
-
-    /// A certificate that no revocation in force covers.
-    fn issue(
-        &self,
-        desk: &EnrolmentDesk,
-        identity: &Identity,
-        key: &RequestedKey,
-    ) -> Result<v1::IssuedCertificate, RpcError> {
-        self.check_not_revoked(identity)?;
-        let not_before_min_s = self.0.revocations.accepted_from_s(identity).unwrap_or(0);
-        desk.issue(identity, key, not_before_min_s)
+    /// From when on certificates of `identity` are accepted. Call it once everything committed before can be read: none is
+    /// issued that every member would refuse.
+    fn accepted_from_s(&self, identity: &Identity) -> Result<u64, RpcError> {
+        let listed = self.0.node.ledger(|l| Some(l.revocations().clone()));
+        let listed = listed.ok_or_else(|| reject::not_leader(None))?;
+        revoked_certificates::in_force(&listed).accepted_from_s(identity).ok_or_else(|| {
+            let text = format!(
+                "all certificates of {identity} are revoked: an administrator has to withdraw that first (rolloutctl cert \
+                 unrevoke {identity})"
+            );
+            RpcError::new(ErrorCode::CertificateRevoked, text)
+        })
     }
 
     async fn let_in(
@@ -96,12 +84,12 @@ impl EnrolmentService {
         let spec = token.map(|view| view.spec).ok_or_else(|| reject::not_leader(None))?;
         let labels = spec.labels.clone().into_iter().collect();
         let identity = holder_of(spec, r.name)?;
-        self.check_not_revoked(&identity)?;
+        self.accepted_from_s(&identity)?;
         audit::known_as("token", &used.token);
         audit::about(identity.role.as_str(), &identity.name);
         let token = used.token.clone();
         self.0.apply(None, OpKind::Token(TokenOp::Spend(used))).await?;
-        let issued = Some(self.issue(desk, &identity, &key)?);
+        let issued = Some(desk.issue(&identity, &key, self.accepted_from_s(&identity)?)?);
         metrics::counter!("rollout_enrolments_total").increment(1);
         tracing::info!(token, holder = %identity, "a certificate was issued");
         Ok(v1::EnrolResponse { issued, labels })
@@ -139,7 +127,8 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
     ) -> Result<Response<v1::RenewResponse>, Status> {
         let identity = caller(&request)?;
         let desk = self.0.desk()?;
-        revoked_certificates::check_contact(&self.0)?;
+        // At the leader, which has every revocation: another member would date a certificate past one that it does not know.
+        self.0.reading().await?;
         let peer = request.extensions().get::<PeerInfo>();
         let shown = peer.and_then(|peer| peer.certificate.clone());
         if !shown.is_some_and(|certificate| desk.has_issued(&certificate)) {
@@ -150,7 +139,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
         }
         let key = key_in(&request.get_ref().request)?;
         audit::about(identity.role.as_str(), &identity.name);
-        let issued = Some(self.issue(desk, &identity, &key)?);
+        let issued = Some(desk.issue(&identity, &key, self.accepted_from_s(&identity)?)?);
         metrics::counter!("rollout_certificates_renewed_total").increment(1);
         Ok(Response::new(v1::RenewResponse { header: Some(self.0.header()), issued }))
     }

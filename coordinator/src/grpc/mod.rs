@@ -60,6 +60,7 @@ use crate::ledger_read::ReadLedger;
 use crate::placed;
 use crate::proposer::Applied;
 use crate::reject;
+use crate::revoked_certificates;
 use crate::run_stores::RunStores;
 use crate::session_holder::holder_of;
 use crate::store_probe::StoreProbe;
@@ -69,7 +70,8 @@ use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, Op, OpKind, Rejection, Reply, RequestId};
 use rollout_proto::{
-    ErrorCode, Identity, Outcome, Revocations, RpcError, ServerTls, UNCONFIRMED_HEADER, v1,
+    ErrorCode, Identity, Outcome, PeerInfo, Revocations, Role, RpcError, ServerTls,
+    UNCONFIRMED_HEADER, v1,
 };
 use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
 use std::sync::Arc;
@@ -144,10 +146,14 @@ impl Shared {
         if !request.metadata().contains_key(UNCONFIRMED_HEADER) {
             return self.reading().await.map(Some);
         }
-        match self.node.is_waiting() {
-            true => self.leading().map(|_| None),
-            false => Ok(None),
+        if self.node.is_waiting() {
+            return self.leading().map(|_| None);
         }
+        let identity = request.extensions().get::<PeerInfo>().map(|peer| &peer.identity);
+        if !identity.is_some_and(|who| who.acts_as(Role::Admin) || who.role == Role::Member) {
+            revoked_certificates::check_contact(self)?;
+        }
+        Ok(None)
     }
 
     /// Reads what is answered, all of it: the answer names the index that it is as of.

@@ -7,8 +7,8 @@ use rollout_ledger::id::{
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
     JobName, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId,
-    RevocationOp, Revoked, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
-    Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
+    RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
+    StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
 };
 use std::collections::BTreeMap;
 
@@ -143,7 +143,8 @@ fn tokens() -> [OpKind; 3] {
 fn revoke_certificates() -> Command {
     let revoke = |whose, issued_before_s| {
         let reason = "the host was stolen".into();
-        OpKind::Revocation(RevocationOp::Revoke { whose, issued_before_s, reason }).into()
+        let by = Some(RevocationAuthor { identity: "admin/ann".into(), not_before_s: 7 });
+        OpKind::Revocation(RevocationOp::Revoke { whose, issued_before_s, reason, by }).into()
     };
     command(Body::Ops(vec![
         revoke(Revoked::Everyone, Some(1_764_200_000)),
@@ -174,7 +175,10 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     all.push(("suspect_unheard", suspect_unheard(all.len() as u64 + 1)));
     all.push(("revoke_certificates", revoke_certificates()));
     let whose = Revoked::Identity("worker/gpu-1".into());
-    all.push(("withdraw_revocation", op(OpKind::Revocation(RevocationOp::Withdraw { whose }))));
+    all.push((
+        "withdraw_revocation",
+        op(OpKind::Revocation(RevocationOp::Withdraw { whose, by: None })),
+    ));
     all
 }
 

@@ -6,7 +6,7 @@ use rollout_ledger::{Body, OpKind, RevocationOp, Revoked, SCHEDULING_VERSION, li
 fn revoke(identity: &str, reason: &str) -> OpKind {
     let whose = Revoked::Identity(identity.into());
     let reason = reason.into();
-    OpKind::Revocation(RevocationOp::Revoke { whose, issued_before_s: None, reason })
+    OpKind::Revocation(RevocationOp::Revoke { whose, issued_before_s: None, reason, by: None })
 }
 
 pub(crate) fn revocations() {
@@ -20,6 +20,6 @@ pub(crate) fn revocations() {
     bench.over(most as u64, revoke("worker/more", ""));
     bench.granted(revoke("worker/w0", ""));
     let whose = Revoked::Identity("worker/w0".into());
-    bench.granted(OpKind::Revocation(RevocationOp::Withdraw { whose }));
+    bench.granted(OpKind::Revocation(RevocationOp::Withdraw { whose, by: None }));
     bench.granted(revoke("worker/more", &"r".repeat(limits::TEXT_BYTES_MAX)));
 }

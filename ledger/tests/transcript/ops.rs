@@ -6,9 +6,9 @@ use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, JobName, Op, OpKind,
-    PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, RevocationOp, Revoked,
-    RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole,
-    TokenSpec, TokenUse,
+    PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, RevocationAuthor,
+    RevocationOp, Revoked, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms,
+    TokenOp, TokenRole, TokenSpec, TokenUse,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -64,10 +64,12 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
                 before => Some(before),
             },
             reason: args.text_or("reason", ""),
+            by: author(args)?,
         }),
         // Example: accept-certificates of=worker/gpu-7
         "accept-certificates" => {
-            OpKind::Revocation(RevocationOp::Withdraw { whose: whose_certificates(args) })
+            let (whose, by) = (whose_certificates(args), author(args)?);
+            OpKind::Revocation(RevocationOp::Withdraw { whose, by })
         }
         // Example: noticed run=chat index=4 delivered=1
         "noticed" => OpKind::Noticed {
@@ -224,6 +226,12 @@ fn quota(args: &mut Args) -> Parsed<OpKind> {
         running_rows_max: number(args, "running")?,
         runs_max: number(args, "runs")?,
     }))
+}
+
+/// `by=admin/ann since=1000`
+fn author(args: &mut Args) -> Parsed<Option<RevocationAuthor>> {
+    let Some(identity) = args.get("by") else { return Ok(None) };
+    Ok(Some(RevocationAuthor { identity, not_before_s: args.number("since", 0)? }))
 }
 
 fn whose_certificates(args: &mut Args) -> Revoked {

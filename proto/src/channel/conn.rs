@@ -55,6 +55,17 @@ impl Conn {
         Conn { revoked, ..self }
     }
 
+    /// Fails once the other side's certificate is revoked; wakes the task when that comes true.
+    fn check_revocation(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.revoked.as_mut().is_some_and(|revoked| Pin::new(revoked).poll(cx).is_ready()) {
+            true => {
+                let why = "the other side's certificate is revoked";
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Takes a stream whose handshake this side holds for done; fails where the server does not.
     pub(super) async fn tls(mut stream: TlsStream<TcpStream>) -> io::Result<Self> {
         let mut early = BytesMut::with_capacity(1024);
@@ -83,10 +94,7 @@ impl AsyncRead for Conn {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.revoked.as_mut().is_some_and(|revoked| Pin::new(revoked).poll(cx).is_ready()) {
-            let why = "the other side's certificate is revoked";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, why)));
-        }
+        self.check_revocation(cx)?;
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Bytes::Tls(_, early) if early.has_remaining() => {
@@ -102,17 +110,19 @@ impl AsyncRead for Conn {
 
 impl AsyncWrite for Conn {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check_revocation(cx)?;
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write(cx, buf),
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_revocation(cx)?;
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
             Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_flush(cx),
@@ -127,10 +137,11 @@ impl AsyncWrite for Conn {
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check_revocation(cx)?;
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
             Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write_vectored(cx, bufs),

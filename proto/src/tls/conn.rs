@@ -1,6 +1,6 @@
 //! One accepted connection, with who is at its other end.
 //!
-//! *Invariant:* a value of this type is past its handshake, and reads nothing once the certificate of the other end has
+//! *Invariant:* a value of this type is past its handshake, and reads and writes nothing once the certificate of the other end has
 //! ended or is revoked: whoever has been given another by then connects anew with that one.
 
 use std::future::Future;
@@ -79,7 +79,7 @@ impl ServerConn {
         self
     }
 
-    /// Why nothing more is read; wakes the task when that comes true.
+    /// Why nothing more is read or written; wakes the task when that comes true.
     fn has_ended(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Option<io::Error> {
         let ended = self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready());
         let revoked = self.revoked.as_mut().is_some_and(|at| Pin::new(at).poll(cx).is_ready());
@@ -137,18 +137,24 @@ impl AsyncRead for ServerConn {
 
 impl AsyncWrite for ServerConn {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(error) = self.as_mut().has_ended(cx) {
+            return Poll::Ready(Err(error));
+        }
         on_stream!(self, stream => stream.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Some(error) = self.as_mut().has_ended(cx) {
+            return Poll::Ready(Err(error));
+        }
         on_stream!(self, stream => stream.poll_write_vectored(cx, bufs))
     }
 
@@ -159,7 +165,10 @@ impl AsyncWrite for ServerConn {
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.as_mut().has_ended(cx) {
+            return Poll::Ready(Err(error));
+        }
         on_stream!(self, stream => stream.poll_flush(cx))
     }
 

@@ -134,7 +134,10 @@ impl ServerTls {
         let unread = || std::io::Error::other("the caller's certificate cannot be read");
         let Validity { not_before_unix, not_after_unix } =
             inspect_der(leaf).ok_or_else(unread)?.validity;
-        self.revocations.connected(&identity, not_before_unix);
+        // At the peer port alone: elsewhere somebody may try out a certificate that the member does not use yet.
+        if self.only == Some(Role::Member) {
+            self.revocations.connected(&identity, not_before_unix);
+        }
         let refused = self.revocations.until_refused(&identity, not_before_unix);
         let peer = PeerInfo { identity, addr, certificate, not_before_unix };
         Ok(ServerConn::tls(stream, peer).until(not_after_unix).or_until(refused))
