@@ -140,7 +140,9 @@ impl Ledger {
         count: u32,
     ) -> Option<GrantedRows> {
         let attempt = ctx.attempt()?;
-        let rows = self.runs.get_mut(&no)?.take_pending(count);
+        let worker = self.workers.get(&slot.session)?;
+        let kept_from = self.kept_from(self.runs.get(&no)?, worker);
+        let rows = self.runs.get_mut(&no)?.take_pending(count, kept_from);
         self.hand_out(ctx, slot, (no, attempt), rows, None)
     }
 

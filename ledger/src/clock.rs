@@ -131,7 +131,7 @@ impl Ledger {
             run.head.counts.waiting -= rows.len();
             // Trials that wait for longer still have their rows among the waiting ones: the budget may have ended before them.
             run.end_trial_waits(until, &mut rows);
-            run.flight.returned.unite(&rows);
+            run.bring_back(&rows);
             self.dirty.runs.insert(no);
             self.refresh_active(no);
         }

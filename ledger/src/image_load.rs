@@ -206,6 +206,7 @@ impl Ledger {
         sessions.into_iter().for_each(|session| self.index_slots(session));
         let runs: Vec<RunNo> = self.runs.keys().copied().collect();
         runs.into_iter().for_each(|no| self.refresh_active(no));
+        self.runs.values_mut().for_each(Run::derive_avoided);
         // They have had something to give before.
         self.joining.clear();
         self.reshaped.clear();

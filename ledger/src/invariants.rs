@@ -174,6 +174,10 @@ fn check_run(run: &Run, groups: bool) -> Result<(), String> {
     };
     let returned = flight.returned.to_rows();
     ensure!(returned.len() == flight.returned.len(), "returned rows are miscounted");
+    let mut derived = run.clone();
+    derived.derive_avoided();
+    let (now, then) = (&flight.avoided, &derived.flight.avoided);
+    ensure!(now == then, "rows that workers failed are {now:?}, not {then:?}");
     ensure!(claim(&returned), "returned rows overlap");
     let mut running = 0;
     for (no, trial) in &flight.trials {

@@ -16,6 +16,7 @@
 mod abrupt_end;
 mod apply;
 mod attempts;
+mod avoided;
 mod barrier;
 mod barrier_ops;
 mod blame;

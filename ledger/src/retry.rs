@@ -51,7 +51,7 @@ impl Ledger {
         }
         let touched = run.reopen(&again);
         run.head.counts.failed -= again.len();
-        run.flight.returned.unite(&again);
+        run.bring_back(&again);
         if finished {
             run.head.state = RunState::Running;
             run.head.notice = Notice::None;

@@ -6,6 +6,7 @@
 //! pending ones; trials go first, then returned rows.
 
 use crate::attempts::Attempts;
+use crate::avoided::Avoided;
 use crate::command::PartDecl;
 use crate::disjoint::DisjointAttempts;
 use crate::forget::Sealed;
@@ -114,6 +115,9 @@ pub(crate) struct RunHead {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InFlight {
     pub(crate) returned: Returned,
+    /// Of these, what workers failed. Derived.
+    #[serde(skip)]
+    pub(crate) avoided: Avoided,
     pub(crate) grants: Attempts,
     pub(crate) lapsed: DisjointAttempts,
     /// Second attempts of rows that are in `grants` too.
@@ -216,21 +220,26 @@ impl Run {
         self.flight.lapsed.outdate(rows);
     }
 
-    /// Takes up to `count` pending rows that are no trial's, returned ones first.
-    pub(crate) fn take_pending(&mut self, count: u32) -> Rows {
-        let mut rows = self.take_returned(count);
+    /// Takes up to `count` pending rows that are no trial's, returned ones first, but for those that are kept from a worker.
+    pub(crate) fn take_pending(&mut self, count: u32, kept_from: Option<&str>) -> Rows {
+        let mut rows = self.take_returned(count, kept_from);
         self.outdate_lapsed(&rows);
         let fresh = self.take_fresh(u64::from(count) - rows.len());
         rows.unite(&fresh);
         rows
     }
 
-    fn take_returned(&mut self, count: u32) -> Rows {
+    fn take_returned(&mut self, count: u32, kept_from: Option<&str>) -> Rows {
         #[cfg(feature = "seeded-bugs")]
         if let Some(rows) = self.take_wrongly(count) {
             return rows;
         }
-        self.flight.returned.take_first(count)
+        if let Some(worker) = kept_from {
+            return self.take_returned_beside(count, worker);
+        }
+        let rows = self.flight.returned.take_first(count);
+        self.flight.avoided.forget(&rows);
+        rows
     }
 
     /// Takes rows out of an attempt's lapsed part, which are pending, and returns how many.

@@ -203,7 +203,7 @@ impl Ledger {
             dirty.insert((no, row));
             waited.push(row, 1);
         }
-        run.flight.returned.unite(&waited);
+        run.bring_back(&waited);
         run.head.counts.waiting = 0;
     }
 

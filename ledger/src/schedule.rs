@@ -77,9 +77,9 @@ impl Ledger {
 
     /// What a run that has something to give would give to a slot.
     fn candidate(&self, no: RunNo, slot: SlotRef, pulls: &Slot, empty: bool) -> Option<Candidate> {
-        let run = self.runs.get(&no)?;
+        let (run, worker) = (self.runs.get(&no)?, self.workers.get(&slot.session)?);
         let rows = match pulls.cordon {
-            None => run.grantable_beside_trials().min(run.room()),
+            None => self.grantable_to(run, worker).min(run.room()),
             Some(_) => 0,
         };
         let trial = self.offered_trial(run, slot, empty);

@@ -4,6 +4,7 @@
 //! a result that won first stays, and one that comes later is refused. What the thief cannot take
 //! is pending: no row is lost between the two, and none has two holders for it. A trial's rows stay
 //! together: they go back to their trial. What another slot runs too stays there alone.
+//! Rows that the thief's worker failed last do not move to it while another worker fits: `avoided.rs`.
 //!
 //! Absent on purpose: who steals from whom. The leader chooses, by what workers tell it of their
 //! queues; nothing of that is in the log.
@@ -53,10 +54,12 @@ impl Ledger {
             live.subtract(&aside);
             let tried = self.runs.get(&set.run).and_then(|r| r.flight.grants.get(&set.attempt));
             let moves = room > 0 && tried.is_none_or(|grant| grant.trial.is_none());
-            if !live.is_empty() && moves && self.may_steal(thief.slot, set.run) {
+            let mut fit = live.partition(&self.kept_of(thief.slot, set.run, &live)).1;
+            if !fit.is_empty() && moves && self.may_steal(thief.slot, set.run) {
                 let attempt = stolen.get(&set.run).map(|s| s.0).or_else(|| ctx.attempt());
                 if let Some(attempt) = attempt {
-                    let moves = live.take_first(room);
+                    let moves = fit.take_first(room);
+                    live.subtract(&moves);
                     room -= moves.len() as u32;
                     self.move_rows(ctx, victim, set, (thief.slot, attempt), &moves);
                     let (_, rows) = stolen.entry(set.run).or_insert((attempt, Rows::default()));

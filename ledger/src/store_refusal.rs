@@ -54,7 +54,7 @@ impl Ledger {
     }
 
     /// Whether a ready slot of another worker fits a run.
-    fn another_worker_fits(&self, run: &Run, worker: &Worker) -> bool {
+    pub(crate) fn another_worker_fits(&self, run: &Run, worker: &Worker) -> bool {
         self.index.slots_for(run.no).any(|at| {
             let other = self.workers.get(&at.session).filter(|other| other.id != worker.id);
             other.is_some_and(|other| {

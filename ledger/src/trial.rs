@@ -57,14 +57,14 @@ impl Run {
     /// Rows of an attempt are pending again: in their trial, where they were in one.
     pub(crate) fn put_back(&mut self, trial: Option<TrialNo>, rows: &Rows) {
         match trial {
-            None => self.flight.returned.unite(rows),
+            None => self.bring_back(rows),
             Some(no) => self.flight.trials.entry(no).or_default().rows.unite(rows),
         }
     }
 
     /// Takes rows out of the pending ones that somebody had already.
     pub(crate) fn take_back(&mut self, trial: Option<TrialNo>, rows: &Rows) {
-        let Some(no) = trial else { return self.flight.returned.subtract(rows) };
+        let Some(no) = trial else { return self.take_out(rows) };
         let Some(trial) = self.flight.trials.get_mut(&no) else { return };
         trial.rows.subtract(rows);
         if trial.rows.is_empty() {
@@ -103,7 +103,7 @@ impl Run {
     /// Makes ordinary rows of all trials.
     pub(crate) fn dissolve_trials(&mut self) {
         for trial in std::mem::take(&mut self.flight.trials).into_values() {
-            self.flight.returned.unite(&trial.rows);
+            self.bring_back(&trial.rows);
         }
         self.flight.shuns.clear();
     }

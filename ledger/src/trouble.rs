@@ -174,6 +174,13 @@ impl Trouble {
         Some(&strike.worker)
     }
 
+    /// The worker that gave this row its latest strike, if its strikes count.
+    pub(crate) fn failed_by(&self) -> Option<&str> {
+        let strikes = self.history.iter().rev().filter(|_| self.strikes.total() > 0);
+        let mut strikes = strikes.filter(|failed| failed.ruling == Ruling::Strike);
+        strikes.next().map(|strike| &*strike.worker)
+    }
+
     fn remember(&mut self, failed: FailedTry) {
         if self.history.len() == limits::HISTORY_MAX {
             self.history.remove(0);

@@ -126,9 +126,12 @@ impl Ledger {
                 }
             }
             let pending = run.flight.returned.common(&often);
-            run.flight.returned.subtract(&pending);
+            run.take_out(&pending);
             run.outdate_lapsed(&pending);
             self.excuse(no, &rows, &failed);
+            if let Some(run) = self.runs.get_mut(&no) {
+                run.relist_avoided(&rows);
+            }
             self.try_halves(no, pending, None);
             self.refresh_active(no);
         }

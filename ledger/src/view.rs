@@ -387,9 +387,9 @@ impl Ledger {
 
     /// Whether a pull of this slot would get anything. What the leader asks before it proposes.
     pub fn has_work_for(&self, slot: SlotRef) -> bool {
-        let Some((_, pulls)) = self.pulling(slot) else { return false };
+        let Some((worker, pulls)) = self.pulling(slot) else { return false };
         self.turns_for(pulls).filter_map(|turn| self.runs.get(&turn.run)).any(|run| {
-            let rows = pulls.cordon.is_none() && run.grantable_beside_trials() > 0;
+            let rows = pulls.cordon.is_none() && self.grantable_to(run, worker) > 0;
             rows || self.offered_trial(run, slot, pulls.rows_held == 0).is_some()
         })
     }

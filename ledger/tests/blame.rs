@@ -9,7 +9,7 @@ mod fleet;
 use fleet::Fleet;
 use rollout_ledger::id::{RunNo, SlotRef};
 use rollout_ledger::view::{ItemPlace, RunState};
-use rollout_ledger::{FailureClass, HeldRows, OpKind, RunAction};
+use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction};
 
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
@@ -24,6 +24,8 @@ struct Engine {
     row_ms: u64,
     /// It dies of whatever it is given.
     broken: bool,
+    /// It fails whatever it is given, at once.
+    refuses: bool,
     /// When it is done with what it has, or loaded.
     free_at: u64,
     held: Vec<HeldRows>,
@@ -47,6 +49,7 @@ impl Story {
         let engine = |&(row_ms, broken)| Engine {
             row_ms,
             broken,
+            refuses: false,
             free_at: self.fleet.clock,
             held: Vec::new(),
             deaths: 0,
@@ -78,6 +81,9 @@ impl Story {
         let engine = &mut self.engines[at];
         if held.is_empty() {
             engine.free_at += SECOND;
+        } else if engine.refuses {
+            engine.free_at += SECOND / 10;
+            held.into_iter().for_each(|held| fail(&mut self.fleet, at, held));
         } else if engine.broken || held.iter().any(|held| self.deadly.contains(&held.run)) {
             (engine.deaths, engine.free_at) = (engine.deaths + 1, engine.free_at + RELOAD);
             self.fleet.died(at, held, FailureClass::EngineDied);
@@ -125,6 +131,54 @@ fn a_broken_slot_beside_others_that_are_busy_for_half_an_hour_fails_no_row() {
         assert_eq!(one_is_broken(3, healthy, 30 * MINUTE, 400), (true, true, 3));
         let (clean, ..) = one_is_broken(2, healthy, 30 * MINUTE, 400);
         assert!(!clean, "in cluster version 2 it fails rows that are good, beside {healthy}");
+    }
+}
+
+fn fail(fleet: &mut Fleet, at: usize, held: HeldRows) {
+    let (slot, class) = (fleet.slots[at].0, FailureClass::Transient);
+    let (code, message) = ("ENGINE_ERROR".into(), "no such model".into());
+    fleet.op(OpKind::Fail { slot, held, class, code, message, evidence: Evidence::default() });
+}
+
+#[test]
+fn a_row_that_failed_goes_to_another_worker_while_one_fits() {
+    let mut fleet = Fleet::new(3);
+    let run = fleet.run("default", "chat", 2);
+    fleet.worker("default", "w1", 2);
+    let other = fleet.worker("default", "w2", 1);
+    let held = fleet.pull(0, 1).remove(0).held;
+    fail(&mut fleet, 0, held);
+    fleet.tick(SECOND);
+    fleet.lead();
+    // The other row, and not the one that failed, for any slot of the worker.
+    let held = fleet.pull(1, 2).remove(0).held;
+    assert_eq!(held.rows.iter().collect::<Vec<_>>(), [1]);
+    fleet.done(1, held);
+    assert!(!fleet.ledger.has_work_for(fleet.slots[0].0));
+    assert!(!fleet.ledger.outlook().ask(fleet.slots[0].0, 1));
+    assert!(fleet.ledger.outlook().ask(fleet.slots[other].0, 1));
+    // While no other takes work, it may.
+    let session = fleet.slots[other].0.session;
+    fleet.op(OpKind::Suspect { session, started: Vec::new(), grace_ms: 1000 });
+    assert!(fleet.ledger.has_work_for(fleet.slots[0].0));
+    fleet.op(OpKind::Unsuspect { session });
+    assert!(fleet.pull(0, 1).is_empty());
+    let held = fleet.pull(other, 1).remove(0).held;
+    fleet.done(other, held);
+    assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);
+}
+
+#[test]
+fn a_worker_that_fails_all_rows_at_once_fails_none_for_good() {
+    for version in [2, 3] {
+        let mut story = Story::new(version);
+        let run = story.fleet.run("default", "chat", 500);
+        story.worker("default", "broken", &[(0, false)]);
+        story.worker("default", "well", &[(30 * SECOND, false); 3]);
+        story.engines[0].refuses = true;
+        story.go(2 * 60 * MINUTE);
+        let finished = story.state(run) == RunState::Finished && story.failed(run) == 0;
+        assert_eq!(finished, version == 3, "{} of 500 failed", story.failed(run));
     }
 }
 

@@ -326,6 +326,7 @@ fn random_stories_reach_what_matters() {
         ("rows tried again", 1),
         ("run hopeless", 20),
         ("store refuses one worker", 20),
+        ("a row is for another worker", 20),
         ("run finished", 2),
         ("canary passed", 5),
         ("canary failed", 2),

@@ -108,7 +108,7 @@ impl Model {
             (row.trial, row.state) = (None, RowState::Failed);
             return true;
         }
-        row.struck_by = Some(name);
+        (row.failed_by, row.struck_by) = (Some(name.clone()), Some(name));
         let pause = (1000 << (strikes - 1).min(6)).min(60_000);
         run.try_rows(&[number], memory.then_some(clock + pause));
         run.shuns.insert(run.trials_made, (slot, until));

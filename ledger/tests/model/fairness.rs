@@ -198,6 +198,11 @@ impl Model {
             let offer = *offers
                 .entry(no)
                 .or_insert_with(|| self.offered(no, slot, empty && order.is_empty()));
+            // What its worker failed last is for others.
+            let name = self.workers[&slot.session].name.clone();
+            let others = self.another_worker_fits(slot, no);
+            let may =
+                |row: &Row| ordinary(row) && !(others && row.failed_by.as_ref() == Some(&name));
             let run = &mut self.runs[no as usize - 1];
             if let Some((number, _)) = offer.filter(|offer| offer.1 || order.is_empty()) {
                 let waits = |r: &&Row| {
@@ -213,7 +218,7 @@ impl Model {
                 let serves =
                     *left > 0 && !self.cordoned(slot) && self.has_room(slot) && self.fits(no, slot);
                 let run = &mut self.runs[no as usize - 1];
-                let Some(row) = run.first(ordinary).filter(|_| serves) else { break };
+                let Some(row) = run.first(may).filter(|_| serves) else { break };
                 let lease = Lease { attempt: Attempt(0), slot, granted_at: self.clock };
                 (run.rows[row].state, run.rows[row].granted) = (RowState::Running(lease), true);
                 picked.entry(no).or_default().push(row as u64);
@@ -225,7 +230,10 @@ impl Model {
             if taken > 0 && !order.contains(&no) {
                 order.push(no);
             }
-            let more = self.runs[no as usize - 1].first(ordinary).is_some() && self.fits(no, slot);
+            let more = self.runs[no as usize - 1].first(may).is_some() && self.fits(no, slot);
+            if !more && self.runs[no as usize - 1].first(ordinary).is_some() {
+                self.note("a row is for another worker");
+            }
             if taken == 0 || !more {
                 open.retain(|other| *other != no);
             }

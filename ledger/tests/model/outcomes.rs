@@ -246,6 +246,7 @@ impl Model {
             } else {
                 let wait = (1000 << (*strikes - 1).min(6)).min(60_000);
                 row.state = RowState::Waiting { until: clock + wait };
+                row.failed_by = Some(by.clone());
                 if matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
                     row.struck_by = Some(by.clone());
                 }
@@ -283,14 +284,10 @@ impl Model {
         let run = &self.runs[no.0 as usize - 1];
         let recent = run.refused.iter().filter(|refusal| refusal.0.index() >= run.resumed_index);
         let workers: BTreeSet<&String> = recent.map(|refusal| &refusal.1).collect();
-        let others = self.slots().into_iter().filter(|other| other.session != slot.session);
-        let fits = |other: SlotRef| {
-            let worker = &self.workers[&other.session];
-            let of = &worker.slots[usize::from(other.slot.0)];
-            let offers = of.offer.models.contains(&run.spec.engine.model);
-            worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
-        };
-        if workers.len() > 1 || !others.into_iter().any(fits) || run.state != RunState::Running {
+        if workers.len() > 1
+            || !self.another_worker_fits(slot, no.0)
+            || run.state != RunState::Running
+        {
             return true;
         }
         let run = &mut self.runs[no.0 as usize - 1];
@@ -306,6 +303,17 @@ impl Model {
         }
         self.note("store refuses one worker");
         false
+    }
+
+    /// Whether a slot of another worker could have rows of a run.
+    pub(crate) fn another_worker_fits(&self, slot: SlotRef, no: u32) -> bool {
+        let run = &self.runs[no as usize - 1];
+        self.slots().into_iter().filter(|other| other.session != slot.session).any(|other| {
+            let worker = &self.workers[&other.session];
+            let of = &worker.slots[usize::from(other.slot.0)];
+            let offers = of.offer.models.contains(&run.spec.engine.model);
+            worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
+        })
     }
 
     pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {

@@ -46,6 +46,8 @@ pub(crate) struct Row {
     pub(crate) carried: bool,
     /// Who else runs it, beside its lease.
     pub(crate) shadow: Option<Lease>,
+    /// The worker that gave it its latest strike.
+    pub(crate) failed_by: Option<String>,
     /// The worker at which an engine last died of it alone.
     pub(crate) struck_by: Option<String>,
     /// Whether it ever failed, since it was submitted.
