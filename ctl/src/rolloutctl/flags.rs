@@ -37,6 +37,7 @@ const WATCH: [&str; 28] = [
     "member describe",
     "leader show",
     "cert inspect",
+    "cert revocations",
 ];
 
 /// Commands whose request has a number. The same as `request::has_number`.
@@ -60,6 +61,8 @@ const REQUEST_ID: [&str; 19] = [
     "job delete",
     "namespace set-quota",
     "token revoke",
+    "cert revoke",
+    "cert unrevoke",
 ];
 
 /// Further commands that have a plan.
@@ -165,6 +168,8 @@ mod tests {
         "cert init-issuer --ca-dir d",
         "cert issue --ca-dir d client ann",
         "cert enrol w1 --at 127.0.0.1:1",
+        "cert revoke worker/gpu-7",
+        "cert unrevoke worker/gpu-7",
         "token create rack --role worker",
     ];
 
