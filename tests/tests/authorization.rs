@@ -417,14 +417,14 @@ async fn a_session_is_of_use_to_nobody_but_who_opened_it() -> Result<()> {
     // Nor is a certificate of the same name for other namespaces.
     issue(&fleet, Role::Client, "twin", &["default"])?;
     let open = v1::OpenSessionRequest { client_name: "twin".into() };
-    let session = client("client", "twin")?.open_session(open).await?.into_inner().session;
-    let request = v1::RequestId { session, seq: 1, ack_upto: 0 };
-    let theirs = client("client", "twin")?;
+    let mut owner_of_twins = client("client", "twin")?;
+    let twins = owner_of_twins.open_session(open).await?.into_inner().session;
+    let twins = v1::RequestId { session: twins, seq: 1, ack_upto: 0 };
     issue(&fleet, Role::Client, "twin", &["default", "b"])?;
-    let refused = client("client", "twin")?.create_run(create_run(request, "twins")).await;
+    let refused = client("client", "twin")?.create_run(create_run(twins, "twins")).await;
     let error = RpcError::from_status(&refused.expect_err("not its session"));
     assert_eq!(error.code, ErrorCode::PermissionDenied, "{error}");
-    { theirs }.create_run(create_run(request, "twins")).await?;
+    owner_of_twins.create_run(create_run(twins, "twins")).await?;
     let guessed = v1::RequestId { session: u64::MAX, seq: 1, ack_upto: 0 };
     let refused = client("client", "thief")?.create_run(create_run(guessed, "mine")).await;
     let error = RpcError::from_status(&refused.expect_err("nobody's session"));

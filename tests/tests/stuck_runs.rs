@@ -37,7 +37,7 @@ fn a_run_without_a_worker_and_one_without_an_engine_are_seen_and_so_is_their_end
     let nobody = free_addr()?;
     let engine = format!("kind = \"openai\"\nbase_url = \"http://{nobody}\"\n");
     fleet.start_worker("w1", &WorkerOptions { engine, ..WorkerOptions::default() })?;
-    until_stuck(&fleet, "the engine cannot be reached");
+    until_stuck(&fleet, "Connection refused");
     let listed = fleet.ctl(&["alarm", "list", "--exit-code"])?;
     ensure!(!listed.status.success(), "{listed:?}");
     let doctor = fleet.ctl(&["doctor"])?;

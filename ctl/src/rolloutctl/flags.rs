@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory as _};
 use super::cli::Cli;
 
 /// Commands that only look, which `--watch` repeats. The same as `watch::only_looks`.
-const WATCH: [&str; 28] = [
+const WATCH: [&str; 29] = [
     "status",
     "storage stats",
     "alarm list",
@@ -41,7 +41,7 @@ const WATCH: [&str; 28] = [
 ];
 
 /// Commands whose request has a number. The same as `request::has_number`.
-const REQUEST_ID: [&str; 19] = [
+const REQUEST_ID: [&str; 21] = [
     "run cancel",
     "run pause",
     "run resume",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     /// Commands with arguments that they parse.
-    const LINES: [&str; 15] = [
+    const LINES: [&str; 17] = [
         "shard describe job --dataset data",
         "run retry eval --failed",
         "namespace set-quota team-a --runs-max 3",
