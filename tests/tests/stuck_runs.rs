@@ -46,8 +46,12 @@ fn a_run_without_a_worker_and_one_without_an_engine_are_seen_and_so_is_their_end
 
     fleet.start_worker("w2", &WorkerOptions::default())?;
     batch.finish(&fleet)?;
-    let status = fleet.ctl_json(&["status"])?;
-    ensure!(status["stuckRuns"] == serde_json::json!([]), "{status}");
+    // A member looks at most once a second.
+    eventually_or_show("no run is stuck", PATIENCE, |seen| {
+        let status = fleet.ctl_json(&["status"]).ok()?;
+        *seen = status.to_string();
+        (status["stuckRuns"] == serde_json::json!([])).then_some(())
+    });
     ensure!(alarms(&fleet)?.iter().all(|alarm| alarm["kind"] != "RUN_STUCK"));
     fleet.verify()?;
     fleet.passed()
