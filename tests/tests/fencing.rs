@@ -239,6 +239,12 @@ async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Re
         namespace: "default".into(),
         name: "w1".into(),
         instance: 1,
+        slots: vec![v1::SlotOffer {
+            models: vec!["*".into()],
+            tasks: vec!["generate".into()],
+            engine: "mock".into(),
+            ..Default::default()
+        }],
         ..Default::default()
     };
     let mut worker = v1::worker_client::WorkerClient::new(channel.clone());
