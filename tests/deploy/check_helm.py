@@ -30,6 +30,7 @@ BY_THE_POD = {
 # Those that the chart does not offer, and why.
 NOT_OFFERED = {
     "tls.insecure_plaintext": "the chart has certificates, and pods of others share the network",
+    "tls.insecure_plaintext_public": "the chart has certificates, and pods of others share the network",
 }
 
 
