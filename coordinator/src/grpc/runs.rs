@@ -67,8 +67,9 @@ pub(super) fn check_unsealed(run: &RunView, name: &str) -> Result<(), RpcError> 
     Err(RpcError::new(ErrorCode::RunEnded, text))
 }
 
-/// A session that was used within this time, in ledger time, is not ended for another one of the same holder.
-const IN_USE_MS: u64 = 10 * 60 * 1000;
+/// A session that was used within this time, in ledger time, is not ended for another one of the same holder: a request may
+/// take so long. Not longer, or the processes of a large job could not start again soon after they were killed.
+const IN_USE_MS: u64 = 30 * 1000;
 
 /// Refuses a session that would end one of the same holder that is in use: its user could not tell what became of its
 /// requests.
@@ -79,8 +80,8 @@ fn check_room(shared: &Shared, holder: &str) -> Result<(), RpcError> {
     });
     match ends_own {
         true => {
-            let text = "all sessions of the cluster are in use, most of them by this identity: use one for several requests, or \
-                        come back in ten minutes";
+            let text = "all sessions of the cluster are in use, most of them by this identity: use one for several requests, or come \
+                        back in half a minute";
             Err(RpcError::new(ErrorCode::Overloaded, text).with_outcome(Outcome::NotApplied))
         }
         false => Ok(()),
