@@ -1,7 +1,7 @@
 //! Room for a bounded number of things that callers hold, of which no single caller takes all.
 //!
-//! *Invariant:* at most `places` are taken, and at most three quarters of them by one identity, so that whoever asks for
-//! the most leaves room for others.
+//! *Invariant:* callers hold at most `places`, and one identity holds at most three quarters of them. The rest is left for
+//! others.
 
 use parking_lot::Mutex;
 use rollout_proto::Identity;

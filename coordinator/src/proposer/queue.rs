@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(bundles.len(), 64, "the worker goes first");
         assert_eq!(queue.answered(request()).await.map(drop), Err(overloaded));
 
-        // Whoever goes away makes room once the queue has come to it.
+        // A request whose caller has gone frees its bytes when the queue reaches it.
         drop(waiting);
         while bundles.try_recv().is_ok() {}
         assert!(poll!(pin!(queue.answered(request()))).is_pending(), "there is room again");

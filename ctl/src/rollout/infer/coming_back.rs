@@ -1,8 +1,8 @@
-//! Owns: what a user who leaves a run, or has to, is told of coming back to it.
+//! Owns: the text that says how to come back to a run after the command has ended early.
 //!
-//! Invariant: nobody is sent back to a run that was not created, and the command that is named has every flag without
-//! which the run would be another one.
-//! Absent: when it is told.
+//! Invariant: the text names no run that was not created, and its command has every flag without which it would mean
+//! another run.
+//! Absent: when the text is printed.
 
 use crate::hint::shell_path;
 use crate::rollout::cli::BatchArgs;

@@ -8,7 +8,7 @@ use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 /// Of which namespaces.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Everywhere {
-    /// Of every namespace that your certificate names; goes over --namespace
+    /// List all namespaces that your certificate allows; overrides --namespace
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 }

@@ -61,7 +61,7 @@ pub(in crate::rolloutctl) fn is_distrust(error: &ConnectError) -> bool {
     error.phase == Phase::Tls && error.permanent
 }
 
-/// Translates an error text of rustls into who does not trust whom. `ca` is the file of the authority that members must
+/// Translates an error text of rustls: it says which side does not trust the other. `ca` is the file of the authority that members must
 /// prove, `own` the caller's certificate.
 pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
     if let Some(alert) = cause.strip_prefix("received fatal alert: ") {

@@ -15,7 +15,7 @@ use ratatui::crossterm::terminal::{
 };
 use tokio::sync::mpsc;
 
-/// Keys that wait to be read; whoever holds a key down loses the rest.
+/// Keys that wait to be read. If a user holds a key down, further keys are dropped.
 const KEYS_MAX: usize = 64;
 
 /// The other screen of the terminal, until it is dropped.
