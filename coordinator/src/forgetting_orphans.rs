@@ -1,12 +1,14 @@
 //! What the leader does about objects that belong to no run: of inputs that were no good, of uploads that came after
 //! their run was deleted, and of runs whose objects could not be removed when they were.
 //!
-//! *Invariant:* a folder is removed only when it has this cluster's mark, a linearizable read after it was listed says
-//! that no run has it, and it has been so, with the same objects in it, for [`Retention::sweep_age_ms`] of this leader's
-//! time: a client has so long from the upload of its input to the creation of its run. No clock of a store or of another
-//! host is asked. A round looks at a bounded number of names and lists a bounded number of folders; the next one goes on.
-//! No folder hides others for ever: one is listed when it is new, and when its time is over, whoever waits longest first;
-//! one that cannot be listed is left out, and its time begins anew. What is remembered is of folders that are there.
+//! *Invariant:* a folder is removed only when it has this cluster's mark, no run has it, and it has been so, with the same
+//! objects in it, for [`Retention::sweep_age_ms`] of this leader's time. A client has that long from the upload of its input
+//! to the creation of its run. Clocks of stores and of other hosts play no part. A linearizable read confirms that no run has
+//! the folder, after it was listed and again before each [`REMOVED_AT_ONCE`] objects: a removal that takes long stops when a
+//! client creates the run after all, and a leader that was deposed removes no more.
+//! A round looks at a bounded number of names and lists a bounded number of folders; the next round continues.
+//! No folder hides others for ever: a folder is listed when it is new and when its time is over, the oldest first; one that
+//! cannot be listed is left out, and its time begins anew. Only folders that still exist are remembered.
 //!
 //! Absent on purpose: other clusters' folders, those of the cluster that this one was restored from, and stores that
 //! only runs name.
@@ -26,6 +28,8 @@ const NAMES_PER_ROUND: usize = 1000;
 const FOLDERS_PER_ROUND: usize = 64;
 /// Folders without a run that are remembered.
 const SEEN_MAX: usize = 4096;
+/// Objects that are removed on one confirmation that no run has them.
+const REMOVED_AT_ONCE: usize = 256;
 
 /// The folder of a run's objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,13 +93,9 @@ async fn round(leading: &Leading, orphans: &mut Orphans) -> Result<(), ForgetErr
     let looked = orphans.look().await?;
     let without = without_run(leading, looked.found.clone()).await?;
     let due = orphans.judge(&looked, without, Instant::now()).await;
-    if due.is_empty() {
-        return Ok(());
-    }
-    let still = without_run(leading, due.iter().map(|due| due.folder.clone()).collect()).await?;
-    let still: BTreeSet<Folder> = still.into_iter().collect();
-    orphans.remove(due, &still).await;
-    Ok(())
+    let is_orphan =
+        async |folder: Folder| Ok(!without_run(leading, vec![folder]).await?.is_empty());
+    orphans.remove(due, is_orphan).await
 }
 
 /// Those that no run has, now that they are listed.
@@ -220,200 +220,61 @@ impl Orphans {
         over.chain(new.into_iter().take(room)).take(FOLDERS_PER_ROUND).collect()
     }
 
-    /// Removes those that `still` have no run. Of one that cannot be removed the time begins anew.
-    async fn remove(&mut self, due: Vec<Due>, still: &BTreeSet<Folder>) {
+    /// Removes what is due while `is_orphan` confirms that no run has the folder. The time of a folder that gets a run
+    /// meanwhile, or that cannot be removed, begins anew. An error of `is_orphan` ends the round.
+    async fn remove<F>(
+        &mut self,
+        due: Vec<Due>,
+        is_orphan: impl Fn(Folder) -> F,
+    ) -> Result<(), ForgetError>
+    where
+        F: Future<Output = Result<bool, ForgetError>>,
+    {
         for Due { folder, keys } in due {
             self.seen.remove(&folder);
-            if !still.contains(&folder) {
-                continue;
+            let (namespace, name) = (&folder.namespace, &folder.folder);
+            let (mut removed, mut failed) = (0, None);
+            for some in keys.chunks(REMOVED_AT_ONCE) {
+                if !is_orphan(folder.clone()).await? {
+                    break;
+                }
+                failed = remove_all(&self.store, some.to_vec()).await.err();
+                if failed.is_some() {
+                    break;
+                }
+                removed += some.len();
             }
-            let (namespace, name, objects) = (&folder.namespace, &folder.folder, keys.len());
-            let removed = match remove_all(&self.store, keys).await {
-                Ok(()) => self.store.prune(&folder.prefix()).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = removed {
-                tracing::warn!(%error, namespace, folder = name, "was not swept: tried again later");
-                continue;
+            metrics::counter!("rollout_orphan_objects_swept_total").increment(removed as u64);
+            if failed.is_none() && removed == keys.len() {
+                failed = self.store.prune(&folder.prefix()).await.err();
             }
-            tracing::info!(namespace, folder = name, objects, "objects of no run are swept");
-            metrics::counter!("rollout_orphan_objects_swept_total").increment(objects as u64);
+            match failed {
+                Some(error) => {
+                    tracing::warn!(%error, namespace, folder = name, "could not remove objects of no run; will retry");
+                }
+                None if removed < keys.len() => {
+                    let left = keys.len() - removed;
+                    tracing::warn!(
+                        namespace,
+                        folder = name,
+                        removed,
+                        left,
+                        "a run was created from a folder while its objects were removed"
+                    );
+                }
+                None => {
+                    tracing::info!(
+                        namespace,
+                        folder = name,
+                        objects = removed,
+                        "removed objects of no run"
+                    );
+                }
+            }
         }
+        Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OURS: &str = "0123456789abcdef0123456789abcdef";
-    const OTHERS: &str = "ffffffffffffffffffffffffffffffff";
-    const AGE: Duration = Duration::from_secs(100);
-
-    async fn put(store: &BlobStore, folder: &str, digest: u8) -> String {
-        let key = rollout_storage::segment_key("default", folder, &[digest; 32]);
-        store.put(&key, bytes::Bytes::from_static(b"x")).await.expect("put");
-        key
-    }
-
-    /// One round, of a ledger that has the runs with these folders.
-    async fn round(orphans: &mut Orphans, runs: &[&str], now: Instant) -> usize {
-        let looked = orphans.look().await.expect("listed");
-        let without = looked.found.iter().filter(|f| !runs.contains(&f.folder.as_str()));
-        let without: Vec<Folder> = without.cloned().collect();
-        let due = orphans.judge(&looked, without, now).await;
-        let still = due.iter().map(|due| due.folder.clone()).collect();
-        let count = due.len();
-        orphans.remove(due, &still).await;
-        count
-    }
-
-    #[tokio::test]
-    async fn only_what_has_no_run_and_did_not_change_for_long_is_removed() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let store = BlobStore::open(&format!("file://{}", dir.path().display())).expect("open");
-        let folder = |name: &str, cluster: &str| rollout_storage::run_folder(name, cluster, 7);
-        let (live, gone) = (folder("a", OURS), folder("b", OURS));
-        let staged = folder("c", OURS);
-        let kept = put(&store, &live, 1).await;
-        let others = put(&store, &folder("b", OTHERS), 1).await;
-        let unmarked = put(&store, "b/by-hand", 1).await;
-        let orphan = put(&store, &gone, 1).await;
-        let input = put(&store, &staged, 1).await;
-        let mut orphans = Orphans::new(store.clone(), OURS, AGE);
-        let begun = Instant::now();
-        assert_eq!(round(&mut orphans, &[&live], begun).await, 0, "nothing was seen before");
-        // Something is still uploaded to one of them: its time begins anew.
-        let more = put(&store, &staged, 2).await;
-        assert_eq!(round(&mut orphans, &[&live], begun + AGE / 2).await, 0);
-        assert_eq!(round(&mut orphans, &[&live], begun + AGE).await, 1);
-        let left = store.list("runs").await.expect("listed");
-        assert!(!left.contains(&orphan), "{left:?}");
-        for key in [&kept, &others, &unmarked, &input, &more] {
-            assert!(left.contains(key), "{key} is gone");
-        }
-        // Its run was created in the last moment; deleted later, its time begins anew.
-        let runs = [live.as_str(), staged.as_str()];
-        assert_eq!(round(&mut orphans, &runs, begun + 2 * AGE).await, 0);
-        assert_eq!(round(&mut orphans, &[&live], begun + 2 * AGE).await, 0);
-        assert_eq!(round(&mut orphans, &[&live], begun + 3 * AGE).await, 1);
-        assert!(store.list(&format!("runs/default/{staged}")).await.expect("listed").is_empty());
-        assert!(orphans.seen.is_empty());
-    }
-
-    #[tokio::test]
-    async fn what_is_found_without_a_run_and_gets_one_before_it_is_removed_stays() {
-        let store = BlobStore::open("memory://orphans").expect("open");
-        let folder = rollout_storage::run_folder("a", OURS, 1);
-        let key = put(&store, &folder, 1).await;
-        let mut orphans = Orphans::new(store.clone(), OURS, Duration::ZERO);
-        let looked = orphans.look().await.expect("listed");
-        assert_eq!(looked.found.len(), 1);
-        let without = looked.found.clone();
-        let due = orphans.judge(&looked, without, Instant::now()).await;
-        assert_eq!(due.len(), 1);
-        orphans.remove(due, &BTreeSet::new()).await;
-        assert_eq!(store.list("runs").await.expect("listed"), [key]);
-    }
-
-    #[tokio::test]
-    async fn folders_that_go_on_changing_hide_none_that_does_not() {
-        let store = BlobStore::open("memory://crowd").expect("open");
-        let folder = |name: String| rollout_storage::run_folder(&name, OURS, 1);
-        let crowd: Vec<String> = (0..FOLDERS_PER_ROUND).map(|i| folder(format!("a{i}"))).collect();
-        let last = folder("z".to_owned());
-        let hidden = put(&store, &last, 1).await;
-        let mut orphans = Orphans::new(store.clone(), OURS, AGE);
-        let (begun, second) = (Instant::now(), Duration::from_secs(1));
-        // Something is uploaded to each of the crowd before each round.
-        for (digest, passed) in
-            (0..).zip([Duration::ZERO, second, second + AGE, 2 * second + AGE, 3 * second + AGE])
-        {
-            for folder in &crowd {
-                put(&store, folder, digest).await;
-            }
-            round(&mut orphans, &[], begun + passed).await;
-        }
-        let left = store.list("runs").await.expect("listed");
-        assert!(!left.contains(&hidden), "it was never looked at");
-        assert_eq!(left.len(), 5 * crowd.len(), "what changes stays");
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_listed_keeps_no_other_from_being_swept() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let store = BlobStore::open(&format!("file://{}", dir.path().display())).expect("open");
-        let orphan = rollout_storage::run_folder("m", OURS, 1);
-        put(&store, &orphan, 1).await;
-        // Names that no object has, so that they cannot be listed: of folders with the mark, of runs, of namespaces.
-        let mark = rollout_storage::folder_mark(OURS);
-        let odd: Vec<String> = (0..FOLDERS_PER_ROUND)
-            .map(|i| format!("default/a/{mark}{i} by hand"))
-            .chain(["default/b by hand".to_owned(), "a by hand/c".to_owned()])
-            .collect();
-        for name in &odd {
-            let path = dir.path().join("runs").join(name);
-            std::fs::create_dir_all(path).expect("created");
-        }
-        let mut orphans = Orphans::new(store.clone(), OURS, AGE);
-        let (begun, second) = (Instant::now(), Duration::from_secs(1));
-        let mut swept = 0;
-        for passed in [Duration::ZERO, second, second + AGE, 2 * second + AGE] {
-            swept += round(&mut orphans, &[], begun + passed).await;
-        }
-        assert_eq!(swept, 1, "the folders that cannot be listed hide it");
-        assert!(store.list(&format!("runs/default/{orphan}")).await.expect("listed").is_empty());
-        for name in &odd {
-            assert!(dir.path().join("runs").join(name).is_dir(), "{name} is gone");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_store_that_does_not_answer_does_not_send_a_round_back_to_the_first_names() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let store = BlobStore::open(&format!("file://{}", dir.path().display())).expect("open");
-        put(&store, &rollout_storage::run_folder("a", OURS, 1), 1).await;
-        let mut orphans = Orphans::new(store, OURS, AGE);
-        let after = Some(("default".to_owned(), "a".to_owned()));
-        orphans.after.clone_from(&after);
-        let (runs, away) = (dir.path().join("runs"), dir.path().join("away"));
-        std::fs::rename(&runs, &away).expect("renamed");
-        std::fs::write(&runs, "no directory").expect("written");
-        assert!(orphans.look().await.is_err(), "the store answers");
-        assert_eq!(orphans.after, after);
-        std::fs::remove_file(&runs).expect("removed");
-        std::fs::rename(&away, &runs).expect("renamed");
-        assert!(
-            orphans.look().await.expect("listed").found.is_empty(),
-            "what is before is looked at"
-        );
-    }
-
-    #[tokio::test]
-    async fn what_is_gone_is_remembered_no_longer() {
-        let store = BlobStore::open("memory://gone").expect("open");
-        let folder = |name: &str| rollout_storage::run_folder(name, OURS, 1);
-        let mut orphans = Orphans::new(store.clone(), OURS, AGE);
-        let now = Instant::now();
-        put(&store, &folder("stays"), 1).await;
-        let key = put(&store, &folder("goes"), 1).await;
-        round(&mut orphans, &[], now).await;
-        assert_eq!(orphans.seen.len(), 2);
-        remove_all(&store, vec![key]).await.expect("removed");
-        round(&mut orphans, &[], now).await;
-        let seen: Vec<&str> = orphans.seen.keys().map(|f| f.folder.as_str()).collect();
-        assert_eq!(seen, [folder("stays")]);
-    }
-
-    #[test]
-    fn a_round_speaks_of_the_names_that_it_has_looked_at_alone() {
-        let at = |name: &str| Some(("default".to_owned(), name.to_owned()));
-        let looked = Looked { found: Vec::new(), range: (at("b"), at("d")) };
-        for (name, covered) in [("b", false), ("b-", true), ("c", true), ("d", true), ("d-", false)]
-        {
-            let folder = rollout_storage::run_folder(name, OURS, 1);
-            let folder = Folder { namespace: "default".to_owned(), folder };
-            assert_eq!(looked.covers(&folder), covered, "{name}");
-        }
-    }
-}
+mod tests;
