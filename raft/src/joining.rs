@@ -12,10 +12,11 @@ use openraft::async_runtime::WatchReceiver;
 use crate::cluster::{adopt, hello};
 use crate::errors::ClusterError;
 use crate::member::{Joins, MemberRecord};
-use crate::membership::promote;
+use crate::membership::{promote, record_adopted};
 use crate::pace::Pace;
 use crate::running::Running;
 use crate::voters;
+use rollout_ledger::SCHEDULING_VERSION;
 
 /// How often a leader looks who joins.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -56,12 +57,15 @@ fn joining(running: &Running) -> Vec<(MemberRecord, Pace)> {
 async fn step(running: &Running, learner: &MemberRecord, pace: Pace) -> Result<(), ClusterError> {
     let wants_vote = matches!(learner.joins, Joins::Voter { .. });
     let (ready, known) = (pace.is_close(), pace.matched.is_some());
-    if known && !(wants_vote && ready) {
+    // Builds of older versions cannot read the record of an adopted member.
+    let version = running.machine.read(|state| state.ledger.version());
+    let unrecorded = !learner.adopted && version >= SCHEDULING_VERSION;
+    if known && !unrecorded && !(wants_vote && ready) {
         return Ok(());
     }
     let answer = hello(&running.context.dialer, learner).await?;
     if answer.cluster_id.is_empty() {
-        if known {
+        if known || learner.adopted {
             let text = format!(
                 "{} lost its disk while it joined: remove it, and add it again",
                 learner.name
@@ -70,7 +74,13 @@ async fn step(running: &Running, learner: &MemberRecord, pace: Pace) -> Result<(
         }
         return adopt(&running.context.dialer, learner, running.identity.cluster_id).await;
     }
-    if !ready || answer.member_id != learner.id {
+    if answer.member_id != learner.id || answer.cluster_id != running.context.cluster_text {
+        return Ok(());
+    }
+    if unrecorded {
+        record_adopted(running, learner).await?;
+    }
+    if !(wants_vote && ready) {
         return Ok(());
     }
     promote(running, learner).await?;

@@ -81,6 +81,9 @@ pub struct MemberRecord {
     pub version_max: u32,
     /// What is to become of it.
     pub joins: Joins,
+    /// The leader has heard it answer with this id and this cluster: its data directory exists, and an empty one is another.
+    /// Recorded from cluster version 3 on. `false` in records that operators make.
+    pub adopted: bool,
 }
 
 /// Longest name, address or zone of a member, in bytes.

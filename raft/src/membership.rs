@@ -71,8 +71,8 @@ pub(crate) async fn add_member(
     Ok(id)
 }
 
-/// The id of a learner that was listed before. One that had some of the log and waits with an empty disk now does not join by
-/// itself: an id belongs to one data directory.
+/// The id of a learner that was listed before. It is refused if it was adopted, or had some of the log, and answers with an
+/// empty disk now: an id belongs to one data directory.
 async fn still_joins(
     running: &Running,
     known: &Known,
@@ -83,6 +83,7 @@ async fn still_joins(
         let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
         Pace::of(&metrics, id, running.config.lease()).matched.is_some()
+            || known.members.get(&id).is_some_and(|member| member.adopted)
     };
     // One that does not answer now may do so later.
     let empty = had_some
@@ -131,7 +132,7 @@ pub(crate) async fn update_member(
     let (member, moves) = match known.members.get(&wanted.id) {
         Some(now) if now.name == wanted.name => {
             let moves = now.peer_addr != wanted.peer_addr;
-            (MemberRecord { joins: now.joins, ..wanted }, moves)
+            (MemberRecord { joins: now.joins, adopted: now.adopted, ..wanted }, moves)
         }
         _ => {
             let text = format!("there is no member {:?} with id {}", wanted.name, wanted.id);
@@ -158,6 +159,21 @@ pub(crate) async fn update_member(
         }
     }
     set(running, member).await
+}
+
+/// Records that a learner has a data directory under its id, whichever member leads next.
+pub(crate) async fn record_adopted(
+    running: &Running,
+    learner: &MemberRecord,
+) -> Result<(), ClusterError> {
+    let _alone = running.changing.lock().await;
+    voters::finish(running).await?;
+    match Known::of(running).members.get(&learner.id) {
+        Some(member) if !member.adopted => {
+            set(running, MemberRecord { adopted: true, ..member.clone() }).await
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn set(running: &Running, member: MemberRecord) -> Result<(), ClusterError> {

@@ -45,6 +45,7 @@ pub(crate) async fn member(dir: &Path, name: &str) -> (Node, MemberRecord) {
         version_min: 1,
         version_max: 1,
         joins: Joins::default(),
+        adopted: false,
     };
     (node, record)
 }

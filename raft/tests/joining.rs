@@ -3,13 +3,16 @@
 mod trio;
 
 use rollout_raft::{ClusterError, Joins, MemberRecord, Node};
-use trio::{Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, waiting};
+use trio::{
+    Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, set_version,
+    waiting,
+};
 
 /// A cluster of the first `formed` of these members; the others wait.
 async fn partly(names: &[&str], formed: usize) -> Cluster {
     logging();
     let dir = tempfile::tempdir().expect("a directory");
-    let members = waiting(dir.path(), names, |_| {}).await;
+    let members = waiting(dir.path(), names, |config| config.versions = (1, 3)).await;
     let records = members[..formed].iter().map(Member::record).collect();
     let id = members[0].node().bootstrap(records).await.expect("a cluster");
     Cluster { members, id, dir }
@@ -199,6 +202,42 @@ async fn a_member_that_loses_its_disk_while_it_joins_is_not_taken_for_the_one_th
     })
     .await;
     cluster.writes_and_agrees("again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_never_heard_of_an_adopted_member_does_not_adopt_an_empty_disk_under_its_id()
+{
+    let mut cluster = partly(&["a", "b", "c", "d"], 3).await;
+    let (leader, epoch) = cluster.open().await;
+    let node = cluster.members[leader].node().clone();
+    let version = set_version(epoch, rollout_ledger::SCHEDULING_VERSION);
+    node.propose(epoch, version).await.expect("applied");
+    let record = MemberRecord { joins: Joins::Learner, ..cluster.members[3].record() };
+    node.add_member(record.clone(), None).await.expect("listed");
+    eventually("the members agree that it was adopted", async || {
+        let adopted = |node: &Node| node.members().iter().any(|(m, _)| m.name == "d" && m.adopted);
+        cluster.members[..3].iter().all(|member| adopted(member.node())).then_some(())
+    })
+    .await;
+    cluster.members[3].stop().await;
+    node.transfer_leader(None).await.expect("handed over");
+    eventually("another member leads", async || {
+        let (now, _) = cluster.leader().await;
+        (now != leader).then_some(())
+    })
+    .await;
+    std::fs::remove_dir_all(&cluster.members[3].config.data_dir).expect("its files are closed");
+    cluster.members[3].restart().await;
+    let lost = cluster.ask(async |node| node.add_member(record.clone(), None).await).await;
+    let Err(ClusterError::Refused(why)) = lost else { panic!("{lost:?}") };
+    assert!(why.contains("lost its disk") && why.contains("member remove d"), "{why}");
+    // The leader looks at its learners four times a second.
+    let looks = std::time::Duration::from_secs(1);
+    let adopted = eventually("it is adopted", async || {
+        (!cluster.members[3].node().is_waiting()).then_some(())
+    });
+    let adopted = tokio::time::timeout(looks, adopted).await;
+    assert!(adopted.is_err(), "an empty disk was adopted under a used id");
 }
 
 #[tokio::test(flavor = "multi_thread")]

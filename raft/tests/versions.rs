@@ -2,15 +2,8 @@
 
 mod trio;
 
-use rollout_ledger::{Body, Command};
 use rollout_raft::{ClusterError, Node, OpenError, RaftConfig};
-use trio::{Cluster, Member, eventually, logging, open_clients, waiting};
-
-fn set_version(epoch: u64, version: u32) -> Vec<u8> {
-    let epoch = rollout_ledger::id::CoordEpoch(epoch);
-    let at = rollout_ledger::id::LedgerMs(0);
-    Command { epoch, at, wall_ms: 0, body: Body::SetVersion(version) }.encode()
-}
+use trio::{Cluster, Member, eventually, logging, open_clients, set_version, waiting};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_say_what_they_support_and_an_old_build_is_not_started_on_a_newer_version() {

@@ -345,6 +345,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             version_min: VERSIONS.0,
             version_max: VERSIONS.1,
             joins: Joins::default(),
+            adopted: false,
         });
         let created = self.0.node.is_waiting();
         let formed = self.0.node.bootstrap(members.collect()).await;

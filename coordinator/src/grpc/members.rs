@@ -85,6 +85,7 @@ impl v1::members_server::Members for MembersService {
             version_min: 0,
             version_max: 0,
             joins,
+            adopted: false,
         };
         tracing::info!(by = %identity, member = record.name, replaces = r.replaces, "add member");
         let replaces = Some(r.replaces.as_str()).filter(|name| !name.is_empty());

@@ -22,6 +22,8 @@ const KIND_MEMBERSHIP: u8 = 2;
 const JOINS_LEARNER: u8 = 0;
 const JOINS_VOTER: u8 = 1;
 const JOINS_IN_PLACE_OF: u8 = 2;
+/// Added to the tag of an adopted member. Builds that know cluster versions below 3 only refuse such a tag.
+const ADOPTED: u8 = 3;
 
 /// Bytes of an entry before its payload.
 const HEAD_BYTES: usize = 1 + 1 + 8 + 8;
@@ -139,18 +141,32 @@ fn put_member(out: &mut Out, member: &MemberRecord) {
     out.text(&member.zone);
     out.u32(member.version_min);
     out.u32(member.version_max);
+    let adopted = if member.adopted { ADOPTED } else { 0 };
     match member.joins {
-        Joins::Learner => out.u8(JOINS_LEARNER),
-        Joins::Voter { replaces: None } => out.u8(JOINS_VOTER),
+        Joins::Learner => out.u8(JOINS_LEARNER + adopted),
+        Joins::Voter { replaces: None } => out.u8(JOINS_VOTER + adopted),
         Joins::Voter { replaces: Some(id) } => {
-            out.u8(JOINS_IN_PLACE_OF);
+            out.u8(JOINS_IN_PLACE_OF + adopted);
             out.u64(id);
         }
     }
 }
 
+/// How a member joins, and whether it was adopted.
+fn get_joins(input: &mut In) -> Result<(Joins, bool), CodecError> {
+    let tag = input.u8("how a member joins")?;
+    let adopted = tag >= ADOPTED;
+    let joins = match if adopted { tag - ADOPTED } else { tag } {
+        JOINS_LEARNER => Joins::Learner,
+        JOINS_VOTER => Joins::Voter { replaces: None },
+        JOINS_IN_PLACE_OF => Joins::Voter { replaces: Some(input.u64("replaced member")?) },
+        _ => return Err(CodecError::Tag("how a member joins", tag)),
+    };
+    Ok((joins, adopted))
+}
+
 fn get_member(input: &mut In) -> Result<MemberRecord, CodecError> {
-    Ok(MemberRecord {
+    let mut member = MemberRecord {
         id: input.u64("member id")?,
         name: input.text("member name")?,
         peer_addr: input.text("peer address")?,
@@ -158,13 +174,10 @@ fn get_member(input: &mut In) -> Result<MemberRecord, CodecError> {
         zone: input.text("zone")?,
         version_min: input.u32("version range")?,
         version_max: input.u32("version range")?,
-        joins: match input.u8("what becomes of a member")? {
-            JOINS_LEARNER => Joins::Learner,
-            JOINS_VOTER => Joins::Voter { replaces: None },
-            JOINS_IN_PLACE_OF => Joins::Voter { replaces: Some(input.u64("replaced member")?) },
-            other => return Err(CodecError::Tag("what becomes of a member", other)),
-        },
-    })
+        ..MemberRecord::default()
+    };
+    (member.joins, member.adopted) = get_joins(input)?;
+    Ok(member)
 }
 
 fn put_membership(out: &mut Out, membership: &Membership) {

@@ -34,6 +34,7 @@ fn member(id: u64, name: &str) -> MemberRecord {
             10 => Joins::Learner,
             _ => Joins::default(),
         },
+        adopted: false,
     }
 }
 
@@ -64,6 +65,17 @@ const MEMBERSHIP: &str = "02000000\
     0a000000000000000a00000000000000010000006c\
     03000000703a3103000000633a32010000007a010000000200000000";
 
+const ADOPTED_MEMBERSHIP: &str = "02000000\
+    010000000100000000000000\
+    0200000001000000000000000900000000000000\
+    03000000\
+    010000000000000001000000000000000100000061\
+    03000000703a3103000000633a32010000007a010000000200000004\
+    090000000000000009000000000000000100000062\
+    03000000703a3103000000633a32010000007a0100000002000000050700000000000000\
+    0a000000000000000a00000000000000010000006c\
+    03000000703a3103000000633a32010000007a010000000200000003";
+
 #[test]
 fn entries_have_fixed_bytes_and_survive_them() {
     let cases = [
@@ -89,6 +101,18 @@ fn votes_and_log_ids_have_fixed_bytes_and_survive_them() {
     let bytes = encode_log_id(&log_id(3, 258));
     assert_eq!(hex(&bytes), format!("01{ID}"));
     assert_eq!(decode_log_id(bytes.into()), Ok(log_id(3, 258)));
+}
+
+#[test]
+fn an_adopted_member_has_a_tag_of_its_own() {
+    let adopted = |id, name| MemberRecord { adopted: true, ..member(id, name) };
+    let nodes = [(1, adopted(1, "a")), (9, adopted(9, "b")), (10, adopted(10, "l"))];
+    let voters = vec![BTreeSet::from([1]), BTreeSet::from([1, 9])];
+    let adopted = Membership::new(voters, BTreeMap::from(nodes)).expect("valid");
+    let stored = StoredMembership::new(Some(log_id(3, 258)), adopted);
+    let bytes = encode_stored_membership(&stored);
+    assert_eq!(hex(&bytes), format!("0101{ID}{ADOPTED_MEMBERSHIP}"));
+    assert_eq!(decode_stored_membership(bytes.into()), Ok(stored));
 }
 
 #[test]

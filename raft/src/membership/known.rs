@@ -57,8 +57,13 @@ impl Known {
     /// The learner that an earlier call of the same words has listed already. What it can run, it said itself.
     pub(super) fn listed(&self, fresh: &MemberRecord) -> Option<u64> {
         let listed = self.named(&fresh.name, false)?;
-        let (version_min, version_max) = (fresh.version_min, fresh.version_max);
-        let same = MemberRecord { id: fresh.id, version_min, version_max, ..listed.clone() };
+        let same = MemberRecord {
+            id: fresh.id,
+            version_min: fresh.version_min,
+            version_max: fresh.version_max,
+            adopted: fresh.adopted,
+            ..listed.clone()
+        };
         (same == *fresh).then_some(listed.id)
     }
 

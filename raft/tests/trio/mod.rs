@@ -91,6 +91,7 @@ impl Member {
             version_min: 1,
             version_max: 3,
             joins: Joins::default(),
+            adopted: false,
         }
     }
 
@@ -224,6 +225,10 @@ fn command(epoch: u64, body: Body) -> Vec<u8> {
 
 pub fn open_epoch(epoch: u64) -> Vec<u8> {
     command(epoch, Body::OpenEpoch)
+}
+
+pub fn set_version(epoch: u64, version: u32) -> Vec<u8> {
+    command(epoch, Body::SetVersion(version))
 }
 
 pub fn digest_at(epoch: u64) -> Vec<u8> {
