@@ -143,6 +143,16 @@ impl Default for Rendezvous {
     }
 }
 
+impl Rendezvous {
+    /// The latest round that is or was complete; 0 before the first.
+    pub(crate) fn latest_complete(&self) -> u64 {
+        match self.complete {
+            true => self.round,
+            false => self.round.saturating_sub(1),
+        }
+    }
+}
+
 impl Job {
     /// How many stand like this.
     pub(crate) fn count(&self, which: impl Fn(Standing) -> bool) -> u32 {

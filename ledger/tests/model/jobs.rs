@@ -118,6 +118,11 @@ impl Job {
         }
     }
 
+    /// The round that is complete, or else the last one that was.
+    pub(crate) fn latest_complete(&self) -> u64 {
+        self.rounds_over + u64::from(self.complete)
+    }
+
     fn complete_round(&mut self, notes: &mut Vec<&'static str>) {
         notes.push("round completed");
         let mut names: Vec<String> = Vec::new();

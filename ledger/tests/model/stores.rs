@@ -1,7 +1,8 @@
 //! Shared stores: two maps each, and every operation on them spelled out.
 
+use crate::jobs::Job;
 use crate::naive::{Model, Outcome};
-use rollout_ledger::{Rejection, Reply, StoreAnswer, StoreName, StoreOp};
+use rollout_ledger::{JobName, Rejection, Reply, StoreAnswer, StoreName, StoreOp};
 use std::collections::BTreeMap;
 
 #[derive(Default, Debug)]
@@ -14,6 +15,15 @@ impl Model {
     pub(crate) fn store(&mut self, name: StoreName, ops: Vec<StoreOp>) -> Outcome {
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace));
+        }
+        let job = JobName { namespace: name.namespace.clone(), job: name.job.clone() };
+        let latest = self.jobs.get(&job).map_or(0, Job::latest_complete);
+        if self.version >= 3 && (1..latest).contains(&name.round) {
+            self.note("store of an earlier round");
+            return Err(Rejection::Invalid(format!(
+                "the store of round {} of job {} is gone: round {latest} is complete; join it to use its store",
+                name.round, name.job
+            )));
         }
         self.note("store used");
         let mut store = self.stores.remove(&name).unwrap_or_default();
