@@ -267,6 +267,14 @@ mod tests {
     }
 
     #[test]
+    fn several_things_are_described_by_one_command() {
+        for noun in ["run", "worker", "namespace", "dataset", "member"] {
+            Cli::try_parse_from(["rolloutctl", noun, "describe", "a", "b"]).unwrap();
+            assert!(Cli::try_parse_from(["rolloutctl", noun, "describe"]).is_err(), "{noun}");
+        }
+    }
+
+    #[test]
     fn watching_takes_a_time_only_behind_an_equals_sign() {
         let parse = |args: &[&str]| {
             let args = std::iter::once("rolloutctl").chain(args.iter().copied());
