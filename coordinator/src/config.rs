@@ -324,7 +324,10 @@ impl Config {
         let text = std::fs::read_to_string(&flags.config)
             .with_context(|| format!("cannot read {path}"))?;
         let mut file: File = toml::from_str(&text).map_err(|e| {
-            let (line, why) = (nearest::line_of(&text, e.span()), nearest::explain(e.message()));
+            let (line, why) = (
+                nearest::line_of(&text, e.span()),
+                nearest::explain_at(&text, e.span(), e.message()),
+            );
             anyhow::anyhow!("{path}: line {line}: {why}")
         })?;
         // An empty variable, as of a label that a host does not have, says nothing.

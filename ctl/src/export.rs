@@ -22,6 +22,7 @@ mod place;
 mod results;
 mod sealed;
 mod segment;
+mod spool;
 pub(crate) mod whole;
 
 use std::sync::Arc;

@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod canonical;
 pub mod column;
+pub(crate) mod csv;
 pub mod detect;
 pub mod duplicates;
 pub mod files;

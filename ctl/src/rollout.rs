@@ -14,6 +14,7 @@ mod export;
 mod infer;
 mod interrupt;
 mod outcome;
+mod plan;
 mod reading;
 mod report;
 mod results;

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use rollout_proto::nearest;
 use rollout_telemetry::{SettingError, TracingSettings};
 use serde::Deserialize;
 
@@ -56,7 +57,7 @@ pub enum ConfigError {
         message: String,
     },
     /// A key that nobody reads.
-    #[error("{origin}: unknown key {key}{}", nearest.as_ref().map(|n| format!(", did you mean {n}?")).unwrap_or_default())]
+    #[error("{origin}: unknown key {key}{}", meant(nearest.as_deref(), known))]
     UnknownKey {
         /// The file, or where the text came from.
         origin: String,
@@ -64,6 +65,8 @@ pub enum ConfigError {
         key: String,
         /// The known key that looks most like it.
         nearest: Option<String>,
+        /// The keys that its table has.
+        known: Vec<String>,
     },
     /// A value is missing or out of bounds.
     #[error("{key}: {reason}")]
@@ -73,6 +76,13 @@ pub enum ConfigError {
         /// What is wrong, and what would do.
         reason: String,
     },
+}
+
+fn meant(nearest: Option<&str>, known: &[String]) -> String {
+    match nearest {
+        Some(nearest) => format!(", did you mean {nearest}?"),
+        None => format!("; known are {}", known.join(", ")),
+    }
 }
 
 /// Everything an agent is told.
@@ -269,9 +279,10 @@ impl Config {
 
     /// Parses a file's text, without the checks that need it whole.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
-        let parse = |error: toml::de::Error| ConfigError::Parse {
-            origin: origin.to_owned(),
-            message: error.to_string(),
+        let parse = |error: toml::de::Error| {
+            let line = nearest::line_of(text, error.span());
+            let why = nearest::explain_at(text, error.span(), error.message());
+            ConfigError::Parse { origin: origin.to_owned(), message: format!("line {line}: {why}") }
         };
         let table: toml::Table = text.parse().map_err(parse)?;
         keys::check(&table, origin)?;

@@ -49,6 +49,21 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one() {
 }
 
 #[test]
+fn a_wrong_value_names_its_line_its_key_and_what_is_allowed() {
+    for (text, told) in [
+        (
+            "[storage]\nlow_bytes = 'much'",
+            "storage.low_bytes: expected a whole number, 0 or more, found the string \"much\"",
+        ),
+        ("[storage]\nzzzz = 1", "storage: unknown key \"zzzz\"; known are "),
+    ] {
+        let error = load(&format!("{GOOD}\n{text}\n")).expect_err("wrong").to_string();
+        assert!(error.contains(told), "{error}");
+        assert!(error.contains(": line "), "{error}");
+    }
+}
+
+#[test]
 fn a_worker_that_fences_itself_too_late_is_refused() {
     let text = format!("{GOOD}\n[worker]\nself_fence_ms = 5000\n");
     let error = format!("{:#}", load(&text).expect_err("too late"));

@@ -39,7 +39,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub concurrency: u16,
     /// How the mock engine's latencies are spread
-    #[arg(long, value_enum, default_value_t = MockTail::Uniform)]
+    #[arg(long, value_name = "SHAPE", value_enum, default_value_t = MockTail::Uniform)]
     pub mock_tail: MockTail,
     /// Which latencies the mock engine draws
     #[arg(long, value_name = "N", default_value_t = 0)]

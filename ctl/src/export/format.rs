@@ -10,7 +10,7 @@ use rollout_proto::v1;
 use serde::{Deserialize, Serialize};
 
 use self::openai::OpenaiLines;
-pub(super) use self::table::Table;
+pub(super) use self::table::{Schema, Table, Types};
 use super::row::{Outcome, RowFormat};
 use crate::batch::spec;
 use crate::input::canonical::CanonicalError;

@@ -9,11 +9,12 @@ use std::path::Path;
 use rollout_proto::v1;
 
 use super::compare::{Compare, difference};
-use super::format::{OutputFormat, Table};
+use super::format::{OutputFormat, Schema, Table};
 use super::manifest::{FileEntry, Manifest};
 use super::names::Names;
 use super::owner::Claim;
 use super::place::{Directory, Place, Writing, failed};
+use super::spool::{self, Spool};
 use super::{Piece, SegmentOutput, Sink, Totals};
 use crate::batch::error::BatchError;
 
@@ -72,6 +73,10 @@ pub struct Output<'a> {
     place: Box<dyn Place>,
     completions: Series,
     errors: Series,
+    /// Lines of tables, until all rows were seen.
+    spool: Option<Spool>,
+    /// The columns of tables.
+    schema: Schema,
     totals: Totals,
 }
 
@@ -134,6 +139,10 @@ impl<'a> Output<'a> {
         (described, spec): (&'a v1::DescribeRunResponse, &'a v1::RunSpec),
     ) -> Result<Self, BatchError> {
         let series = |stem| Series { stem, open: None, done: Vec::new() };
+        let spool = match layout.format {
+            OutputFormat::Parquet => Some(Spool::new().map_err(spooling)?),
+            OutputFormat::Jsonl | OutputFormat::OpenaiBatch => None,
+        };
         let mut output = Self {
             described,
             spec,
@@ -142,13 +151,38 @@ impl<'a> Output<'a> {
             place,
             completions: series(layout.format.completions()),
             errors: series(layout.format.errors()),
+            spool,
+            schema: Schema::default(),
             totals: Totals::default(),
         };
-        if layout.shard_rows == 0 {
-            // There even where it is empty.
-            output.with(|completions, _, to| completions.begin(to))?;
+        if output.spool.is_none() {
+            output.begin()?;
         }
         Ok(output)
+    }
+
+    /// Begins the only file of completions, which is there even where it is empty.
+    fn begin(&mut self) -> Result<(), BatchError> {
+        match self.layout.shard_rows {
+            0 => self.with(|completions, _, to| completions.begin(to)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes tables of all rows.
+    fn tables(&mut self, spool: Spool) -> Result<(), BatchError> {
+        let (schema, [completions, errors]) = spool.end().map_err(spooling)?;
+        self.schema = schema;
+        self.begin()?;
+        for (is_errors, mut lines) in [(false, completions), (true, errors)] {
+            while let Some(line) = lines.next().map_err(spooling)? {
+                self.with(|completions, errors, to| {
+                    let series = if is_errors { errors } else { completions };
+                    series.push(line, to)
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Does something with both series.
@@ -162,6 +196,7 @@ impl<'a> Output<'a> {
             place: &mut *self.place,
             shard_rows: self.layout.shard_rows,
             format: self.layout.format,
+            schema: &self.schema,
             run,
         };
         work(&mut self.completions, &mut self.errors, &mut to)
@@ -189,7 +224,12 @@ struct To<'a> {
     place: &'a mut dyn Place,
     shard_rows: u64,
     format: OutputFormat,
+    schema: &'a Schema,
     run: &'a str,
+}
+
+fn spooling(error: io::Error) -> BatchError {
+    failed(&spool::dir(), error)
 }
 
 impl To<'_> {
@@ -206,7 +246,8 @@ impl Series {
         let counted = Counted { bytes: 0, hasher: blake3::Hasher::new(), writing };
         let body = match to.format {
             OutputFormat::Parquet => {
-                let table = Table::new(counted).map_err(|error| to.failed(&name, error))?;
+                let table =
+                    Table::new(counted, to.schema).map_err(|error| to.failed(&name, error))?;
                 Body::Table(Box::new(table))
             }
             OutputFormat::Jsonl | OutputFormat::OpenaiBatch => Body::Lines(Box::new(counted)),
@@ -290,6 +331,10 @@ impl Sink for Output<'_> {
 
     fn rows(&mut self, piece: &Piece) -> Result<(), BatchError> {
         self.totals.add(piece);
+        if let Some(spool) = &mut self.spool {
+            let pushed = spool.push(0, &piece.completions);
+            return pushed.and_then(|()| spool.push(1, &piece.errors)).map_err(spooling);
+        }
         self.with(|completions, errors, to| {
             completions.push(&piece.completions, to)?;
             errors.push(&piece.errors, to)
@@ -297,6 +342,9 @@ impl Sink for Output<'_> {
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), BatchError> {
+        if let Some(spool) = self.spool.take() {
+            self.tables(spool)?;
+        }
         self.with(|completions, errors, to| {
             completions.end(to)?;
             errors.end(to)

@@ -37,6 +37,12 @@ pub(super) struct Parsed {
     pub(super) first: bool,
     /// Its lines are rows of a table.
     pub(super) tabular: bool,
+    /// What is wrong with the file as a whole.
+    pub(super) whole: Option<String>,
+    /// Which mapped columns its rows have, a bit each.
+    pub(super) present: u16,
+    /// The columns of its first row, where columns are mapped.
+    pub(super) columns: Vec<String>,
     pub(super) bytes: Vec<u8>,
     /// Rows that are not their lines, while the chunk is parsed.
     pub(super) rewritten: Vec<u8>,
@@ -94,6 +100,10 @@ pub(super) struct Assembler<'a> {
     lines_before: u64,
     /// Whether this file is a table.
     tabular: bool,
+    /// Which mapped columns the rows so far have, a bit each.
+    present: u16,
+    /// The columns of the first row, where columns are mapped.
+    columns: Vec<String>,
 }
 
 pub(super) enum Stop {
@@ -135,6 +145,8 @@ impl<'a> Assembler<'a> {
             admission: admission.map(|admission| (admission, blake3::Hasher::new())),
             lines_before: 0,
             tabular: false,
+            present: 0,
+            columns: Vec::new(),
         }
     }
 
@@ -143,6 +155,13 @@ impl<'a> Assembler<'a> {
             self.lines_before = 0;
         }
         self.tabular = parsed.tabular;
+        if let Some(message) = &parsed.whole {
+            self.error(parsed.file, 0, 0, message.clone());
+        }
+        self.present |= parsed.present;
+        if self.columns.is_empty() {
+            self.columns.clone_from(&parsed.columns);
+        }
         for (line, column, message) in &parsed.errors.first {
             self.error(parsed.file, self.lines_before + line + 1, *column, message.clone());
         }
@@ -254,8 +273,14 @@ impl<'a> Assembler<'a> {
         if self.tabular { 0 } else { column }
     }
 
-    /// Ends the last segment and looks for duplicates.
+    /// Ends the last segment and looks for duplicates, and for mapped columns that no row has.
     pub(super) fn finish(mut self, describe: impl Fn(u32, u64) -> String) -> Result<Scan, Stop> {
+        if self.scan.rows > 0
+            && self.scan.error_count == 0
+            && let Some(message) = self.rules.absent(self.present, &self.columns)
+        {
+            self.error(0, 0, 0, format!("the rows have {message}"));
+        }
         if self.makes_segments() && !self.segment.is_empty() {
             self.finish_segment()?;
         }

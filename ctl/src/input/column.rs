@@ -75,6 +75,11 @@ impl Column {
         COLUMNS.into_iter().find(|column| column.is_of(task) && column.name(task) == name)
     }
 
+    /// Whether it is what is asked of the model, without which a row means nothing.
+    pub fn is_asked(self) -> bool {
+        matches!(self, Self::Prompt | Self::Messages | Self::Query | Self::Document)
+    }
+
     /// Whether a task reads it.
     pub fn is_of(self, task: Task) -> bool {
         match self {

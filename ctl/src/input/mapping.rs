@@ -29,6 +29,11 @@ pub struct MappingSpec {
     pub prompt_template: Option<String>,
 }
 
+/// Columns that an error lists.
+const COLUMNS_LISTED: usize = 20;
+/// Characters of each.
+const NAME_CHARACTERS: usize = 60;
+
 /// How columns become fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
@@ -43,6 +48,8 @@ pub struct Mapping {
 pub(crate) struct Mapped<'a> {
     pub(crate) found: Found<'a>,
     pub(crate) prompt_json: Option<String>,
+    /// Which of the mapped columns the row has, a bit each.
+    pub(crate) present: u16,
     fields: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
 
@@ -67,7 +74,7 @@ impl Mapping {
                 };
                 return Err(("input.columns", message));
             };
-            if columns.iter().any(|(_, other)| other == column) {
+            if !column.is_empty() && columns.iter().any(|(_, other)| other == column) {
                 let message = format!("column {column:?} is two fields");
                 return Err(("input.columns", message));
             }
@@ -96,7 +103,8 @@ impl Mapping {
 
     /// The field that a column is.
     fn field(&self, column: &str) -> Option<Column> {
-        if let Some((field, _)) = self.columns.iter().find(|(_, name)| name == column) {
+        let named = |name: &str| name == column && !name.is_empty();
+        if let Some((field, _)) = self.columns.iter().find(|(_, name)| named(name)) {
             return Some(*field);
         }
         let field = Column::of(column, self.task)?;
@@ -116,9 +124,8 @@ impl Mapping {
                 return Err(format!("\"{name}\" appears twice"));
             }
         }
-        let asked = [Column::Prompt, Column::Messages, Column::Query, Column::Document];
         for (field, column) in &self.columns {
-            if asked.contains(field) && found.get(*field).is_none() {
+            if field.is_asked() && !column.is_empty() && found.get(*field).is_none() {
                 return Err(format!("the row has no column {column:?}"));
             }
         }
@@ -128,7 +135,39 @@ impl Mapping {
             write_string(&prompt, &mut json);
             json
         });
-        Ok(Mapped { found, prompt_json, fields })
+        let mut present = 0;
+        for (at, (field, column)) in self.columns.iter().enumerate() {
+            present |= u16::from(column.is_empty() || found.get(*field).is_some()) << at;
+        }
+        Ok(Mapped { found, prompt_json, present, fields })
+    }
+
+    /// What is wrong where a table has just these columns.
+    pub(crate) fn lacks(&self, columns: &[String]) -> Option<String> {
+        let has = |name: &str| name.is_empty() || columns.iter().any(|column| column == name);
+        let mapped = self.columns.iter().find(|(_, column)| !has(column));
+        let named = || self.template.iter().flat_map(Template::columns).find(|name| !has(name));
+        let lacking = match mapped {
+            Some((field, column)) => self.no_column(*field, column),
+            None => format!("no column {:?}, which [input] prompt_template names", named()?),
+        };
+        Some(lacking + &known(columns, mapped.map(|(_, column)| column)))
+    }
+
+    /// What is wrong where all rows together have these mapped columns; `columns` are those of one row.
+    pub(crate) fn absent(&self, present: u16, columns: &[String]) -> Option<String> {
+        let mut mapped = self.columns.iter().enumerate();
+        let (_, (field, column)) = mapped.find(|(at, _)| present >> at & 1 == 0)?;
+        Some(self.no_column(*field, column) + &known(columns, Some(column)))
+    }
+
+    fn no_column(&self, field: Column, column: &str) -> String {
+        let name = field.name(self.task);
+        let leave = match field.is_asked() {
+            true => String::new(),
+            false => format!(" (write {name} = \"\" to read none)"),
+        };
+        format!("no column {column:?}, which [input] columns maps to {name:?}{leave}")
     }
 
     /// The row as workers read it.
@@ -162,5 +201,61 @@ impl Mapping {
             other.insert_str(0, "input_");
         }
         Cow::Owned(other)
+    }
+}
+
+/// The columns that exist, for an error about one that does not.
+fn known(columns: &[String], lacking: Option<&String>) -> String {
+    let short =
+        |name: &String| format!("{:?}", name.chars().take(NAME_CHARACTERS).collect::<String>());
+    let listed: Vec<String> = columns.iter().take(COLUMNS_LISTED).map(short).collect();
+    let more = match columns.len().saturating_sub(COLUMNS_LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let near = lacking.and_then(|lacking| nearest(lacking, columns.iter().map(String::as_str)));
+    let near = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+    format!("; the columns are {}{more}{near}", listed.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(columns: &[(&str, &str)], template: Option<&str>) -> Mapping {
+        let columns = columns.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        let spec = MappingSpec { columns, prompt_template: template.map(str::to_owned) };
+        Mapping::new(&spec, Task::Generate).unwrap().unwrap()
+    }
+
+    #[test]
+    fn an_error_names_the_column_that_is_missing_and_those_that_exist() {
+        let has = ["question".to_owned(), "doc_id".to_owned()];
+        let lacks = |columns, template| mapping(columns, template).lacks(&has);
+        assert_eq!(lacks(&[("prompt", "question"), ("id", "doc_id")], None), None);
+        assert_eq!(
+            lacks(&[("prompt", "question"), ("sampling_params", ""), ("lora", "")], None),
+            None
+        );
+        let columns = "; the columns are \"question\", \"doc_id\"";
+        assert_eq!(
+            lacks(&[("prompt", "questions")], None).unwrap(),
+            format!(
+                "no column \"questions\", which [input] columns maps to \"prompt\"{columns}; did you mean \"question\"?"
+            )
+        );
+        assert_eq!(
+            lacks(&[("id", "key")], None).unwrap(),
+            format!(
+                "no column \"key\", which [input] columns maps to \"id\" (write id = \"\" to read none){columns}"
+            )
+        );
+        assert_eq!(
+            lacks(&[], Some("{question} {title}")).unwrap(),
+            format!("no column \"title\", which [input] prompt_template names{columns}")
+        );
+        let many: Vec<String> = (0..25).map(|n| format!("{n}{}", "x".repeat(100))).collect();
+        let text = mapping(&[("id", "key")], None).lacks(&many).unwrap();
+        assert!(text.ends_with(" and 5 more") && text.len() < 1500, "{text}");
     }
 }

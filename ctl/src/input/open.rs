@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::AtomicU64;
 
+use super::csv::{self, CsvText};
 use super::files::InputFile;
 use super::parquet::{MAGIC, ParquetText};
 use super::unpack::{Text, unpack};
@@ -15,8 +16,10 @@ use super::unpack::{Text, unpack};
 /// A file's text.
 pub(super) struct Opened<'a> {
     pub(super) text: Text<'a>,
-    /// Whether its lines are rows of a table, and nothing that anybody has written.
+    /// Whether its lines are made of the rows of a table, so that columns within a line mean nothing.
     pub(super) tabular: bool,
+    /// The columns of all of its rows, where the file says which they are.
+    pub(super) columns: Option<Vec<String>>,
 }
 
 /// Opens a file; `read` counts its own bytes as they are read.
@@ -31,7 +34,13 @@ pub(super) fn open<'a>(file: &InputFile, read: &'a AtomicU64) -> io::Result<Open
     // What is no file, such as a pipe, cannot be read twice.
     let mut whole = io::Cursor::new(first).chain(source);
     if !is_table {
-        return Ok(Opened { text: unpack(&file.path, whole, read)?, tabular: false });
+        let text = unpack(&file.path, whole, read)?;
+        let Some(delimiter) = csv::delimiter_of(&file.path) else {
+            return Ok(Opened { text, tabular: false, columns: None });
+        };
+        let text = CsvText::open(text, delimiter)?;
+        let columns = text.columns();
+        return Ok(Opened { text: Box::new(text), tabular: true, columns });
     }
     let table = match &file.object {
         Some(_) => {
@@ -41,5 +50,7 @@ pub(super) fn open<'a>(file: &InputFile, read: &'a AtomicU64) -> io::Result<Open
         }
         None => File::open(&file.path)?,
     };
-    Ok(Opened { text: Box::new(ParquetText::open(table, read)?), tabular: true })
+    let text = ParquetText::open(table, read)?;
+    let columns = Some(text.columns());
+    Ok(Opened { text: Box::new(text), tabular: true, columns })
 }

@@ -51,6 +51,11 @@ impl<'a> ParquetText<'a> {
         Ok(Self { rows, schema, lines: Vec::new(), taken: 0, ended: false, progress })
     }
 
+    /// The names of its columns.
+    pub(super) fn columns(&self) -> Vec<String> {
+        self.schema.get_fields().iter().map(|field| field.name().to_owned()).collect()
+    }
+
     /// Makes the next lines.
     fn fill(&mut self) -> io::Result<()> {
         self.lines.clear();

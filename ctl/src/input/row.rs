@@ -42,6 +42,8 @@ pub struct Row<'a> {
     pub sampling_json: Option<String>,
     /// Where columns are mapped: the row as workers read it.
     pub rewritten: Option<String>,
+    /// Which of the mapped columns it has, a bit each.
+    pub present: u16,
     /// Why an engine will refuse it, where that is known: its failure, and no error of the input.
     pub refused: Option<RowError>,
     /// What an engine may not know of it.
@@ -85,6 +87,7 @@ impl<'a> Row<'a> {
         let mut rewritten = String::with_capacity(line.len() + mapping.growth());
         mapping.write(&mapped, &mut rewritten);
         row.rewritten = Some(rewritten);
+        row.present = mapped.present;
         Ok(row)
     }
 
@@ -122,6 +125,7 @@ impl<'a> Row<'a> {
             id_json,
             sampling_json: None,
             rewritten: None,
+            present: 0,
             refused: None,
             unknown: None,
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rollout_proto::v1;
 use serde::{Deserialize, Serialize};
 
-use super::canonical::{CanonicalError, plain_message};
+use super::canonical::{CanonicalError, Fields, plain_message};
 use super::mapping::{Mapping, MappingSpec};
 use super::row::{Row, RowError};
 use super::task::Task;
@@ -72,6 +72,26 @@ impl Rules {
     /// Whether rows are written anew, and how many bytes one may gain, about.
     pub fn growth(&self) -> Option<usize> {
         self.mapping.as_ref().map(|mapping| mapping.growth())
+    }
+
+    /// What is wrong where a table has just these columns.
+    pub(super) fn lacks(&self, columns: &[String]) -> Option<String> {
+        self.mapping.as_ref()?.lacks(columns)
+    }
+
+    /// What is wrong where all rows together have these mapped columns; `columns` are those of one row.
+    pub(super) fn absent(&self, present: u16, columns: &[String]) -> Option<String> {
+        self.mapping.as_ref()?.absent(present, columns)
+    }
+
+    /// The columns of a line, where columns are mapped.
+    pub(super) fn columns(&self, line: &str) -> Vec<String> {
+        match (&self.mapping, serde_json::from_str(line)) {
+            (Some(_), Ok(Fields(fields))) => {
+                fields.into_iter().map(|(name, _)| name.into_owned()).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Reads a line of the input.

@@ -17,6 +17,7 @@ use super::admission::Admission;
 pub use super::assemble::FinishedSegment;
 use super::assemble::{Assembler, Parsed, ParsedRow, Stop};
 use super::chunk::{Chunk, ChunkReader, LINE_BYTES_MAX};
+use super::csv;
 use super::duplicates::{self, Duplicates};
 use super::files::InputFile;
 use super::open::open;
@@ -83,9 +84,9 @@ pub struct ScanControl {
 pub struct LineError {
     /// Index of the file.
     pub file: u32,
-    /// From 1.
+    /// From 1; 0 for the file as a whole.
     pub line: u64,
-    /// In characters, from 1; 0 for a row of a table, whose number is the line.
+    /// In characters, from 1; 0 for a row of a table. Parquet has no lines: there the line is the row's number.
     pub column: usize,
     /// Lower case, without a full stop.
     pub message: String,
@@ -161,9 +162,8 @@ pub fn scan<'a>(
     let (results, parsed) = sync_channel(CHUNKS_MAX);
     let to_parse = Mutex::new(to_parse);
     let stop_after = options.stop_after_errors;
-    let chunk_bytes = chunk_bytes(rules);
     let outcome = std::thread::scope(|scope| {
-        let reader = scope.spawn(move || read(files, chunk_bytes, control, &permits, &chunks));
+        let reader = scope.spawn(move || read(files, rules, control, &permits, &chunks));
         for _ in 0..options.threads.max(1) {
             let (to_parse, results, rules) = (&to_parse, results.clone(), rules.clone());
             scope.spawn(move || parse(to_parse, &results, rules));
@@ -196,7 +196,7 @@ fn temporary(stop: Stop, options: &ScanOptions) -> ScanError {
 
 fn read(
     files: &[InputFile],
-    chunk_bytes: usize,
+    rules: &Rules,
     control: &ScanControl,
     permits: &SyncSender<()>,
     chunks: &SyncSender<(u64, Parsed)>,
@@ -205,7 +205,17 @@ fn read(
     for (file, input) in (0u32..).zip(files) {
         let failed = |source| ScanError::Io { path: input.path.clone(), source };
         let opened = open(input, &control.bytes).map_err(failed)?;
-        let mut reader = ChunkReader::new(opened.text, chunk_bytes, LINE_BYTES_MAX);
+        let whole = opened.columns.and_then(|columns| rules.lacks(&columns));
+        if whole.is_some() {
+            // All of its rows lack the same.
+            let parsed = Parsed { file, first: true, whole, ..Parsed::default() };
+            if permits.send(()).is_err() || chunks.send((number, parsed)).is_err() {
+                return Ok(());
+            }
+            number += 1;
+            continue;
+        }
+        let mut reader = ChunkReader::new(opened.text, chunk_bytes(rules), LINE_BYTES_MAX);
         let mut first = true;
         while let Some(chunk) = reader.next().map_err(failed)? {
             if control.stop.load(Ordering::Relaxed) {
@@ -318,9 +328,19 @@ fn parse_line(parsed: &mut Parsed, rules: &mut Rules, text: &str, at: usize) {
     if body.is_empty() {
         return;
     }
+    if parsed.tabular
+        && let Some(message) = body.strip_prefix(csv::NO_ROW)
+    {
+        parsed.errors.note(line, 0, message.to_owned());
+        return;
+    }
     let indent = text.len() - text.trim_ascii_start().len();
     match rules.read(body) {
         Ok(row) => {
+            parsed.present |= row.present;
+            if parsed.rows.is_empty() {
+                parsed.columns = rules.columns(body);
+            }
             if let Some(unknown) = &row.unknown {
                 parsed.warnings.note(line, indent + unknown.column, unknown.message.clone());
             }

@@ -64,6 +64,14 @@ impl Template {
         }
     }
 
+    /// The columns that it names.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Column(name) => Some(name.as_str()),
+            Piece::Text(_) => None,
+        })
+    }
+
     /// The prompt of a row.
     pub(crate) fn fill(&self, fields: &[(Cow<'_, str>, &RawValue)]) -> Result<String, String> {
         let mut prompt = String::new();

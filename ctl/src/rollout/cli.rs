@@ -118,8 +118,7 @@ pub(super) struct BatchArgs {
         long = "report",
         value_enum,
         value_name = "FORMAT",
-        default_value = "table",
-        conflicts_with = "dry_run"
+        default_value = "table"
     )]
     pub(super) said: Said,
     /// No progress

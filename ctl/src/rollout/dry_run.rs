@@ -11,6 +11,8 @@ use rollout_proto::v1;
 use rollout_storage::BlobStore;
 
 use super::cli::BatchArgs;
+use super::outcome::Said;
+use super::plan::{self, Plan};
 use super::report;
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
@@ -21,10 +23,7 @@ use crate::batch::{spec, upload};
 use crate::export::owner::Claim;
 use crate::input::files::InputFile;
 use crate::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
-use crate::say::{to_stderr, to_stdout};
-
-/// Errors that are listed, and warnings.
-const ERRORS_MAX: usize = 1000;
+use crate::say::to_stderr;
 
 /// What counts tokens, if a Python was named.
 pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Tokenizer> {
@@ -44,11 +43,10 @@ pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Toke
 }
 
 pub(super) async fn run(
-    config: &BatchConfig,
-    claim: &Claim,
-    run_spec: &v1::RunSpec,
+    (config, claim, run_spec): (&BatchConfig, &Claim, &v1::RunSpec),
     files: Vec<InputFile>,
     tokenizer: Option<(Tokenizer, KnownSpeed)>,
+    said: Said,
 ) -> Result<u8, BatchError> {
     let (tokenizer, known) = tokenizer.unzip();
     let known = known.unwrap_or_default();
@@ -59,22 +57,26 @@ pub(super) async fn run(
         Some(tokenizer) => scan_and_count(run_spec, files.clone(), tokenizer).await?,
         None => (scan(run_spec, files.clone()).await?, Ok(None)),
     };
-    to_stdout(&report::plan(&claim.run, run_spec, &files, &scan, &config.output.dir));
-    to_stderr(&report::errors(&scan, &files, ERRORS_MAX));
-    to_stderr(&report::warnings(&scan, &files, ERRORS_MAX));
-    let problems = match &counted {
+    let mut plan = Plan::new(claim, run_spec, (&files, &scan), &config.output.dir);
+    match &counted {
         Ok(Some(counted)) => {
             let here = || Speed::of(&config.output.dir.join("completions.jsonl"));
             let speed = known.last.clone().map(|(run, speed)| (format!("run {run}"), speed));
             let speed = speed.or_else(|| Some(("the last run here".to_owned(), here()?)));
-            to_stdout(&report::tokens(counted, known.room, speed));
+            plan.counted(counted, known.room, speed);
+        }
+        Ok(None) => plan.text += "tokens     not counted: name a --python\n",
+        Err(_) => {}
+    }
+    said.print(&plan)?;
+    to_stderr(&report::errors(&scan, &files, plan::LISTED_MAX));
+    to_stderr(&report::warnings(&scan, &files, plan::LISTED_MAX));
+    let problems = match &counted {
+        Ok(Some(counted)) => {
             to_stderr(&report::problems(counted));
             counted.problem_count
         }
-        Ok(None) => {
-            to_stdout("tokens     not counted: name a --python\n");
-            0
-        }
+        Ok(None) => 0,
         Err(error) => return Err(BatchError::Usage(format!("tokens were not counted: {error}"))),
     };
     let place = claim.check();
@@ -91,7 +93,7 @@ pub(super) async fn run(
 }
 
 fn options() -> ScanOptions {
-    ScanOptions { errors_max: ERRORS_MAX, ..ScanOptions::default() }
+    ScanOptions { errors_max: plan::LISTED_MAX, ..ScanOptions::default() }
 }
 
 async fn scan(run_spec: &v1::RunSpec, files: Vec<InputFile>) -> Result<Scan, BatchError> {
@@ -105,7 +107,7 @@ async fn scan_and_count(
     files: Vec<InputFile>,
     tokenizer: &Tokenizer,
 ) -> Result<(Scan, Result<Option<Counted>, TokensError>), BatchError> {
-    let counting = match Counting::start(tokenizer, ERRORS_MAX) {
+    let counting = match Counting::start(tokenizer, plan::LISTED_MAX) {
         Ok(counting) => Arc::new(Mutex::new(Some(counting))),
         Err(error) => return Ok((scan(run_spec, files).await?, Err(error))),
     };

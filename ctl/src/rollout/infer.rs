@@ -132,7 +132,7 @@ async fn try_out(
     };
     let settings = connect.settings_over(&config.context());
     let claim = place::claim(args, &config, settings.ok().map(|at| at.namespace), name);
-    dry_run::run(&config, &claim, &spec, files, tokenizer).await
+    dry_run::run((&config, &claim, &spec), files, tokenizer, args.said).await
 }
 
 impl Batch<'_> {

@@ -12,6 +12,7 @@ use crate::batch::job::Submitted;
 use crate::batch::spec;
 use crate::batch::speed::Speed;
 use crate::batch::tokens::Counted;
+use crate::input::csv;
 use crate::input::files::InputFile;
 use crate::input::scan::{LineError, Scan};
 use crate::output;
@@ -31,9 +32,11 @@ fn places(kind: &str, notes: &[LineError], count: u64, files: &[InputFile], max:
     for note in notes.iter().take(max) {
         let file = files.get(note.file as usize).map(|file| file.path.display().to_string());
         let (file, line, message) = (file.unwrap_or_default(), note.line, &note.message);
-        text += &match note.column {
-            0 => format!("{kind}{file}: row {line}: {message}\n"),
-            column => format!("{kind}{file}:{line}:{column}: {message}\n"),
+        let unit = if csv::is_named(Path::new(&file)) { "line" } else { "row" };
+        text += &match (line, note.column) {
+            (0, _) => format!("{kind}{file}: {message}\n"),
+            (line, 0) => format!("{kind}{file}: {unit} {line}: {message}\n"),
+            (line, column) => format!("{kind}{file}:{line}:{column}: {message}\n"),
         };
     }
     let shown = notes.len().min(max) as u64;

@@ -3,78 +3,27 @@
 //! Invariant: nouns are singular and accept their plural; a verb's arguments are declared in the
 //! verb's own file. Deliberately absent: behaviour.
 
+mod cluster;
+mod work;
+
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use super::alarm::list::ListArgs as AlarmListArgs;
-use super::barrier::{
-    abort::AbortArgs, describe::DescribeArgs as BarrierDescribeArgs,
-    list::ListArgs as BarrierListArgs,
+pub(crate) use self::cluster::{
+    AlarmVerb, BenchVerb, CertVerb, ClusterVerb, ConfigVerb, ContextVerb, ErrorsVerb, LeaderVerb,
+    MemberVerb, SnapshotVerb, StorageVerb, TokenVerb,
 };
-use super::cert::{
-    enrol::EnrolArgs,
-    init_ca::InitCaArgs,
-    init_issuer::InitIssuerArgs,
-    inspect::InspectArgs,
-    issue::IssueArgs,
-    revoke::{RevokeArgs as CertRevokeArgs, UnrevokeArgs},
-    status::StatusArgs,
+pub(crate) use self::work::{
+    BarrierVerb, CheckpointVerb, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb, RendezvousVerb,
+    RunVerb, ShardVerb, WorkerVerb,
 };
-use super::checkpoint::{
-    abort::AbortArgs as CheckpointAbortArgs, describe::DescribeArgs as CheckpointDescribeArgs,
-    label::LabelArgs, list::ListArgs as CheckpointListArgs, prune::PruneArgs,
-    verify::VerifyArgs as CheckpointVerifyArgs,
-};
-use super::choose::ChooseArgs;
-use super::cluster::{bootstrap::BootstrapArgs, upgrade::UpgradeArgs, verify::VerifyArgs};
 use super::completion::{CompletionArgs, ManArgs};
-use super::config::{
-    default::DefaultArgs, schema::SchemaArgs, validate::ValidateArgs, view::ViewArgs,
-};
-use super::context::{AddArgs as ContextAddArgs, NameArgs};
-use super::dataset::{
-    create::CreateArgs, delete::DeleteArgs as DatasetDeleteArgs,
-    describe::DescribeArgs as DatasetDescribeArgs,
-};
 use super::doctor::DoctorArgs;
 use super::events::EventsArgs;
-use super::item::{
-    describe::DescribeArgs as ItemDescribeArgs, list::ListArgs as ItemListArgs,
-    retry::RetryArgs as ItemRetryArgs,
-};
-use super::job::delete::DeleteArgs as JobDeleteArgs;
-use super::leader::transfer::TransferArgs;
-use super::member::{
-    add::AddArgs, describe::DescribeArgs as MemberDescribeArgs, promote::PromoteArgs,
-    remove::RemoveArgs, replace::ReplaceArgs, update::UpdateArgs,
-};
-use super::namespace::{describe::DescribeArgs as NamespaceDescribeArgs, set_quota::SetQuotaArgs};
-use super::rendezvous::{close::CloseArgs, describe::DescribeArgs as RendezvousDescribeArgs};
 use super::request::RequestName;
-use super::run::control::ControlArgs;
-use super::run::delete::DeleteArgs;
-use super::run::describe::DescribeArgs;
-use super::run::list::ListArgs as RunListArgs;
-use super::run::retry::RetryArgs;
-use super::run::watch::WatchArgs;
-use super::shard::{describe::DescribeArgs as ShardDescribeArgs, list::ListArgs as ShardListArgs};
-use super::snapshot::{
-    restore::RestoreArgs, save::SaveArgs, verify::VerifyArgs as SnapshotVerifyArgs,
-};
 use super::talk::TalkArgs;
-use super::token::{create::CreateArgs as TokenCreateArgs, revoke::RevokeArgs};
 use super::top::TopArgs;
-use super::worker::{
-    cordon::CordonArgs, describe::DescribeArgs as WorkerDescribeArgs, drain::DrainArgs,
-    list::ListArgs as WorkerListArgs, uncordon::UncordonArgs,
-};
-use crate::bench::{
-    apply::ApplyArgs, disk::FsyncArgs, failover::FailoverArgs, fleet::FleetArgs,
-    handover::HandoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs, store::StoreArgs,
-    submit::SubmitArgs,
-};
-use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::Format;
 
@@ -297,307 +246,6 @@ pub(crate) enum Command {
     Version,
 }
 
-/// Verbs of `run`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RunVerb {
-    /// Every run of the namespace, the newest first
-    List(RunListArgs),
-    /// One run: progress, spec, failed rows
-    Describe(DescribeArgs),
-    /// Follow one run until it ends
-    Watch(WatchArgs),
-    /// End a run; rows that are done stay done
-    Cancel(ControlArgs),
-    /// Grant no more rows of a run
-    Pause(ControlArgs),
-    /// Grant rows of a paused run again
-    Resume(ControlArgs),
-    /// Try all failed rows of a run again
-    Retry(RetryArgs),
-    /// Delete an ended run with its input, results and record
-    Delete(DeleteArgs),
-}
-
-/// Verbs of `item`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ItemVerb {
-    /// Rows of a run that are in one state
-    List(ItemListArgs),
-    /// One row: where it is, who has it, and what it went through
-    Describe(ItemDescribeArgs),
-    /// Try failed rows again
-    Retry(ItemRetryArgs),
-}
-
-/// Verbs of `member`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum MemberVerb {
-    /// Every member, and how far each is
-    List(ChooseArgs),
-    /// One member
-    Describe(MemberDescribeArgs),
-    /// Bring in a new member: it receives the log, and its vote as soon as it has caught up
-    Add(AddArgs),
-    /// Have a learner get a vote
-    Promote(PromoteArgs),
-    /// Take a member out for good; refused where the rest would have no majority that answers
-    Remove(RemoveArgs),
-    /// Put a new member, or the same one on an empty disk, in the place of another
-    Replace(ReplaceArgs),
-    /// Record another address or zone
-    Update(UpdateArgs),
-}
-
-/// Verbs of `leader`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum LeaderVerb {
-    /// Who leads now
-    Show,
-    /// Have another member lead; the pause is that of a hand-over, not of an election
-    Transfer(TransferArgs),
-}
-
-/// Verbs of `worker`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum WorkerVerb {
-    /// Every worker of the namespace
-    List(WorkerListArgs),
-    /// One worker, slot by slot
-    Describe(WorkerDescribeArgs),
-    /// Give a worker, or one of its slots, no more work; what it holds it finishes
-    Cordon(CordonArgs),
-    /// Give it work again, whoever had cordoned it
-    Uncordon(UncordonArgs),
-    /// Have it finish what it can, give back the rest, and leave
-    Drain(DrainArgs),
-}
-
-/// Verbs of `namespace`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum NamespaceVerb {
-    /// Every namespace that your certificate names
-    List(ChooseArgs),
-    /// One namespace: what it uses, and what it may
-    Describe(NamespaceDescribeArgs),
-    /// Bound what the runs of a namespace may use together
-    SetQuota(SetQuotaArgs),
-}
-
-/// Verbs of `rendezvous`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RendezvousVerb {
-    /// Every training job of the namespace
-    List(ChooseArgs),
-    /// One job: its participants, their standing and rank, and who is gone
-    Describe(RendezvousDescribeArgs),
-    /// Let nobody join a job any more, for good; members stay until they leave
-    Close(CloseArgs),
-}
-
-/// Verbs of `barrier`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BarrierVerb {
-    /// The barriers of a job
-    List(BarrierListArgs),
-    /// One barrier: who has arrived, who is missing, why it failed
-    Describe(BarrierDescribeArgs),
-    /// Let a barrier that waits fail, for all who are there and all who come
-    Abort(AbortArgs),
-}
-
-/// Verbs of `dataset`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum DatasetVerb {
-    /// Every dataset of the namespace
-    List(ChooseArgs),
-    /// One dataset: where it is, how large, and in which order its epochs go
-    Describe(DatasetDescribeArgs),
-    /// Name one, for jobs to read; it never changes
-    Create(CreateArgs),
-    /// Forget one that no job reads; its data stays where it is
-    Delete(DatasetDeleteArgs),
-}
-
-/// Verbs of `job`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum JobVerb {
-    /// Every training job, or one: lineage, trainers, and the epochs under way
-    List(ShardListArgs),
-    /// Delete one that has no trainers, with its claims and its checkpoints
-    Delete(JobDeleteArgs),
-}
-
-/// Verbs of `shard`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ShardVerb {
-    /// Every training job, or one: lineage, trainers, and the epochs under way
-    List(ShardListArgs),
-    /// The shards of one epoch: free, claimed by whom, finished, sealed by a checkpoint
-    Describe(ShardDescribeArgs),
-}
-
-/// Verbs of `checkpoint`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum CheckpointVerb {
-    /// Every checkpoint of the namespace, or of one job
-    List(CheckpointListArgs),
-    /// One checkpoint, rank by rank
-    Describe(CheckpointDescribeArgs),
-    /// Give up one that is not complete
-    Abort(CheckpointAbortArgs),
-    /// Keep one under a label, or take the label away
-    Label(LabelArgs),
-    /// Remove old checkpoints; labelled ones, and the one that recovery would give, stay
-    Prune(PruneArgs),
-    /// Read every byte of a checkpoint and compare it with what its ranks reported
-    Verify(CheckpointVerifyArgs),
-}
-
-/// Verbs of `cluster`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ClusterVerb {
-    /// The cluster on one screen; the same as `rolloutctl status`
-    Status,
-    /// Prove that all members hold the same state, in memory and on disk
-    Verify(VerifyArgs),
-    /// Form a new cluster of fresh members, once
-    Bootstrap(BootstrapArgs),
-    /// Raise the version that gates commands and formats, where every member supports it
-    Upgrade(UpgradeArgs),
-}
-
-/// Verbs of `snapshot`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SnapshotVerb {
-    /// Save a running cluster's ledger to a file
-    Save(SaveArgs),
-    /// Prove that a snapshot file is whole, and show what it is of; needs no cluster
-    Verify(SnapshotVerifyArgs),
-    /// Make the data directory of a member of a new cluster from a snapshot file
-    Restore(RestoreArgs),
-}
-
-/// Verbs of `storage`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum StorageVerb {
-    /// Bytes of log and image, member by member
-    Stats,
-}
-
-/// Verbs of `alarm`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum AlarmVerb {
-    /// What is wrong now, and the command that mends it
-    List(AlarmListArgs),
-}
-
-/// Verbs of `token`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum TokenVerb {
-    /// Let a worker or a client come for a certificate; prints the token, once
-    Create(TokenCreateArgs),
-    /// Every token that is good yet, without its secret
-    List(ChooseArgs),
-    /// Let nobody in by a token any more; certificates that it brought stay good until they end
-    Revoke(RevokeArgs),
-}
-
-/// Verbs of `cert`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum CertVerb {
-    /// Create a certificate authority, unless it is there
-    InitCa(InitCaArgs),
-    /// Issue a certificate for a member, worker, viewer, client or admin
-    Issue(IssueArgs),
-    /// Show whom a certificate names and when it ends
-    Inspect(InspectArgs),
-    /// What members present, and what files hold: who, by whom, how long
-    Status(StatusArgs),
-    /// Create the issuing key below the authority, by which members certify workers and clients
-    InitIssuer(InitIssuerArgs),
-    /// Get a certificate from the cluster, by a join token
-    Enrol(EnrolArgs),
-    /// Get another one in the place of your own, which has to have come by `cert enrol`
-    Renew,
-    /// Have every member refuse certificates, and close the connections that were made with them
-    Revoke(CertRevokeArgs),
-    /// Withdraw a revocation
-    Unrevoke(UnrevokeArgs),
-    /// Every revocation in force
-    Revocations,
-}
-
-/// Verbs of `bench`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchVerb {
-    /// What a disk does by itself: appends and fsyncs in a loop
-    Fsync(FsyncArgs),
-    /// Time of a command in the state machine, by number of runs, slots and rows
-    Apply(ApplyArgs),
-    /// Claims plus completions a second, each fsynced on a quorum
-    Ledger(LedgerArgs),
-    /// From the leader's SIGKILL to the next claim
-    Failover(FailoverArgs),
-    /// How long each worker pauses when the leader is stopped in good order, or hands over
-    Handover(HandoverArgs),
-    /// Rows a second from a JSONL file to durable segments
-    Submit(SubmitArgs),
-    /// Time from the first join of a training job's nodes to the last rank
-    Rendezvous(RendezvousArgs),
-    /// Throughput and latency of a training job's shared store, through a gateway
-    Store(StoreArgs),
-    /// Thousands of simulated workers: leader load, claims, completions, reads, lost workers
-    Fleet(Box<FleetArgs>),
-    /// One process of `bench fleet`
-    #[command(hide = true)]
-    FleetPart,
-}
-
-/// Verbs of `config`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigVerb {
-    /// Every key of a daemon, its value, and who says so
-    View(ViewArgs),
-    /// A configuration file that says what holds without one
-    Default(DefaultArgs),
-    /// Every problem of a configuration file
-    Validate(ValidateArgs),
-    /// A JSON Schema of a configuration file
-    Schema(SchemaArgs),
-}
-
-/// Verbs of `context`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ContextVerb {
-    /// Every context
-    List,
-    /// One context, or the current one
-    Show {
-        /// Its name
-        #[arg(add = completer::of(Names::Contexts))]
-        name: Option<String>,
-    },
-    /// Make a context the current one: commands use it where nothing else says which cluster
-    Use(NameArgs),
-    /// Keep a cluster under a name, with the connection flags of this command
-    Add(ContextAddArgs),
-    /// Forget a context; its files stay
-    Remove(NameArgs),
-}
-
-/// Verbs of `errors`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ErrorsVerb {
-    /// Every code
-    List,
-    /// The page of one code
-    Explain {
-        /// The code, such as RO-1001
-        #[arg(value_name = "RO-NNNN")]
-        code: String,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -616,6 +264,14 @@ mod tests {
         assert!(matches!(cli.command, Command::Run { verb: RunVerb::List(_) }));
         assert_eq!(cli.output, Format::Json);
         assert_eq!(cli.connect.endpoints, ["h:1"]);
+    }
+
+    #[test]
+    fn several_things_are_described_by_one_command() {
+        for noun in ["run", "worker", "namespace", "dataset", "member"] {
+            Cli::try_parse_from(["rolloutctl", noun, "describe", "a", "b"]).unwrap();
+            assert!(Cli::try_parse_from(["rolloutctl", noun, "describe"]).is_err(), "{noun}");
+        }
     }
 
     #[test]

@@ -98,3 +98,18 @@ fn a_store_that_refuses_a_write_submits_nothing() {
     assert!(ended.stderr.contains("refuses a segment, nothing was submitted"), "{ended:?}");
     assert!(cluster.state.lock().runs.is_empty());
 }
+
+#[test]
+fn a_dry_run_is_a_document_for_programs_with_what_is_wrong() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", "{\"prompt\":\"a\"}\n{\"prompt\":1}\n");
+    let ended = job.batch(&["--dry-run", "-o", "json", "--name", "r"]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    let document: serde_json::Value = serde_json::from_str(&ended.stdout).expect("one document");
+    assert_eq!(document["kind"], "BatchPlan");
+    let plan = &document["data"];
+    assert_eq!((&plan["run"], &plan["rows"]), (&"r".into(), &"1".into()));
+    assert_eq!((&plan["errorCount"], &plan["errors"][0]["line"]), (&"1".into(), &2.into()));
+    assert_eq!(plan["errors"][0]["message"], "\"prompt\" has to be a string");
+    assert!(cluster.state.lock().runs.is_empty());
+}

@@ -42,14 +42,15 @@ fn what_is_written_as_tables_is_proven_and_is_an_input_again() {
 
     cluster.conduct(Conduct::default());
     // Parameters are texts in a table: that column is none of ours.
-    let columns = "columns = { sampling_params = \"none\" }";
+    let columns = "columns = { sampling_params = \"\" }";
     let second = reading(&cluster, "../first/out/completions.parquet", columns);
     let ended = second.batch(&["--name", "second"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     let lines = second.lines("out/completions.jsonl");
     assert_eq!(lines.len(), 69_999);
-    assert_eq!((&lines[1]["id"], &lines[1]["prompt"]), (&json!("2"), &json!("p2")));
-    assert_eq!(lines[1]["input"], "{\"n\":1.50}");
+    assert_eq!((&lines[1]["id"], &lines[1]["prompt"]), (&json!(2), &json!("p2")));
+    assert_eq!(lines[1]["n"], 1.5);
+    assert_eq!(lines[1]["input"], json!(null));
     assert_eq!(lines[1]["input_completion"], "MOCK:p2");
     assert_eq!(lines[1]["input_completion_tokens"], 3);
     assert_eq!(second.run(&["verify", "second", "--output", "out"]).code, 0);
@@ -67,7 +68,7 @@ fn a_wrong_row_of_a_table_is_named_by_its_number_and_tables_may_be_objects() {
     let (cluster, s3) = (TestCluster::start(), S3::start());
     let first = written(&cluster, 5);
     s3.put("in.parquet", std::fs::read(first.out().join("completions.parquet")).unwrap());
-    let columns = "columns = { prompt = \"prompt_tokens\", sampling_params = \"none\" }";
+    let columns = "columns = { prompt = \"prompt_tokens\", sampling_params = \"\" }";
     let mut second = reading(&cluster, "s3://data/in.parquet", columns);
     second.env = s3.env();
     let ended = second.batch(&["--name", "second"]);
@@ -86,4 +87,91 @@ fn a_wrong_row_of_a_table_is_named_by_its_number_and_tables_may_be_objects() {
     let ended = second.batch(&[]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("in.parquet: it is no good parquet file"), "{ended:?}");
+}
+
+#[test]
+fn values_keep_their_types_through_tables() {
+    let cluster = TestCluster::start();
+    let rows = [
+        json!({"id": 9_007_199_254_740_993_u64, "prompt": "a", "u": u64::MAX, "i": -1, "f": 0.1, "b": true, "s": "7"}),
+        json!({"id": u64::MAX, "prompt": "b", "u": 0, "i": i64::MIN, "f": 2.0, "b": null, "s": "é"}),
+    ];
+    let own = ["id", "prompt", "u", "i", "f", "b", "s"];
+    let input: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let mut job = Job::new(&cluster, "first", &input);
+    for (name, from) in [
+        ("second", "../first/out/completions.parquet"),
+        ("third", "../second/out/completions.parquet"),
+    ] {
+        let config =
+            job.read("batch.toml").replace("dir = \"out\"", "dir = \"out\"\nformat = \"parquet\"");
+        job.write("batch.toml", &config);
+        let ended = job.batch(&[]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        job = Job::new(&cluster, name, "");
+        let input = format!("\"{from}\"\ncolumns = {{ sampling_params = \"\" }}");
+        let config = job.read("batch.toml").replace("\"in*.jsonl\"", &input);
+        job.write("batch.toml", &config);
+    }
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let lines = job.lines("out/completions.jsonl");
+    for (line, row) in lines.iter().zip(&rows) {
+        for name in own {
+            assert_eq!(line[name], row[name], "{name}");
+        }
+    }
+    assert_eq!(lines.len(), rows.len());
+}
+
+#[test]
+fn a_mapped_column_that_does_not_exist_is_named_with_those_that_do() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", "{\"key\":1,\"prompt\":\"p\"}\n");
+    let config = job
+        .read("batch.toml")
+        .replace("\"in*.jsonl\"", "\"in*.jsonl\"\ncolumns = { id = \"kee\" }");
+    job.write("batch.toml", &config);
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    let message = "in.jsonl: the rows have no column \"kee\", which [input] columns maps to \"id\" (write id = \"\" to read none); \
+                   the columns are \"key\", \"prompt\"; did you mean \"key\"?";
+    assert!(ended.stderr.contains(message), "{ended:?}");
+    std::fs::write(job.dir.join("in.csv"), "key,question\n1,p\n2,q\n").unwrap();
+    let config = config.replace("in*.jsonl", "in.csv");
+    job.write("batch.toml", &config);
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.stderr.contains("in.csv: no column \"kee\""), "{ended:?}");
+    assert!(
+        ended.stderr.contains("the input has 1 error"),
+        "one of the file, none of its rows: {ended:?}"
+    );
+    assert!(cluster.state.lock().runs.is_empty());
+}
+
+#[test]
+fn rows_of_csv_files_are_run_and_wrong_ones_are_named_by_their_lines() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", "");
+    let columns = "\"in.csv\"\ncolumns = { prompt = \"question\" }";
+    let config = job.read("batch.toml").replace("\"in*.jsonl\"", columns);
+    job.write("batch.toml", &config);
+    let csv = "id,question,n\n1,\"a, \"\"b\"\"\nc\",7\n2,d,\n3\n,,1\n";
+    std::fs::write(job.dir.join("in.csv"), csv).unwrap();
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    for message in [
+        "in.csv: line 5: the row has 1 values, and the header 3",
+        "in.csv: line 6: a row needs \"prompt\" or \"messages\"",
+    ] {
+        assert!(ended.stderr.contains(message), "{message}: {ended:?}");
+    }
+    std::fs::write(job.dir.join("in.csv"), csv.replace("3\n,,1\n", "")).unwrap();
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let lines = job.lines("out/completions.jsonl");
+    assert_eq!((&lines[0]["id"], &lines[0]["n"]), (&json!("1"), &json!("7")));
+    assert_eq!(lines[0]["completion"], "MOCK:a, \"b\"\nc");
+    assert_eq!((&lines[1]["id"], &lines[1]["n"]), (&json!("2"), &json!(null)));
 }

@@ -63,7 +63,7 @@ fn rows_of_every_source_are_completed_as_vllm_completes_them() -> Result<()> {
     ensure!(std::fs::read(&table)?.starts_with(b"PAR1"), "no table");
 
     // That table in, whose columns beside the prompt come back; parameters are texts in a table, which are none of ours.
-    let input = format!("glob = {table:?}\ncolumns = {{ sampling_params = \"none\" }}");
+    let input = format!("glob = {table:?}\ncolumns = {{ sampling_params = \"\" }}");
     let got = lines(&run(&fleet, "table", &input, "jsonl")?)?;
     same(&got, "completion")?;
     same(&got, "input_completion").context("what the table said of the first run")?;

@@ -118,5 +118,6 @@ fn check_table(
     let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
     let nearest = nearest(key, known.iter().copied()).map(|known| format!("{prefix}{known}"));
     let key = format!("{prefix}{key}");
-    Err(ConfigError::UnknownKey { origin: origin.to_owned(), key, nearest })
+    let known = known.iter().map(|known| (*known).to_owned()).collect();
+    Err(ConfigError::UnknownKey { origin: origin.to_owned(), key, nearest, known })
 }

@@ -70,6 +70,21 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one() {
 }
 
 #[test]
+fn a_wrong_value_names_its_line_its_key_and_what_is_allowed() {
+    for (text, told) in [
+        (
+            "name = 'w'\n[part]\nlinger_ms = 'soon'",
+            "w.toml: line 3: part.linger_ms: expected a whole number, 0 or more, found the string \"soon\"",
+        ),
+        ("endpoints = 'c1:7420'", "w.toml: line 1: endpoints: expected a list"),
+        ("[credit]\nzzzz = 1", "w.toml: unknown key credit.zzzz; known are "),
+    ] {
+        let error = Config::parse(text, "w.toml").unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
 fn a_key_of_another_engine_is_refused() {
     let text = "[[engine]]\nkind='mock'\nbase_url='http://x'";
     let error = Config::parse(text, "w.toml").unwrap_err().to_string();

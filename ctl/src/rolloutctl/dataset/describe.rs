@@ -6,13 +6,15 @@ use serde::Serialize;
 use super::shown::Dataset;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which dataset.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
-    /// The dataset's name
-    name: String,
+    /// The dataset's name, or several
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -70,9 +72,13 @@ pub(crate) async fn run(
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+}
+
+async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let request = v1::DescribeDatasetRequest { namespace: settings.namespace, name: args.name };
+    let request = v1::DescribeDatasetRequest { namespace: settings.namespace, name };
     let asked =
         unconfirmed::ask(&client, "describe dataset", &request, async |channel, request| {
             services::datasets(channel).describe_dataset(request).await

@@ -7,14 +7,15 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
 
 /// Which member.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
-    /// The member's name
-    #[arg(add = completer::of(Names::Members))]
-    name: String,
+    /// The member's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Members))]
+    names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -52,11 +53,15 @@ pub(crate) async fn run(
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+}
+
+async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {
     let list = list::ask_any(&connect.client(None)?).await?;
-    let mut of_name: Vec<_> = list.members.into_iter().filter(|m| m.name == args.name).collect();
+    let mut of_name: Vec<_> = list.members.into_iter().filter(|m| m.name == name).collect();
     of_name.sort_by_key(|member| member.role == "learner");
     let Some(member) = of_name.into_iter().next() else {
-        return Err(Failure::not_found(format!("there is no member {:?}", args.name)).into());
+        return Err(Failure::not_found(format!("there is no member {name:?}")).into());
     };
     let described = Described { member, unconfirmed: list.unconfirmed };
     output::emit(format, &described)?;

@@ -7,13 +7,14 @@ use super::shown::Namespace;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::each::each;
 
 /// Which namespace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
-    /// The namespace's name
-    #[arg(add = completer::of(Names::Namespaces))]
-    name: String,
+    /// The namespace's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Namespaces))]
+    names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -61,8 +62,12 @@ pub(crate) async fn run(
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+}
+
+async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
-    let namespace = ask(&client, &args.name).await?.into();
+    let namespace = ask(&client, &name).await?.into();
     output::emit(format, &Described { namespace })
 }
 

@@ -8,14 +8,15 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which run to describe.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
-    /// The run's name
-    #[arg(add = completer::of(Names::Runs))]
-    name: String,
+    /// The run's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
+    names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -180,9 +181,13 @@ pub(crate) async fn run(
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+}
+
+async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let request = v1::DescribeRunRequest { namespace: settings.namespace, name: args.name, run: 0 };
+    let request = v1::DescribeRunRequest { namespace: settings.namespace, name, run: 0 };
     let asked = unconfirmed::ask(&client, "describe run", &request, async |channel, request| {
         services::runs(channel).describe_run(request).await
     });

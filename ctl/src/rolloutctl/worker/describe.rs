@@ -7,14 +7,15 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
 
 /// Which worker.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
-    /// The worker's name
-    #[arg(add = completer::of(Names::Workers))]
-    name: String,
+    /// The worker's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
+    names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -71,12 +72,16 @@ pub(crate) async fn run(
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+}
+
+async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let asked = list::ask(&settings.client(None)?, &settings.namespace).await?;
-    let Some(worker) = asked.answer.into_iter().find(|worker| worker.name == args.name) else {
+    let Some(worker) = asked.answer.into_iter().find(|worker| worker.name == name) else {
         // What nobody confirms does not say that it is not there.
         unconfirmed::end(asked.unconfirmed.as_ref())?;
-        let text = format!("no worker {} is registered in {}", args.name, settings.namespace);
+        let text = format!("no worker {name} is registered in {}", settings.namespace);
         return Err(Failure::not_found(text).into());
     };
     let described = Described { worker, unconfirmed: asked.unconfirmed };

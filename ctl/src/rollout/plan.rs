@@ -1,0 +1,179 @@
+//! Owns: what `infer batch --dry-run` found, as text for people or as JSON for programs.
+//!
+//! Invariant: the JSON lists the same errors and warnings as stderr does, at most [`LISTED_MAX`] of each, with the count of all.
+//! Absent: finding them (`dry_run`).
+
+use std::path::Path;
+
+use rollout_proto::v1;
+use serde::Serialize;
+
+use super::report;
+use crate::batch::spec;
+use crate::batch::speed::Speed;
+use crate::batch::tokens::Counted;
+use crate::export::owner::Claim;
+use crate::input::files::InputFile;
+use crate::input::scan::{LineError, Scan};
+use crate::output::{Report, u64_string};
+
+/// Errors that are listed, and warnings.
+pub(super) const LISTED_MAX: usize = 1000;
+
+/// What would be submitted, and what is wrong with it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Plan {
+    namespace: Option<String>,
+    run: String,
+    model: String,
+    revision: String,
+    task: String,
+    model_id: String,
+    /// Engine settings, JSON.
+    options: String,
+    /// Sampling parameters, JSON.
+    sampling: String,
+    files: usize,
+    #[serde(serialize_with = "u64_string")]
+    bytes: u64,
+    #[serde(serialize_with = "u64_string")]
+    rows: u64,
+    /// Rows that equal an earlier one.
+    #[serde(serialize_with = "u64_string")]
+    repeated: u64,
+    segments: u32,
+    output: String,
+    /// None where tokens were not counted.
+    tokens: Option<Tokens>,
+    errors: Vec<Place>,
+    #[serde(serialize_with = "u64_string")]
+    error_count: u64,
+    warnings: Vec<Place>,
+    #[serde(serialize_with = "u64_string")]
+    warning_count: u64,
+    /// The same for people.
+    #[serde(skip)]
+    pub(super) text: String,
+}
+
+/// What was counted of an input.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tokens {
+    #[serde(serialize_with = "u64_string")]
+    prompts: u64,
+    #[serde(serialize_with = "u64_string")]
+    longest: u64,
+    #[serde(serialize_with = "u64_string")]
+    completions_max: u64,
+    /// Rows whose completion has no bound of its own.
+    #[serde(serialize_with = "u64_string")]
+    unbounded: u64,
+    /// None where the speed is not known.
+    estimated_seconds: Option<u64>,
+    problems: Vec<Problem>,
+    #[serde(serialize_with = "u64_string")]
+    problem_count: u64,
+}
+
+/// A row that the model would not take.
+#[derive(Debug, Serialize)]
+struct Problem {
+    row: u64,
+    code: String,
+    message: String,
+}
+
+/// Something about a line of the input.
+#[derive(Debug, Serialize)]
+struct Place {
+    file: String,
+    /// The row of a Parquet file; null where it is about the whole file.
+    line: Option<u64>,
+    /// Null for a row of a table.
+    column: Option<usize>,
+    message: String,
+}
+
+impl Plan {
+    pub(super) fn new(
+        claim: &Claim,
+        run_spec: &v1::RunSpec,
+        (files, scan): (&[InputFile], &Scan),
+        output: &Path,
+    ) -> Self {
+        let engine = run_spec.engine.clone().unwrap_or_default();
+        let places = |notes: &[LineError]| {
+            notes.iter().take(LISTED_MAX).map(|note| Place::of(note, files)).collect()
+        };
+        Self {
+            namespace: claim.namespace.clone(),
+            run: claim.run.clone(),
+            model: engine.model,
+            revision: engine.revision,
+            task: engine.task,
+            model_id: spec::model_id(run_spec).to_hex(),
+            options: engine.options_json,
+            sampling: run_spec.sampling_json.clone(),
+            files: files.len(),
+            bytes: files.iter().map(|file| file.bytes).sum(),
+            rows: scan.rows,
+            repeated: scan.repeated,
+            segments: scan.segments,
+            output: output.display().to_string(),
+            tokens: None,
+            errors: places(&scan.errors),
+            error_count: scan.error_count,
+            warnings: places(&scan.warnings),
+            warning_count: scan.warning_count,
+            text: report::plan(&claim.run, run_spec, files, scan, output),
+        }
+    }
+
+    /// Adds what was counted; `room` is what the workers' engines have, and `speed` whose it is.
+    pub(super) fn counted(
+        &mut self,
+        counted: &Counted,
+        room: Option<u64>,
+        speed: Option<(String, Speed)>,
+    ) {
+        let time =
+            speed.as_ref().map(|(_, speed)| speed.estimate(counted.rows, counted.prompt_tokens));
+        let problem = |problem: &crate::batch::tokens::Problem| Problem {
+            row: problem.row,
+            code: problem.code.clone(),
+            message: problem.message.clone(),
+        };
+        self.tokens = Some(Tokens {
+            prompts: counted.prompt_tokens,
+            longest: counted.longest,
+            completions_max: counted.completion_tokens_max,
+            unbounded: counted.unbounded,
+            estimated_seconds: time.map(|time| time.as_secs()),
+            problems: counted.problems.iter().map(problem).collect(),
+            problem_count: counted.problem_count,
+        });
+        self.text += &report::tokens(counted, room, speed);
+    }
+}
+
+impl Place {
+    fn of(note: &LineError, files: &[InputFile]) -> Self {
+        let file = files.get(note.file as usize).map(|file| file.path.display().to_string());
+        Self {
+            file: file.unwrap_or_default(),
+            line: Some(note.line).filter(|line| *line > 0),
+            column: Some(note.column).filter(|column| *column > 0),
+            message: note.message.clone(),
+        }
+    }
+}
+
+impl Report for Plan {
+    const KIND: &'static str = "BatchPlan";
+
+    fn table(&self) -> String {
+        self.text.clone()
+    }
+}
