@@ -9,6 +9,7 @@
 //! Deliberately absent: what workers and training processes do all the time, which the events
 //! tell; requests that this member did not decide, for another one leads; the content of requests.
 
+mod chain;
 mod handshakes;
 mod methods;
 mod refusals;

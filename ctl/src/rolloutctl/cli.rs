@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use super::alarm::list::ListArgs as AlarmListArgs;
+use super::audit::verify::VerifyArgs as AuditVerifyArgs;
 use super::barrier::{
     abort::AbortArgs, describe::DescribeArgs as BarrierDescribeArgs,
     list::ListArgs as BarrierListArgs,
@@ -244,6 +245,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: AlarmVerb,
     },
+    /// The files of a member's audit
+    #[command(arg_required_else_help = true)]
+    Audit {
+        /// What to do.
+        #[command(subcommand)]
+        verb: AuditVerb,
+    },
     /// What happened and what happens: who got, completed, lost which rows; who came and went
     #[command(alias = "event")]
     Events(EventsArgs),
@@ -475,6 +483,13 @@ pub(crate) enum SnapshotVerb {
     Verify(SnapshotVerifyArgs),
     /// Make the data directory of a member of a new cluster from a snapshot file
     Restore(RestoreArgs),
+}
+
+/// Verbs of `audit`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Prove that the lines of a member's audit files follow each other; needs no cluster
+    Verify(AuditVerifyArgs),
 }
 
 /// Verbs of `storage`.
