@@ -1,5 +1,6 @@
 //! The audit: who did what. One line for each request that changes something, or that its caller
-//! had no right to make, with the certificate's identity and what became of it.
+//! had no right to make, with the certificate's identity and what became of it. One more for each handshake that is
+//! refused because the certificate is revoked ([`handshakes`]).
 //!
 //! *Invariant:* a line is in the file before the answer leaves, one of a request whose caller did
 //! not wait as soon as that is known; which methods are audited is a table that a test compares
@@ -8,6 +9,8 @@
 //! Deliberately absent: what workers and training processes do all the time, which the events
 //! tell; requests that this member did not decide, for another one leads; the content of requests.
 
+mod chain;
+mod handshakes;
 mod methods;
 mod refusals;
 mod sink;

@@ -3,7 +3,7 @@
 //! *Invariant:* all ports together leave files to log, image and snapshots, half of them and 4,096 at most, or a quarter: a
 //! crowd of callers is refused and never makes the database run out, which would end the member. A place for HTTP, whose callers nobody knows, is held for a
 //! bounded time.
-//! Absent: a bound per caller.
+//! Absent: bounds for one address and one identity, which the listeners have.
 
 use std::io;
 use std::net::SocketAddr;

@@ -82,6 +82,8 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let stores = RunStores::new(store.clone(), &config.store_urls).context("[store] urls")?;
     let hooks = Webhooks::open(&config.webhooks).context("[webhooks]")?.map(Arc::new);
     let audit = AuditLog::open(&config.name, &config.audit).context("[audit] file")?;
+    let audit = Arc::new(audit);
+    let tls = tls.telling_revoked(audit.clone().on_revoked());
 
     let node = Node::open(config.raft.clone()).await?;
     if node.is_waiting() {
@@ -110,8 +112,9 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     // On consensus' own threads: a flood of work must not delay a heartbeat.
     let peer = tls.clone().only(Role::Member).incoming(peer).at_most(shares.peers);
     let peers = node.runtime().spawn(serve_peers(peer, node.clone(), stop.clone()));
-    let client = tls.incoming(client).at_most(shares.clients);
-    let audited = (shared.clone(), Arc::new(audit));
+    let one_identity = shares.clients / 2;
+    let client = tls.incoming(client).at_most(shares.clients).at_most_of_one_identity(one_identity);
+    let audited = (shared.clone(), audit);
     let enrolling = newcomers.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
     let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));
     let http = Bounded::new(http, shares.http, http::OPEN_MAX);

@@ -57,5 +57,6 @@ pub use stamp::{
 };
 pub use supervisor::Supervisor;
 pub use tls::{
-    ClientTls, Incoming, Security, ServerConn, ServerTls, TlsError, TlsFiles, server_name,
+    ClientTls, Incoming, OnRevoked, Security, ServerConn, ServerTls, TlsError, TlsFiles,
+    server_name,
 };

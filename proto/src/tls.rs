@@ -5,8 +5,8 @@
 //! checks that and its name. A file that cannot be used never replaces one that could.
 //!
 //! Deliberately absent: what a role may call (`authz.rs`), making certificates (`pki.rs`), dialing
-//! (`channel.rs`), revocation lists (certificates are short-lived; a lost key means a new
-//! authority), and session resumption, which would outlive the certificate that it was opened with.
+//! (`channel.rs`), where the list of revoked certificates comes from, and session resumption, which would outlive the
+//! certificate that it was opened with.
 
 mod client;
 mod conn;
@@ -14,7 +14,9 @@ mod incoming;
 mod material;
 mod pinned;
 mod reload;
+mod revoked;
 mod server;
+mod share;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -26,7 +28,7 @@ use std::path::PathBuf;
 pub use client::{ClientTls, server_name};
 pub use conn::ServerConn;
 pub use incoming::Incoming;
-pub use server::ServerTls;
+pub use server::{OnRevoked, ServerTls};
 
 use crate::identity::{IdentityError, Role};
 

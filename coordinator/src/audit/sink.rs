@@ -5,8 +5,12 @@
 //! handed to the system before [`AuditLog::write`] returns, so it outlives the process. One that was written in part, for the
 //! disk was full or the process was killed, ends there: the next one is whole.
 //!
-//! Deliberately absent: fsyncs. What a host's power loss takes of the last second is in the ledger.
+//! Each line has `prev`, the hash of the whole line before it, also across files and restarts ([`chain`]). So a line that
+//! is changed, removed or inserted later is found by `rolloutctl audit verify`.
+//!
+//! Deliberately absent: a proof against somebody who writes all later lines anew. fsyncs. What a host's power loss takes of the last second is in the ledger.
 
+use super::chain;
 use super::refusals::Refusals;
 use super::strangers::Strangers;
 use crate::config::Audit;
@@ -50,10 +54,8 @@ impl AuditLog {
     /// Writes a line.
     pub(super) async fn write(&self, fields: Map<String, Value>) {
         let Some(file) = &self.file else { return log(&fields) };
-        let mut line = Value::Object(fields.clone()).to_string();
-        line.push('\n');
-        let mut file = file.clone().lock_owned().await;
-        let written = tokio::task::spawn_blocking(move || file.write(line.as_bytes())).await;
+        let (mut file, line) = (file.clone().lock_owned().await, fields.clone());
+        let written = tokio::task::spawn_blocking(move || file.append(line)).await;
         let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
         if let Err(error) = written {
             counter!("rollout_audit_write_failures_total").increment(1);
@@ -93,6 +95,8 @@ struct Rotated {
     bytes: u64,
     /// Whether the last line may be without its end.
     torn: bool,
+    /// The hash of the last whole line; none where there is none.
+    prev: Option<String>,
     bytes_max: u64,
     files_max: u32,
 }
@@ -103,7 +107,34 @@ impl Rotated {
         let bytes = file.metadata()?.len();
         // Of one that cannot be read it is not known.
         let torn = bytes > 0 && !ends_a_line(path, bytes).unwrap_or(false);
-        Ok(Self { path: path.to_owned(), file, bytes, torn, bytes_max, files_max })
+        let mut opened =
+            Self { path: path.to_owned(), file, bytes, torn, prev: None, bytes_max, files_max };
+        opened.prev = opened.hash_of_last_line()?;
+        Ok(opened)
+    }
+
+    /// Writes these fields as a line that names the one before it.
+    fn append(&mut self, mut fields: Map<String, Value>) -> io::Result<()> {
+        if self.torn {
+            // Of the last line there may be any part, the whole of it too.
+            self.prev = self.hash_of_last_line()?.or_else(|| self.prev.take());
+        }
+        fields.insert("prev".to_owned(), self.prev.clone().into());
+        let mut line = Value::Object(fields).to_string();
+        let hash = chain::hash(line.as_bytes());
+        line.push('\n');
+        self.write(line.as_bytes())?;
+        self.prev = Some(hash);
+        Ok(())
+    }
+
+    fn hash_of_last_line(&self) -> io::Result<Option<String>> {
+        for path in [self.path.clone(), self.numbered(1)] {
+            if let Some(hash) = chain::hash_of_last_line(&path)? {
+                return Ok(Some(hash));
+            }
+        }
+        Ok(None)
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
@@ -205,6 +236,62 @@ mod tests {
         let mut file = Rotated::open(&path, 1000, 1).expect("open");
         file.write(b"seventh\n").expect("written");
         assert_eq!(lines(&path)[5..], ["sixth", "seventh"]);
+    }
+
+    fn fields(n: u32) -> Map<String, Value> {
+        Map::from_iter([("method".to_owned(), format!("line {n}").into())])
+    }
+
+    /// Whether each line names the one before it, and how many there are. Lines that are no JSON are passed over.
+    fn chained(all: &[String]) -> usize {
+        let whole: Vec<(&String, Value)> =
+            all.iter().filter_map(|line| Some((line, serde_json::from_str(line).ok()?))).collect();
+        for pair in whole.windows(2) {
+            assert_eq!(pair[1].1["prev"], chain::hash(pair[0].0.as_bytes()), "{all:?}");
+        }
+        whole.len()
+    }
+
+    #[test]
+    fn each_line_names_the_one_before_it_across_files_and_restarts() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("audit.log");
+        for n in 0..10 {
+            // A file has two lines, so every second open finds one that the next line closes.
+            let mut file = Rotated::open(&path, 250, 9).expect("open");
+            file.append(fields(n)).expect("written");
+        }
+        let names = (1..9).rev().map(|n| format!("audit.log.{n}"));
+        let files = names.chain(["audit.log".to_owned()]).map(|n| lines(&dir.path().join(n)));
+        let all: Vec<String> = files.flatten().collect();
+        assert_eq!(chained(&all), 10);
+        assert!(lines(&path).len() < 10, "several files");
+        let first: Value = serde_json::from_str(&all[0]).expect("JSON");
+        assert!(first["prev"].is_null());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_no_part_of_the_chain_and_one_without_its_end_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("audit.log");
+        let mut file = Rotated::open(&path, 1 << 20, 1).expect("open");
+        file.append(fields(0)).expect("written");
+        file.file.write_all(b"{\"method\":\"hal").expect("written");
+        drop(file);
+        let mut file = Rotated::open(&path, 1 << 20, 1).expect("open");
+        file.append(fields(1)).expect("written");
+        drop(file);
+        let text = std::fs::read_to_string(&path).expect("read");
+        std::fs::write(&path, text.trim_end()).expect("written");
+        let mut file = Rotated::open(&path, 1 << 20, 1).expect("open");
+        file.append(fields(2)).expect("written");
+        // While it runs: the disk takes nothing for a while.
+        let full = File::open("/dev/null").expect("open");
+        let room = std::mem::replace(&mut file.file, full);
+        file.append(fields(3)).expect_err("it takes nothing");
+        file.file = room;
+        file.append(fields(4)).expect("written");
+        assert_eq!(chained(&lines(&path)), 4);
     }
 
     #[test]

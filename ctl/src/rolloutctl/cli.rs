@@ -11,8 +11,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::cluster::{
-    AlarmVerb, BenchVerb, CertVerb, ClusterVerb, ConfigVerb, ContextVerb, ErrorsVerb, LeaderVerb,
-    MemberVerb, SnapshotVerb, StorageVerb, TokenVerb,
+    AlarmVerb, AuditVerb, BenchVerb, CertVerb, ClusterVerb, ConfigVerb, ContextVerb, ErrorsVerb,
+    LeaderVerb, MemberVerb, SnapshotVerb, StorageVerb, TokenVerb,
 };
 pub(crate) use self::work::{
     BarrierVerb, CheckpointVerb, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb, RendezvousVerb,
@@ -192,6 +192,13 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         verb: AlarmVerb,
+    },
+    /// The files of a member's audit
+    #[command(arg_required_else_help = true)]
+    Audit {
+        /// What to do.
+        #[command(subcommand)]
+        verb: AuditVerb,
     },
     /// What happened and what happens: who got, completed, lost which rows; who came and went
     #[command(alias = "event")]

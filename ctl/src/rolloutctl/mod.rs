@@ -5,6 +5,7 @@
 //! command line; everything has a name.
 
 mod alarm;
+mod audit;
 mod barrier;
 mod cert;
 mod checkpoint;
@@ -50,10 +51,10 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use rollout_proto::trace::{self, TraceContext};
 
 use self::cli::{
-    AlarmVerb, BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command,
-    ConfigVerb, ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb, MemberVerb,
-    NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, SnapshotVerb, StorageVerb, TokenVerb,
-    WorkerVerb,
+    AlarmVerb, AuditVerb, BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb,
+    Command, ConfigVerb, ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb,
+    MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, SnapshotVerb, StorageVerb,
+    TokenVerb, WorkerVerb,
 };
 use self::consent::Consent;
 pub use self::exit::Failure;
@@ -221,6 +222,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Alarm { verb } => match verb {
             AlarmVerb::List(args) => alarm::list::run(connect, format, args).await,
         },
+        Command::Audit { verb: AuditVerb::Verify(args) } => audit::verify::run(format, &args),
         Command::Snapshot { verb } => match verb {
             SnapshotVerb::Save(args) => snapshot::save::run(connect, format, args).await,
             SnapshotVerb::Verify(args) => snapshot::verify::run(format, &args),

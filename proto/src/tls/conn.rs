@@ -16,6 +16,7 @@ use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::share::Share;
 use crate::identity::PeerInfo;
 use crate::revocations::UntilRefused;
 
@@ -32,7 +33,15 @@ pub struct ServerConn {
     /// Ready when that certificate is revoked.
     revoked: Option<UntilRefused>,
     // Given back when the connection is closed.
-    _place: Option<OwnedSemaphorePermit>,
+    _place: Option<Place>,
+}
+
+/// What a connection has of its listener.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) _place: OwnedSemaphorePermit,
+    /// One of its identity's connections.
+    pub(super) _share: Option<Share<String>>,
 }
 
 #[derive(Debug)]
@@ -74,7 +83,7 @@ impl ServerConn {
     }
 
     /// Takes this place among the connections of its listener, until it is dropped.
-    pub(super) fn at(mut self, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn at(mut self, place: Place) -> Self {
         self._place = Some(place);
         self
     }

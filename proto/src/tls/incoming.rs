@@ -2,11 +2,13 @@
 //!
 //! *Invariant:* connections beyond [`Incoming::at_most`] are closed at once, handshakes counted, so that a crowd of
 //! callers is refused and the process does not run out of files. At most [`HANDSHAKES_MAX`] handshakes are under way, each for at most
-//! [`HANDSHAKE_TIMEOUT`]; beyond that callers wait in the kernel's backlog. The stream yields
+//! [`HANDSHAKE_TIMEOUT`]; beyond that callers wait in the kernel's backlog. One address has at most a quarter of the
+//! unfinished handshakes, and one identity at most [`Incoming::at_most_of_one_identity`] connections, so that a single
+//! caller does not take every place. The stream yields
 //! neither an error nor an end: one caller's failure is a log line and no reason to stop.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,10 +20,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
-use super::conn::ServerConn;
+use super::conn::{Place, ServerConn};
+use super::revoked::noting_revoked;
 use super::server::ServerTls;
+use super::share::{Share, Shares, counted_address};
+use crate::identity::{PeerInfo, Role};
 
-const HANDSHAKES_MAX: usize = 1024;
+const HANDSHAKES_MAX: usize = 4096;
+/// One address has at most this part of the unfinished handshakes that the listener allows, and at least so many.
+const PART_OF_AN_ADDRESS: usize = 4;
+const OF_AN_ADDRESS_MIN: usize = 4;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 // How often a crowd that is refused is worth a line.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -37,21 +45,49 @@ pub struct Incoming {
     handshakes: JoinSet<Option<ServerConn>>,
     rest: Option<Pin<Box<Sleep>>>,
     places: Arc<Semaphore>,
+    /// Unfinished handshakes by address, and how many one address may have.
+    unfinished: (Shares<IpAddr>, usize),
+    identities: Identities,
     /// Refused since it was last said, and when that was.
     refused: (u64, Option<Instant>),
+}
+
+/// Connections past their handshakes by identity, and how many one identity may have.
+#[derive(Clone, Debug)]
+struct Identities {
+    open: Shares<String>,
+    max: usize,
 }
 
 impl Incoming {
     pub(super) fn new(tls: ServerTls, listener: TcpListener) -> Self {
         let places = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        let handshakes = JoinSet::new();
-        Incoming { tls, listener, handshakes, rest: None, places, refused: (0, None) }
+        Incoming {
+            tls,
+            listener,
+            handshakes: JoinSet::new(),
+            rest: None,
+            places,
+            unfinished: (Shares::default(), of_an_address(HANDSHAKES_MAX)),
+            identities: Identities { open: Shares::default(), max: usize::MAX },
+            refused: (0, None),
+        }
     }
 
-    /// Takes so many connections at a time and closes the others.
+    /// Takes so many connections at a time and closes the others. One address may have a quarter as many unfinished
+    /// handshakes.
     #[must_use]
     pub fn at_most(mut self, connections_max: usize) -> Self {
         self.places = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        self.unfinished.1 = of_an_address(connections_max.min(HANDSHAKES_MAX));
+        self
+    }
+
+    /// Takes so many connections of one identity at a time and closes the others. In plaintext and at an enrolment port
+    /// all callers have the same identity, so there is no such bound.
+    #[must_use]
+    pub fn at_most_of_one_identity(mut self, connections_max: usize) -> Self {
+        self.identities.max = connections_max;
         self
     }
 
@@ -63,14 +99,26 @@ impl Incoming {
         self.listener.local_addr()
     }
 
-    fn refuse(&mut self, tcp: TcpStream, addr: SocketAddr) {
+    fn refuse(&mut self, tcp: TcpStream, addr: SocketAddr, why: &str) {
         drop(tcp);
         let (count, told) = &mut self.refused;
         *count += 1;
         if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-            tracing::warn!(refused = *count, last = %addr, "too many connections: refused");
+            tracing::warn!(refused = *count, last = %addr, why, "too many connections: refused");
             (*count, *told) = (0, Some(Instant::now()));
         }
+    }
+
+    fn begin(&mut self, tcp: TcpStream, addr: SocketAddr) {
+        let (unfinished, max) = &self.unfinished;
+        let Some(share) = unfinished.take(counted_address(addr.ip()), *max) else {
+            return self.refuse(tcp, addr, "the address has too many unfinished handshakes");
+        };
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            return self.refuse(tcp, addr, "every place is taken");
+        };
+        let (tls, identities) = (self.tls.clone(), self.identities.clone());
+        self.handshakes.spawn(handshake(tls, tcp, addr, (place, share), identities));
     }
 
     // Takes what the kernel has, until there is nothing more or no room for it.
@@ -84,13 +132,7 @@ impl Incoming {
             }
             match self.listener.poll_accept(cx) {
                 Poll::Pending => return,
-                Poll::Ready(Ok((tcp, addr))) => match self.places.clone().try_acquire_owned() {
-                    Ok(place) => {
-                        let tls = self.tls.clone();
-                        self.handshakes.spawn(handshake(tls, tcp, addr, place));
-                    }
-                    Err(_) => self.refuse(tcp, addr),
-                },
+                Poll::Ready(Ok((tcp, addr))) => self.begin(tcp, addr),
                 Poll::Ready(Err(error)) if concerns_one_caller(&error) => {}
                 Poll::Ready(Err(error)) => {
                     tracing::warn!(%error, "cannot accept connections, trying again");
@@ -118,14 +160,27 @@ impl Stream for Incoming {
     }
 }
 
+fn of_an_address(handshakes_max: usize) -> usize {
+    (handshakes_max / PART_OF_AN_ADDRESS).max(OF_AN_ADDRESS_MIN)
+}
+
 async fn handshake(
     tls: ServerTls,
     tcp: TcpStream,
     addr: SocketAddr,
-    place: OwnedSemaphorePermit,
+    (place, unfinished): (OwnedSemaphorePermit, Share<IpAddr>),
+    identities: Identities,
 ) -> Option<ServerConn> {
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.handshake(tcp)).await {
-        Ok(Ok(conn)) => return Some(conn.at(place)),
+    let on_revoked = tls.on_revoked();
+    let (made, revoked) = noting_revoked(tls.handshake(tcp), HANDSHAKE_TIMEOUT).await;
+    drop(unfinished);
+    if let Some(identity) = revoked {
+        tracing::info!(%addr, %identity, "refused a connection: the certificate is revoked");
+        on_revoked(&identity, addr);
+        return None;
+    }
+    match made {
+        Ok(Ok(conn)) => return identities.admit(conn, place),
         Ok(Err(error)) => tracing::info!(%addr, %error, "refused a connection"),
         Err(_) => tracing::info!(
             %addr,
@@ -134,6 +189,22 @@ async fn handshake(
         ),
     }
     None
+}
+
+impl Identities {
+    /// Gives the connection its place, unless its identity has its share already.
+    fn admit(&self, conn: ServerConn, place: OwnedSemaphorePermit) -> Option<ServerConn> {
+        let PeerInfo { identity, addr, .. } = conn.peer();
+        if identity.is_insecure() || identity.role == Role::Newcomer {
+            return Some(conn.at(Place { _place: place, _share: None }));
+        }
+        let Some(share) = self.open.take(identity.to_string(), self.max) else {
+            let max = self.max;
+            tracing::info!(%addr, %identity, max, "too many connections of one identity: refused");
+            return None;
+        };
+        Some(conn.at(Place { _place: place, _share: Some(share) }))
+    }
 }
 
 fn concerns_one_caller(error: &io::Error) -> bool {

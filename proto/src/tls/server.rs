@@ -4,6 +4,7 @@
 //! the handshake, but for an enrolment's listener, where nobody has one: there everybody is a newcomer, whatever he
 //! shows.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -21,6 +22,10 @@ use crate::identity::{Identity, PeerInfo, Role};
 use crate::pki::{AUTHORITIES_MAX, Validity, inspect_der};
 use crate::revocations::Revocations;
 
+/// Is called with the identity and the address of a caller whose certificate is refused because it is revoked. The
+/// caller has not proved that it has the key of that certificate.
+pub type OnRevoked = Arc<dyn Fn(&Identity, SocketAddr) + Send + Sync>;
+
 /// What a server presents and whom it lets in; cheap to clone, and every clone follows the files.
 #[derive(Clone)]
 pub struct ServerTls {
@@ -31,6 +36,7 @@ pub struct ServerTls {
     /// Callers of other roles are refused with the handshake.
     only: Option<Role>,
     revocations: Revocations,
+    on_revoked: Option<OnRevoked>,
 }
 
 impl ServerTls {
@@ -54,14 +60,20 @@ impl ServerTls {
                 let refused = revocations.clone();
                 let build = move |material| build(material, refused.clone());
                 let files = Some(Arc::new(Reloading::load(files, Box::new(build))?));
-                Ok(ServerTls { files, newcomers: false, only: None, revocations })
+                Ok(ServerTls { files, newcomers: false, only: None, revocations, on_revoked: None })
             }
             Security::InsecurePlaintext => {
                 tracing::warn!(
                     "INSECURE: this server speaks plaintext, so whoever reaches its port may do \
                      everything; use certificates anywhere but on a test machine"
                 );
-                Ok(ServerTls { files: None, newcomers: false, only: None, revocations })
+                Ok(ServerTls {
+                    files: None,
+                    newcomers: false,
+                    only: None,
+                    revocations,
+                    on_revoked: None,
+                })
             }
         }
     }
@@ -74,13 +86,30 @@ impl ServerTls {
     pub fn for_newcomers(security: &Security) -> Result<Self, TlsError> {
         let Security::Mtls(files) = security else { return Err(TlsError::EnrolmentInPlaintext) };
         let files = Some(Arc::new(Reloading::load(files, Box::new(build_for_newcomers))?));
-        Ok(ServerTls { files, newcomers: true, only: None, revocations: Revocations::default() })
+        let revocations = Revocations::default();
+        Ok(ServerTls { files, newcomers: true, only: None, revocations, on_revoked: None })
     }
 
     /// The same for callers of one role: others hold no connection. In plaintext everybody is let in.
     #[must_use]
     pub fn only(self, role: Role) -> Self {
         ServerTls { only: Some(role), ..self }
+    }
+
+    /// The same, which calls `on_revoked` for each handshake that it refuses because the certificate is revoked. It is called
+    /// while callers wait, so it has to return at once.
+    #[must_use]
+    pub fn telling_revoked(self, on_revoked: OnRevoked) -> Self {
+        ServerTls { on_revoked: Some(on_revoked), ..self }
+    }
+
+    pub(super) fn on_revoked(&self) -> impl FnOnce(&Identity, SocketAddr) + Send + use<> {
+        let on_revoked = self.on_revoked.clone();
+        move |identity, addr| {
+            if let Some(on_revoked) = on_revoked {
+                on_revoked(identity, addr);
+            }
+        }
     }
 
     /// The connections of `listener`, each with its caller's identity, for tonic's

@@ -3,6 +3,7 @@
 mod refusals;
 mod reload;
 mod revoked;
+mod shares;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

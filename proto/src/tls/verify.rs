@@ -18,6 +18,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
+use super::revoked::note_revoked;
 use crate::identity::{Identity, Role};
 use crate::pki::inspect_der;
 use crate::revocations::Revocations;
@@ -132,7 +133,10 @@ fn check_revocation(
 ) -> Result<(), Error> {
     let info = inspect_der(certificate).ok_or_else(|| refused("it cannot be read"))?;
     match revocations.refuses(identity, info.validity.not_before_unix) {
-        true => Err(Error::InvalidCertificate(CertificateError::Revoked)),
+        true => {
+            note_revoked(identity);
+            Err(Error::InvalidCertificate(CertificateError::Revoked))
+        }
         false => Ok(()),
     }
 }

@@ -17,6 +17,7 @@ use crate::bench::submit::SubmitArgs;
 use crate::completer;
 use crate::completer::Names;
 use crate::rolloutctl::alarm::list::ListArgs as AlarmListArgs;
+use crate::rolloutctl::audit::verify::VerifyArgs as AuditVerifyArgs;
 use crate::rolloutctl::cert::enrol::EnrolArgs;
 use crate::rolloutctl::cert::init_ca::InitCaArgs;
 use crate::rolloutctl::cert::init_issuer::InitIssuerArgs;
@@ -96,6 +97,13 @@ pub(crate) enum SnapshotVerb {
     Verify(SnapshotVerifyArgs),
     /// Make the data directory of a member of a new cluster from a snapshot file
     Restore(RestoreArgs),
+}
+
+/// Verbs of `audit`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Prove that the lines of a member's audit files follow each other; needs no cluster
+    Verify(AuditVerifyArgs),
 }
 
 /// Verbs of `storage`.

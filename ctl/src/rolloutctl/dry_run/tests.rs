@@ -86,6 +86,7 @@ const HAVE_NONE: &[&str] = &[
     "snapshot verify",
     "storage stats",
     "alarm list",
+    "audit verify",
     "token list",
     "cert inspect",
     "cert status",

@@ -36,6 +36,29 @@ async fn a_revoked_caller_is_refused_with_the_handshake_and_told_why() {
 }
 
 #[tokio::test]
+async fn a_refusal_of_a_revoked_certificate_names_identity_and_address() {
+    let authority = Authority::new();
+    let revocations = Revocations::default();
+    let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+    let server =
+        refusing_server(&authority, &revocations).telling_revoked(Arc::new(move |who, addr| {
+            let _ = refused.send((who.to_string(), addr));
+        }));
+    let (incoming, addr) = listen(server).await;
+    let _seen = greet(incoming);
+    revocations.set(revoking(Role::Client, "ann", None));
+    let ann = load_client(&authority.issue(Role::Client, "ann"));
+    let mut stream = connect(ann.connector().unwrap(), addr).await.unwrap();
+    let caller = stream.get_ref().0.local_addr().unwrap();
+    assert!(stream.read_exact(&mut [0]).await.is_err());
+    let told = timeout(LIMIT, refusals.recv()).await.expect("nothing is told");
+    assert_eq!(told, Some(("client/ann".to_owned(), caller)));
+    let bob = load_client(&authority.issue(Role::Client, "bob"));
+    assert!(is_let_in(bob.connector().unwrap(), addr).await);
+    assert!(refusals.try_recv().is_err(), "somebody else's is not refused");
+}
+
+#[tokio::test]
 async fn an_open_connection_ends_when_its_certificate_is_revoked_and_no_other_does() {
     let authority = Authority::new();
     let revocations = Revocations::default();
