@@ -53,6 +53,7 @@ mod heavy;
 pub mod id;
 mod image;
 mod image_load;
+mod incident;
 mod invariants;
 mod item_view;
 mod job;

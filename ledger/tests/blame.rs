@@ -157,15 +157,53 @@ fn a_row_that_failed_goes_to_another_worker_while_one_fits() {
     assert!(!fleet.ledger.has_work_for(fleet.slots[0].0));
     assert!(!fleet.ledger.outlook().ask(fleet.slots[0].0, 1));
     assert!(fleet.ledger.outlook().ask(fleet.slots[other].0, 1));
-    // While no other takes work, it may.
+    // While no other worker takes work, the other slot of this one may.
     let session = fleet.slots[other].0.session;
     fleet.op(OpKind::Suspect { session, started: Vec::new(), grace_ms: 1000 });
-    assert!(fleet.ledger.has_work_for(fleet.slots[0].0));
+    assert!(!fleet.ledger.has_work_for(fleet.slots[0].0));
+    assert!(fleet.ledger.has_work_for(fleet.slots[1].0));
     fleet.op(OpKind::Unsuspect { session });
     assert!(fleet.pull(0, 1).is_empty());
     let held = fleet.pull(other, 1).remove(0).held;
     fleet.done(other, held);
     assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);
+}
+
+#[test]
+fn a_row_that_failed_goes_to_another_slot_of_its_worker_where_no_other_worker_fits() {
+    let mut fleet = Fleet::new(3);
+    let run = fleet.run("default", "chat", 1);
+    fleet.worker("default", "w", 2);
+    let held = fleet.pull(0, 1).remove(0).held;
+    fail(&mut fleet, 0, held);
+    fleet.tick(SECOND);
+    fleet.lead();
+    assert!(fleet.pull(0, 1).is_empty(), "it failed it");
+    let held = fleet.pull(1, 1).remove(0).held;
+    fleet.done(1, held);
+    assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);
+}
+
+#[test]
+fn a_row_that_failed_waits_for_another_slot_for_ten_minutes_at_most() {
+    for workers in [&[("w1", 1), ("w2", 1)][..], &[("w", 2)]] {
+        let mut fleet = Fleet::new(3);
+        let run = fleet.run("default", "chat", 1);
+        for (name, slots) in workers {
+            fleet.worker("default", name, *slots);
+        }
+        let held = fleet.pull(0, 1).remove(0).held;
+        fail(&mut fleet, 0, held);
+        fleet.tick(10 * MINUTE - 1);
+        assert!(fleet.pull(0, 1).is_empty(), "another slot is ready");
+        assert_eq!(fleet.ledger.next_deadline().map(|at| at.0), Some(10 * MINUTE));
+        fleet.lead();
+        fleet.tick(1);
+        // The other slot never asked.
+        let held = fleet.pull(0, 1).remove(0).held;
+        fleet.done(0, held);
+        assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::duplicates::grouped;
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, Row, RowState, kind, only, refuse};
-use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
+use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{FailureClass, HeldRows, PartDecl, Rejection, Reply, Rows};
 use std::collections::{BTreeMap, BTreeSet};
@@ -246,7 +246,7 @@ impl Model {
             } else {
                 let wait = (1000 << (*strikes - 1).min(6)).min(60_000);
                 row.state = RowState::Waiting { until: clock + wait };
-                row.failed_by = Some(by.clone());
+                row.failed_at = fair.then(|| (by.clone(), slot.slot, clock + 600_000));
                 if matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
                     row.struck_by = Some(by.clone());
                 }
@@ -314,6 +314,26 @@ impl Model {
             let offers = of.offer.models.contains(&run.spec.engine.model);
             worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
         })
+    }
+
+    /// Which failed rows of a run are not for a slot: those of its worker, or its own where no other worker fits.
+    pub(crate) fn avoids(&self, slot: SlotRef, no: u32) -> Option<(String, Option<SlotNo>)> {
+        let name = self.workers[&slot.session].name.clone();
+        if !self.is_fair() {
+            return None;
+        }
+        if self.another_worker_fits(slot, no) {
+            return Some((name, None));
+        }
+        let run = &self.runs[no as usize - 1];
+        let own = |other: &SlotRef| other.session == slot.session && *other != slot;
+        let fits = self.slots().into_iter().filter(own).any(|other| {
+            let worker = &self.workers[&other.session];
+            let of = &worker.slots[usize::from(other.slot.0)];
+            let offers = of.offer.models.contains(&run.spec.engine.model);
+            worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
+        });
+        fits.then_some((name, Some(slot.slot)))
     }
 
     pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {
