@@ -85,6 +85,9 @@ impl Ledger {
         }
         self.refresh_active(held.run);
         self.finish_if_done(ctx, held.run);
+        if let Some(row) = own.iter().next() {
+            self.count_failure(ctx, slot, (held.run, row), failure.class);
+        }
         Ok(Reply::Taken { refused })
     }
 

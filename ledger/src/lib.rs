@@ -84,6 +84,7 @@ mod session_room;
 mod shard;
 mod shard_order;
 mod shard_ring;
+mod slot_failures;
 mod slot_image;
 mod spec;
 mod steal;

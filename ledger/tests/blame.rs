@@ -220,6 +220,76 @@ fn a_worker_that_fails_all_rows_at_once_fails_none_for_good() {
     }
 }
 
+/// Fails the next row at a slot.
+fn fail_next(fleet: &mut Fleet, at: usize) -> HeldRows {
+    let held = fleet.pull(at, 1).remove(0).held;
+    fail(fleet, at, held.clone());
+    held
+}
+
+#[test]
+fn a_slot_whose_failed_rows_others_complete_is_cordoned_and_a_success_resets_it() {
+    for (succeeds, cordoned) in [(false, true), (true, false)] {
+        let mut fleet = Fleet::new(3);
+        fleet.run("default", "chat", 100);
+        fleet.worker("default", "w1", 1);
+        let other = fleet.worker("default", "w2", 1);
+        for _ in 0..2 {
+            fail_next(&mut fleet, 0);
+        }
+        fleet.tick(SECOND);
+        let held = fleet.pull(other, 2).remove(0).held;
+        assert_eq!(held.rows.iter().collect::<Vec<_>>(), [0, 1]);
+        fleet.done(other, held);
+        if succeeds {
+            let held = fleet.pull(0, 1).remove(0).held;
+            fleet.done(0, held);
+        }
+        let failed = fail_next(&mut fleet, 0);
+        assert_eq!(fleet.cordon(0), None, "the third row is not completed by another");
+        fleet.tick(SECOND);
+        let held = fleet.pull(other, 1).remove(0).held;
+        assert_eq!(held.rows, failed.rows);
+        fleet.done(other, held);
+        fleet.lead();
+        fail_next(&mut fleet, 0);
+        assert_eq!(fleet.cordon(0).is_some(), cordoned);
+        assert_eq!(fleet.pull(0, 1).is_empty(), cordoned);
+    }
+}
+
+#[test]
+fn failures_of_one_run_that_nothing_disproves_cordon_no_slot_and_those_of_two_runs_do() {
+    for runs in [1, 2] {
+        let mut fleet = Fleet::new(3);
+        for name in ["one", "two"].into_iter().take(runs) {
+            fleet.run("default", name, 100);
+        }
+        fleet.worker("default", "w1", 1);
+        fleet.worker("default", "w2", 1);
+        for _ in 0..3 {
+            assert_eq!(fleet.cordon(0), None);
+            fail_next(&mut fleet, 0);
+        }
+        assert_eq!(fleet.cordon(0).is_some(), runs == 2, "failures of {runs} runs");
+    }
+}
+
+#[test]
+fn of_ten_slots_that_fail_rows_two_are_cordoned_and_a_third_pauses_the_run() {
+    let mut story = Story::new(3);
+    story.fleet.check_every = 500;
+    let run = story.fleet.run("default", "chat", 20_000);
+    story.worker("default", "broken", &[(0, false); 3]);
+    story.worker("default", "well", &[(30 * SECOND, false); 7]);
+    story.engines[..3].iter_mut().for_each(|engine| engine.refuses = true);
+    story.go(60 * MINUTE);
+    let cordoned = (0..10).filter(|at| story.fleet.cordon(*at).is_some()).count();
+    assert_eq!((cordoned, story.state(run)), (2, RunState::Paused));
+    let view = story.fleet.ledger.run_view(run).expect("there");
+    assert!(view.reason.contains("rows failed at broken slot "), "{}", view.reason);
+}
+
 /// One row that a slot's engine has died of, and another slot that is ready.
 fn struck(version: u32) -> (Fleet, RunNo) {
     let mut fleet = Fleet::new(version);

@@ -119,9 +119,12 @@ impl Model {
         for (by, trial_row_done) in done_by {
             let worker = self.workers.get_mut(&by.session);
             if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(by.slot.0)))
-                && (trial_row_done || !held.cordoned)
+                && (trial_row_done
+                    || !held.cordoned
+                    || held.against.len() < 3 && !held.failures.is_empty())
             {
                 held.against.clear();
+                held.failures.clear();
                 let lifted = std::mem::take(&mut held.cordoned);
                 if lifted {
                     self.note("cordon lifted by a trial");
@@ -223,14 +226,16 @@ impl Model {
         );
         let (mut failed_now, mut spared) = (false, false);
         let mut trials = BTreeSet::new();
-        for &row in &taken {
-            let row = &mut run.rows[row as usize];
+        let mut first = None;
+        for &number in &taken {
+            let row = &mut run.rows[number as usize];
             row.failed_once = true;
             trials.extend(row.trial.map(|trial| (held.run.0, trial)));
             if row.step_aside(held.attempt) {
                 spared = true;
                 continue;
             }
+            first = first.or(Some(number));
             if class == FailureClass::StoreRefused {
                 row.state = RowState::Pending { late: None };
                 run.returned += 1;
@@ -276,6 +281,10 @@ impl Model {
         ];
         events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
         self.trials_over(trials);
+        let counts = !matches!(class, FailureClass::InvalidRow | FailureClass::StoreRefused);
+        if let Some(row) = first.filter(|_| fair && counts) {
+            self.count_failure(slot, (held.run.0, row));
+        }
         Ok(Reply::Taken { refused })
     }
 
