@@ -141,7 +141,7 @@ impl Ledger {
     ) -> Option<GrantedRows> {
         let attempt = ctx.attempt()?;
         let worker = self.workers.get(&slot.session)?;
-        let kept_from = self.kept_from(self.runs.get(&no)?, worker);
+        let kept_from = self.kept_from(self.runs.get(&no)?, worker, slot.slot);
         let rows = self.runs.get_mut(&no)?.take_pending(count, kept_from);
         self.hand_out(ctx, slot, (no, attempt), rows, None)
     }

@@ -67,6 +67,7 @@ impl Ledger {
             Some(lease_ends(first.granted_at, timeout_ms))
         });
         let shunned = self.runs.values().filter_map(Run::shuns_until);
+        let incidents = self.incident_ends.first().map(|end| end.0);
         let deadlines = self.runs.values().filter_map(Run::ends_at);
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
         let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
@@ -77,6 +78,7 @@ impl Ledger {
             .chain(workers)
             .chain(attempts)
             .chain(shunned)
+            .chain(incidents)
             .chain(clients)
             .chain(stores)
             .chain(jobs)
@@ -92,6 +94,7 @@ impl Ledger {
         self.end_overdue_runs(ctx);
         self.end_waits(&mut budget);
         self.end_shunning();
+        self.end_incidents();
         self.end_sessions(ctx, &mut budget);
         self.end_attempts(ctx, &mut budget);
         self.forget_clients();

@@ -158,6 +158,7 @@ impl Ledger {
                 let (worker, wall_ms) = (worker.clone(), ctx.wall_ms);
                 if let Some(trouble) = run.troubles.get_mut(&row) {
                     trouble.done = Some(DoneTry { attempt, worker, wall_ms });
+                    trouble.incident = None;
                 }
             }
         }

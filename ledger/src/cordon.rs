@@ -80,6 +80,7 @@ impl Ledger {
         for (number, held) in worker.slots.iter_mut().enumerate() {
             if slot.is_none_or(|SlotNo(n)| usize::from(n) == number) {
                 (held.cordon, held.held_against) = (None, Vec::new());
+                held.failures.clear();
             }
         }
         self.dirty.mark_slots(session, worker.slots.len());
@@ -147,15 +148,21 @@ impl Ledger {
     }
 
     /// A slot has finished a row: no death before is held against it. Its cordon goes when the row was
-    /// one of a trial, which it was given after the cordon; others it may have finished before.
+    /// one of a trial, which it was given after the cordon; others it may have finished before. A cordon for failures goes
+    /// with any row: the slot works.
     pub(crate) fn row_finished(&mut self, ctx: &Context, slot: SlotRef, in_trial: bool) {
         let Some(held) = self.slot_mut(slot) else { return };
-        if held.cordon.is_some() && !in_trial {
+        let for_failures = held.is_cordoned_for_failures();
+        if held.cordon.is_some() && !in_trial && !for_failures {
             return;
         }
         held.held_against.clear();
+        held.failures.clear();
         if held.cordon.take().is_some() {
-            let reason = "its engine finished a row of a trial".to_owned();
+            let reason = match for_failures {
+                true => "it finished a row".to_owned(),
+                false => "its engine finished a row of a trial".to_owned(),
+            };
             let (whole, cordoned) = (false, false);
             self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
         }

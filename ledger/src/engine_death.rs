@@ -141,6 +141,7 @@ impl Ledger {
         let row = held.rows.end() - 1;
         let found = self.conclude(slot, (held.run, row), trial);
         let failed = self.failed_try(ctx, slot, held.attempt, f);
+        let incident = self.incident_at(slot);
         let now = self.meta.clock;
         let Some(run) = self.runs.get_mut(&held.run) else { return Rows::default() };
         let trouble = run.troubles.entry(row).or_default();
@@ -161,6 +162,7 @@ impl Ledger {
                 let until = (f.class == FailureClass::OutOfMemory).then_some(until);
                 self.put_on_trial(held.run, held.rows.clone(), until);
                 self.shun(held.run, slot, before, found.until);
+                self.record_incident((held.run, row), incident);
             }
         }
         Rows::default()

@@ -54,13 +54,17 @@ impl Ledger {
         self.release(held.run, held.attempt, &own);
         let failed = self.failed_try(ctx, slot, held.attempt, &failure);
         self.excuse(held.run, &aside, &failed);
+        let incident = self.incident_at(slot);
         let failed_before = self.runs.get(&held.run).map_or(0, |r| r.head.counts.failed);
         let (mut again, mut for_good) = (Rows::default(), Rows::default());
         for row in own.iter() {
             match self.fail_row(held.run, row, failed.clone()) {
                 Some(Verdict::Again) => again.push(row, 1),
                 Some(Verdict::Failed) => for_good.push(row, 1),
-                Some(Verdict::Wait(_)) | None => {}
+                Some(Verdict::Wait(_)) => {
+                    self.record_incident((held.run, row), incident.clone());
+                }
+                None => {}
             }
         }
         let failed = HeldRows { run: held.run, attempt: held.attempt, rows: taken };
@@ -81,6 +85,9 @@ impl Ledger {
         }
         self.refresh_active(held.run);
         self.finish_if_done(ctx, held.run);
+        if let Some(row) = own.iter().next() {
+            self.count_failure(ctx, slot, (held.run, row), failure.class);
+        }
         Ok(Reply::Taken { refused })
     }
 

@@ -110,7 +110,10 @@ fn parts_record(run: &Run, chunk: u32) -> Option<Vec<u8>> {
 fn trouble_record(trouble: &Trouble) -> Vec<u8> {
     #[cfg(feature = "seeded-bugs")]
     let trouble = &crate::seeded::imaged_trouble(trouble);
-    codec::encode(trouble)
+    match &trouble.incident {
+        None => codec::encode(trouble),
+        Some(incident) => codec::encode(&(trouble, incident)),
+    }
 }
 
 fn client_record(client: &Client) -> Vec<u8> {

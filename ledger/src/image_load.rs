@@ -6,11 +6,13 @@
 use crate::barrier::Barrier;
 use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
+use crate::incident::Incident;
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
 use crate::revocation::Revoked;
 use crate::run::Run;
 use crate::store::Store;
+use crate::trouble::Trouble;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
@@ -38,6 +40,15 @@ pub(crate) fn read<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, L
 
 pub(crate) fn number<const N: usize>(key: &[u8], at: usize) -> Result<[u8; N], LoadError> {
     key.get(at..at + N).and_then(|b| b.try_into().ok()).ok_or_else(|| bad(key))
+}
+
+/// Reads a row's trouble. An incident follows it where there is one, from cluster version 3 on.
+fn load_trouble(key: &[u8], value: &[u8]) -> Result<Trouble, LoadError> {
+    if let Some(trouble) = codec::decode(value) {
+        return Ok(trouble);
+    }
+    let (trouble, incident): (Trouble, Incident) = read(key, value)?;
+    Ok(Trouble { incident: Some(incident), ..trouble })
 }
 
 impl Ledger {
@@ -122,7 +133,7 @@ impl Ledger {
             }
             Some(b'T') => {
                 let row = u64::from_be_bytes(number(key, 5)?);
-                let trouble = read(key, value)?;
+                let trouble = load_trouble(key, value)?;
                 self.loading_run(key)?.troubles.insert(row, trouble);
             }
             Some(b'W') => {
@@ -207,6 +218,7 @@ impl Ledger {
         let runs: Vec<RunNo> = self.runs.keys().copied().collect();
         runs.into_iter().for_each(|no| self.refresh_active(no));
         self.runs.values_mut().for_each(Run::derive_avoided);
+        self.derive_incidents();
         // They have had something to give before.
         self.joining.clear();
         self.reshaped.clear();

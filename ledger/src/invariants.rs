@@ -94,6 +94,13 @@ impl Ledger {
             self.runs.values().filter(|run| run.nears_tail()).map(|run| run.no).collect();
         ensure!(tails == self.tail_runs, "runs near their tails: {tails:?}, {:?}", self.tail_runs);
         ensure!(expected == self.waiting, "the index of waiting rows differs from the troubles");
+        for run in self.runs.values() {
+            for (row, trouble) in &run.troubles {
+                let end = trouble.incident.as_ref().map(|incident| (incident.until, run.no, *row));
+                let known = end.is_none_or(|end| self.incident_ends.contains(&end));
+                ensure!(known, "the incident of row {row} of run {} never ends", run.no);
+            }
+        }
         Ok(())
     }
 

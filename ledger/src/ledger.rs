@@ -94,6 +94,8 @@ pub struct Ledger {
     pub(crate) reply_value_bytes: u64,
     /// Rows that wait, by time.
     pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
+    /// When incidents of rows end. Some entries are of incidents that ended earlier.
+    pub(crate) incident_ends: BTreeSet<(LedgerMs, RunNo, u64)>,
     pub(crate) store_names: BTreeMap<StoreName, StoreNo>,
     /// Stores by when they were last used.
     pub(crate) store_uses: BTreeSet<(LedgerMs, StoreNo)>,
@@ -179,6 +181,7 @@ impl Ledger {
             reshaped: BTreeSet::new(),
             lapsed_runs: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            incident_ends: BTreeSet::new(),
             stores: BTreeMap::new(),
             store_names: BTreeMap::new(),
             store_uses: BTreeSet::new(),

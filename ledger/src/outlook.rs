@@ -101,7 +101,7 @@ impl<'a> Outlook<'a> {
             let mut asked = if pulls.cordon.is_none() { left.rows(wanted) } else { 0 };
             // What is kept from its worker is no work for it.
             let mut runs = ledger.index.turns_of(need).filter_map(|t| ledger.runs.get(&t.run));
-            if asked > 0 && !runs.any(|run| ledger.grantable_to(run, worker) > 0) {
+            if asked > 0 && !runs.any(|run| ledger.grantable_to(run, worker, slot.slot) > 0) {
                 asked = 0;
             }
             left.rows -= asked;

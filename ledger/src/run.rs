@@ -6,7 +6,7 @@
 //! pending ones; trials go first, then returned rows.
 
 use crate::attempts::Attempts;
-use crate::avoided::Avoided;
+use crate::avoided::{Avoided, KeptFrom};
 use crate::command::PartDecl;
 use crate::disjoint::DisjointAttempts;
 use crate::forget::Sealed;
@@ -115,7 +115,7 @@ pub(crate) struct RunHead {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InFlight {
     pub(crate) returned: Returned,
-    /// Of these, what workers failed. Derived.
+    /// Of these, those that a slot failed last. Derived.
     #[serde(skip)]
     pub(crate) avoided: Avoided,
     pub(crate) grants: Attempts,
@@ -221,7 +221,7 @@ impl Run {
     }
 
     /// Takes up to `count` pending rows that are no trial's, returned ones first, but for those that are kept from a worker.
-    pub(crate) fn take_pending(&mut self, count: u32, kept_from: Option<&str>) -> Rows {
+    pub(crate) fn take_pending(&mut self, count: u32, kept_from: Option<KeptFrom<'_>>) -> Rows {
         let mut rows = self.take_returned(count, kept_from);
         self.outdate_lapsed(&rows);
         let fresh = self.take_fresh(u64::from(count) - rows.len());
@@ -229,13 +229,13 @@ impl Run {
         rows
     }
 
-    fn take_returned(&mut self, count: u32, kept_from: Option<&str>) -> Rows {
+    fn take_returned(&mut self, count: u32, kept_from: Option<KeptFrom<'_>>) -> Rows {
         #[cfg(feature = "seeded-bugs")]
         if let Some(rows) = self.take_wrongly(count) {
             return rows;
         }
-        if let Some(worker) = kept_from {
-            return self.take_returned_beside(count, worker);
+        if let Some(kept) = kept_from {
+            return self.take_returned_beside(count, kept);
         }
         let rows = self.flight.returned.take_first(count);
         self.flight.avoided.forget(&rows);

@@ -79,7 +79,7 @@ impl Ledger {
     fn candidate(&self, no: RunNo, slot: SlotRef, pulls: &Slot, empty: bool) -> Option<Candidate> {
         let (run, worker) = (self.runs.get(&no)?, self.workers.get(&slot.session)?);
         let rows = match pulls.cordon {
-            None => self.grantable_to(run, worker).min(run.room()),
+            None => self.grantable_to(run, worker, slot.slot).min(run.room()),
             Some(_) => 0,
         };
         let trial = self.offered_trial(run, slot, empty);

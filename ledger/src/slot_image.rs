@@ -27,6 +27,7 @@ struct SlotRecord<'a> {
     trial: Option<(RunNo, Attempt)>,
     deaths: u64,
     held_against: Cow<'a, [HeldAgainst]>,
+    failures: Cow<'a, [(RunNo, u64)]>,
     last_death: u64,
     cordon: Option<Cow<'a, str>>,
 }
@@ -66,6 +67,7 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
         trial,
         deaths,
         held_against,
+        failures,
         last_death,
         cordon,
     } = slot;
@@ -78,6 +80,7 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
         trial: *trial,
         deaths: *deaths,
         held_against: Cow::Borrowed(held_against),
+        failures: Cow::Borrowed(failures),
         last_death: *last_death,
         cordon: cordon.as_deref().map(Cow::Borrowed),
     };
@@ -153,6 +156,7 @@ impl Ledger {
             trial: record.trial,
             deaths: record.deaths,
             held_against: record.held_against.into_owned(),
+            failures: record.failures.into_owned(),
             last_death: record.last_death,
             cordon: record.cordon.map(Cow::into_owned),
             ..blank(slot)

@@ -4,7 +4,7 @@
 //! a result that won first stays, and one that comes later is refused. What the thief cannot take
 //! is pending: no row is lost between the two, and none has two holders for it. A trial's rows stay
 //! together: they go back to their trial. What another slot runs too stays there alone.
-//! Rows that the thief's worker failed last do not move to it while another worker fits: `avoided.rs`.
+//! Rows that the thief failed last do not move to it while another slot fits: `avoided.rs`.
 //!
 //! Absent on purpose: who steals from whom. The leader chooses, by what workers tell it of their
 //! queues; nothing of that is in the log.

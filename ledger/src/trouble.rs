@@ -9,6 +9,7 @@
 
 use crate::command::{Evidence, FailureClass};
 use crate::id::{Attempt, LedgerMs};
+use crate::incident::Incident;
 use crate::limits;
 use crate::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,9 @@ pub struct Trouble {
     pub abrupt_ends: u32,
     /// Who made its result, where it is done all the same.
     pub done: Option<DoneTry>,
+    /// The slot that should not get it again for a while. It has its own place in the record.
+    #[serde(skip)]
+    pub incident: Option<Incident>,
 }
 
 /// The attempt that made a row's result.
@@ -153,7 +157,7 @@ impl Trouble {
         };
         match verdict {
             Verdict::Wait(until) => self.not_before = Some(until),
-            Verdict::Failed => self.failed = true,
+            Verdict::Failed => (self.failed, self.incident) = (true, None),
             Verdict::Again => {}
         }
         self.remember(failed);
@@ -174,13 +178,6 @@ impl Trouble {
         Some(&strike.worker)
     }
 
-    /// The worker that gave this row its latest strike, if its strikes count.
-    pub(crate) fn failed_by(&self) -> Option<&str> {
-        let strikes = self.history.iter().rev().filter(|_| self.strikes.total() > 0);
-        let mut strikes = strikes.filter(|failed| failed.ruling == Ruling::Strike);
-        strikes.next().map(|strike| &*strike.worker)
-    }
-
     fn remember(&mut self, failed: FailedTry) {
         if self.history.len() == limits::HISTORY_MAX {
             self.history.remove(0);
@@ -193,6 +190,7 @@ impl Trouble {
         self.failed = false;
         self.strikes = Strikes::default();
         self.abrupt_ends = 0;
+        self.incident = None;
     }
 }
 

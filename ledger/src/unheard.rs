@@ -129,9 +129,6 @@ impl Ledger {
             run.take_out(&pending);
             run.outdate_lapsed(&pending);
             self.excuse(no, &rows, &failed);
-            if let Some(run) = self.runs.get_mut(&no) {
-                run.relist_avoided(&rows);
-            }
             self.try_halves(no, pending, None);
             self.refresh_active(no);
         }

@@ -8,6 +8,7 @@ pub use crate::fleet::Fleet;
 use crate::forget::Sealed;
 use crate::grant::Grant;
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
+pub use crate::incident::Incident;
 pub use crate::item_view::{ItemPlace, ItemState, ItemView};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -389,7 +390,7 @@ impl Ledger {
     pub fn has_work_for(&self, slot: SlotRef) -> bool {
         let Some((worker, pulls)) = self.pulling(slot) else { return false };
         self.turns_for(pulls).filter_map(|turn| self.runs.get(&turn.run)).any(|run| {
-            let rows = pulls.cordon.is_none() && self.grantable_to(run, worker) > 0;
+            let rows = pulls.cordon.is_none() && self.grantable_to(run, worker, slot.slot) > 0;
             rows || self.offered_trial(run, slot, pulls.rows_held == 0).is_some()
         })
     }

@@ -84,6 +84,10 @@ pub(crate) struct Slot {
     /// Of these, the ones since it last finished a row that no guilty row explains: the latest,
     /// oldest first.
     pub(crate) held_against: Vec<HeldAgainst>,
+    /// Rows that failed there since it last finished one, oldest first: the first row of each report. The image has them
+    /// from cluster version 3 on; before, there are none.
+    #[serde(skip)]
+    pub(crate) failures: Vec<(RunNo, u64)>,
     /// The number of the latest death that its process has told of.
     pub(crate) last_death: u64,
     /// Why the ledger gives it no work; a new process begins anew.

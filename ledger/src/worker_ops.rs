@@ -145,7 +145,7 @@ impl Ledger {
                 if !same_process {
                     (slot.last_pull, slot.last_grant) = (0, Vec::new());
                     (slot.held_against, slot.last_death) = (Vec::new(), 0);
-                    slot.cordon = None;
+                    (slot.cordon, slot.failures) = (None, Vec::new());
                 }
             }
             self.fleet.joined(worker);

@@ -157,15 +157,53 @@ fn a_row_that_failed_goes_to_another_worker_while_one_fits() {
     assert!(!fleet.ledger.has_work_for(fleet.slots[0].0));
     assert!(!fleet.ledger.outlook().ask(fleet.slots[0].0, 1));
     assert!(fleet.ledger.outlook().ask(fleet.slots[other].0, 1));
-    // While no other takes work, it may.
+    // While no other worker takes work, the other slot of this one may.
     let session = fleet.slots[other].0.session;
     fleet.op(OpKind::Suspect { session, started: Vec::new(), grace_ms: 1000 });
-    assert!(fleet.ledger.has_work_for(fleet.slots[0].0));
+    assert!(!fleet.ledger.has_work_for(fleet.slots[0].0));
+    assert!(fleet.ledger.has_work_for(fleet.slots[1].0));
     fleet.op(OpKind::Unsuspect { session });
     assert!(fleet.pull(0, 1).is_empty());
     let held = fleet.pull(other, 1).remove(0).held;
     fleet.done(other, held);
     assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);
+}
+
+#[test]
+fn a_row_that_failed_goes_to_another_slot_of_its_worker_where_no_other_worker_fits() {
+    let mut fleet = Fleet::new(3);
+    let run = fleet.run("default", "chat", 1);
+    fleet.worker("default", "w", 2);
+    let held = fleet.pull(0, 1).remove(0).held;
+    fail(&mut fleet, 0, held);
+    fleet.tick(SECOND);
+    fleet.lead();
+    assert!(fleet.pull(0, 1).is_empty(), "it failed it");
+    let held = fleet.pull(1, 1).remove(0).held;
+    fleet.done(1, held);
+    assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);
+}
+
+#[test]
+fn a_row_that_failed_waits_for_another_slot_for_ten_minutes_at_most() {
+    for workers in [&[("w1", 1), ("w2", 1)][..], &[("w", 2)]] {
+        let mut fleet = Fleet::new(3);
+        let run = fleet.run("default", "chat", 1);
+        for (name, slots) in workers {
+            fleet.worker("default", name, *slots);
+        }
+        let held = fleet.pull(0, 1).remove(0).held;
+        fail(&mut fleet, 0, held);
+        fleet.tick(10 * MINUTE - 1);
+        assert!(fleet.pull(0, 1).is_empty(), "another slot is ready");
+        assert_eq!(fleet.ledger.next_deadline().map(|at| at.0), Some(10 * MINUTE));
+        fleet.lead();
+        fleet.tick(1);
+        // The other slot never asked.
+        let held = fleet.pull(0, 1).remove(0).held;
+        fleet.done(0, held);
+        assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);
+    }
 }
 
 #[test]
@@ -180,6 +218,76 @@ fn a_worker_that_fails_all_rows_at_once_fails_none_for_good() {
         let finished = story.state(run) == RunState::Finished && story.failed(run) == 0;
         assert_eq!(finished, version == 3, "{} of 500 failed", story.failed(run));
     }
+}
+
+/// Fails the next row at a slot.
+fn fail_next(fleet: &mut Fleet, at: usize) -> HeldRows {
+    let held = fleet.pull(at, 1).remove(0).held;
+    fail(fleet, at, held.clone());
+    held
+}
+
+#[test]
+fn a_slot_whose_failed_rows_others_complete_is_cordoned_and_a_success_resets_it() {
+    for (succeeds, cordoned) in [(false, true), (true, false)] {
+        let mut fleet = Fleet::new(3);
+        fleet.run("default", "chat", 100);
+        fleet.worker("default", "w1", 1);
+        let other = fleet.worker("default", "w2", 1);
+        for _ in 0..2 {
+            fail_next(&mut fleet, 0);
+        }
+        fleet.tick(SECOND);
+        let held = fleet.pull(other, 2).remove(0).held;
+        assert_eq!(held.rows.iter().collect::<Vec<_>>(), [0, 1]);
+        fleet.done(other, held);
+        if succeeds {
+            let held = fleet.pull(0, 1).remove(0).held;
+            fleet.done(0, held);
+        }
+        let failed = fail_next(&mut fleet, 0);
+        assert_eq!(fleet.cordon(0), None, "the third row is not completed by another");
+        fleet.tick(SECOND);
+        let held = fleet.pull(other, 1).remove(0).held;
+        assert_eq!(held.rows, failed.rows);
+        fleet.done(other, held);
+        fleet.lead();
+        fail_next(&mut fleet, 0);
+        assert_eq!(fleet.cordon(0).is_some(), cordoned);
+        assert_eq!(fleet.pull(0, 1).is_empty(), cordoned);
+    }
+}
+
+#[test]
+fn failures_of_one_run_that_nothing_disproves_cordon_no_slot_and_those_of_two_runs_do() {
+    for runs in [1, 2] {
+        let mut fleet = Fleet::new(3);
+        for name in ["one", "two"].into_iter().take(runs) {
+            fleet.run("default", name, 100);
+        }
+        fleet.worker("default", "w1", 1);
+        fleet.worker("default", "w2", 1);
+        for _ in 0..3 {
+            assert_eq!(fleet.cordon(0), None);
+            fail_next(&mut fleet, 0);
+        }
+        assert_eq!(fleet.cordon(0).is_some(), runs == 2, "failures of {runs} runs");
+    }
+}
+
+#[test]
+fn of_ten_slots_that_fail_rows_two_are_cordoned_and_a_third_pauses_the_run() {
+    let mut story = Story::new(3);
+    story.fleet.check_every = 500;
+    let run = story.fleet.run("default", "chat", 20_000);
+    story.worker("default", "broken", &[(0, false); 3]);
+    story.worker("default", "well", &[(30 * SECOND, false); 7]);
+    story.engines[..3].iter_mut().for_each(|engine| engine.refuses = true);
+    story.go(60 * MINUTE);
+    let cordoned = (0..10).filter(|at| story.fleet.cordon(*at).is_some()).count();
+    assert_eq!((cordoned, story.state(run)), (2, RunState::Paused));
+    let view = story.fleet.ledger.run_view(run).expect("there");
+    assert!(view.reason.contains("rows failed at broken slot "), "{}", view.reason);
 }
 
 /// One row that a slot's engine has died of, and another slot that is ready.

@@ -318,6 +318,7 @@ fn random_stories_reach_what_matters() {
         ("trial adopted", 1),
         ("row is poison", 1),
         ("slot cordoned", 1),
+        ("slot cordoned for failures", 1),
         ("slot acquitted", 1),
         ("trial granted to a cordoned slot", 1),
         ("cordon lifted by a trial", 1),

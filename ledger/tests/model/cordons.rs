@@ -1,6 +1,7 @@
 //! Cordons of slots: those of operators, by name, and those that the ledger puts up itself after deaths.
 
 use crate::naive::{Model, Outcome};
+use crate::rows::RowState;
 use rollout_ledger::id::{SessionId, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{Rejection, Reply};
@@ -26,6 +27,46 @@ impl Model {
         let worker = self.workers.get_mut(&slot.session).expect("found");
         worker.slots[usize::from(slot.slot.0)].cordoned = true;
         self.note("slot cordoned");
+    }
+
+    /// A row failed at a slot, and no engine died.
+    pub(crate) fn count_failure(&mut self, slot: SlotRef, failure: (u32, u64)) {
+        let state = |(no, row): &(u32, u64)| {
+            self.runs[*no as usize - 1].rows.get(*row as usize).map(|row| row.state)
+        };
+        let worker = &self.workers[&slot.session];
+        let Some(held) = worker.slots.get(usize::from(slot.slot.0)) else { return };
+        let (mut listed, cordoned) = (held.failures.clone(), held.cordoned);
+        listed.retain(|known| *known != failure);
+        if listed.len() == 8 {
+            listed.retain(|failure| {
+                !self.runs[failure.0 as usize - 1].forgotten
+                    && state(failure) != Some(RowState::Failed)
+            });
+            listed.truncate(7);
+        }
+        listed.push(failure);
+        let runs: BTreeSet<u32> = listed.iter().map(|failure| failure.0).collect();
+        let done = |failure: &&(u32, u64)| matches!(state(failure), Some(RowState::Done { .. }));
+        let proven: Vec<u32> = listed.iter().filter(done).map(|failure| failure.0).collect();
+        let counted = if runs.len() > 1 { listed.len() } else { proven.len() };
+        let (cordons, mut clears) = (self.may_be_cordoned(slot), false);
+        if counted >= 3 && !cordoned && !cordons && proven.len() >= 3 {
+            for no in &proven {
+                let run = &mut self.runs[*no as usize - 1];
+                if run.state == RunState::Running {
+                    (run.state, clears) = (RunState::Paused, true);
+                }
+            }
+        }
+        let cordons = counted >= 3 && !cordoned && cordons;
+        let worker = self.workers.get_mut(&slot.session).expect("found");
+        let held = &mut worker.slots[usize::from(slot.slot.0)];
+        held.failures = if clears { Vec::new() } else { listed };
+        held.cordoned |= cordons;
+        if cordons {
+            self.note("slot cordoned for failures");
+        }
     }
 
     /// Of the ready slots with a model beside this one: how many there are, how many the ledger has cordoned, and how many
@@ -129,6 +170,7 @@ impl Model {
         for (number, held) in (0..).zip(&mut worker.slots) {
             if !cordoned && slot.is_none_or(|slot| slot == number) {
                 (held.cordoned, held.against) = (false, Vec::new());
+                held.failures.clear();
             }
         }
         Ok(Reply::Ok)

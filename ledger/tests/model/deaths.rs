@@ -99,6 +99,7 @@ impl Model {
         let wait = if self.is_fair() { 600_000 } else { 10_000 };
         let until = until.unwrap_or(LedgerMs(self.clock + wait));
         let name = self.workers[&slot.session].name.clone();
+        let fair = self.is_fair();
         let (clock, run) = (self.clock, &mut self.runs[no as usize - 1]);
         let memory = class == FailureClass::OutOfMemory;
         let row = &mut run.rows[number as usize];
@@ -108,7 +109,8 @@ impl Model {
             (row.trial, row.state) = (None, RowState::Failed);
             return true;
         }
-        (row.failed_by, row.struck_by) = (Some(name.clone()), Some(name));
+        row.failed_at = fair.then(|| (name.clone(), slot.slot, clock + 600_000));
+        row.struck_by = Some(name);
         let pause = (1000 << (strikes - 1).min(6)).min(60_000);
         run.try_rows(&[number], memory.then_some(clock + pause));
         run.shuns.insert(run.trials_made, (slot, until));

@@ -198,11 +198,9 @@ impl Model {
             let offer = *offers
                 .entry(no)
                 .or_insert_with(|| self.offered(no, slot, empty && order.is_empty()));
-            // What its worker failed last is for others.
-            let name = self.workers[&slot.session].name.clone();
-            let others = self.another_worker_fits(slot, no);
-            let may =
-                |row: &Row| ordinary(row) && !(others && row.failed_by.as_ref() == Some(&name));
+            // What it failed last is for others.
+            let avoids = self.avoids(slot, no);
+            let may = |row: &Row| ordinary(row) && !row.is_avoided(&avoids);
             let run = &mut self.runs[no as usize - 1];
             if let Some((number, _)) = offer.filter(|offer| offer.1 || order.is_empty()) {
                 let waits = |r: &&Row| {

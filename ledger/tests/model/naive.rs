@@ -255,6 +255,9 @@ impl Model {
                 }
             }
         }
+        for row in self.runs.iter_mut().flat_map(|run| &mut run.rows) {
+            row.failed_at = row.failed_at.take().filter(|at| at.2 > now);
+        }
         self.end_silent();
         self.tick_jobs();
         self.end_silent_trainers();

@@ -3,7 +3,7 @@
 use crate::duplicates::grouped;
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, Row, RowState, kind, only, refuse};
-use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
+use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{FailureClass, HeldRows, PartDecl, Rejection, Reply, Rows};
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,9 +119,12 @@ impl Model {
         for (by, trial_row_done) in done_by {
             let worker = self.workers.get_mut(&by.session);
             if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(by.slot.0)))
-                && (trial_row_done || !held.cordoned)
+                && (trial_row_done
+                    || !held.cordoned
+                    || held.against.len() < 3 && !held.failures.is_empty())
             {
                 held.against.clear();
+                held.failures.clear();
                 let lifted = std::mem::take(&mut held.cordoned);
                 if lifted {
                     self.note("cordon lifted by a trial");
@@ -223,14 +226,16 @@ impl Model {
         );
         let (mut failed_now, mut spared) = (false, false);
         let mut trials = BTreeSet::new();
-        for &row in &taken {
-            let row = &mut run.rows[row as usize];
+        let mut first = None;
+        for &number in &taken {
+            let row = &mut run.rows[number as usize];
             row.failed_once = true;
             trials.extend(row.trial.map(|trial| (held.run.0, trial)));
             if row.step_aside(held.attempt) {
                 spared = true;
                 continue;
             }
+            first = first.or(Some(number));
             if class == FailureClass::StoreRefused {
                 row.state = RowState::Pending { late: None };
                 run.returned += 1;
@@ -246,7 +251,7 @@ impl Model {
             } else {
                 let wait = (1000 << (*strikes - 1).min(6)).min(60_000);
                 row.state = RowState::Waiting { until: clock + wait };
-                row.failed_by = Some(by.clone());
+                row.failed_at = fair.then(|| (by.clone(), slot.slot, clock + 600_000));
                 if matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
                     row.struck_by = Some(by.clone());
                 }
@@ -276,6 +281,10 @@ impl Model {
         ];
         events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
         self.trials_over(trials);
+        let counts = !matches!(class, FailureClass::InvalidRow | FailureClass::StoreRefused);
+        if let Some(row) = first.filter(|_| fair && counts) {
+            self.count_failure(slot, (held.run.0, row));
+        }
         Ok(Reply::Taken { refused })
     }
 
@@ -314,6 +323,26 @@ impl Model {
             let offers = of.offer.models.contains(&run.spec.engine.model);
             worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
         })
+    }
+
+    /// Which failed rows of a run are not for a slot: those of its worker, or its own where no other worker fits.
+    pub(crate) fn avoids(&self, slot: SlotRef, no: u32) -> Option<(String, Option<SlotNo>)> {
+        let name = self.workers[&slot.session].name.clone();
+        if !self.is_fair() {
+            return None;
+        }
+        if self.another_worker_fits(slot, no) {
+            return Some((name, None));
+        }
+        let run = &self.runs[no as usize - 1];
+        let own = |other: &SlotRef| other.session == slot.session && *other != slot;
+        let fits = self.slots().into_iter().filter(own).any(|other| {
+            let worker = &self.workers[&other.session];
+            let of = &worker.slots[usize::from(other.slot.0)];
+            let offers = of.offer.models.contains(&run.spec.engine.model);
+            worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
+        });
+        fits.then_some((name, Some(slot.slot)))
     }
 
     pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {

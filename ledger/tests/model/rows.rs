@@ -1,6 +1,6 @@
 //! One row: where it stands, who has a lease of it, and what counts against it.
 
-use rollout_ledger::id::{Attempt, SessionId, SlotRef};
+use rollout_ledger::id::{Attempt, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{FailureClass, HeldRows, RefusedRows, Rejection, Rows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub(crate) struct Row {
     pub(crate) carried: bool,
     /// Who else runs it, beside its lease.
     pub(crate) shadow: Option<Lease>,
-    /// The worker that gave it its latest strike.
-    pub(crate) failed_by: Option<String>,
+    /// The worker and slot that failed it last, and until when others come first.
+    pub(crate) failed_at: Option<(String, SlotNo, u64)>,
     /// The worker at which an engine last died of it alone.
     pub(crate) struck_by: Option<String>,
     /// Whether it ever failed, since it was submitted.
@@ -67,6 +67,14 @@ pub(crate) fn kind(class: FailureClass) -> usize {
 }
 
 impl Row {
+    /// Whether a slot does not get it: it is of those that the slot avoids.
+    pub(crate) fn is_avoided(&self, avoids: &Option<(String, Option<SlotNo>)>) -> bool {
+        let (Some((worker, slot, _)), Some((name, number))) = (&self.failed_at, avoids) else {
+            return false;
+        };
+        worker == name && number.is_none_or(|number| number == *slot)
+    }
+
     pub(crate) fn result(&self) -> Option<([u8; 32], u32)> {
         match self.state {
             RowState::Done { digest, at } => Some((digest, at)),

@@ -24,8 +24,7 @@ impl Model {
         let mut refused = Vec::new();
         for set in held {
             let fits = takes && self.may_steal(thief, set.run);
-            let name = self.workers.get(&thief.session).map(|worker| worker.name.clone());
-            let others = fits && self.is_fair() && self.another_worker_fits(thief, set.run.0);
+            let avoids = if fits { self.avoids(thief, set.run.0) } else { None };
             let mut stale = Vec::new();
             for row in set.rows.iter() {
                 if !self.is_live(victim, set, row) {
@@ -45,7 +44,7 @@ impl Model {
                     self.note("one of two given up");
                     continue;
                 }
-                let kept = others && run_row.failed_by == name;
+                let kept = run_row.is_avoided(&avoids);
                 if !fits || kept || run_row.trial.is_some() {
                     attempts.retain(|no, _| got.contains_key(no));
                     run_row.state = RowState::Pending { late: None };

@@ -12,6 +12,8 @@ pub(crate) struct Slot {
     pub(crate) last_grant: Vec<HeldRows>,
     /// Deaths that count towards its cordon: the rows that ran.
     pub(crate) against: Vec<BTreeSet<(u32, u64)>>,
+    /// Rows that failed there since it last finished one, the first of each report.
+    pub(crate) failures: Vec<(u32, u64)>,
     pub(crate) last_death: u64,
     /// By the ledger itself.
     pub(crate) cordoned: bool,
@@ -43,6 +45,7 @@ fn slots(offers: &[SlotOffer]) -> Vec<Slot> {
         last_pull: 0,
         last_grant: Vec::new(),
         against: Vec::new(),
+        failures: Vec::new(),
         last_death: 0,
         cordoned: false,
     };
@@ -120,6 +123,7 @@ impl Model {
                 new.last_pull = old.last_pull;
                 new.last_grant = std::mem::take(&mut old.last_grant);
                 new.against = std::mem::take(&mut old.against);
+                new.failures = std::mem::take(&mut old.failures);
                 (new.last_death, new.cordoned) = (old.last_death, old.cordoned);
             }
         } else {

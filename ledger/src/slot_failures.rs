@@ -1,0 +1,110 @@
+//! Failures of rows that are not deaths of engines, counted against the slot.
+//!
+//! *Invariant:* from cluster version 3 on, a slot lists the failures since it last finished a row: the first row of each
+//! report, at most [`limits::DEATHS_HELD_MAX`] of them. A failure counts against the slot if another slot has completed the
+//! row since, or if rows of two runs failed there. [`limits::DEATHS_IN_ROW_MAX`] that count cordon the slot. Where the ledger
+//! may cordon no more slots (`fleet_guard.rs`), it pauses the runs whose rows other slots completed. A finished row clears
+//! the list, and lifts the cordon.
+//! Absent: rows that are invalid, stores that refuse, and deaths of engines (`cordon.rs`).
+
+use crate::apply::Context;
+use crate::command::FailureClass;
+use crate::event::EventKind;
+use crate::id::{RunNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::segment::Outcome;
+use crate::worker::Slot;
+use std::collections::BTreeSet;
+
+impl Slot {
+    /// Whether failures, and not deaths, are why the ledger has cordoned it.
+    pub(crate) fn is_cordoned_for_failures(&self) -> bool {
+        let by_deaths = self.held_against.len() >= limits::DEATHS_IN_ROW_MAX;
+        self.cordon.is_some() && !by_deaths && !self.failures.is_empty()
+    }
+}
+
+impl Ledger {
+    /// A row failed at a slot: lists it, and cordons the slot if too many count.
+    pub(crate) fn count_failure(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        (no, row): (RunNo, u64),
+        class: FailureClass,
+    ) {
+        let of_row = matches!(class, FailureClass::InvalidRow | FailureClass::StoreRefused);
+        if of_row || !self.asks_a_second_slot() {
+            return;
+        }
+        self.list_failure(slot, (no, row));
+        let Some(held) = self.slot(slot).filter(|held| held.cordon.is_none()) else { return };
+        let runs: BTreeSet<RunNo> = held.failures.iter().map(|failure| failure.0).collect();
+        let done = |failure: &&(RunNo, u64)| {
+            let run = self.runs.get(&failure.0);
+            run.is_some_and(|run| run.outcome(failure.1).part().is_some())
+        };
+        let proven: Vec<RunNo> =
+            held.failures.iter().filter(done).map(|failure| failure.0).collect();
+        let failures = held.failures.len();
+        let counted = if runs.len() > 1 { failures } else { proven.len() };
+        if counted < limits::DEATHS_IN_ROW_MAX {
+            return;
+        }
+        if !self.may_be_cordoned(slot) {
+            if proven.len() >= limits::DEATHS_IN_ROW_MAX {
+                self.pause_what_fails(ctx, slot, (failures, proven));
+            }
+            return;
+        }
+        let reason = format!("{failures} rows failed there without a finished one between");
+        let Some(held) = self.slot_mut(slot) else { return };
+        held.cordon = Some(reason.clone());
+        let (whole, cordoned) = (false, true);
+        self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
+    }
+
+    /// The oldest failures stay: other slots need time to complete their rows. The latest makes room, and rows that failed
+    /// for good do.
+    fn list_failure(&mut self, slot: SlotRef, failure: (RunNo, u64)) {
+        let Some(mut listed) = self.slot_mut(slot).map(|held| std::mem::take(&mut held.failures))
+        else {
+            return;
+        };
+        listed.retain(|known| *known != failure);
+        if listed.len() == limits::DEATHS_HELD_MAX {
+            listed.retain(|(no, row)| {
+                self.runs.get(no).is_some_and(|run| run.outcome(*row) != Outcome::FAILED)
+            });
+            listed.truncate(limits::DEATHS_HELD_MAX - 1);
+        }
+        listed.push(failure);
+        if let Some(held) = self.slot_mut(slot) {
+            held.failures = listed;
+        }
+    }
+
+    /// The ledger may not cordon a slot that fails rows which other slots complete.
+    fn pause_what_fails(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        (failures, runs): (usize, Vec<RunNo>),
+    ) {
+        let name = self.worker_name(slot.session).map_or("", |name| name.1);
+        let reason = format!(
+            "{failures} rows failed at {name} slot {} without a finished one between, others completed {} of them, and the \
+             ledger may cordon no more slots of its model: repair or cordon the slot, then resume",
+            slot.slot,
+            runs.len()
+        );
+        let mut paused = false;
+        for no in BTreeSet::from_iter(runs) {
+            paused |= self.pause_running(ctx, no, &reason);
+        }
+        if let Some(held) = self.slot_mut(slot).filter(|_| paused) {
+            held.failures.clear(); // After the resume it has another chance.
+        }
+    }
+}
