@@ -104,7 +104,8 @@ impl Ledger {
             }
             Some(b'L') => self.loading_training(key)?.head = read(key, value)?,
             Some(b'I') => {
-                let name = std::str::from_utf8(&key[5..]).map_err(|_| bad(key))?.to_owned();
+                let name = key.get(5..).and_then(|name| std::str::from_utf8(name).ok());
+                let name = name.ok_or_else(|| bad(key))?.to_owned();
                 let trainer = read(key, value)?;
                 self.loading_training(key)?.trainers.insert(name, trainer);
             }
