@@ -68,6 +68,7 @@ impl Ledger {
         });
         let shunned = self.runs.values().filter_map(Run::shuns_until);
         let incidents = self.incident_ends.first().map(|end| end.0);
+        let cordons = self.cordon_ends.first().map(|end| end.0);
         let deadlines = self.runs.values().filter_map(Run::ends_at);
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
         let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
@@ -79,6 +80,7 @@ impl Ledger {
             .chain(attempts)
             .chain(shunned)
             .chain(incidents)
+            .chain(cordons)
             .chain(clients)
             .chain(stores)
             .chain(jobs)
@@ -95,6 +97,7 @@ impl Ledger {
         self.end_waits(&mut budget);
         self.end_shunning();
         self.end_incidents();
+        self.end_failure_cordons(ctx);
         self.end_sessions(ctx, &mut budget);
         self.end_attempts(ctx, &mut budget);
         self.forget_clients();

@@ -79,7 +79,8 @@ impl Ledger {
         let Some(worker) = self.workers.get_mut(&session) else { return };
         for (number, held) in worker.slots.iter_mut().enumerate() {
             if slot.is_none_or(|SlotNo(n)| usize::from(n) == number) {
-                (held.cordon, held.held_against) = (None, Vec::new());
+                held.lift_cordon();
+                held.held_against.clear();
                 held.failures.clear();
             }
         }
@@ -135,7 +136,7 @@ impl Ledger {
                 held.held_against.retain(|h| !ran(h));
                 let left = held.held_against.len();
                 let few = left < before && left < limits::DEATHS_IN_ROW_MAX;
-                if few && held.cordon.take().is_some() {
+                if few && !held.is_cordoned_for_failures() && held.lift_cordon() {
                     lifted.push(SlotRef { session, slot: SlotNo(number as u16) });
                 }
             }
@@ -158,7 +159,7 @@ impl Ledger {
         }
         held.held_against.clear();
         held.failures.clear();
-        if held.cordon.take().is_some() {
+        if held.lift_cordon() {
             let reason = match for_failures {
                 true => "it finished a row".to_owned(),
                 false => "its engine finished a row of a trial".to_owned(),

@@ -219,6 +219,7 @@ impl Ledger {
         runs.into_iter().for_each(|no| self.refresh_active(no));
         self.runs.values_mut().for_each(Run::derive_avoided);
         self.derive_incidents();
+        self.derive_cordon_ends();
         // They have had something to give before.
         self.joining.clear();
         self.reshaped.clear();

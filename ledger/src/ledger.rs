@@ -10,7 +10,9 @@ use crate::dataset::Dataset;
 use crate::eligibility::{Eligibility, Turn};
 use crate::event::Event;
 use crate::fleet::Fleet;
-use crate::id::{CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, StoreNo, TrainingNo};
+use crate::id::{
+    CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, SlotRef, StoreNo, TrainingNo,
+};
 use crate::image::Dirty;
 use crate::job::{Job, JobName};
 use crate::namespace::{self, Namespace};
@@ -96,6 +98,8 @@ pub struct Ledger {
     pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
     /// When incidents of rows end. Some entries are of incidents that ended earlier.
     pub(crate) incident_ends: BTreeSet<(LedgerMs, RunNo, u64)>,
+    /// When cordons for failures of rows end. Some entries are of cordons that ended earlier.
+    pub(crate) cordon_ends: BTreeSet<(LedgerMs, SlotRef)>,
     pub(crate) store_names: BTreeMap<StoreName, StoreNo>,
     /// Stores by when they were last used.
     pub(crate) store_uses: BTreeSet<(LedgerMs, StoreNo)>,
@@ -182,6 +186,7 @@ impl Ledger {
             lapsed_runs: BTreeSet::new(),
             waiting: BTreeSet::new(),
             incident_ends: BTreeSet::new(),
+            cordon_ends: BTreeSet::new(),
             stores: BTreeMap::new(),
             store_names: BTreeMap::new(),
             store_uses: BTreeSet::new(),

@@ -73,6 +73,8 @@ pub const SHUN_MS: u64 = 10_000;
 /// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a second
 /// slot. After that the slot that had them decides.
 pub const SECOND_SLOT_WAIT_MS: u64 = 600_000;
+/// How long the ledger's cordon of a slot lasts that failed rows which others completed, unless the slot finishes a row.
+pub const FAILURE_CORDON_MS: u64 = 600_000;
 /// Deaths of a slot's engine, with no finished row between, that cordon the slot. Below
 /// [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) those in trials do not count.
 pub const DEATHS_IN_ROW_MAX: usize = 3;

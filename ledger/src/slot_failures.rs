@@ -4,13 +4,14 @@
 //! report, at most [`limits::DEATHS_HELD_MAX`] of them. A failure counts against the slot if another slot has completed the
 //! row since, or if rows of two runs failed there. [`limits::DEATHS_IN_ROW_MAX`] that count cordon the slot. Where the ledger
 //! may cordon no more slots (`fleet_guard.rs`), it pauses the runs whose rows other slots completed. A finished row clears
-//! the list, and lifts the cordon.
+//! the list, and lifts the cordon. The cordon ends by itself after [`limits::FAILURE_CORDON_MS`]: other slots may have gone
+//! meanwhile, and a slot that is repaired has no other way to show it.
 //! Absent: rows that are invalid, stores that refuse, and deaths of engines (`cordon.rs`).
 
 use crate::apply::Context;
 use crate::command::FailureClass;
 use crate::event::EventKind;
-use crate::id::{RunNo, SlotRef};
+use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::segment::Outcome;
@@ -20,8 +21,13 @@ use std::collections::BTreeSet;
 impl Slot {
     /// Whether failures, and not deaths, are why the ledger has cordoned it.
     pub(crate) fn is_cordoned_for_failures(&self) -> bool {
-        let by_deaths = self.held_against.len() >= limits::DEATHS_IN_ROW_MAX;
-        self.cordon.is_some() && !by_deaths && !self.failures.is_empty()
+        self.cordoned_until.is_some()
+    }
+
+    /// Lifts the ledger's own cordon. Returns whether there was one.
+    pub(crate) fn lift_cordon(&mut self) -> bool {
+        self.cordoned_until = None;
+        self.cordon.take().is_some()
     }
 }
 
@@ -59,10 +65,35 @@ impl Ledger {
             return;
         }
         let reason = format!("{failures} rows failed there without a finished one between");
+        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::FAILURE_CORDON_MS));
         let Some(held) = self.slot_mut(slot) else { return };
-        held.cordon = Some(reason.clone());
+        (held.cordon, held.cordoned_until) = (Some(reason.clone()), Some(until));
+        self.cordon_ends.insert((until, slot));
         let (whole, cordoned) = (false, true);
         self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
+    }
+
+    /// Ends the cordons for failures that are due.
+    pub(crate) fn end_failure_cordons(&mut self, ctx: &Context) {
+        while let Some(&(at, slot)) =
+            self.cordon_ends.first().filter(|end| end.0 <= self.meta.clock)
+        {
+            self.cordon_ends.pop_first();
+            // Some entries are of cordons that ended earlier.
+            let ends = self.slot(slot).is_some_and(|held| held.cordoned_until == Some(at));
+            let Some(held) = self.slot_mut(slot).filter(|_| ends) else { continue };
+            held.lift_cordon();
+            held.failures.clear();
+            let reason = "its cordon for failed rows is over: it may try again".to_owned();
+            let (whole, cordoned) = (false, false);
+            self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
+        }
+    }
+
+    /// Builds the order in which cordons for failures end.
+    pub(crate) fn derive_cordon_ends(&mut self) {
+        let ends = self.slots().filter_map(|(_, at, slot)| Some((slot.cordoned_until?, at)));
+        self.cordon_ends = ends.collect();
     }
 
     /// The oldest failures stay: other slots need time to complete their rows. The latest makes room, and rows that failed

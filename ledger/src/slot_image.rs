@@ -6,7 +6,7 @@
 
 use crate::codec;
 use crate::gate::SCHEDULING_VERSION;
-use crate::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
+use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 use crate::image::{Dirty, ImageDelta, key};
 use crate::image_load::{LoadError, bad, number, read};
 use crate::ledger::Ledger;
@@ -28,6 +28,7 @@ struct SlotRecord<'a> {
     deaths: u64,
     held_against: Cow<'a, [HeldAgainst]>,
     failures: Cow<'a, [(RunNo, u64)]>,
+    cordoned_until: Option<LedgerMs>,
     last_death: u64,
     cordon: Option<Cow<'a, str>>,
 }
@@ -68,6 +69,7 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
         deaths,
         held_against,
         failures,
+        cordoned_until,
         last_death,
         cordon,
     } = slot;
@@ -81,6 +83,7 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
         deaths: *deaths,
         held_against: Cow::Borrowed(held_against),
         failures: Cow::Borrowed(failures),
+        cordoned_until: *cordoned_until,
         last_death: *last_death,
         cordon: cordon.as_deref().map(Cow::Borrowed),
     };
@@ -157,6 +160,7 @@ impl Ledger {
             deaths: record.deaths,
             held_against: record.held_against.into_owned(),
             failures: record.failures.into_owned(),
+            cordoned_until: record.cordoned_until,
             last_death: record.last_death,
             cordon: record.cordon.map(Cow::into_owned),
             ..blank(slot)

@@ -88,6 +88,9 @@ pub(crate) struct Slot {
     /// from cluster version 3 on; before, there are none.
     #[serde(skip)]
     pub(crate) failures: Vec<(RunNo, u64)>,
+    /// When the ledger's own cordon ends by itself, if it is one for failures of rows. As above, from cluster version 3 on.
+    #[serde(skip)]
+    pub(crate) cordoned_until: Option<LedgerMs>,
     /// The number of the latest death that its process has told of.
     pub(crate) last_death: u64,
     /// Why the ledger gives it no work; a new process begins anew.

@@ -145,7 +145,8 @@ impl Ledger {
                 if !same_process {
                     (slot.last_pull, slot.last_grant) = (0, Vec::new());
                     (slot.held_against, slot.last_death) = (Vec::new(), 0);
-                    (slot.cordon, slot.failures) = (None, Vec::new());
+                    slot.lift_cordon();
+                    slot.failures.clear();
                 }
             }
             self.fleet.joined(worker);

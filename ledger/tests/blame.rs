@@ -276,6 +276,26 @@ fn failures_of_one_run_that_nothing_disproves_cordon_no_slot_and_those_of_two_ru
 }
 
 #[test]
+fn a_slot_that_is_cordoned_for_failures_may_try_again_after_ten_minutes() {
+    let mut fleet = Fleet::new(3);
+    for name in ["one", "two"] {
+        fleet.run("default", name, 100);
+    }
+    fleet.worker("default", "w1", 1);
+    fleet.worker("default", "w2", 1);
+    for _ in 0..3 {
+        fail_next(&mut fleet, 0);
+    }
+    assert!(fleet.cordon(0).is_some());
+    assert!(fleet.pull(0, 1).is_empty(), "it is cordoned");
+    fleet.lead();
+    assert_eq!(fleet.ledger.next_deadline().map(|at| at.0 <= 10 * MINUTE), Some(true));
+    fleet.tick(10 * MINUTE);
+    assert_eq!(fleet.cordon(0), None);
+    assert!(!fleet.pull(0, 1).is_empty(), "no row has to finish first");
+}
+
+#[test]
 fn of_ten_slots_that_fail_rows_two_are_cordoned_and_a_third_pauses_the_run() {
     let mut story = Story::new(3);
     story.fleet.check_every = 500;

@@ -57,6 +57,7 @@ const TRIED: &[(&str, fn())] = &[
     ("ENGINE_DIED_STRIKES_MAX", workers::engine_died_strikes),
     ("SHUN_MS", workers::shun),
     ("SECOND_SLOT_WAIT_MS", workers::second_slot_wait),
+    ("FAILURE_CORDON_MS", workers::failure_cordon),
     ("DEATHS_IN_ROW_MAX", workers::deaths_in_row),
     ("DEATHS_HELD_MAX", workers::deaths_held),
     ("CORDONED_PERCENT_MAX", workers::cordoned_percent),

@@ -208,6 +208,24 @@ pub(crate) fn second_slot_wait() {
     shuns_for(SCHEDULING_VERSION, limits::SECOND_SLOT_WAIT_MS);
 }
 
+/// A slot that fails rows of two runs gets none for so long.
+pub(crate) fn failure_cordon() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(SCHEDULING_VERSION));
+    bench.run("a", spec(), 3);
+    bench.run("b", spec(), 3);
+    let (slot, _other) = (bench.worker("w1", 1), bench.worker("w2", 1));
+    for pull in 1..=limits::DEATHS_IN_ROW_MAX as u64 {
+        let held = bench.pull(slot, pull, 1).remove(0);
+        bench::fail(&mut bench, slot, held, FailureClass::Transient);
+    }
+    let until = bench.now() + limits::FAILURE_CORDON_MS;
+    bench.tick_to(until - 1);
+    assert_eq!(rows(&bench.pull(slot, 10, 1)), 0, "the slot is cordoned");
+    bench.tick_to(until);
+    assert_eq!(rows(&bench.pull(slot, 11, 1)), 1, "the cordon is over");
+}
+
 /// Two rows are granted together until their worker's process has ended under them that often; then one of them is tried
 /// alone.
 pub(crate) fn abrupt_ends() {

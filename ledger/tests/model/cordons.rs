@@ -60,12 +60,31 @@ impl Model {
             }
         }
         let cordons = counted >= 3 && !cordoned && cordons;
+        let until = self.clock + 600_000;
         let worker = self.workers.get_mut(&slot.session).expect("found");
         let held = &mut worker.slots[usize::from(slot.slot.0)];
         held.failures = if clears { Vec::new() } else { listed };
         held.cordoned |= cordons;
         if cordons {
+            held.cordoned_until = Some(until);
+        }
+        if cordons {
             self.note("slot cordoned for failures");
+        }
+    }
+
+    /// Cordons for failures end by themselves.
+    pub(crate) fn end_failure_cordons(&mut self) {
+        let now = self.clock;
+        let mut lifted = false;
+        for held in self.workers.values_mut().flat_map(|w| &mut w.slots) {
+            if held.cordoned_until.take_if(|until| *until <= now).is_some() {
+                held.failures.clear();
+                (held.cordoned, lifted) = (false, true);
+            }
+        }
+        if lifted {
+            self.note("cordon for failures over");
         }
     }
 
@@ -135,7 +154,8 @@ impl Model {
         for held in self.workers.values_mut().flat_map(|w| &mut w.slots) {
             let before = held.against.len();
             held.against.retain(|ran| !ran.contains(&row));
-            if held.against.len() < before && held.against.len() < 3 && held.cordoned {
+            let for_deaths = held.cordoned && held.cordoned_until.is_none();
+            if held.against.len() < before && held.against.len() < 3 && for_deaths {
                 (held.cordoned, lifted) = (false, true);
             }
         }
@@ -169,7 +189,7 @@ impl Model {
         }
         for (number, held) in (0..).zip(&mut worker.slots) {
             if !cordoned && slot.is_none_or(|slot| slot == number) {
-                (held.cordoned, held.against) = (false, Vec::new());
+                (held.cordoned, held.cordoned_until, held.against) = (false, None, Vec::new());
                 held.failures.clear();
             }
         }

@@ -258,6 +258,7 @@ impl Model {
         for row in self.runs.iter_mut().flat_map(|run| &mut run.rows) {
             row.failed_at = row.failed_at.take().filter(|at| at.2 > now);
         }
+        self.end_failure_cordons();
         self.end_silent();
         self.tick_jobs();
         self.end_silent_trainers();

@@ -119,12 +119,11 @@ impl Model {
         for (by, trial_row_done) in done_by {
             let worker = self.workers.get_mut(&by.session);
             if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(by.slot.0)))
-                && (trial_row_done
-                    || !held.cordoned
-                    || held.against.len() < 3 && !held.failures.is_empty())
+                && (trial_row_done || !held.cordoned || held.cordoned_until.is_some())
             {
                 held.against.clear();
                 held.failures.clear();
+                held.cordoned_until = None;
                 let lifted = std::mem::take(&mut held.cordoned);
                 if lifted {
                     self.note("cordon lifted by a trial");

@@ -14,6 +14,7 @@ pub(crate) struct Slot {
     pub(crate) against: Vec<BTreeSet<(u32, u64)>>,
     /// Rows that failed there since it last finished one, the first of each report.
     pub(crate) failures: Vec<(u32, u64)>,
+    pub(crate) cordoned_until: Option<u64>,
     pub(crate) last_death: u64,
     /// By the ledger itself.
     pub(crate) cordoned: bool,
@@ -46,6 +47,7 @@ fn slots(offers: &[SlotOffer]) -> Vec<Slot> {
         last_grant: Vec::new(),
         against: Vec::new(),
         failures: Vec::new(),
+        cordoned_until: None,
         last_death: 0,
         cordoned: false,
     };
@@ -125,6 +127,7 @@ impl Model {
                 new.against = std::mem::take(&mut old.against);
                 new.failures = std::mem::take(&mut old.failures);
                 (new.last_death, new.cordoned) = (old.last_death, old.cordoned);
+                new.cordoned_until = old.cordoned_until;
             }
         } else {
             (worker.draining, worker.gone_by) = (false, None);
