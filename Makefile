@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint test-deny deny release bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz test-deny deny release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -117,6 +117,11 @@ smoke-3node-gcp: build ## the same with GCP
 soak: build ## ten minutes of random kills: 50,000 rows, some of which kill, fail or are invalid
 	ROLLOUT_SOAK_SECONDS=600 ROLLOUT_SOAK_ROWS=50000 \
 	  $(CARGO) test -p rollout-tests --test soak -- --nocapture
+
+fuzz: ## each decoder that reads bytes of others, with mutated bytes, for FUZZ_SECONDS (600) each
+	$(CARGO) build -p rollout-fuzz
+	@for target in commands images records segments parts spools snapshots consensus store_requests engine_messages requests credentials; do \
+	  "$(TARGET)/debug/rollout-fuzz" $$target $(or $(FUZZ_SECONDS),600) $(FUZZ_NUMBER) || exit; done
 
 test-deny: ## deny.toml: licenses and sources of the dependencies, banned crates and second versions
 	@bash tests/deny/check.sh "$(TARGET)/deny-tools"

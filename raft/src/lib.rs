@@ -22,6 +22,8 @@ mod entry_cache;
 mod errors;
 mod event_ring;
 mod fatal;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod heartbeats;
 mod identity;
 mod joining;

@@ -9,6 +9,8 @@ mod batches;
 mod calls;
 mod connection;
 mod exchanges;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod job_store;
 mod local_users;
 mod round_address;

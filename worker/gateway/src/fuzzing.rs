@@ -1,0 +1,43 @@
+//! Reads a connection's bytes as the gateway does, for fuzz targets alone.
+//!
+//! Invariant: reading ends with the bytes or with an error.
+//! Absent: what requests do.
+
+use std::io;
+
+use crate::wire::{self, Query};
+
+/// Reads requests until the bytes end or are no request.
+///
+/// # Errors
+/// Why reading ended.
+pub async fn read(mut bytes: &[u8]) -> io::Result<()> {
+    let from = &mut bytes;
+    while let Some((first, rest)) = from.split_first() {
+        *from = rest;
+        match Query::of(*first)? {
+            Query::Set | Query::Append | Query::QueuePush | Query::Add => {
+                wire::key(from).await?;
+                wire::value(from).await?;
+            }
+            Query::CompareSet => {
+                wire::key(from).await?;
+                wire::value(from).await?;
+                wire::value(from).await?;
+            }
+            Query::Check | Query::Wait | Query::MultiGet | Query::ListKeys => {
+                wire::keys(from).await?;
+            }
+            Query::MultiSet => {
+                for _ in 0..wire::count(from).await? {
+                    wire::key(from).await?;
+                    wire::value(from).await?;
+                }
+            }
+            _ => {
+                wire::key(from).await?;
+            }
+        }
+    }
+    Ok(())
+}
