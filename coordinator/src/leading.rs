@@ -8,7 +8,10 @@
 
 #[cfg(test)]
 pub(crate) mod alone;
+mod idle_slots;
 mod suspicion;
+#[cfg(test)]
+mod tests;
 
 use crate::cluster_version;
 use crate::config::{Retention, Workers};
@@ -53,8 +56,6 @@ const LIVENESS_TICKS: u32 = 5;
 const HOLD_EVERY: Duration = Duration::from_millis(25);
 /// Ledger time is moved at least this often, so that it never falls a refused step behind.
 const TICK_AT_LEAST: Duration = Duration::from_secs(15);
-/// Rows of one run that are offered to idle slots at one look, while others run them.
-const DUPLICATES_MAX: u32 = 1024;
 /// How long the leader waits between two looks for rows that idle slots may steal.
 const STEAL_LOOK_EVERY: Duration = Duration::from_millis(25);
 /// How often parked pulls are looked at when nothing says that there is work.
@@ -373,84 +374,6 @@ impl Leading {
         }
     }
 
-    /// Asks busy slots for rows, for those whose pulls still wait.
-    fn ask_victims(self: &Arc<Self>) {
-        let cohorts = self.parked.cohorts();
-        let waiting = |cohort| self.parked.slots(cohort);
-        let choose = |l: &Ledger| self.stealing.choose(Instant::now(), &cohorts, waiting, l);
-        for ask in self.node.ledger(choose) {
-            let Ask { victim, id, rows_max, runs } = ask;
-            tracing::debug!(session = %victim.session, slot = %victim.slot, id, rows_max, "asking for rows");
-            #[cfg(feature = "seeded-bugs")]
-            if seeded(Bug::StealUnasked) {
-                let held = self.node.ledger(|l| l.last_held(victim, rows_max));
-                tokio::spawn(dispatch::take_unasked(self.clone(), victim, id, held));
-                continue;
-            }
-            let runs = runs.iter().map(|no| no.0).collect();
-            let asked = v1::Yield { slot: victim.slot.0.into(), id, rows_max, runs };
-            let kind = Some(v1::leader_message::Kind::Yield(asked));
-            let message = v1::LeaderMessage { header: Some(self.header()), kind };
-            let out = self.outbox(victim.session);
-            metrics::counter!("rollout_steal_asks_total").increment(1);
-            if out.is_none_or(|out| out.try_send(Ok(message)).is_err()) {
-                self.stealing.unasked(victim);
-            }
-        }
-    }
-
-    /// Gives slots that could start more what others run already, where a run's tail allows it and
-    /// nobody has anything for them that was not started.
-    fn offer_duplicates(self: &Arc<Self>) {
-        if self.node.disk_room() == DiskRoom::Full {
-            return;
-        }
-        let now = self.now();
-        for (slot, room) in self.node.ledger(|l| self.duplicators(l, now)) {
-            if let Some(pull) = self.parked.take(slot) {
-                tokio::spawn(dispatch::duplicate_for(self.clone(), pull, room));
-            }
-        }
-    }
-
-    /// Slots that could run what others run, with how many rows.
-    fn duplicators(&self, ledger: &Ledger, now: LedgerMs) -> Vec<(SlotRef, u32)> {
-        let waiting: BTreeSet<CohortNo> = self.parked.cohorts().into_iter().collect();
-        let mut chosen: BTreeMap<SlotRef, u32> = BTreeMap::new();
-        if waiting.is_empty() {
-            return Vec::new();
-        }
-        // Looked for once for each cohort, however many runs are at their tails.
-        let mut idle: BTreeMap<CohortNo, Vec<(SlotRef, u32)>> = BTreeMap::new();
-        let idle_of = |cohort| {
-            let slots = self.parked.slots(cohort);
-            let mut idle = self.stealing.idle((cohort, &slots), DUPLICATES_MAX as usize, ledger);
-            idle.retain(|(slot, _)| ledger.takes_others_rows(*slot));
-            idle
-        };
-        for tail in ledger.tails(now, DUPLICATES_MAX) {
-            let mut left: u32 = tail.rows.iter().map(|held| held.1).sum();
-            // A worker is of no use for what it runs itself.
-            let others =
-                |slot: &SlotRef| tail.rows.iter().any(|held| held.0.session != slot.session);
-            for cohort in ledger.cohorts_for(tail.run) {
-                if left == 0 || !waiting.contains(&cohort) {
-                    continue;
-                }
-                let idle = idle.entry(cohort).or_insert_with(|| idle_of(cohort));
-                idle.retain(|(slot, room)| {
-                    if left == 0 || !others(slot) {
-                        return true;
-                    }
-                    left = left.saturating_sub(*room);
-                    chosen.insert(*slot, *room);
-                    false
-                });
-            }
-        }
-        chosen.into_iter().collect()
-    }
-
     /// Takes note of what a worker's slots have to do. True where one of them has nothing.
     pub(crate) fn heard_loads(&self, session: SessionId, slots: &[v1::SlotLoad]) -> bool {
         self.node.ledger(|l| self.stealing.heard(session, slots, |slot| l.held_needs(slot)))
@@ -503,68 +426,4 @@ fn not_heard_of(
         }
     }
     unheard
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::leading::alone::{Alone, PATIENCE};
-    use crate::parked::Pull;
-    use rollout_ledger::id::{Attempt, SegmentNo};
-    use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl};
-
-    fn held(index: u64, first: u64, rows: u32) -> HeldRows {
-        HeldRows { run: RunNo(1), attempt: Attempt::at(index, 0), rows: Rows::range(first, rows) }
-    }
-
-    #[test]
-    fn what_was_given_since_and_what_was_next_may_have_been_started() {
-        let queue = || vec![held(5, 0, 8), held(7, 8, 8), held(12, 16, 4)];
-        let started = [held(5, 0, 6), held(7, 0, 8)];
-        let unheard = not_heard_of(queue(), &started, 10, 4);
-        assert_eq!(unheard, [held(5, 6, 2), held(7, 8, 2), held(12, 16, 4)]);
-        assert_eq!(not_heard_of(queue(), &started, 10, 0), [held(12, 16, 4)]);
-        // Of a worker that has not sent a heartbeat: anything.
-        assert_eq!(not_heard_of(queue(), &[], 0, 0), queue());
-    }
-
-    #[tokio::test]
-    async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
-        let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
-        let alone = Alone::leading(silent_after).await;
-        let leading = &alone.leading;
-        let session = alone.register("w", limits::SLOTS_MAX).await;
-        let (out, mut answers) = mpsc::channel(limits::SLOTS_MAX);
-        for slot in
-            (0..limits::SLOTS_MAX as u16).map(|slot| SlotRef { session, slot: SlotNo(slot) })
-        {
-            // Each claim is as much as one command carries, so that the log counts them.
-            let rows_max = limits::CLAIM_ROWS_MAX;
-            let pull = Pull { slot, instance: 1, seq: 1, rows_max, out: out.clone() };
-            leading.node.ledger(|l| leading.parked.park(pull, l));
-        }
-        let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
-        let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
-        let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
-        let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
-        let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
-        let before = leading.node.ledger(|l| l.applied().index);
-        let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
-        alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
-        let granted = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("a grant");
-        let Some(Ok(v1::LeaderMessage { kind: Some(kind), .. })) = granted else {
-            panic!("{granted:?}")
-        };
-        let v1::leader_message::Kind::Exchange(answer) = kind else { panic!("{kind:?}") };
-        assert_eq!(answer.grants.len(), 1);
-        // Whatever was proposed for the row is applied before this.
-        alone.op(OpKind::SetNamespace { name: "after".into(), running_rows_max: 0 }).await;
-        let claims = leading.node.ledger(|l| l.applied().index) - before - 2;
-        // The leader's own commands may be among them, such as the time.
-        assert!((1..=3).contains(&claims), "{claims}");
-        let waiting: Vec<_> =
-            leading.parked.cohorts().into_iter().flat_map(|c| leading.parked.slots(c)).collect();
-        assert_eq!(waiting.len(), limits::SLOTS_MAX - 1);
-        alone.end().await;
-    }
 }

@@ -2,9 +2,10 @@
 //!
 //! *Invariant:* a trainer that is lost with a part in the job's state tears its lineage, unless the job goes on without:
 //! any once the lineage has a checkpoint, and before that one with work of its own. So does the last trainer that goes,
-//! in whatever way, while there is work of anybody's that no checkpoint holds: it is in nobody's state then. A recovery is
-//! known by its round: all who ask for the same get the same lineage, and each the rank that its world says.
+//! in whatever way, while there is work of anybody's that no checkpoint holds: it is in nobody's state then.
+//! Absent: how a job recovers (`trainer/recovery.rs`).
 
+use self::recovery::Recovery;
 use crate::apply::Context;
 use crate::id::{LedgerMs, SessionId, TrainingNo};
 use crate::ledger::Ledger;
@@ -17,6 +18,10 @@ use crate::training::{LossPolicy, Trainer, TrainerRef, TrainingName, not_torn};
 use crate::training_refusal::TrainingRefusal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+mod recovery;
+#[cfg(test)]
+mod tests;
 
 /// What trainers do, and what is done to a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,10 +90,6 @@ impl TrainerDecl {
         }
         Ok(())
     }
-}
-
-fn asked(world: &[String], from: u32, on_loss: LossPolicy) -> [u8; 32] {
-    *blake3::hash(&crate::codec::encode(&(world, from, on_loss))).as_bytes()
 }
 
 impl Ledger {
@@ -353,97 +354,6 @@ impl Ledger {
         training.passes.values_mut().for_each(|pass| pass.prefer_no_more(names, &training.ring));
     }
 
-    fn recover(
-        &mut self,
-        ctx: &Context,
-        job: TrainingName,
-        asked_for: Recovery,
-        trainer: TrainerDecl,
-    ) -> Result<Reply, Rejection> {
-        trainer.check()?;
-        asked_for.check(&trainer.name)?;
-        if asked_for.from != 0 {
-            self.training_no(&job)?;
-        }
-        let new = !self.training_names.contains_key(&job);
-        let no = self.training_for(&job)?;
-        let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
-        let Recovery { round, world, from, on_loss } = asked_for;
-        let asked = asked(&world, from, on_loss);
-        let present = training.head.round;
-        if round == present && round != 0 {
-            if asked != training.head.asked || !training.trainers.contains_key(&trainer.name) {
-                return Err(TrainingRefusal::RoundConflict { round: present }.into());
-            }
-            if let Some(torn) = self.succeed(ctx, no, &trainer)? {
-                return Ok(torn);
-            }
-            self.rejoin_round(no, &trainer.name, &world);
-            return Ok(self.give_ticket(ctx, no, trainer));
-        }
-        if round != 0 && round < present {
-            return Err(TrainingRefusal::RoundConflict { round: present }.into());
-        }
-        let base = match from {
-            0 => training.head.base,
-            _ if training.checkpoints.get(&from).is_some_and(|c| c.is_complete()) => from,
-            _ => return Err(TrainingRefusal::CheckpointUnknown.into()),
-        };
-        if let Some(training) = self.trainings.get_mut(&no).filter(|_| new) {
-            training.head.lineage = 0;
-        }
-        self.begin_lineage(ctx, no, base);
-        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
-        training.head.round = if round == 0 { present.saturating_add(1) } else { round };
-        training.head.asked = asked;
-        training.head.on_loss = on_loss;
-        training.ring = Ring::of(&world);
-        let expected = world.iter().map(|name| (name.clone(), Trainer::default()));
-        training.trainers = expected.collect();
-        training.head.world = world;
-        training.passes.values_mut().for_each(|pass| pass.prefer(&training.ring));
-        let trainers = training.trainers.keys().map(|name| (no, name.clone()));
-        self.dirty.trainers.extend(trainers);
-        Ok(self.give_ticket(ctx, no, trainer))
-    }
-
-    /// All that is not in the checkpoint is undone, and nobody of before is heard any more.
-    fn begin_lineage(&mut self, ctx: &Context, no: TrainingNo, base: u32) {
-        self.give_up_checkpoints(ctx, no, |c| c.is_open(), "the job has recovered");
-        self.training_changes += 1;
-        let Some(training) = self.trainings.get_mut(&no) else { return };
-        for (name, trainer) in std::mem::take(&mut training.trainers) {
-            if trainer.ticket.is_some() {
-                self.trainer_ends.remove(&(trainer.ends, no, name.clone()));
-            }
-            self.dirty.trainers.insert((no, name));
-        }
-        training.head.torn = None;
-        training.head.lineage += 1;
-        training.head.base = base;
-        let checkpoint = training.checkpoints.get(&base);
-        training.head.step = checkpoint.map_or(0, |c| c.step);
-        let sealed = checkpoint.and_then(|c| c.sealed.clone()).unwrap_or_default();
-        for (dataset, epoch) in std::mem::take(&mut training.passes).into_keys() {
-            self.dirty.emptied_passes.insert((no, dataset, epoch));
-        }
-        training.head.done = sealed.done;
-        for (key, shards) in sealed.passes {
-            let Some(dataset) = self.datasets.get(&key.0) else { continue };
-            let pass = Pass::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
-            let records = (0..pass.records()).map(|record| (no, key.0, key.1, record));
-            self.dirty.passes.extend(records);
-            training.passes.insert(key, pass);
-        }
-        self.dirty.trainings.insert(no);
-        let (lineage, step) = (training.head.lineage, training.head.step);
-        let from = match base {
-            0 => "from the beginning".to_owned(),
-            base => format!("from checkpoint {base} of step {step}"),
-        };
-        self.emit_training(ctx, no, "lineage_begun", format!("{lineage}, {from}"));
-    }
-
     fn delete_job(&mut self, ctx: &Context, job: &TrainingName) -> Result<Reply, Rejection> {
         let Some(&no) = self.training_names.get(job) else { return Ok(Reply::Ok) };
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
@@ -479,146 +389,5 @@ impl Ledger {
             self.training_names.remove(&training.head.name);
         }
         self.dirty.trainings.insert(no);
-    }
-}
-
-struct Recovery {
-    round: u64,
-    world: Vec<String>,
-    from: u32,
-    on_loss: LossPolicy,
-}
-
-impl Recovery {
-    fn check(&self, caller: &str) -> Result<(), Rejection> {
-        if self.world.len() > limits::TRAINERS_MAX {
-            let what = "trainers of a job".into();
-            return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
-        }
-        self.world.iter().try_for_each(|name| check_name("trainer's", name))?;
-        let names: BTreeSet<&String> = self.world.iter().collect();
-        if names.len() != self.world.len() || !self.world.iter().any(|name| name == caller) {
-            return Err(Rejection::Invalid(
-                "the world names each trainer once, and its caller".into(),
-            ));
-        }
-        if self.round == 0 && self.world.len() != 1 {
-            return Err(Rejection::Invalid("a world of several recovers by its round".into()));
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::command::{Body, Command, OpKind};
-    use crate::dataset::{DatasetOp, DatasetSpec};
-    use crate::id::CoordEpoch;
-    use crate::ledger::EntryId;
-    use crate::shard::ShardOp;
-    use crate::shard_ring::{LOOK_UPS, POINTS};
-
-    fn job() -> TrainingName {
-        TrainingName { namespace: "default".into(), job: "j".into() }
-    }
-
-    struct Cluster {
-        ledger: Ledger,
-        index: u64,
-    }
-
-    impl Cluster {
-        /// With a dataset of so many shards.
-        fn new(shards: u32) -> Self {
-            let mut cluster = Self { ledger: Ledger::new([1; 16]), index: 0 };
-            cluster.command(0, Body::OpenEpoch);
-            let (samples, uri) = (shards.into(), "u".into());
-            let spec = DatasetSpec { uri, samples, shard_samples: 1, ..DatasetSpec::default() };
-            let (namespace, name) = ("default".into(), "d".into());
-            let create = DatasetOp::Create { namespace, name, spec: Box::new(spec) };
-            cluster.ops(vec![OpKind::Dataset(create)]);
-            cluster
-        }
-
-        /// The replies, and how often an owner was asked for.
-        fn command(&mut self, at: u64, body: Body) -> (Vec<Reply>, u64) {
-            self.index += 1;
-            let command = Command { epoch: CoordEpoch(1), at: LedgerMs(at), wall_ms: at, body };
-            let entry = EntryId { index: self.index, term: 1 };
-            let before = LOOK_UPS.get();
-            let replies = self.ledger.apply(entry, &command.encode()).expect("a known command");
-            let refused = replies.iter().find(|reply| matches!(reply, Reply::Rejected(_)));
-            assert!(refused.is_none(), "{refused:?}");
-            (replies, LOOK_UPS.get() - before)
-        }
-
-        fn ops(&mut self, kinds: Vec<OpKind>) -> (Vec<Reply>, u64) {
-            self.command(0, Body::Ops(kinds.into_iter().map(Into::into).collect()))
-        }
-
-        /// They join in one command.
-        fn join(&mut self, numbers: std::ops::Range<usize>) -> (Vec<TrainerRef>, u64) {
-            let name = |n: usize| format!("t{n}");
-            let join = |n| {
-                let (name, keep_alive_ms) = (name(n), 10_000);
-                let trainer = TrainerDecl { name, keep_alive_ms, ..TrainerDecl::default() };
-                let on_loss = LossPolicy::Continue;
-                OpKind::Trainer(TrainerOp::Join { job: job(), trainer, on_loss })
-            };
-            let (replies, look_ups) = self.ops(numbers.clone().map(join).collect());
-            let by = |(n, reply)| match reply {
-                Reply::Joined { ticket, .. } => TrainerRef { job: job(), trainer: name(n), ticket },
-                reply => panic!("{reply:?}"),
-            };
-            (numbers.zip(replies).map(by).collect(), look_ups)
-        }
-
-        fn leave(&mut self, all: &[TrainerRef]) -> u64 {
-            let leave = |by: &TrainerRef| OpKind::Trainer(TrainerOp::Leave(by.clone()));
-            self.ops(all.iter().map(leave).collect()).1
-        }
-
-        fn claim(&mut self, by: &TrainerRef) {
-            let (by, dataset) = (by.clone(), "d".to_owned());
-            self.ops(vec![OpKind::Shard(ShardOp::Claim { by, dataset, epoch: 0 })]);
-        }
-    }
-
-    #[test]
-    fn a_trainer_that_comes_or_goes_costs_what_it_has_and_all_that_end_at_once_cost_one_pass() {
-        let (shards, most) = (limits::SHARDS_MAX, limits::TRAINERS_MAX);
-        let mut cluster = Cluster::new(shards);
-        let (first, _) = cluster.join(0..most - 24);
-        cluster.claim(&first[0]);
-        let (late, look_ups) = cluster.join(most - 24..most);
-        assert!(look_ups <= 24 * u64::from(POINTS), "{look_ups} look-ups for 24 that come");
-        let look_ups = cluster.leave(&late);
-        assert!(look_ups < shards.into(), "{look_ups} look-ups for 24 that go");
-        cluster.ledger.check_invariants().unwrap();
-        let (_, look_ups) = cluster.command(10_000, Body::Tick);
-        assert!(look_ups <= u64::from(shards) + 1, "{look_ups} look-ups for all that end");
-        assert_eq!(cluster.ledger.training(&job()).unwrap().trainers().count(), 0);
-        cluster.ledger.check_invariants().unwrap();
-    }
-
-    #[test]
-    fn what_is_preferred_for_whom_is_as_if_asked_anew_whoever_comes_and_goes() {
-        let mut cluster = Cluster::new(500);
-        let (first, _) = cluster.join(0..1);
-        cluster.claim(&first[0]);
-        for many in [1, 2, 7] {
-            for _ in 0..3 {
-                let (others, _) = cluster.join(1..1 + many);
-                cluster.ledger.check_invariants().unwrap();
-                cluster.claim(&others[0]);
-                for one in &others {
-                    cluster.leave(std::slice::from_ref(one));
-                    cluster.ledger.check_invariants().unwrap();
-                }
-                // One that left with a shard was lost: the job goes on where it was.
-                assert_eq!(cluster.ledger.training(&job()).unwrap().trainers().count(), 1);
-            }
-        }
     }
 }

@@ -1,0 +1,101 @@
+//! What idle slots get beside new rows: rows that busy slots have not started, and copies of rows at the tail of a run.
+//!
+//! *Invariant:* the leader chooses under a read lock and acts after it. It asks a busy slot at most once at a time
+//! ([`crate::stealing`]), and copies rows only where no slot has rows left that were not started.
+
+use super::Leading;
+use crate::dispatch;
+use crate::ledger_read::ReadLedger;
+use crate::stealing::Ask;
+use rollout_ledger::id::{LedgerMs, SlotRef};
+#[cfg(feature = "seeded-bugs")]
+use rollout_ledger::seeded::{Bug, seeded};
+use rollout_ledger::{CohortNo, Ledger};
+use rollout_proto::v1;
+use rollout_raft::DiskRoom;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Rows of one run that the leader offers to idle slots at one look, while other slots run them.
+const DUPLICATES_MAX: u32 = 1024;
+
+impl Leading {
+    /// Asks busy slots for rows, for those whose pulls still wait.
+    pub(super) fn ask_victims(self: &Arc<Self>) {
+        let cohorts = self.parked.cohorts();
+        let waiting = |cohort| self.parked.slots(cohort);
+        let choose = |l: &Ledger| self.stealing.choose(Instant::now(), &cohorts, waiting, l);
+        for ask in self.node.ledger(choose) {
+            let Ask { victim, id, rows_max, runs } = ask;
+            tracing::debug!(session = %victim.session, slot = %victim.slot, id, rows_max, "asking for rows");
+            #[cfg(feature = "seeded-bugs")]
+            if seeded(Bug::StealUnasked) {
+                let held = self.node.ledger(|l| l.last_held(victim, rows_max));
+                tokio::spawn(dispatch::take_unasked(self.clone(), victim, id, held));
+                continue;
+            }
+            let runs = runs.iter().map(|no| no.0).collect();
+            let asked = v1::Yield { slot: victim.slot.0.into(), id, rows_max, runs };
+            let kind = Some(v1::leader_message::Kind::Yield(asked));
+            let message = v1::LeaderMessage { header: Some(self.header()), kind };
+            let out = self.outbox(victim.session);
+            metrics::counter!("rollout_steal_asks_total").increment(1);
+            if out.is_none_or(|out| out.try_send(Ok(message)).is_err()) {
+                self.stealing.unasked(victim);
+            }
+        }
+    }
+
+    /// Gives slots that could start more what others run already, where a run's tail allows it and
+    /// nobody has anything for them that was not started.
+    pub(super) fn offer_duplicates(self: &Arc<Self>) {
+        if self.node.disk_room() == DiskRoom::Full {
+            return;
+        }
+        let now = self.now();
+        for (slot, room) in self.node.ledger(|l| self.duplicators(l, now)) {
+            if let Some(pull) = self.parked.take(slot) {
+                tokio::spawn(dispatch::duplicate_for(self.clone(), pull, room));
+            }
+        }
+    }
+
+    /// Slots that could run what others run, with how many rows.
+    fn duplicators(&self, ledger: &Ledger, now: LedgerMs) -> Vec<(SlotRef, u32)> {
+        let waiting: BTreeSet<CohortNo> = self.parked.cohorts().into_iter().collect();
+        let mut chosen: BTreeMap<SlotRef, u32> = BTreeMap::new();
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        // Looked for once for each cohort, however many runs are at their tails.
+        let mut idle: BTreeMap<CohortNo, Vec<(SlotRef, u32)>> = BTreeMap::new();
+        let idle_of = |cohort| {
+            let slots = self.parked.slots(cohort);
+            let mut idle = self.stealing.idle((cohort, &slots), DUPLICATES_MAX as usize, ledger);
+            idle.retain(|(slot, _)| ledger.takes_others_rows(*slot));
+            idle
+        };
+        for tail in ledger.tails(now, DUPLICATES_MAX) {
+            let mut left: u32 = tail.rows.iter().map(|held| held.1).sum();
+            // A worker is of no use for what it runs itself.
+            let others =
+                |slot: &SlotRef| tail.rows.iter().any(|held| held.0.session != slot.session);
+            for cohort in ledger.cohorts_for(tail.run) {
+                if left == 0 || !waiting.contains(&cohort) {
+                    continue;
+                }
+                let idle = idle.entry(cohort).or_insert_with(|| idle_of(cohort));
+                idle.retain(|(slot, room)| {
+                    if left == 0 || !others(slot) {
+                        return true;
+                    }
+                    left = left.saturating_sub(*room);
+                    chosen.insert(*slot, *room);
+                    false
+                });
+            }
+        }
+        chosen.into_iter().collect()
+    }
+}

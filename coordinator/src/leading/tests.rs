@@ -1,0 +1,58 @@
+use super::*;
+use crate::leading::alone::{Alone, PATIENCE};
+use crate::parked::Pull;
+use rollout_ledger::id::{Attempt, SegmentNo};
+use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl};
+
+fn held(index: u64, first: u64, rows: u32) -> HeldRows {
+    HeldRows { run: RunNo(1), attempt: Attempt::at(index, 0), rows: Rows::range(first, rows) }
+}
+
+#[test]
+fn what_was_given_since_and_what_was_next_may_have_been_started() {
+    let queue = || vec![held(5, 0, 8), held(7, 8, 8), held(12, 16, 4)];
+    let started = [held(5, 0, 6), held(7, 0, 8)];
+    let unheard = not_heard_of(queue(), &started, 10, 4);
+    assert_eq!(unheard, [held(5, 6, 2), held(7, 8, 2), held(12, 16, 4)]);
+    assert_eq!(not_heard_of(queue(), &started, 10, 0), [held(12, 16, 4)]);
+    // Of a worker that has not sent a heartbeat: anything.
+    assert_eq!(not_heard_of(queue(), &[], 0, 0), queue());
+}
+
+#[tokio::test]
+async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
+    let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
+    let alone = Alone::leading(silent_after).await;
+    let leading = &alone.leading;
+    let session = alone.register("w", limits::SLOTS_MAX).await;
+    let (out, mut answers) = mpsc::channel(limits::SLOTS_MAX);
+    for slot in (0..limits::SLOTS_MAX as u16).map(|slot| SlotRef { session, slot: SlotNo(slot) }) {
+        // Each claim is as much as one command carries, so that the log counts them.
+        let rows_max = limits::CLAIM_ROWS_MAX;
+        let pull = Pull { slot, instance: 1, seq: 1, rows_max, out: out.clone() };
+        leading.node.ledger(|l| leading.parked.park(pull, l));
+    }
+    let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
+    let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
+    let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
+    let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+    let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
+    let before = leading.node.ledger(|l| l.applied().index);
+    let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
+    alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+    let granted = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("a grant");
+    let Some(Ok(v1::LeaderMessage { kind: Some(kind), .. })) = granted else {
+        panic!("{granted:?}")
+    };
+    let v1::leader_message::Kind::Exchange(answer) = kind else { panic!("{kind:?}") };
+    assert_eq!(answer.grants.len(), 1);
+    // Whatever was proposed for the row is applied before this.
+    alone.op(OpKind::SetNamespace { name: "after".into(), running_rows_max: 0 }).await;
+    let claims = leading.node.ledger(|l| l.applied().index) - before - 2;
+    // The leader's own commands may be among them, such as the time.
+    assert!((1..=3).contains(&claims), "{claims}");
+    let waiting: Vec<_> =
+        leading.parked.cohorts().into_iter().flat_map(|c| leading.parked.slots(c)).collect();
+    assert_eq!(waiting.len(), limits::SLOTS_MAX - 1);
+    alone.end().await;
+}

@@ -1,0 +1,144 @@
+use super::*;
+
+/// The one cohort of these tests, and its one need.
+const COHORT: CohortNo = CohortNo(1);
+const NEED: NeedNo = NeedNo(1);
+
+/// Every slot of the cohort fits every other, but for these pairs.
+#[derive(Default)]
+struct Fits {
+    but: Vec<(u64, u64)>,
+}
+
+impl Fit for Fits {
+    fn needs(&self, cohort: CohortNo) -> Vec<NeedNo> {
+        if cohort == COHORT { vec![NEED] } else { Vec::new() }
+    }
+
+    fn takes(&self, _: SlotRef) -> bool {
+        true
+    }
+
+    fn runs(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
+        let pair = (victim.session.0, thief.session.0);
+        if self.but.contains(&pair) { Vec::new() } else { vec![RunNo(1)] }
+    }
+}
+
+fn slot(session: u64) -> SlotRef {
+    SlotRef { session: SessionId(session), slot: SlotNo(0) }
+}
+
+fn heard(stealing: &Stealing, session: u64, queued: u32, running: u32) {
+    let load = v1::SlotLoad { slot: 0, queued, running, concurrency: 4 };
+    stealing.heard(SessionId(session), &[load], |_| vec![NEED]);
+}
+
+fn ask(stealing: &Stealing, thieves: &[u64]) -> Vec<(u64, u32)> {
+    let thieves = |_| thieves.iter().map(|s| slot(*s)).collect();
+    let asks = stealing.choose(Instant::now(), &[COHORT], thieves, &Fits::default());
+    asks.iter().map(|a| (a.victim.session.0, a.rows_max)).collect()
+}
+
+#[test]
+fn the_busiest_is_asked_for_half_of_its_backlog_and_never_for_more_than_32() {
+    let stealing = Stealing::default();
+    heard(&stealing, 1, 7, 4);
+    heard(&stealing, 2, 9, 4);
+    heard(&stealing, 3, 0, 0);
+    assert_eq!(ask(&stealing, &[3]), [(2, 5)]);
+    let stealing = Stealing::default();
+    heard(&stealing, 1, 500, 4);
+    heard(&stealing, 2, 500, 4);
+    heard(&stealing, 3, 0, 0);
+    assert_eq!(ask(&stealing, &[3]), [(1, 32)], "of equals the first");
+}
+
+#[test]
+fn a_slot_with_a_backlog_or_an_open_question_steals_nothing() {
+    let stealing = Stealing::default();
+    heard(&stealing, 1, 8, 4);
+    heard(&stealing, 2, 1, 0);
+    assert_eq!(ask(&stealing, &[2]), []);
+    assert_eq!(ask(&stealing, &[9]), [], "nothing was heard of it");
+    heard(&stealing, 2, 0, 0);
+    heard(&stealing, 3, 0, 0);
+    assert_eq!(ask(&stealing, &[2, 3]), [(1, 4)], "one question a victim");
+    heard(&stealing, 4, 6, 4);
+    assert_eq!(ask(&stealing, &[2]), [], "one question a thief");
+    assert_eq!(ask(&stealing, &[3]), [(4, 3)]);
+}
+
+#[test]
+fn the_only_row_of_a_queue_goes_to_none_but_a_slot_that_starts_it_at_once() {
+    let stealing = Stealing::default();
+    heard(&stealing, 1, 1, 4);
+    heard(&stealing, 2, 0, 4);
+    assert_eq!(ask(&stealing, &[2]), []);
+    heard(&stealing, 2, 0, 3);
+    assert_eq!(ask(&stealing, &[2]), [(1, 1)]);
+}
+
+#[test]
+fn a_slot_is_idle_when_it_could_start_more_and_nobody_has_a_backlog_for_it() {
+    let stealing = Stealing::default();
+    let fits = Fits { but: vec![(1, 3), (3, 2)] };
+    let idle = |stealing: &Stealing| {
+        stealing.idle((COHORT, &[slot(2), slot(3), slot(9)]), usize::MAX, &fits)
+    };
+    heard(&stealing, 1, 0, 4);
+    heard(&stealing, 2, 0, 1);
+    heard(&stealing, 3, 0, 4);
+    assert_eq!(idle(&stealing), [(slot(2), 3)], "the third runs all that it can");
+    heard(&stealing, 1, 2, 4);
+    heard(&stealing, 3, 0, 2);
+    assert_eq!(idle(&stealing), [(slot(3), 2)], "the second may steal");
+    heard(&stealing, 1, 0, 4);
+    stealing.granted(slot(3), 1, vec![NEED]);
+    assert_eq!(idle(&stealing), [(slot(2), 3)], "the third was just given something");
+}
+
+#[test]
+fn an_answer_is_taken_once_from_whom_was_asked_and_in_time() {
+    let stealing = Stealing::default();
+    heard(&stealing, 1, 8, 4);
+    heard(&stealing, 2, 0, 0);
+    assert_eq!(ask(&stealing, &[2]), [(1, 4)]);
+    assert_eq!(stealing.answered(slot(2), 1, 4), None, "it was not asked");
+    assert_eq!(stealing.answered(slot(1), 2, 4), None, "nobody asked that");
+    assert_eq!(stealing.answered(slot(1), 1, 4), Some(slot(2)));
+    assert_eq!(stealing.answered(slot(1), 1, 4), None);
+    heard(&stealing, 1, 8, 4);
+    assert_eq!(ask(&stealing, &[2]), [(1, 4)]);
+    let later = Instant::now() + ASK_TIMEOUT;
+    let asks = stealing.choose(later, &[COHORT], |_| vec![slot(2)], &Fits::default());
+    assert_eq!(asks[0].id, 3, "the question was forgotten, and is asked anew");
+    assert_eq!(stealing.answered(slot(1), 2, 4), None, "too late");
+}
+#[test]
+fn slots_that_wait_for_something_else_are_compared_with_nobody() {
+    struct Counts(std::cell::Cell<u32>);
+    impl Fit for Counts {
+        fn needs(&self, cohort: CohortNo) -> Vec<NeedNo> {
+            vec![NeedNo(cohort.0)]
+        }
+        fn takes(&self, _: SlotRef) -> bool {
+            true
+        }
+        fn runs(&self, _: SlotRef, _: SlotRef) -> Vec<RunNo> {
+            self.0.set(self.0.get() + 1);
+            vec![RunNo(1)]
+        }
+    }
+    let stealing = Stealing::default();
+    for session in 1..=1000 {
+        heard(&stealing, session, 8, 4);
+        heard(&stealing, 1000 + session, 0, 0);
+    }
+    let fit = Counts(std::cell::Cell::new(0));
+    let waiting = |_| (1001..=2000).map(slot).collect();
+    let asks = stealing.choose(Instant::now(), &[CohortNo(2)], waiting, &fit);
+    assert_eq!((asks.len(), fit.0.get()), (0, 0), "no pair is compared");
+    let asks = stealing.choose(Instant::now(), &[COHORT], waiting, &fit);
+    assert_eq!((asks.len(), fit.0.get()), (1000, 1000), "each pair that is chosen, once");
+}

@@ -1,0 +1,146 @@
+//! How a job recovers: a new lineage begins from a checkpoint.
+//!
+//! *Invariant:* a recovery is known by its round: all trainers that ask for the same one get the same lineage, and each the
+//! rank that its world says. What is not in the checkpoint is undone, and trainers of the lineage before are heard no more.
+
+use super::TrainerDecl;
+use crate::apply::Context;
+use crate::id::TrainingNo;
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::pass::Pass;
+use crate::reply::{Rejection, Reply};
+use crate::shard_ring::Ring;
+use crate::spec::check_name;
+use crate::training::{LossPolicy, Trainer, TrainingName};
+use crate::training_refusal::TrainingRefusal;
+use std::collections::BTreeSet;
+
+/// What a trainer asks for when its job recovers.
+pub(super) struct Recovery {
+    /// The round of the rendezvous; 0 where the job has none.
+    pub(super) round: u64,
+    /// Names of all trainers, by rank.
+    pub(super) world: Vec<String>,
+    /// The checkpoint to begin from; 0: the base of the lineage.
+    pub(super) from: u32,
+    /// What a later loss means.
+    pub(super) on_loss: LossPolicy,
+}
+
+impl Recovery {
+    fn check(&self, caller: &str) -> Result<(), Rejection> {
+        if self.world.len() > limits::TRAINERS_MAX {
+            let what = "trainers of a job".into();
+            return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
+        }
+        self.world.iter().try_for_each(|name| check_name("trainer's", name))?;
+        let names: BTreeSet<&String> = self.world.iter().collect();
+        if names.len() != self.world.len() || !self.world.iter().any(|name| name == caller) {
+            return Err(Rejection::Invalid(
+                "the world names each trainer once, and its caller".into(),
+            ));
+        }
+        if self.round == 0 && self.world.len() != 1 {
+            return Err(Rejection::Invalid("a world of several recovers by its round".into()));
+        }
+        Ok(())
+    }
+}
+
+fn asked(world: &[String], from: u32, on_loss: LossPolicy) -> [u8; 32] {
+    *blake3::hash(&crate::codec::encode(&(world, from, on_loss))).as_bytes()
+}
+
+impl Ledger {
+    pub(super) fn recover(
+        &mut self,
+        ctx: &Context,
+        job: TrainingName,
+        asked_for: Recovery,
+        trainer: TrainerDecl,
+    ) -> Result<Reply, Rejection> {
+        trainer.check()?;
+        asked_for.check(&trainer.name)?;
+        if asked_for.from != 0 {
+            self.training_no(&job)?;
+        }
+        let new = !self.training_names.contains_key(&job);
+        let no = self.training_for(&job)?;
+        let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
+        let Recovery { round, world, from, on_loss } = asked_for;
+        let asked = asked(&world, from, on_loss);
+        let present = training.head.round;
+        if round == present && round != 0 {
+            if asked != training.head.asked || !training.trainers.contains_key(&trainer.name) {
+                return Err(TrainingRefusal::RoundConflict { round: present }.into());
+            }
+            if let Some(torn) = self.succeed(ctx, no, &trainer)? {
+                return Ok(torn);
+            }
+            self.rejoin_round(no, &trainer.name, &world);
+            return Ok(self.give_ticket(ctx, no, trainer));
+        }
+        if round != 0 && round < present {
+            return Err(TrainingRefusal::RoundConflict { round: present }.into());
+        }
+        let base = match from {
+            0 => training.head.base,
+            _ if training.checkpoints.get(&from).is_some_and(|c| c.is_complete()) => from,
+            _ => return Err(TrainingRefusal::CheckpointUnknown.into()),
+        };
+        if let Some(training) = self.trainings.get_mut(&no).filter(|_| new) {
+            training.head.lineage = 0;
+        }
+        self.begin_lineage(ctx, no, base);
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        training.head.round = if round == 0 { present.saturating_add(1) } else { round };
+        training.head.asked = asked;
+        training.head.on_loss = on_loss;
+        training.ring = Ring::of(&world);
+        let expected = world.iter().map(|name| (name.clone(), Trainer::default()));
+        training.trainers = expected.collect();
+        training.head.world = world;
+        training.passes.values_mut().for_each(|pass| pass.prefer(&training.ring));
+        let trainers = training.trainers.keys().map(|name| (no, name.clone()));
+        self.dirty.trainers.extend(trainers);
+        Ok(self.give_ticket(ctx, no, trainer))
+    }
+
+    /// All that is not in the checkpoint is undone, and nobody of before is heard any more.
+    fn begin_lineage(&mut self, ctx: &Context, no: TrainingNo, base: u32) {
+        self.give_up_checkpoints(ctx, no, |c| c.is_open(), "the job has recovered");
+        self.training_changes += 1;
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        for (name, trainer) in std::mem::take(&mut training.trainers) {
+            if trainer.ticket.is_some() {
+                self.trainer_ends.remove(&(trainer.ends, no, name.clone()));
+            }
+            self.dirty.trainers.insert((no, name));
+        }
+        training.head.torn = None;
+        training.head.lineage += 1;
+        training.head.base = base;
+        let checkpoint = training.checkpoints.get(&base);
+        training.head.step = checkpoint.map_or(0, |c| c.step);
+        let sealed = checkpoint.and_then(|c| c.sealed.clone()).unwrap_or_default();
+        for (dataset, epoch) in std::mem::take(&mut training.passes).into_keys() {
+            self.dirty.emptied_passes.insert((no, dataset, epoch));
+        }
+        training.head.done = sealed.done;
+        for (key, shards) in sealed.passes {
+            let Some(dataset) = self.datasets.get(&key.0) else { continue };
+            let pass = Pass::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
+            let records = (0..pass.records()).map(|record| (no, key.0, key.1, record));
+            self.dirty.passes.extend(records);
+            training.passes.insert(key, pass);
+        }
+        self.dirty.trainings.insert(no);
+        let (lineage, step) = (training.head.lineage, training.head.step);
+        let from = match base {
+            0 => "from the beginning".to_owned(),
+            base => format!("from checkpoint {base} of step {step}"),
+        };
+        self.emit_training(ctx, no, "lineage_begun", format!("{lineage}, {from}"));
+    }
+}
