@@ -111,6 +111,14 @@ impl Run {
         (free, refused)
     }
 
+    /// Whether the rows of this run are as many as its head says were granted, were carried, or are left.
+    pub(crate) fn counts_fit(&self) -> bool {
+        let (head, end) = (&self.head, self.fresh_end());
+        let taken = head.next_fresh.checked_add(head.carried_ahead);
+        let held_back = head.next_fresh.checked_add(self.carried_before(end));
+        taken.is_some_and(|taken| taken <= head.rows) && held_back.is_some_and(|held| held <= end)
+    }
+
     /// Rows that nobody was granted yet, without those that were carried or that a canary holds back.
     pub(crate) fn grantable_fresh(&self) -> u64 {
         let end = self.fresh_end();

@@ -88,6 +88,9 @@ impl Ledger {
                 return Err(bad(&crate::image::job_key(b'A', *no, name.as_bytes())));
             }
         }
+        if let Some(no) = ledger.runs.values().find(|run| !run.counts_fit()).map(|run| run.no) {
+            return Err(bad(&crate::image::run_key(b'R', no, &[])));
+        }
         if !ledger.derive_trainings() {
             return Err(bad(b"L"));
         }

@@ -10,7 +10,7 @@ use crate::apply::Context;
 use crate::id::{LedgerMs, SessionId, TrainingNo};
 use crate::ledger::Ledger;
 use crate::limits;
-use crate::pass::{Mark, Pass, ShardState, record_of};
+use crate::pass::{Mark, ShardState, record_of};
 use crate::reply::{Rejection, Reply};
 use crate::shard_ring::Ring;
 use crate::spec::check_name;
