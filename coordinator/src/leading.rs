@@ -34,7 +34,7 @@ use crate::webhooks::{self, Webhooks};
 use crate::worker_stream::WorkerStream;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
-use rollout_ledger::{Body, HeldRows, Ledger, Op, OpKind, Reply, limits};
+use rollout_ledger::{Body, HeldRows, Op, OpKind, Reply, limits};
 use rollout_proto::v1;
 use rollout_raft::{DiskRoom, Leadership, Node};
 use std::collections::HashMap;
