@@ -328,7 +328,7 @@ async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<(
         let long =
             [&preface[..], &settings, &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1], &noise(7, 1 << 16)];
         for words in [noise(9, 1 << 16), long.concat(), endless] {
-            let mut stream = tls(&fleet, addr).await?;
+            let mut stream = tls(&fleet, USER, addr).await?;
             let _ = stream.write_all(&words).await;
             let _ = stream.shutdown().await;
             let mut answer = Vec::new();
