@@ -37,6 +37,12 @@ impl Offered {
     }
 }
 
+/// Whether a slot with this offer takes all work that a slot with the other offer takes.
+fn covers(offer: &str, other: &str) -> bool {
+    let any_revision = other.rsplit_once('@').is_some_and(|(name, _)| offer == name);
+    offer == "*" || offer == other || any_revision
+}
+
 impl Ledger {
     /// The ready slots of a slot's namespace beside it that offer what it offers, model by model; it counts in `all`.
     fn offered_with(&self, slot: SlotRef) -> Vec<Offered> {
@@ -46,7 +52,8 @@ impl Ledger {
             let mut counted = Offered { all: 1, ..Offered::default() };
             let shapes = self.index.shapes_in(&worker.namespace);
             let shapes = shapes
-                .filter(|(shape, _)| shape.ineligible.is_empty() && shape.models.contains(model));
+                .filter(|(shape, _)| shape.ineligible.is_empty())
+                .filter(|(shape, _)| shape.models.iter().any(|offer| covers(offer, model)));
             for at in shapes.flat_map(|(_, offers)| offers).flat_map(|(_, _, slots)| slots) {
                 let other = self.workers.get(&at.session).filter(|_| *at != slot);
                 let Some(other) = other.filter(|w| w.state == WorkerState::Ready) else { continue };

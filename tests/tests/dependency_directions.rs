@@ -50,6 +50,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("rollout-jepsen", &["rollout-powerloss", "rollout-proto"]),
+    (
+        "rollout-fuzz",
+        &[
+            "rollout-engine-protocol",
+            "rollout-gateway",
+            "rollout-ledger",
+            "rollout-proto",
+            "rollout-raft",
+            "rollout-storage",
+        ],
+    ),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),
     (

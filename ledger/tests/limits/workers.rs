@@ -138,6 +138,22 @@ pub(crate) fn cordoned_percent() {
     let view = bench.ledger.worker_view(session).expect("a worker");
     let cordoned = view.slots.iter().filter(|slot| slot.cordon.is_some()).count();
     assert_eq!(cordoned, slots * limits::CORDONED_PERCENT_MAX / 100);
+
+    // Slots that take any model count for a slot of one model.
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(SCHEDULING_VERSION));
+    bench.worker("any", slots);
+    let mut one = registration("one", 1);
+    one.slots[0].models = vec!["m@".into()];
+    let Reply::Registered { session, .. } = bench.granted(register(one)) else {
+        panic!("not registered")
+    };
+    for number in 1..=limits::DEATHS_IN_ROW_MAX as u64 {
+        let slot = SlotRef { session, slot: SlotNo(0) };
+        bench.granted(died(slot, number, Vec::new(), FailureClass::EngineDied));
+    }
+    let view = bench.ledger.worker_view(session).expect("a worker");
+    assert!(view.slots[0].cordon.is_some(), "others take its work");
 }
 
 /// What is remembered of deaths stays small, however many there are.

@@ -96,7 +96,8 @@ impl Model {
         for other in self.slots().into_iter().filter(|other| *other != slot) {
             let worker = &self.workers[&other.session];
             let of = &worker.slots[usize::from(other.slot.0)];
-            let offers = of.offer.models.iter().any(|offered| offered == model);
+            let bare = model.rsplit_once('@').map_or(model, |(name, _)| name);
+            let offers = of.offer.models.iter().any(|o| o == model || o == bare || o == "*");
             if worker.namespace == *namespace && worker.ready() && offers {
                 found.0 += 1;
                 found.1 += usize::from(of.cordoned);

@@ -1,0 +1,100 @@
+//! A slot that is broken beside slots that are well: it fails no row for good, and the leader stops giving it rows.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A model server that lists these models and answers every row with this status. Returns its address. It serves until the
+/// test ends.
+fn failing_server(models: &'static str, status: &'static str) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || drop(answer(stream, models, status)));
+        }
+    });
+    Ok(url)
+}
+
+fn answer(stream: TcpStream, models: &str, refusal: &str) -> Result<()> {
+    let mut reader = BufReader::new(stream);
+    let (mut first, mut length) = (String::new(), 0);
+    reader.read_line(&mut first)?;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(bytes) = line.strip_prefix("content-length:") {
+            length = bytes.trim().parse()?;
+        }
+    }
+    reader.by_ref().take(length).read_to_end(&mut Vec::new())?;
+    let (status, body) = match first.starts_with("GET ") {
+        true => ("200 OK", format!(r#"{{"object":"list","data":[{models}]}}"#)),
+        false => (refusal, r#"{"error":{"message":"broken"}}"#.to_owned()),
+    };
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n");
+    write!(reader.get_mut(), "{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}")?;
+    Ok(())
+}
+
+/// Three members, a worker with seven slots that are well, and one with a slot at this server.
+fn seven_and(url: &str) -> Result<Fleet> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let head = || "[timing]\nprobe_ms = 200\n[part]\nlinger_ms = 200\n".to_owned();
+    let engine = "kind = \"mock\"\nslots = 7\nconcurrency = 4\nlatency_ms_min = 200\n\
+                  latency_ms_max = 300\n"
+        .to_owned();
+    fleet.start_worker("well", &WorkerOptions { engine, head: head() })?;
+    let engine = format!(
+        "kind = \"openai\"\nmodels = [\"mock/tiny\"]\nbase_url = {url:?}\nslots = 1\nconcurrency = 1\n"
+    );
+    fleet.start_worker("broken", &WorkerOptions { engine, head: head() })?;
+    Ok(fleet)
+}
+
+/// The only slot of the broken worker, once it has this.
+fn until_slot_has(fleet: &Fleet, key: &str, words: &str) -> Value {
+    eventually_or_show(&format!("the broken slot has {key}"), PATIENCE, |seen| {
+        let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+        *seen = list.to_string();
+        let workers = list["workers"].as_array()?;
+        let broken = workers.iter().find(|worker| worker["name"] == "broken")?;
+        let slot = broken["slots"][0].clone();
+        slot[key].as_str().is_some_and(|has| has.contains(words)).then_some(slot)
+    })
+}
+
+#[test]
+fn a_slot_whose_rows_others_complete_is_cordoned_and_fails_no_row() -> Result<()> {
+    let mut fleet = seven_and(&failing_server("", "500 Internal Server Error")?)?;
+    let mut batch = Batch::submit(&fleet, "beside", 3000, "")?;
+    until_slot_has(&fleet, "cordonReason", "rows failed there without a finished one between");
+    batch.finish(&fleet)?;
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.done, counts.failed) == (3000, 0), "{counts:?}");
+    fleet.passed()
+}
+
+#[test]
+fn a_slot_whose_server_has_another_model_fails_no_row_and_says_why() -> Result<()> {
+    let mut fleet = seven_and(&failing_server(r#"{"id":"other/model"}"#, "404 Not Found")?)?;
+    let mut batch = Batch::submit(&fleet, "beside", 3000, "")?;
+    until_slot_has(&fleet, "ineligible", "it serves other/model, not mock/tiny");
+    batch.finish(&fleet)?;
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.done, counts.failed) == (3000, 0), "{counts:?}");
+    let done = fleet.rows_done_by("broken").unwrap_or_default();
+    ensure!(done == 0, "{done} rows of the broken slot");
+    fleet.passed()
+}
