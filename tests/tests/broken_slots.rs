@@ -77,7 +77,7 @@ fn until_slot_has(fleet: &Fleet, key: &str, words: &str) -> Value {
 
 #[test]
 fn a_slot_whose_rows_others_complete_is_cordoned_and_fails_no_row() -> Result<()> {
-    let mut fleet = seven_and(&failing_server("", "500 Internal Server Error")?)?;
+    let fleet = seven_and(&failing_server("", "500 Internal Server Error")?)?;
     let mut batch = Batch::submit(&fleet, "beside", 3000, "")?;
     until_slot_has(&fleet, "cordonReason", "rows failed there without a finished one between");
     batch.finish(&fleet)?;
@@ -88,7 +88,7 @@ fn a_slot_whose_rows_others_complete_is_cordoned_and_fails_no_row() -> Result<()
 
 #[test]
 fn a_slot_whose_server_has_another_model_fails_no_row_and_says_why() -> Result<()> {
-    let mut fleet = seven_and(&failing_server(r#"{"id":"other/model"}"#, "404 Not Found")?)?;
+    let fleet = seven_and(&failing_server(r#"{"id":"other/model"}"#, "404 Not Found")?)?;
     let mut batch = Batch::submit(&fleet, "beside", 3000, "")?;
     until_slot_has(&fleet, "ineligible", "it serves other/model, not mock/tiny");
     batch.finish(&fleet)?;
