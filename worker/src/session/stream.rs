@@ -33,7 +33,7 @@ const UNANSWERED_MAX: usize = 32;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Ranges of rows that a heartbeat asks about, at most: a megabyte.
 const UNFINISHED_RANGES_MAX: usize = 65_536;
-/// A slot that has run out of rows is told of at once, but not more often than this.
+/// The shortest time between two reports that a slot has run out of rows.
 const DRY_EVERY: Duration = Duration::from_millis(50);
 /// With so many heartbeats unanswered no extra one is sent.
 const DRY_UNANSWERED_MAX: usize = 2;

@@ -138,9 +138,9 @@ pub(crate) enum CertVerb {
     InitCa(InitCaArgs),
     /// Issue a certificate for a member, worker, viewer, client or admin
     Issue(IssueArgs),
-    /// Show whom a certificate names and when it ends
+    /// Show the identity in a certificate and when it expires
     Inspect(InspectArgs),
-    /// What members present, and what files hold: who, by whom, how long
+    /// Show the certificates of members and files: identity, issuer, expiry
     Status(StatusArgs),
     /// Create the issuing key below the authority, by which members certify workers and clients
     InitIssuer(InitIssuerArgs),
@@ -187,7 +187,7 @@ pub(crate) enum BenchVerb {
 pub(crate) enum ConfigVerb {
     /// Every key of a daemon, its value, and who says so
     View(ViewArgs),
-    /// A configuration file that says what holds without one
+    /// Print a configuration file with the default values
     Default(DefaultArgs),
     /// Every problem of a configuration file
     Validate(ValidateArgs),

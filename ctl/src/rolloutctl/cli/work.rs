@@ -81,7 +81,7 @@ pub(crate) enum WorkerVerb {
     Describe(WorkerDescribeArgs),
     /// Give a worker, or one of its slots, no more work; what it holds it finishes
     Cordon(CordonArgs),
-    /// Give it work again, whoever had cordoned it
+    /// Give it work again, also after a cordon by the ledger
     Uncordon(UncordonArgs),
     /// Have it finish what it can, give back the rest, and leave
     Drain(DrainArgs),
@@ -147,7 +147,7 @@ pub(crate) enum JobVerb {
 pub(crate) enum ShardVerb {
     /// Every training job, or one: lineage, trainers, and the epochs under way
     List(ShardListArgs),
-    /// The shards of one epoch: free, claimed by whom, finished, sealed by a checkpoint
+    /// List the shards of one epoch and their states
     Describe(ShardDescribeArgs),
 }
 

@@ -25,7 +25,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A heartbeat unanswered for so long has another leader looked for.
 const LEADER_SILENT: Duration = Duration::from_secs(1);
 const UNANSWERED_MAX: usize = 32;
-/// A slot that has run out of rows is told of at once, but not more often than this.
+/// The shortest time between two reports that a slot has run out of rows.
 const DRY_EVERY: Duration = Duration::from_millis(50);
 
 /// The state of one stream.
