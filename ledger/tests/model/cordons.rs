@@ -50,7 +50,8 @@ impl Model {
         let done = |failure: &&(u32, u64)| matches!(state(failure), Some(RowState::Done { .. }));
         let proven: Vec<u32> = listed.iter().filter(done).map(|failure| failure.0).collect();
         let counted = if runs.len() > 1 { listed.len() } else { proven.len() };
-        let (cordons, mut clears) = (self.may_be_cordoned(slot), false);
+        let asked_enough = listed.len() == 8 && proven.len() < 3;
+        let (cordons, mut clears) = (!asked_enough && self.may_be_cordoned(slot), false);
         if counted >= 3 && !cordoned && !cordons && proven.len() >= 3 {
             for no in &proven {
                 let run = &mut self.runs[*no as usize - 1];
