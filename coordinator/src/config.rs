@@ -28,7 +28,7 @@ pub struct Flags {
     /// Name of this member
     #[arg(long, env = "ROLLOUT_MEMBER_NAME")]
     pub name: Option<String>,
-    /// Where it keeps its data
+    /// Data directory
     #[arg(long, env = "ROLLOUT_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
     /// Failure domain
@@ -46,7 +46,7 @@ pub struct Flags {
     /// Refuse to start unless the data directory belongs to this cluster (32 hex digits)
     #[arg(long)]
     pub cluster_id: Option<String>,
-    /// Dial a member elsewhere than the cluster says: NAME=HOST:PORT, repeatable
+    /// Dial a member at this address instead of its published one: NAME=HOST:PORT, repeatable
     #[arg(long = "dial-map")]
     pub dial_map: Vec<String>,
     /// Log filter, as RUST_LOG

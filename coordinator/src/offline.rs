@@ -40,9 +40,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make the data directory of a member of a new cluster
+    /// Create the data directory of a member of a new cluster
     Restore(RestoreArgs),
-    /// Write what one member has to a snapshot file, when the majority is lost for ever
+    /// Write what one member has to a snapshot file, when the majority is permanently lost
     Salvage(SalvageArgs),
 }
 
@@ -59,10 +59,10 @@ struct RestoreArgs {
     /// A member of the new cluster; name all of them [default: the members of the snapshot]
     #[arg(long = "cluster-member", value_name = MEMBER_ADDRESS_SHAPE)]
     members: Vec<MemberAddress>,
-    /// Any text: the same for all members of the new cluster, another one each time a cluster is restored
+    /// Any text: the same for all members of the new cluster, and a new one for each restore
     #[arg(long, value_name = "TEXT")]
     token: String,
-    /// Say what was done in JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
@@ -71,13 +71,13 @@ struct RestoreArgs {
 struct SalvageArgs {
     /// The file to write; it must not exist
     file: PathBuf,
-    /// The data directory of a member that does not run
+    /// The data directory of a stopped member
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
     /// The name of that member: acknowledged work may be missing in the file
     #[arg(long, value_name = "NAME")]
     confirm: Option<String>,
-    /// Say what was done in JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }

@@ -32,10 +32,10 @@ pub(crate) struct FailoverArgs {
     /// Rows that a slot asks for at a time
     #[arg(long, value_name = "B", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    /// How often to kill the leader
+    /// Number of kills
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     times: u32,
-    /// How long to go on before the first kill
+    /// Warm-up time before the first kill
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     warmup: Duration,
     #[command(flatten)]

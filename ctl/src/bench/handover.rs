@@ -30,9 +30,9 @@ const BETWEEN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum By {
-    /// It is stopped with SIGTERM, as in a rolling restart, and started again
+    /// SIGTERM, as in a rolling restart, and a new start
     Sigterm,
-    /// It is asked to hand over, and goes on as a follower
+    /// Leadership transfer; the old leader continues as a follower
     Transfer,
 }
 
@@ -44,13 +44,13 @@ pub(crate) struct HandoverArgs {
     /// Rows that a slot asks for at a time
     #[arg(long, value_name = "B", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    /// How the leader is told to go
+    /// How leadership moves
     #[arg(long, value_enum, value_name = "HOW", default_value_t = By::Sigterm)]
     by: By,
-    /// How often it is
+    /// Number of handovers
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     times: u32,
-    /// How long to go on before the first time
+    /// Warm-up time before the first handover
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     warmup: Duration,
     #[command(flatten)]

@@ -16,16 +16,18 @@ use crate::say::aside;
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "List")]
 pub(crate) struct ChooseArgs {
-    /// Order by a field of the JSON, such as name or counts.failed; with a - before it the largest first
+    /// Sort by a field of the JSON, such as name or counts.failed; a leading - sorts in descending
+    /// order
     #[arg(long, value_name = "[-]KEY", allow_hyphen_values = true)]
     sort_by: Option<String>,
-    /// Only things with these fields in the JSON: KEY=VALUE, or KEY!=VALUE; all of them have to hold
+    /// Only elements whose JSON fields match: KEY=VALUE or KEY!=VALUE; several conditions must all
+    /// hold
     #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',')]
     selector: Vec<Condition>,
-    /// At most so many
+    /// Maximum number of elements
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// No column titles
+    /// Omit the column titles
     #[arg(long)]
     no_headers: bool,
 }

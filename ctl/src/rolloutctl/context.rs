@@ -25,7 +25,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct AddArgs {
     /// Its name
     name: String,
-    /// Take what the flags leave open from this context file, as `rollout dev` writes one
+    /// Take settings that the flags do not give from this context file, as `rollout dev` writes it
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Make it the current one

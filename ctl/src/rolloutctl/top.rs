@@ -27,7 +27,7 @@ use crate::connect::{ConnectArgs, parse_duration};
 /// How often it is looked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
-    /// Between two looks
+    /// Interval between two refreshes
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     every: Duration,
 }

@@ -123,7 +123,7 @@ fn named(member: &MemberRef) -> &str {
 /// The leader's answer; where none answers, that of the member that has applied most.
 ///
 /// # Errors
-/// The leader's own refusal; where nobody leads and no member answers, that nobody does.
+/// The leader's own refusal; where there is no leader and no member answers, that nobody does.
 pub(super) async fn or_any<T, F, Fut>(
     client: &Client,
     led: Result<T, ClientError>,

@@ -16,10 +16,10 @@ pub(crate) struct AbortArgs {
     pub(in crate::rolloutctl) job: String,
     /// The barrier's name
     pub(in crate::rolloutctl) barrier: String,
-    /// Which use of it; 0 for the one that waits
+    /// Generation to abort; 0 means the waiting one
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     generation: u64,
-    /// Why, for whoever waits there
+    /// Reason, returned to the waiting participants
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
 }

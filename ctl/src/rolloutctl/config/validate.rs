@@ -15,7 +15,7 @@ use crate::rolloutctl::Failure;
 pub(crate) struct ValidateArgs {
     /// The configuration file
     file: PathBuf,
-    /// Whose it is [default: as its keys say]
+    /// Daemon of the file [default: determined from its keys]
     #[arg(long, value_enum)]
     of: Option<Daemon>,
 }

@@ -24,7 +24,7 @@ use crate::say::{aside, to_stderr};
 /// Which events, from where.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Go on with what happens from now on, until Ctrl-C
+    /// Continue with new events until Ctrl-C
     #[arg(short, long)]
     follow: bool,
     /// Where to begin: an age such as 5m, a moment, a log index, or the place that an earlier call named [default: the oldest
@@ -37,7 +37,7 @@ pub(crate) struct EventsArgs {
     /// Where events from --since on are gone, go on with the oldest instead of failing with status 9
     #[arg(long)]
     from_oldest: bool,
-    /// Only what is about one worker, run or row
+    /// Only events of one worker, run or row
     #[arg(long = "for", value_name = "worker/NAME|run/NAME|item/RUN/ROW", value_parser = parse_about)]
     about: Option<About>,
     /// Only these kinds, such as granted,stolen,completed

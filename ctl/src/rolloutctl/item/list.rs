@@ -42,13 +42,13 @@ pub(crate) struct ListArgs {
     /// The run's name
     #[arg(add = completer::of(Names::Runs))]
     run: String,
-    /// The state that they are in
+    /// State of the rows
     #[arg(long, value_enum, default_value = "failed")]
     state: State,
-    /// How many at most; 0 for all
+    /// Maximum number of rows; 0 means all
     #[arg(long, value_name = "ROWS", default_value_t = 100)]
     limit: u64,
-    /// The row to begin at
+    /// First row to list
     #[arg(long, value_name = "ROW", default_value_t = 0)]
     from: u64,
 }

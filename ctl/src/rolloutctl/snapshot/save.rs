@@ -35,10 +35,11 @@ result; these are in the object store, which has to be kept too.")]
 pub(crate) struct SaveArgs {
     /// The file to write
     pub(in crate::rolloutctl) file: PathBuf,
-    /// Replace the file where there is one
+    /// Replace an existing file
     #[arg(long)]
     pub(in crate::rolloutctl) overwrite: bool,
-    /// UNSAFE: from the data directory of a member that does not run, when the majority is lost for ever
+    /// UNSAFE: save from the data directory of a stopped member, when the majority is permanently
+    /// lost
     #[arg(long, value_name = "DIR", conflicts_with = "overwrite")]
     pub(in crate::rolloutctl) from_dir: Option<PathBuf>,
     /// With --from-dir: the name of that member, to confirm that acknowledged work may be missing

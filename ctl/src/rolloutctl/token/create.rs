@@ -18,25 +18,25 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 /// Whom it lets in, how often and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// The token's name, for people: it is no secret
+    /// Name of the token; not secret
     pub(in crate::rolloutctl) name: String,
-    /// Whom it makes of its holder
+    /// Role in the certificates
     #[arg(long, value_parser = ["worker", "client"])]
     role: String,
-    /// The only name that it is good for. A client's token needs one; a worker's without is good for any name that no
-    /// registered worker has
+    /// Only name for which the token is valid. Required for clients; a worker's token without it is
+    /// valid for any name that no registered worker has
     #[arg(long, value_name = "NAME")]
     holder: Option<String>,
-    /// The namespaces of the certificate; may be repeated; none given: all
+    /// Namespaces of the certificate; repeatable [default: all]
     #[arg(long = "for-namespace", value_name = "NAME", value_delimiter = ',')]
     for_namespaces: Vec<String>,
-    /// A label of every slot of the worker; may be given again
+    /// Label of every slot of the worker; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// How long it is good, such as 30m or 24h, 720h at most
+    /// Validity, such as 30m or 24h, 720h at most
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     ttl: Duration,
-    /// How often it lets somebody in
+    /// Number of uses
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     uses: u32,
 }

@@ -198,8 +198,8 @@ impl WorkerList {
 /// In which order, and which of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Those that may go, the first to go first: idle ones, then those that run the fewest rows, of equal ones the
-    /// youngest. Without those that are going already
+    /// List workers in order of removal cost: idle workers first, then those that run the fewest
+    /// rows, the youngest first among equals; without workers that already drain
     #[arg(long)]
     scale_in: bool,
     #[command(flatten)]
