@@ -1,8 +1,8 @@
 //! The desk at which certificates are issued: the issuing key, and the pace of refusals.
 //!
-//! *Invariant:* without `[enrolment]` there is none, and nothing is issued. A refusal takes its time, one after the other,
-//! while whoever is let in waits for nobody: a crowd that guesses costs neither the log nor those who hold a token. An
-//! issuing key whose certificate has ended issues nothing, and ends no member.
+//! *Invariant:* without `[enrolment]` there is none, and nothing is issued. Refusals are delayed and sent one after
+//! another; valid tokens are not delayed. So callers that guess tokens cost neither the log nor the holders of valid
+//! ones. An issuing key whose certificate has ended issues nothing, and ends no member.
 //! Deliberately absent: who is let in (the ledger's tokens), and a replaced key without a restart.
 
 use crate::config::{Config, EnrolmentSettings};

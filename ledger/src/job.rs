@@ -1,13 +1,12 @@
 //! Training jobs and who takes part in them: a name, a host, a ticket, and how long it may be silent.
 //!
-//! *Invariant:* a name within a job is at most one participant's, whose ticket is the log position
-//! that made it; whoever comes later under the name takes its place, and the earlier ticket is void
-//! for ever. A job exists from its first use until nobody has taken part in it for
-//! [`limits::JOB_TTL_MS`], and as often again while a store of its rounds is there; or until
+//! *Invariant:* a name within a job belongs to at most one participant; its ticket is the log position that created it.
+//! A later process with the name replaces it, and the earlier ticket stays void. A job exists from its first use until
+//! it had no participant for [`limits::JOB_TTL_MS`], and as often again while a store of its rounds is there; or until
 //! another needs its room and none was unused for longer. No store of its rounds outlives it.
 //!
-//! Deliberately absent: keep-alives. The leader counts silence in memory (`coordinator`) and says
-//! here only who was silent for too long.
+//! Deliberately absent: keep-alives. The leader counts silence in memory (`coordinator`) and says here only who was
+//! silent for too long.
 
 use crate::barrier::Barrier;
 use crate::id::{JobNo, LedgerMs, SessionId};

@@ -1,8 +1,8 @@
 //! Owns: the newest events of the ledger, as this member applied them, for those who follow.
 //!
-//! Invariant: it is whole: of every entry from `oldest` to the last one applied it has every event, in the order of
-//! index and position. Over its bounds whole entries go, the oldest first. It begins where the image ended, and
-//! begins anew where a received image replaces the state: a reader from before is told, never given a gap.
+//! Invariant: the ring has every event of every entry from `oldest` to the last applied one, in the order of index and
+//! position. Beyond its bounds it drops whole entries, the oldest first. It begins where the image ended, and starts
+//! over when a received image replaces the state: a reader from before gets an error, never a gap.
 //! Absent: who may see which event, and what events were before `oldest`: the log alone does not say.
 
 use std::collections::{HashMap, VecDeque};

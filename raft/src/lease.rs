@@ -1,8 +1,8 @@
 //! Owns: the read lease: when a leader may answer reads without asking a quorum, and what each member promises for it.
 //!
-//! Invariant: while a leader answers by its lease, nobody else has been elected. A quorum of members has promised it,
-//! each for one lease from when it heard the leader, over its own restart too; the leader counts a shorter time, from when
-//! it sent what they heard, and no time in which its machine may have been suspended. See
+//! Invariant: while a leader answers by its lease, no other leader has been elected. Each member of a quorum has
+//! promised that for one lease after it heard the leader, even if it restarts. The leader counts a shorter time, from
+//! when it sent the heartbeat, and counts no time in which its machine may have been suspended. See
 //! docs/adr/2026-11-24-read-lease.md.
 //! Absent: handovers. Once a leader begins to hand over, openraft refuses its reads.
 

@@ -1,8 +1,9 @@
 //! Owns: who is to lead instead of a member whose disk is slow or full: the other voters are asked how theirs is.
 //!
 //! Invariant: leadership goes to a disk that is much better, so it does not go round among bad ones; a voter that does
-//! not answer, or not keep up, is none to go to.
-//! Absent: when to ask (the watchdog for a slow disk, the coordinator for a full one), and how leadership is handed over.
+//! not answer or does not keep up is not a candidate.
+//! Absent: when to ask (the watchdog for a slow disk, the coordinator for a full one), and how leadership is handed
+//! over.
 
 use openraft::async_runtime::WatchReceiver;
 use rollout_proto::v1::HelloResponse;

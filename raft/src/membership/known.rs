@@ -1,7 +1,8 @@
-//! Owns: the members as the leader that is asked knows them, and who of them a new one would be mistaken for.
+//! Owns: the list of members as this leader knows it, and the members with whose name or address a new one would
+//! conflict.
 //!
 //! Invariant: nothing here changes them.
-//! Absent: who of them answers; see `majority`.
+//! Absent: which of them answer; see `majority`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

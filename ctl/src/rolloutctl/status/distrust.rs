@@ -1,4 +1,4 @@
-//! Why a member gave no answer: nobody was reached, or the two sides do not trust each other.
+//! Why a member gave no answer: no member was reached, or the two sides do not trust each other.
 //!
 //! Invariant: a distrusted member runs, so no text here says that it is down. Each text names the file that decides about
 //! trust.
