@@ -50,6 +50,10 @@ pub trait Sink {
     fn segment(&mut self, segment: &SegmentOutput) -> Result<(), BatchError>;
     /// Its next rows.
     fn rows(&mut self, piece: &Piece) -> Result<(), BatchError>;
+    /// Does a bounded part of the work that is left when all rows were seen. False: the rest is for `finish`.
+    fn settle(&mut self) -> Result<bool, BatchError> {
+        Ok(false)
+    }
     /// The end.
     fn finish(self: Box<Self>) -> Result<(), BatchError>;
 }
@@ -204,6 +208,10 @@ pub async fn read(
         }
     }
     totals.parts = fetch.parts.fetched();
+    while sink.settle()? {
+        // Without this a signal, which ends the caller's wait, would be seen only at the end.
+        tokio::task::yield_now().await;
+    }
     sink.finish()?;
     Ok(Read { totals, failures })
 }
