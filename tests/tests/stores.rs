@@ -144,6 +144,26 @@ fn a_client_whose_credentials_have_ended_is_told_so_and_submits_nothing() -> Res
 }
 
 #[test]
+fn a_run_that_names_the_clusters_own_store_is_one_without_a_store() -> Result<()> {
+    let s3 = S3::start()?;
+    // The worker lists no store.
+    let fleet = fleet(&s3, &["w1"], "kind = \"mock\"\nconcurrency = 8\n")?;
+    let url = fleet.store_url();
+    for (name, url) in [("exact", url.clone()), ("slash", format!("{url}/"))] {
+        Batch::submit(&fleet, name, 100, &format!("[store]\nurl = {url:?}\n"))?.finish(&fleet)?;
+        // The client compares its spec with the recorded one, and finds the run.
+        let config = fleet.path(&format!("{name}.batch.toml")).to_string_lossy().into_owned();
+        let args = ["infer", "batch", "--config", &config, "--name", name];
+        let again = output(fleet.rollout(&args), PATIENCE)?;
+        let told = String::from_utf8_lossy(&again.stderr);
+        ensure!(again.status.success(), "{told}");
+        ensure!(told.contains(&format!("run {name} was there already")), "{told}");
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
 fn a_worker_without_valid_credentials_gets_no_work_and_says_why() -> Result<()> {
     let s3 = S3::start()?;
     s3.expire("w1", true);

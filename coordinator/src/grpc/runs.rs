@@ -119,7 +119,12 @@ impl v1::runs_server::Runs for RunsService {
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let spec = Box::new(convert::spec_in(r.spec)?);
         self.check_notify(&spec.notify_url)?;
-        self.0.stores.admit(&spec.store_url).map_err(convert::invalid)?;
+        let there = self.0.node.ledger(|l| {
+            let view = l.find_run(&namespace, &r.name).and_then(|no| l.run_view(no));
+            view.map(|view| view.spec.store_url)
+        });
+        let asked = std::mem::take(&mut spec.store_url);
+        spec.store_url = self.0.stores.recorded(asked, there).map_err(convert::invalid)?;
         let folder = folder_of(&r.name, &self.0.cluster_id(), r.folder)?;
         let kind = OpKind::CreateRun { namespace, name: r.name, spec, folder };
         match self.0.apply(Some(id), kind).await? {

@@ -47,7 +47,7 @@ pub(super) const KEYS: &[Key] = &[
     key("dial_map", Map, "", "members dialled elsewhere")
         .flag("--dial-map")
         .env("ROLLOUT_DIAL_MAP"),
-    key("store.urls", Texts, "", "stores besides the cluster's that runs may name")
+    key("store.urls", Texts, "", "other stores that runs may name, by exactly these URLs")
         .flag("--store-url"),
     key(
         "credit.rows",
