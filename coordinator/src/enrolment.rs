@@ -40,7 +40,7 @@ impl EnrolmentDesk {
             Self { issuer, lifetime_s, ca_file: files.ca.clone(), refusing: Mutex::default() };
         // It is an alarm, and no reason to serve nobody: those whose certificates are good do not need this key.
         if let Err(error) = desk.lifetime_left_s() {
-            tracing::warn!(%error, "nobody is enrolled here");
+            tracing::warn!(%error, "this member issues no certificates");
         }
         Ok(Some(desk))
     }

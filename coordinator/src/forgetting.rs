@@ -258,7 +258,7 @@ async fn remove(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), 
     let keys = store.list(&prefix).await?;
     // All may be gone already: whoever removed it was deposed before it said so. Then the folder of the run's name is left.
     if keys.is_empty() && view.rows > 0 && !store.was_written(&prefix).await? {
-        let why = format!("nobody has ever written to the folder of {prefix}");
+        let why = format!("the folder of {prefix} was never written to");
         return Err(ForgetError::Elsewhere { url: store.url().to_owned(), why });
     }
     remove_all(&store, keys).await?;

@@ -31,7 +31,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
     name = "rollout-coordinator snapshot",
     bin_name = "rollout-coordinator snapshot",
     version,
-    about = "Make a member's directory of a snapshot, or the reverse"
+    about = "Create a member's data directory from a snapshot, or a snapshot from it"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -251,7 +251,7 @@ fn run_salvage(args: &SalvageArgs) -> Result<(), Refused> {
     let behind = salvaged.header.index.saturating_sub(salvaged.committed);
     let text = format!(
         "{}: what member {} of cluster {} has, up to index {}\n  of these  {behind} entries were perhaps never \
-         acknowledged\n  missing   whatever only the lost members had received\n  next      rolloutctl snapshot \
+         acknowledged\n  missing   writes that only the lost members had received\n  next      rolloutctl snapshot \
          restore {} --data-dir DIR --member NAME --token TEXT, for each of the new members",
         args.file.display(),
         identity.name,
@@ -269,10 +269,10 @@ fn run_salvage(args: &SalvageArgs) -> Result<(), Refused> {
 
 fn warning(dir: &std::path::Path, name: &str) -> String {
     format!(
-        "this is the last resort, for a cluster whose majority is lost for ever.\n  what may be lost  work that was \
+        "this is the last resort, for a cluster whose majority is permanently lost.\n  what may be lost  work that was \
          acknowledged and had reached only the other members\n  what else         if another member is alive after \
          all, there will be two clusters that both believe to own the runs;\n                    stop and wipe it \
-         first\n  to go on          say whose directory {} is: --confirm {name}",
+         first\n  to continue       confirm whose directory {} is: --confirm {name}",
         dir.display()
     )
 }

@@ -50,7 +50,7 @@ pub(crate) fn in_force(listed: &BTreeMap<Revoked, Revocation>) -> RevocationList
                 // Of a role that a later version knows: nobody has a certificate of it here.
                 None => tracing::warn!(
                     identity,
-                    "a revocation is of a role that this member does not know"
+                    "a revocation names a role that this member does not know"
                 ),
             },
         }

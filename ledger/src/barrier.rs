@@ -195,7 +195,9 @@ impl Generation {
             return Err(format!("generation {n} expects {} of {:?}", self.expected, self.members));
         }
         if self.arrived.keys().any(|name| !self.waits_for(name)) {
-            return Err(format!("generation {n} has somebody who is not of it"));
+            return Err(format!(
+                "generation {n} contains a participant that does not belong to it"
+            ));
         }
         let open = self.end == Some(BarrierEnd::Open);
         if arrived > self.expected || self.expected == 0 || open != (arrived == self.expected) {

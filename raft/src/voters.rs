@@ -25,7 +25,7 @@ pub(crate) async fn replace(running: &Running, voters: BTreeSet<u64>) -> Result<
         return Err(changed(error));
     }
     Err(ClusterError::Unfinished(format!(
-        "the change of the voters has begun, and whoever leads goes on with it: {error}"
+        "the change of voters has begun, and the leader completes it: {error}"
     )))
 }
 

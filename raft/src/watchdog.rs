@@ -57,7 +57,7 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
             if leaving.may(AGAIN_STALLED) {
                 tracing::warn!(
                     ?stalled,
-                    "the disk stalls; leadership is handed over where it is here"
+                    "the disk stalls; this member hands leadership over if it leads"
                 );
                 leaving.spawn(runtime, async move { transfer_leader(&running, None).await });
             }

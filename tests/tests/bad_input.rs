@@ -250,7 +250,8 @@ fn without_a_leader_a_command_says_so_and_tries_until_its_time_out() -> Result<(
     let gave_up = batch(&fleet, &config, &["--name", "late", "--timeout", "3s"])?;
     gave_up.expect(3, &["no leader"]);
     assert!(begun.elapsed() >= Duration::from_secs(3), "it gave up early: {gave_up:?}");
-    ctl(&fleet, &["--timeout", "1s", "run", "list"])?.expect(3, &["nobody leads", "not confirmed"]);
+    ctl(&fleet, &["--timeout", "1s", "run", "list"])?
+        .expect(3, &["there is no leader", "not confirmed"]);
     // The status needs no quorum.
     let status = ctl(&fleet, &["--timeout", "2s", "status"])?;
     assert!(status.out.contains("c1") && status.out.contains("c3"), "{status:?}");

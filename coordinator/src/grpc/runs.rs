@@ -43,7 +43,7 @@ impl RunsService {
             ("", _) => Ok(()),
             (url, Some(hooks)) => hooks.admit(url).map(drop).map_err(convert::invalid),
             (_, None) => Err(convert::invalid(
-                "this cluster tells nobody of the ends of runs: [webhooks] allow of its members is empty",
+                "this cluster sends no run-completion notifications: [webhooks] allow is empty on its members",
             )),
         }
     }
@@ -117,7 +117,7 @@ impl v1::runs_server::Runs for RunsService {
         audit::about("run", &r.name);
         check_namespace(&identity, &namespace)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
-        let spec = Box::new(convert::spec_in(r.spec)?);
+        let mut spec = Box::new(convert::spec_in(r.spec)?);
         self.check_notify(&spec.notify_url)?;
         let there = self.0.node.ledger(|l| {
             let view = l.find_run(&namespace, &r.name).and_then(|no| l.run_view(no));

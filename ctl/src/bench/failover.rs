@@ -128,7 +128,7 @@ pub(crate) async fn run(
 
 async fn one(target: &mut Target, driver: &mut Driver, number: u32) -> anyhow::Result<Failover> {
     let survey = survey(target, driver).await?;
-    let killed = survey.leader.context("nobody leads before the kill")?;
+    let killed = survey.leader.context("the cluster has no leader before the kill")?;
     let epoch_before = survey.coord_epoch;
     driver.load().watch(epoch_before);
     let start = Instant::now();

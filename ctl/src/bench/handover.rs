@@ -172,8 +172,8 @@ async fn one(
     number: u32,
 ) -> anyhow::Result<Handover> {
     let survey = survey(target, driver).await?;
-    let from = survey.leader.context("nobody leads before the handover")?;
-    let to = follower(&survey.members, number).context("nobody else can lead")?;
+    let from = survey.leader.context("the cluster has no leader before the handover")?;
+    let to = follower(&survey.members, number).context("no other member can lead")?;
     let epoch_before = survey.coord_epoch;
     let workers = args.load.workers as usize;
     driver.load().with(|book| book.pauses = Some(Pauses::after(epoch_before)));
@@ -189,7 +189,7 @@ async fn one(
         .await?;
     let all_seconds = start.elapsed().as_secs_f64();
     let ended = driver.load().with(|book| book.pauses.take());
-    let ended = ended.context("nobody looked for pauses")?;
+    let ended = ended.context("no pause was measured")?;
     let mut pauses: Vec<f64> = ended.ended().map(|pause| pause.as_secs_f64()).collect();
     pauses.sort_by(f64::total_cmp);
     if args.by == By::Sigterm {

@@ -107,7 +107,7 @@ fn guarded<T>(work: impl FnOnce() -> T) -> io::Result<T> {
 }
 
 fn broken(error: ParquetError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("it is no good parquet file: {error}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("it is not a valid Parquet file: {error}"))
 }
 
 #[cfg(test)]

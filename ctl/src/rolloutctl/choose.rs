@@ -44,7 +44,7 @@ impl std::str::FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || format!("{text:?} is no KEY=VALUE and no KEY!=VALUE");
+        let bad = || format!("{text:?} is neither KEY=VALUE nor KEY!=VALUE");
         let (key, value) = text.split_once('=').ok_or_else(bad)?;
         let (key, equal) = match key.strip_suffix('!') {
             Some(key) => (key, false),

@@ -104,9 +104,7 @@ fn ending(what: &str, seconds_left: i64, due: bool, (why, todo): (&str, &str)) -
     let left = output::duration(seconds_left as f64);
     let check = "certificate";
     match seconds_left {
-        ..=0 => {
-            Finding::fail(check, format!("{what} has expired"), "nobody accepts it any more", todo)
-        }
+        ..=0 => Finding::fail(check, format!("{what} has expired"), "every peer refuses it", todo),
         _ if due => {
             let found = format!("{what} ends in {left}");
             Finding::warn(check, found, why, todo)

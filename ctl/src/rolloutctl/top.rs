@@ -186,7 +186,7 @@ async fn look(client: &Client, namespace: &str) -> Look {
     if survey.leader.is_none() {
         let nobody = || match survey.health {
             status::DISTRUSTED => "no member is trusted, or trusts you".to_owned(),
-            _ => "nobody leads, and only a leader knows".to_owned(),
+            _ => "there is no leader, and only a leader can answer".to_owned(),
         };
         let (runs, workers) = (Err(nobody()), Err(nobody()));
         return Look { survey, runs, workers };

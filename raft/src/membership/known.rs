@@ -49,7 +49,7 @@ impl Known {
         }
         Err(match self.named(name, false) {
             Some(_) => ClusterError::Refused(format!(
-                "member {name:?} is a learner, which is in nobody's place: rolloutctl member remove {name}, then member add"
+                "member {name:?} is a learner, so it has no vote to take over: rolloutctl member remove {name}, then member add"
             )),
             None => self.unknown(name),
         })

@@ -99,7 +99,7 @@ async fn check_pace(
         }
         if Instant::now() >= give_up {
             return Err(ClusterError::Unsafe(format!(
-                "without {gone} nothing could be written until {} caught up: more than {LACKS_MAX} entries are lacking \
+                "without {gone} the cluster could write nothing until {} caught up: more than {LACKS_MAX} entries are missing \
                  there; rolloutctl member list says how far each is",
                 known.names(&behind)
             )));

@@ -60,7 +60,7 @@ impl Record {
             serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
         match record.version {
             VERSION => Ok(Some(record)),
-            version => Err(invalid(format!("it is of version {version}, of a later rollout"))),
+            version => Err(invalid(format!("it has version {version}, from a later rollout"))),
         }
     }
 

@@ -77,7 +77,7 @@ fn a_broken_file_is_an_error() {
     let file = table();
     let len = file.metadata().unwrap().len();
     file.set_len(len - 1).unwrap();
-    assert!(text(file).unwrap_err().to_string().contains("no good parquet file"));
+    assert!(text(file).unwrap_err().to_string().contains("not a valid Parquet file"));
     // Wherever a byte is another one, there are rows or an error.
     for at in (4..len - 8).step_by(3) {
         let file = table();

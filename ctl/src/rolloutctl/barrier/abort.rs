@@ -34,7 +34,7 @@ impl Report for Aborted {
     const KIND: &'static str = "BarrierAborted";
 
     fn table(&self) -> String {
-        format!("nobody waits at barrier {} of {} any more\n", self.barrier, self.job)
+        format!("no participant waits at barrier {} of {} any longer\n", self.barrier, self.job)
     }
 }
 

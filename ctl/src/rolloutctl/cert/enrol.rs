@@ -65,7 +65,7 @@ impl Report for Certified {
 
     fn table(&self) -> String {
         format!(
-            "{} {}, good for {} s\nca_file   = {:?}\ncert_file = {:?}\nkey_file  = {:?}\n",
+            "{} {}, valid for {} s\nca_file   = {:?}\ncert_file = {:?}\nkey_file  = {:?}\n",
             self.role, self.name, self.lifetime_s, self.ca_file, self.cert_file, self.key_file
         )
     }

@@ -70,9 +70,9 @@ fn parse_about(text: &str) -> Result<About, String> {
         ["run", name] if !name.is_empty() => Ok(About::Run(name.to_owned())),
         ["item", run, row] if !run.is_empty() => match row.parse() {
             Ok(row) => Ok(About::Item(run.to_owned(), row)),
-            Err(_) => Err(format!("{row} is no row number")),
+            Err(_) => Err(format!("{row} is not a row number")),
         },
-        _ => Err("it has to be worker/NAME, run/NAME or item/RUN/ROW".to_owned()),
+        _ => Err("it must be worker/NAME, run/NAME or item/RUN/ROW".to_owned()),
     }
 }
 
@@ -193,7 +193,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
         let place = Place { index: oldest, position: 0 };
         if self.args.from_oldest {
             to_stderr(&format!(
-                "events before index {oldest} are no longer kept: going on at {place}\n"
+                "events before index {oldest} are no longer kept: continuing at {place}\n"
             ));
             stream.go_on_at(place);
             return Ok(());
@@ -201,7 +201,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
         let asked = stream.place().unwrap_or_default();
         Err(Failure::compacted(format!(
             "Compacted: events from {asked} on are no longer kept; the oldest index kept is {oldest}. \
-             To go on there: {}",
+             To continue there: {}",
             self.args.resume(self.namespace, place)
         )))
     }

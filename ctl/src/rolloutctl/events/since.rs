@@ -39,14 +39,14 @@ impl Since {
         let wall_ms =
             moment.and_then(|at| u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok());
         wall_ms.map(Self::Moment).ok_or_else(|| {
-            format!("{text} is no log index, no INDEX:POS, no age such as 5m, and no moment such as 2026-11-22T05:31:07Z")
+            format!("{text} is not a log index, INDEX:POS, an age such as 5m, or a time such as 2026-11-22T05:31:07Z")
         })
     }
 }
 
 fn parse_place(text: &str) -> Result<Place, String> {
     let (index, position) = text.split_once(':').unwrap_or((text, "0"));
-    let bad = |_| format!("{text} is no log index, nor INDEX:POS");
+    let bad = |_| format!("{text} is neither a log index nor INDEX:POS");
     Ok(Place { index: index.parse().map_err(bad)?, position: position.parse().map_err(bad)? })
 }
 

@@ -31,7 +31,7 @@ const BROKEN_OFF_MAX: u32 = 8;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The file holds the ledger of every namespace: runs, states of rows, stores, datasets, checkpoints. It holds no row and no \
-result; these are in the object store, which has to be kept too.")]
+result; these are in the object store, which must be kept too.")]
 pub(crate) struct SaveArgs {
     /// The file to write
     pub(in crate::rolloutctl) file: PathBuf,
@@ -80,7 +80,7 @@ async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow:
         };
         ended += 1;
         may_begin_anew(error, received, ended)?;
-        progress.note("the leader changed, or its stream broke: beginning anew");
+        progress.note("the leader changed, or its stream broke: starting over");
         end.abandon().await;
     };
     partial.finish(&args.file)?;

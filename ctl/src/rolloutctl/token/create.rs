@@ -57,7 +57,7 @@ impl Report for Created {
         let Token { name, uses_max, .. } = &self.of;
         let (who, left) = (self.of.who(), duration(self.of.left_s()));
         format!(
-            "token {name} lets in: {who}, {}, for {left}; it is shown this once\n{}\n",
+            "token {name} enrolls {who}, {}, within {left}; it is shown only once\n{}\n",
             counted((*uses_max).into(), "time"),
             self.token
         )
@@ -103,7 +103,7 @@ pub(crate) async fn run(
     let pins: Vec<[u8; 32]> =
         answer.authority_pins.iter().filter_map(|pin| pin[..].try_into().ok()).collect();
     if pins.is_empty() {
-        anyhow::bail!("the member names no authority: revoke the token, it is of no use");
+        anyhow::bail!("the member reports no authority: revoke the token, it cannot be used");
     }
     let of = answer.token.unwrap_or_default().into();
     output::emit(format, &Created { of, token: drawn.naming(pins).reveal() })

@@ -68,7 +68,7 @@ impl Report for Draining {
         }
         let end = self
             .left_seconds
-            .map_or(String::new(), |left| format!("; gone in {} at the latest", duration(left)));
+            .map_or(String::new(), |left| format!("; leaves within {}", duration(left)));
         let held = counted(self.rows_held.into(), "row");
         format!("worker {} drains; it holds {held}{end}\n", self.worker)
     }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(said, "worker w1 drains; it holds 1,200 rows\n");
         info.drain_left_ms = 60_000;
         let said = Draining::of("w1", Some(&info)).table();
-        assert!(said.contains("it holds 1,200 rows; gone in 1m"), "{said}");
+        assert!(said.contains("it holds 1,200 rows; leaves within 1m"), "{said}");
         assert_eq!(Draining::of("w1", None).table(), "worker w1 has left\n");
     }
 
