@@ -158,7 +158,7 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
     };
     let answer = client.vote(message).await.err().map(|status| status.code());
     assert_eq!(answer, Some(Code::PermissionDenied));
-    let hello = client.hello(HelloRequest {}).await.expect("an answer").into_inner();
+    let hello = client.hello(HelloRequest::default()).await.expect("an answer").into_inner();
     assert_eq!((hello.name.as_str(), hello.member_id, hello.empty), ("a", 1, false));
 }
 
@@ -370,5 +370,5 @@ async fn a_member_of_another_authority_cannot_connect() {
     let elsewhere = tempfile::tempdir().expect("a directory");
     let stranger = trio::certificates(elsewhere.path(), &["b"]).remove(0);
     let mut client = client(&cluster.members[0], &stranger);
-    assert!(client.hello(HelloRequest {}).await.is_err());
+    assert!(client.hello(HelloRequest::default()).await.is_err());
 }

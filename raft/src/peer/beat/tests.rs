@@ -63,7 +63,8 @@ impl Peer for Slow {
             told.answer.acquire().await.expect("never closed").forget();
             let payload = encode_append_result(&Ok(request.leader_commit)).into();
             let cluster_id = message.cluster_id;
-            let answer = PeerMessage { promise_ms: 0, cluster_id, from: PEER, to: ME, payload };
+            let answer =
+                PeerMessage { cluster_id, from: PEER, to: ME, payload, ..Default::default() };
             Some((Ok(answer), (asked, told)))
         });
         Ok(Response::new(Box::pin(answers)))
