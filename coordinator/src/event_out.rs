@@ -1,62 +1,14 @@
 //! The ledger's events as the wire has them, and which of them a caller gets.
 //!
 //! *Invariant:* an event of a namespace that the caller's certificate does not name never leaves;
-//! the kinds listed here are all there are, and a filter that names another is refused.
+//! the kinds of [`EVENT_KINDS`] are all there are, and a filter that names another is refused.
 
 use crate::convert::{self, Checked};
 use rollout_ledger::id::SlotRef;
 use rollout_ledger::{EventKind, HeldRows, LeaderCause};
-use rollout_proto::{Identity, v1};
+use rollout_proto::{EVENT_KINDS, Identity, v1};
 use rollout_raft::{EventName, EventRecord};
 use std::sync::Arc;
-
-/// Every kind, as a filter may name it.
-const KINDS: [&str; 44] = [
-    "epoch_opened",
-    "leader_changed",
-    "member_started",
-    "member_stopped",
-    "member_unreachable",
-    "member_reachable",
-    "worker_registered",
-    "worker_suspect",
-    "worker_back",
-    "worker_draining",
-    "worker_drained",
-    "worker_lost",
-    "worker_cordoned",
-    "worker_uncordoned",
-    "run_created",
-    "run_paused",
-    "run_resumed",
-    "run_cancelled",
-    "run_finished",
-    "run_sealed",
-    "run_deleted",
-    "run_canary_passed",
-    "run_deadline_exceeded",
-    "run_notified",
-    "run_notice_given_up",
-    "granted",
-    "stolen",
-    "completed",
-    "failed",
-    "returned",
-    "retried",
-    "participant_lost",
-    "participant_left",
-    "rendezvous_completed",
-    "rendezvous_ended",
-    "rendezvous_closed",
-    "barrier_opened",
-    "barrier_failed",
-    "training_lineage_begun",
-    "training_trainer_lost",
-    "training_torn",
-    "training_checkpoint_complete",
-    "training_checkpoint_goes",
-    "training_deleted",
-];
 
 fn kind_of(kind: &EventKind) -> &'static str {
     match kind {
@@ -64,7 +16,7 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::LeaderChanged { .. } => "leader_changed",
         EventKind::MemberChanged { to, .. } => {
             let known = |kind: &&&str| kind.strip_prefix("member_") == Some(to);
-            KINDS.iter().find(known).copied().unwrap_or("member_changed")
+            EVENT_KINDS.iter().find(known).copied().unwrap_or("member_changed")
         }
         EventKind::WorkerRegistered { .. } => "worker_registered",
         EventKind::WorkerSuspect { .. } => "worker_suspect",
@@ -77,7 +29,7 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::RunCreated { .. } => "run_created",
         EventKind::RunChanged { to, .. } => {
             let known = |kind: &&&str| kind.strip_prefix("run_") == Some(to);
-            KINDS.iter().find(known).copied().unwrap_or("run_changed")
+            EVENT_KINDS.iter().find(known).copied().unwrap_or("run_changed")
         }
         EventKind::Granted { .. } => "granted",
         EventKind::Stolen { .. } => "stolen",
@@ -88,7 +40,7 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::Job { what, .. } => what,
         EventKind::TrainingChanged { to, .. } => {
             let known = |kind: &&&str| kind.strip_prefix("training_") == Some(to);
-            KINDS.iter().find(known).copied().unwrap_or("training_changed")
+            EVENT_KINDS.iter().find(known).copied().unwrap_or("training_changed")
         }
     }
 }
@@ -103,8 +55,8 @@ pub(crate) struct Filter {
 impl Filter {
     /// Checks what was asked for. The namespace was checked against the certificate already.
     pub(crate) fn new(identity: &Identity, wanted: v1::EventFilter) -> Checked<Self> {
-        if let Some(kind) = wanted.kinds.iter().find(|k| !KINDS.contains(&k.as_str())) {
-            let all = KINDS.join(", ");
+        if let Some(kind) = wanted.kinds.iter().find(|k| !EVENT_KINDS.contains(&k.as_str())) {
+            let all = EVENT_KINDS.join(", ");
             return Err(convert::invalid(format!("no kind of event {kind}; there are {all}")));
         }
         if wanted.namespace.is_empty() && !(wanted.run.is_empty() && wanted.worker.is_empty()) {
@@ -380,7 +332,7 @@ mod tests {
     #[test]
     fn the_guide_names_every_kind() {
         let mut documented = documented();
-        let mut known = KINDS.map(str::to_owned).to_vec();
+        let mut known = EVENT_KINDS.map(str::to_owned).to_vec();
         documented.sort();
         known.sort();
         assert_eq!(documented, known);

@@ -19,6 +19,7 @@ pub mod client;
 mod endpoint;
 pub mod enrolment;
 mod error;
+mod event_kinds;
 mod identity;
 mod member_address;
 pub mod nearest;
@@ -44,6 +45,7 @@ pub use client::{
 };
 pub use endpoint::{DialMap, Endpoint, EndpointError, HostPort};
 pub use error::{ErrorCode, Outcome, RpcError, UnknownCode};
+pub use event_kinds::EVENT_KINDS;
 pub use identity::{
     IDENTITY_NAME_BYTES_MAX, IDENTITY_NAMESPACES_MAX, Identity, IdentityError, PeerInfo, Role,
     peer_identity,

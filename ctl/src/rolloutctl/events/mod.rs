@@ -13,6 +13,7 @@ use rollout_proto::v1;
 
 use self::line::EventLine;
 use self::since::{Chosen, Since, TAIL_MAX};
+use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::event_stream::{EventStream, Heard, Place, Start};
 use crate::hint::namespace_flag;
@@ -41,7 +42,7 @@ pub(crate) struct EventsArgs {
     #[arg(long = "for", value_name = "worker/NAME|run/NAME|item/RUN/ROW", value_parser = parse_about)]
     about: Option<About>,
     /// Only these kinds, such as granted,stolen,completed
-    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',', add = completer::of(Names::EventKinds))]
     kinds: Vec<String>,
 }
 
