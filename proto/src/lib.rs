@@ -62,3 +62,7 @@ pub use tls::{
     ClientTls, Incoming, OnRevoked, Security, ServerConn, ServerTls, TlsError, TlsFiles,
     server_name,
 };
+
+/// In a request for a list of runs or workers: those of every namespace that the caller may see. No namespace can have this
+/// name, so a member of an older build knows none of it and says so.
+pub const ALL_NAMESPACES: &str = "*";
