@@ -136,14 +136,16 @@ impl Known {
 /// Tells every other member that this process stops. One that does not hear of it takes this process for lost.
 pub(crate) async fn say_goodbye(running: &Running) {
     let context = &running.context;
-    let told = running.peers_except(context.me).into_iter().map(async |member| {
+    let told = running.peers_except(context.me).into_iter().map(|member| {
         let goodbye = HelloRequest {
             cluster_id: context.cluster_text.clone(),
             from: context.me,
             stops_started_ms: running.started_ms,
         };
-        let mut client = context.dialer.client(&member, Lane::Log).ok()?;
-        client.hello(goodbye).await.ok().map(drop)
+        async move {
+            let mut client = context.dialer.client(&member, Lane::Log).ok()?;
+            client.hello(goodbye).await.ok().map(drop)
+        }
     });
     let told = futures::future::join_all(told);
     drop(tokio::time::timeout(GOODBYE_LIMIT, told).await);

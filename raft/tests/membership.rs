@@ -117,7 +117,7 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
             from,
             to,
             payload: vec![1].into(),
-            promise_ms: 0,
+            ..PeerMessage::default()
         };
         let answers = [
             client.vote(message.clone()).await.err(),
@@ -142,7 +142,7 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
         from: 2,
         to: 1,
         payload: vec![1, 2, 3].into(),
-        promise_ms: 0,
+        ..PeerMessage::default()
     };
     assert_eq!(
         client.vote(malformed).await.err().map(|status| status.code()),
@@ -154,7 +154,7 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
         from: 3,
         to: 1,
         payload: vec![1].into(),
-        promise_ms: 0,
+        ..PeerMessage::default()
     };
     let answer = client.vote(message).await.err().map(|status| status.code());
     assert_eq!(answer, Some(Code::PermissionDenied));
@@ -190,7 +190,7 @@ async fn a_removed_member_cannot_disturb_the_others() {
                 to: at as u64 + 1,
                 // One that is read is refused for another reason.
                 payload: vec![1].into(),
-                promise_ms: 0,
+                ..PeerMessage::default()
             };
             for answer in [
                 client.vote(message.clone()).await.map(drop),

@@ -20,6 +20,7 @@ use crate::config::RaftConfig;
 use crate::lease::Followers;
 use crate::member::MemberRecord;
 use crate::peer::dial::{Dialer, Lane};
+use crate::transfer::Handovers;
 use crate::types::{Vote, log_id};
 
 const LATE: Duration = Duration::from_millis(100);
@@ -130,6 +131,7 @@ impl Heartbeats {
             book: RwLock::default(),
             promise_ms: 0,
             followers: Followers::default(),
+            handovers: Handovers::default(),
         };
         let member = MemberRecord { name: "b".to_owned(), peer_addr, ..MemberRecord::default() };
         Self { context, member, kept: None, told }
