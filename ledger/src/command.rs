@@ -12,6 +12,7 @@ use crate::codec;
 use crate::dataset::DatasetOp;
 use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::job::{JobName, ParticipantDecl};
+use crate::member::MemberOp;
 use crate::quota::Quota;
 use crate::rendezvous::Terms;
 use crate::revocation::RevocationOp;
@@ -417,6 +418,8 @@ pub enum OpKind {
     },
     /// A change of the list of revoked certificates.
     Revocation(RevocationOp),
+    /// The leader reports what it has seen of the members.
+    Member(MemberOp),
 }
 
 /// The name of a shared store.

@@ -12,6 +12,7 @@ use crate::codec;
 use crate::flight_image::FLIGHT_TAGS;
 use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo};
 use crate::ledger::Ledger;
+use crate::member::Members;
 use crate::revocation::Revoked;
 use crate::run::Run;
 use crate::trouble::Trouble;
@@ -51,6 +52,7 @@ pub(crate) struct Dirty {
     pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
     pub(crate) tokens: BTreeSet<String>,
     pub(crate) revocations: BTreeSet<Revoked>,
+    pub(crate) members: bool,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -99,6 +101,9 @@ fn revocation_key(whose: &Revoked) -> Vec<u8> {
     }
 }
 
+/// Below the tag of the meta record, which is that letter alone: no letter is left.
+pub(crate) const MEMBERS_KEY: &[u8] = b"Mm";
+
 fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
     key(tag, &[&id.0.to_be_bytes()])
 }
@@ -129,6 +134,9 @@ impl Ledger {
         let mut delta = ImageDelta::default();
         if dirty.meta {
             delta.set(key(b'M', &[]), Some(codec::encode(&self.meta)));
+        }
+        if dirty.members {
+            delta.set(MEMBERS_KEY.to_vec(), self.members_record());
         }
         self.drain_trainings(&mut dirty, &mut delta);
         self.drain_workers(&mut dirty, &mut delta);
@@ -202,6 +210,11 @@ impl Ledger {
         delta
     }
 
+    /// None while no member was reported: members of an earlier build have no such record.
+    fn members_record(&self) -> Option<Vec<u8>> {
+        (self.members != Members::default()).then(|| codec::encode(&self.members))
+    }
+
     /// Every record of the state, in the order of their keys.
     pub fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
         for (no, job) in &self.jobs {
@@ -240,6 +253,9 @@ impl Ledger {
         }
         self.each_training(&mut each);
         each(&key(b'M', &[]), &codec::encode(&self.meta));
+        if let Some(members) = self.members_record() {
+            each(MEMBERS_KEY, &members);
+        }
         for (name, namespace) in &self.namespaces {
             each(&key(b'N', &[name.as_bytes()]), &codec::encode(namespace));
         }

@@ -6,6 +6,7 @@
 use crate::barrier::Barrier;
 use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
+use crate::image::MEMBERS_KEY;
 use crate::incident::Incident;
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
@@ -100,6 +101,7 @@ impl Ledger {
 
     fn load_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
         match key.first() {
+            Some(b'M') if key == MEMBERS_KEY => self.members = read(key, value)?,
             Some(b'M') => self.meta = read(key, value)?,
             Some(b'N') => {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;

@@ -45,6 +45,7 @@ impl Ledger {
         self.check_trainings()?;
         self.check_tokens()?;
         self.check_revocations()?;
+        self.check_members()?;
         self.check_namespaces()
     }
 

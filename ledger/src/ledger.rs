@@ -15,6 +15,7 @@ use crate::id::{
 };
 use crate::image::Dirty;
 use crate::job::{Job, JobName};
+use crate::member::Members;
 use crate::namespace::{self, Namespace};
 use crate::revocation::{Revocation, Revoked};
 use crate::run::{Run, RunState};
@@ -67,6 +68,8 @@ pub struct Ledger {
     pub(crate) tokens: BTreeMap<String, Token>,
     /// Shared with readers that keep it: they see by its address whether it has changed.
     pub(crate) revocations: Arc<BTreeMap<Revoked, Revocation>>,
+    /// As their leaders have seen them.
+    pub(crate) members: Members,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
@@ -202,6 +205,7 @@ impl Ledger {
             trainings: BTreeMap::new(),
             tokens: BTreeMap::new(),
             revocations: Arc::default(),
+            members: Members::default(),
             dataset_names: BTreeMap::new(),
             training_names: BTreeMap::new(),
             trainer_ends: BTreeSet::new(),

@@ -12,6 +12,7 @@ use crate::apply::Context;
 use crate::id::{CoordEpoch, SessionId, TrainingNo};
 use crate::image::Dirty;
 use crate::ledger::{EntryId, Ledger};
+use crate::member::Members;
 use crate::session_room::Holders;
 use crate::worker::SessionEnd;
 
@@ -34,6 +35,7 @@ impl Ledger {
         }
         self.lapsed_runs.clear();
         self.tokens.clear();
+        self.members = Members::default();
         self.clients.clear();
         self.holders = Holders::default();
         self.client_uses.clear();

@@ -243,7 +243,7 @@ mod tests {
             from: of,
             to: running.context.me,
             payload: encode_vote_request(&request).into(),
-            promise_ms: 0,
+            ..PeerMessage::default()
         };
         let service = PeerService::new(voter.clone());
         let answer = match before {

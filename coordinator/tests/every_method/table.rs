@@ -607,7 +607,7 @@ fn peers() -> Vec<Case> {
         case("Peer/PreVote", served, &message),
         case("Peer/TransferLeader", served, &message),
         case("Peer/InstallSnapshot", served, &v1::SnapshotChunk { to: 1, ..Default::default() }),
-        case("Peer/Hello", served, &v1::HelloRequest {}),
+        case("Peer/Hello", served, &v1::HelloRequest::default()),
         case("Peer/Adopt", served, &adopt),
     ]
 }

@@ -5,10 +5,10 @@ use crate::training;
 use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    Among, BarrierSpec, BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, JobName, Op, OpKind,
-    PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, RevocationAuthor,
-    RevocationOp, Revoked, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms,
-    TokenOp, TokenRole, TokenSpec, TokenUse,
+    Among, BarrierSpec, BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, JobName,
+    LeaderCause, MemberOp, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota, Registration,
+    RequestId, RevocationAuthor, RevocationOp, Revoked, RunAction, RunSpec, SegmentDecl, SlotOffer,
+    StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -71,6 +71,28 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             let (whose, by) = (whose_certificates(args), author(args)?);
             OpKind::Revocation(RevocationOp::Withdraw { whose, by })
         }
+        // Example: member-leads name=c1 cause=requested
+        "member-leads" => OpKind::Member(MemberOp::Leads {
+            name: args.text("name")?,
+            cause: leader_cause(&args.text("cause")?)?,
+        }),
+        // Example: member-started id=1 name=c1 process=1000
+        "member-started" => OpKind::Member(MemberOp::Started {
+            id: args.number("id", 0)?,
+            name: args.text("name")?,
+            started_ms: args.number("process", 0)?,
+        }),
+        // Example: member-stopped id=1 process=1000
+        "member-stopped" | "member-unreachable" | "member-reachable" => {
+            let (id, started_ms) = (args.number("id", 0)?, args.number("process", 0)?);
+            OpKind::Member(match name.as_str() {
+                "member-stopped" => MemberOp::Stopped { id, started_ms },
+                "member-unreachable" => MemberOp::Unreachable { id, started_ms },
+                _ => MemberOp::Reachable { id, started_ms },
+            })
+        }
+        // Example: member-removed id=1
+        "member-removed" => OpKind::Member(MemberOp::Removed { id: args.number("id", 0)? }),
         // Example: noticed run=chat index=4 delivered=1
         "noticed" => OpKind::Noticed {
             run: run(world, &args.text("run")?)?,
@@ -229,6 +251,25 @@ fn quota(args: &mut Args) -> Parsed<OpKind> {
 }
 
 /// `by=admin/ann since=1000`
+fn leader_cause(word: &str) -> Parsed<LeaderCause> {
+    use LeaderCause::{
+        Again, ConnectionsLost, ElectionTimeout, First, FullDisk, Removal, Requested, SlowDisk,
+        Stopping,
+    };
+    let all = [
+        First,
+        Requested,
+        Stopping,
+        SlowDisk,
+        FullDisk,
+        Removal,
+        ConnectionsLost,
+        ElectionTimeout,
+        Again,
+    ];
+    all.into_iter().find(|cause| cause.word() == word).ok_or_else(|| format!("no cause {word}"))
+}
+
 fn author(args: &mut Args) -> Parsed<Option<RevocationAuthor>> {
     let Some(identity) = args.get("by") else { return Ok(None) };
     Ok(Some(RevocationAuthor { identity, not_before_s: args.number("since", 0)? }))
