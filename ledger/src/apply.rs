@@ -284,7 +284,7 @@ impl Ledger {
         if let Some((used_at, id)) = self.to_forget() {
             self.forget_client(used_at, id);
         }
-        self.holders.opened(&holder);
+        self.holders.add(&holder);
         let session = ctx.session();
         let client = Client {
             id: session,

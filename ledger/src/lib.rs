@@ -33,6 +33,7 @@ mod command;
 mod complete;
 mod condition;
 mod cordon;
+mod counts;
 mod dataset;
 mod deadline;
 mod digest;

@@ -9,10 +9,10 @@
 //! indexes go on, so that an id of the old one is never made again.
 
 use crate::apply::Context;
+use crate::counts::Counts;
 use crate::id::{CoordEpoch, SessionId, TrainingNo};
 use crate::image::Dirty;
 use crate::ledger::{EntryId, Ledger};
-use crate::session_room::Holders;
 use crate::worker::SessionEnd;
 
 /// Clusters of which a restored one says that it descends from them; the oldest are forgotten.
@@ -35,7 +35,7 @@ impl Ledger {
         self.lapsed_runs.clear();
         self.tokens.clear();
         self.clients.clear();
-        self.holders = Holders::default();
+        self.holders = Counts::default();
         self.client_uses.clear();
         self.value_uses.clear();
         self.reply_value_bytes = 0;
