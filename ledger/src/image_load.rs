@@ -223,6 +223,7 @@ impl Ledger {
         self.runs.values_mut().for_each(Run::derive_avoided);
         self.derive_incidents();
         self.derive_cordon_ends();
+        self.derive_indexes();
         // They have had something to give before.
         self.joining.clear();
         self.reshaped.clear();

@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::command::StoreName;
 use crate::counts::Counts;
 use crate::dataset::Dataset;
+use crate::due::Deadlines;
 use crate::eligibility::{Eligibility, Turn};
 use crate::event::Event;
 use crate::fleet::Fleet;
@@ -20,6 +21,7 @@ use crate::namespace::{self, Namespace};
 use crate::revocation::{Revocation, Revoked};
 use crate::run::{Run, RunState};
 use crate::store::Store;
+use crate::tally::Tally;
 use crate::token::Token;
 use crate::training::{Training, TrainingName};
 use crate::unheard::Unheard;
@@ -71,6 +73,10 @@ pub struct Ledger {
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
     pub(crate) fleet: Fleet,
+    /// When runs, attempts, sessions and tokens end.
+    pub(crate) deadlines: Deadlines,
+    /// Sums over runs and slots.
+    pub(crate) tally: Tally,
     /// Which runs slots may serve, and whose turn it is.
     pub(crate) index: Eligibility,
     /// Runs that have a trial to give.
@@ -183,6 +189,8 @@ impl Ledger {
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),
             fleet: Fleet::default(),
+            deadlines: Deadlines::default(),
+            tally: Tally::default(),
             index: Eligibility::default(),
             trial_runs: BTreeSet::new(),
             tail_runs: BTreeSet::new(),

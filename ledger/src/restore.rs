@@ -10,6 +10,7 @@
 
 use crate::apply::Context;
 use crate::counts::Counts;
+use crate::due::Due;
 use crate::id::{CoordEpoch, SessionId, TrainingNo};
 use crate::image::Dirty;
 use crate::ledger::{EntryId, Ledger};
@@ -28,12 +29,14 @@ impl Ledger {
             self.end_session(&ctx, session, SessionEnd::Lost);
         }
         self.settle_turns();
+        self.settle_indexes();
         for run in self.runs.values_mut() {
             run.flight.lapsed.clear();
             run.flight.mark_none();
         }
         self.lapsed_runs.clear();
         self.tokens.clear();
+        self.deadlines.tokens = Due::default();
         self.clients.clear();
         self.holders = Counts::default();
         self.client_uses.clear();
