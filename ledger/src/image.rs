@@ -7,6 +7,7 @@
 //! Keys begin with an upper-case letter; keys with a lower-case one belong to whoever keeps the
 //! image beside us (the membership of the cluster, for one).
 
+use crate::bytes_field::Bytes;
 use crate::client::Client;
 use crate::codec;
 use crate::flight_image::FLIGHT_TAGS;
@@ -177,7 +178,8 @@ impl Ledger {
         }
         for (no, name) in dirty.store_values {
             let value = self.stores.get(&no).and_then(|s| s.values.get(&name));
-            delta.set(store_key(b'K', no, &name), value.map(codec::encode));
+            let value = value.map(|value| codec::encode(&Bytes(value)));
+            delta.set(store_key(b'K', no, &name), value);
         }
         for (no, name) in dirty.store_queues {
             let queue = self.stores.get(&no).and_then(|s| s.queues.get(&name));
@@ -237,7 +239,7 @@ impl Ledger {
         }
         for (no, store) in &self.stores {
             for (name, value) in &store.values {
-                each(&store_key(b'K', *no, name), &codec::encode(value));
+                each(&store_key(b'K', *no, name), &codec::encode(&Bytes(value)));
             }
         }
         self.each_training(&mut each);

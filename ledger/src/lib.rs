@@ -21,6 +21,7 @@ mod barrier;
 mod barrier_ops;
 mod blame;
 mod blocked;
+mod bytes_field;
 mod canary;
 mod carry;
 mod checkpoint;
