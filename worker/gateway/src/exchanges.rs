@@ -146,7 +146,7 @@ impl Exchange for Gets {
 }
 
 /// Waits for one thing. Each caller's wait is registered at the leader when it comes, so that it sees a key that is set
-/// and deleted at once; only beyond `IN_FLIGHT` do those that come share the next one.
+/// and deleted at once: callers that come together share a request, and so do those beyond `IN_FLIGHT`.
 #[derive(Clone)]
 pub(crate) struct WaitForOne {
     pub(crate) client: Client,
