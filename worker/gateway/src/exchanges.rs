@@ -155,7 +155,8 @@ pub(crate) struct WaitForOne {
 
 impl Exchange for WaitForOne {
     type Part = ();
-    type Answer = ();
+    /// The values at the end of the wait, where the request asks for them.
+    type Answer = Vec<Option<Bytes>>;
     const IN_FLIGHT: usize = 64;
     const LOOKS: bool = true;
 
@@ -167,9 +168,14 @@ impl Exchange for WaitForOne {
         parts.count()
     }
 
-    async fn ask(&self, parts: Vec<()>) -> Result<Vec<()>, ClientError> {
-        while !calls::wait(&self.client, self.request.clone()).await?.ready {}
-        Ok(parts)
+    async fn ask(&self, parts: Vec<()>) -> Result<Vec<Self::Answer>, ClientError> {
+        loop {
+            let answer = calls::wait(&self.client, self.request.clone()).await?;
+            if answer.ready {
+                let values = answer.values.into_iter().map(calls::value).collect();
+                return Ok(vec![values; parts.len()]);
+            }
+        }
     }
 }
 
