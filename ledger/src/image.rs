@@ -7,12 +7,14 @@
 //! Keys begin with an upper-case letter; keys with a lower-case one belong to whoever keeps the
 //! image beside us (the membership of the cluster, for one).
 
+use crate::bytes_field::Bytes;
 use crate::client::Client;
 use crate::codec;
 use crate::flight_image::FLIGHT_TAGS;
 use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo};
 use crate::ledger::Ledger;
 use crate::member::Members;
+use crate::marks::Marks;
 use crate::revocation::Revoked;
 use crate::run::Run;
 use crate::trouble::Trouble;
@@ -26,14 +28,14 @@ pub(crate) const PARTS_PER_RECORD: u32 = 256;
 pub(crate) struct Dirty {
     pub(crate) meta: bool,
     pub(crate) namespaces: BTreeSet<String>,
-    pub(crate) runs: BTreeSet<RunNo>,
+    pub(crate) runs: Marks<RunNo>,
     pub(crate) segments: BTreeSet<(RunNo, SegmentNo)>,
     pub(crate) parts: BTreeSet<(RunNo, u32)>,
     pub(crate) troubles: BTreeSet<(RunNo, u64)>,
     /// Runs whose segments, parts and troubles all went at once.
     pub(crate) emptied: BTreeSet<RunNo>,
-    pub(crate) workers: BTreeSet<SessionId>,
-    pub(crate) slots: BTreeSet<SlotRef>,
+    pub(crate) workers: Marks<SessionId>,
+    pub(crate) slots: Marks<SlotRef>,
     pub(crate) unheard: BTreeSet<SessionId>,
     pub(crate) clients: BTreeSet<SessionId>,
     pub(crate) stores: BTreeSet<StoreNo>,
@@ -50,7 +52,7 @@ pub(crate) struct Dirty {
     /// Epochs whose shards all went at once; those of `passes` may have come after.
     pub(crate) emptied_passes: BTreeSet<(TrainingNo, DatasetNo, u64)>,
     pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
-    pub(crate) tokens: BTreeSet<String>,
+    pub(crate) tokens: Marks<String>,
     pub(crate) revocations: BTreeSet<Revoked>,
     pub(crate) members: bool,
 }
@@ -130,6 +132,7 @@ fn client_record(client: &Client) -> Vec<u8> {
 impl Ledger {
     /// The records that changed since the last call, and forgets that they did.
     pub fn drain_dirty(&mut self) -> ImageDelta {
+        self.settle_indexes();
         let mut dirty = std::mem::take(&mut self.dirty);
         let mut delta = ImageDelta::default();
         if dirty.meta {
@@ -148,7 +151,7 @@ impl Ledger {
             let tags = [b'S', b'P', b'T', b'Y'].into_iter().chain(FLIGHT_TAGS);
             delta.delete_prefixes.extend(tags.map(|tag| run_key(tag, no, &[])));
         }
-        for no in dirty.runs {
+        for no in dirty.runs.take_image() {
             let run = self.runs.get_mut(&no);
             delta.set(run_key(b'R', no, &[]), run.as_ref().map(|r| codec::encode(&r.head)));
             match run {
@@ -183,7 +186,8 @@ impl Ledger {
         }
         for (no, name) in dirty.store_values {
             let value = self.stores.get(&no).and_then(|s| s.values.get(&name));
-            delta.set(store_key(b'K', no, &name), value.map(codec::encode));
+            let value = value.map(|value| codec::encode(&Bytes(value)));
+            delta.set(store_key(b'K', no, &name), value);
         }
         for (no, name) in dirty.store_queues {
             let queue = self.stores.get(&no).and_then(|s| s.queues.get(&name));
@@ -199,7 +203,7 @@ impl Ledger {
             let job = self.jobs.get(&no).map(|j| codec::encode(&j.head));
             delta.set(job_key(b'G', no, &[]), job);
         }
-        for name in dirty.tokens {
+        for name in dirty.tokens.take_image() {
             let token = self.tokens.get(&name).map(codec::encode);
             delta.set(key(b'E', &[name.as_bytes()]), token);
         }
@@ -248,7 +252,7 @@ impl Ledger {
         }
         for (no, store) in &self.stores {
             for (name, value) in &store.values {
-                each(&store_key(b'K', *no, name), &codec::encode(value));
+                each(&store_key(b'K', *no, name), &codec::encode(&Bytes(value)));
             }
         }
         self.each_training(&mut each);

@@ -4,6 +4,7 @@
 //! nothing, is an error: the member stops rather than serve a state that is not the cluster's.
 
 use crate::barrier::Barrier;
+use crate::bytes_field::Decoded;
 use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
 use crate::image::MEMBERS_KEY;
@@ -157,7 +158,7 @@ impl Ledger {
             Some(b'J') => self.loading_store(key)?.0.head = read(key, value)?,
             Some(b'K') => {
                 let (store, name) = self.loading_store(key)?;
-                store.values.insert(name, read(key, value)?);
+                store.values.insert(name, read::<Decoded>(key, value)?.0);
             }
             Some(b'Q') => {
                 let (store, name) = self.loading_store(key)?;
@@ -225,6 +226,7 @@ impl Ledger {
         self.runs.values_mut().for_each(Run::derive_avoided);
         self.derive_incidents();
         self.derive_cordon_ends();
+        self.derive_indexes();
         // They have had something to give before.
         self.joining.clear();
         self.reshaped.clear();

@@ -36,6 +36,7 @@ impl Ledger {
             ensure!(!over, "run {} has ended and has lapsed attempts", run.no);
         }
         self.check_index()?;
+        self.check_indexes()?;
         self.check_waiting()?;
         self.check_clients()?;
         self.check_slots()?;
