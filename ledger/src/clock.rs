@@ -66,7 +66,7 @@ impl Ledger {
             let first = run.flight.grants.values().next().filter(|_| timeout_ms > 0)?;
             Some(lease_ends(first.granted_at, timeout_ms))
         });
-        let shunned = self.runs.values().filter_map(Run::shuns_until);
+        let excluded = self.runs.values().filter_map(|run| run.flight.excluded_until());
         let incidents = self.incident_ends.first().map(|end| end.0);
         let cordons = self.cordon_ends.first().map(|end| end.0);
         let deadlines = self.runs.values().filter_map(Run::ends_at);
@@ -78,7 +78,7 @@ impl Ledger {
         rows.into_iter()
             .chain(workers)
             .chain(attempts)
-            .chain(shunned)
+            .chain(excluded)
             .chain(incidents)
             .chain(cordons)
             .chain(clients)
@@ -95,7 +95,7 @@ impl Ledger {
         let mut budget = Budget::of_version(self.meta.version);
         self.end_overdue_runs(ctx);
         self.end_waits(&mut budget);
-        self.end_shunning();
+        self.end_exclusions();
         self.end_incidents();
         self.end_failure_cordons(ctx);
         self.end_sessions(ctx, &mut budget);
@@ -143,9 +143,9 @@ impl Ledger {
         }
     }
 
-    fn end_shunning(&mut self) {
+    fn end_exclusions(&mut self) {
         for (no, run) in &mut self.runs {
-            if run.end_shunning(self.meta.clock) {
+            if run.flight.end_exclusions(self.meta.clock) {
                 self.dirty.runs.insert(*no);
             }
         }
