@@ -84,7 +84,7 @@ impl Ledger {
         let mut budget = Budget::of_version(self.meta.version);
         self.end_overdue_runs(ctx);
         self.end_waits(&mut budget);
-        self.end_shunning();
+        self.end_exclusions();
         self.end_incidents();
         self.end_failure_cordons(ctx);
         self.end_sessions(ctx, &mut budget);
@@ -132,10 +132,10 @@ impl Ledger {
         }
     }
 
-    fn end_shunning(&mut self) {
+    fn end_exclusions(&mut self) {
         let now = self.meta.clock;
-        for no in self.deadlines.shuns.by(now) {
-            if self.runs.get_mut(&no).is_some_and(|run| run.end_shunning(now)) {
+        for no in self.deadlines.exclusions.by(now) {
+            if self.runs.get_mut(&no).is_some_and(|run| run.flight.end_exclusions(now)) {
                 self.dirty.runs.insert(no);
             }
         }

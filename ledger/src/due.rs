@@ -58,8 +58,8 @@ impl<K: Ord + Clone> Due<K> {
 pub(crate) struct Deadlines {
     /// When runs end by their own deadlines.
     pub(crate) runs: Due<RunNo>,
-    /// When the first trial of a run stops shunning a slot.
-    pub(crate) shuns: Due<RunNo>,
+    /// When the first trial of a run may go to the excluded slot again.
+    pub(crate) exclusions: Due<RunNo>,
     /// When the oldest attempt of a run times out.
     pub(crate) attempts: Due<RunNo>,
     /// When sessions end.
@@ -71,7 +71,7 @@ pub(crate) struct Deadlines {
 impl Deadlines {
     /// The earliest of all.
     pub(crate) fn first(&self) -> Option<LedgerMs> {
-        let of_runs = [self.runs.first(), self.shuns.first(), self.attempts.first()];
+        let of_runs = [self.runs.first(), self.exclusions.first(), self.attempts.first()];
         of_runs.into_iter().chain([self.sessions.first(), self.tokens.first()]).flatten().min()
     }
 }

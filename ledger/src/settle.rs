@@ -49,7 +49,7 @@ impl Ledger {
     fn index_run(&mut self, no: RunNo) {
         let run = self.runs.get(&no);
         self.deadlines.runs.set(&no, run.and_then(Run::ends_at));
-        self.deadlines.shuns.set(&no, run.and_then(Run::shuns_until));
+        self.deadlines.exclusions.set(&no, run.and_then(|run| run.flight.excluded_until()));
         self.deadlines.attempts.set(&no, run.and_then(Run::attempt_ends));
         self.tally.count_run(no, run);
     }
@@ -90,7 +90,7 @@ impl Ledger {
         let (mut deadlines, mut tally) = (Deadlines::default(), Tally::default());
         for (no, run) in &self.runs {
             deadlines.runs.set(no, run.ends_at());
-            deadlines.shuns.set(no, run.shuns_until());
+            deadlines.exclusions.set(no, run.flight.excluded_until());
             deadlines.attempts.set(no, run.attempt_ends());
             tally.count_run(*no, Some(run));
         }

@@ -144,9 +144,8 @@ impl Ledger {
                 slot.offer = offer;
                 if !same_process {
                     (slot.last_pull, slot.last_grant) = (0, Vec::new());
-                    (slot.held_against, slot.last_death) = (Vec::new(), 0);
-                    slot.lift_cordon();
-                    slot.failures.clear();
+                    slot.last_death = 0;
+                    slot.clear_incidents();
                 }
             }
             self.fleet.joined(worker);

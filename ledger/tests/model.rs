@@ -323,7 +323,7 @@ fn random_stories_reach_what_matters() {
         ("row is poison", 1),
         ("slot cordoned", 1),
         ("slot cordoned for failures", 1),
-        ("slot acquitted", 1),
+        ("slot cleared", 1),
         ("trial granted to a cordoned slot", 1),
         ("cordon lifted by a trial", 1),
         ("death told again", 20),

@@ -123,6 +123,9 @@ impl Model {
             Body::DigestAt => vec![Reply::Ok],
             Body::SetVersion(version) => {
                 self.version = self.version.max(*version);
+                if self.version >= 3 {
+                    self.runs.iter_mut().for_each(|run| run.excluded.clear());
+                }
                 vec![Reply::Ok]
             }
         }
@@ -260,7 +263,9 @@ impl Model {
             }
         }
         for row in self.runs.iter_mut().flat_map(|run| &mut run.rows) {
-            row.failed_at = row.failed_at.take().filter(|at| at.2 > now);
+            if let Some(incident) = &mut row.incident {
+                incident.until = incident.until.filter(|until| *until > now);
+            }
         }
         self.end_failure_cordons();
         self.end_silent();
@@ -268,7 +273,7 @@ impl Model {
         self.end_silent_trainers();
         self.end_tokens();
         for run in &mut self.runs {
-            run.shuns.retain(|_, shuns| shuns.1.0 > now);
+            run.excluded.retain(|_, excluded| excluded.1.0 > now);
             let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);
             run.lapse(|lease| timeout > 0 && lease.granted_at + 2 * timeout <= now);
             if run.returned > before {

@@ -328,7 +328,7 @@ fn trials(out: &mut String, ledger: &Ledger, flight: &FlightView) {
             let name = ledger.worker_name(session).map_or("gone", |n| n.1);
             let _ = write!(out, ", {name}/{slot} empties itself for it");
         }
-        if let Some((SlotRef { session, slot }, until)) = trial.shuns {
+        if let Some((SlotRef { session, slot }, until)) = trial.excluded_slot {
             let name = ledger.worker_name(session).map_or("gone", |n| n.1);
             let _ = write!(out, ", others before {name}/{slot} until {until}");
         }
