@@ -74,9 +74,8 @@ impl Ledger {
         for ran in ran {
             let (slot, no) = (ran.slot, ran.held.run);
             if ran.is_prime() && proven {
-                let trial = self.trial_of(slot, no, ran.held.attempt);
                 self.end_attempt(ctx, slot, &ran.held, &failure, |ledger, held, failure| {
-                    ledger.alone(ctx, slot, held, failure, trial)
+                    ledger.alone(ctx, slot, held, failure)
                 });
                 continue;
             }
@@ -169,10 +168,8 @@ impl Ledger {
         }
         let no = held.run;
         let failed_before = self.runs.get(&no).map_or(0, |run| run.head.counts.failed);
-        let trial = self.trial_of(slot, no, held.attempt);
         self.release(no, held.attempt, &held.rows);
         let for_good = then(self, held, failure);
-        self.trial_over(no, trial);
         let (held, class, code) = (held.clone(), failure.class, failure.code.clone());
         self.emit(ctx, EventKind::Failed { slot, held, class, code, for_good });
         self.stop_if_hopeless(ctx, no, failure, failed_before);

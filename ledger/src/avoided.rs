@@ -1,13 +1,13 @@
 //! Returned rows that a slot should not get again while another one fits.
 //!
-//! *Invariant:* a returned row with an incident is listed under the slot of that incident. The lists are derived from the
+//! *Invariant:* a returned row with an open incident is listed under the slot of that incident. The lists are derived from the
 //! returned rows and their troubles. A change costs what the rows that it touches cost, however many slots are listed.
 //! From cluster version 3 on, a slot gets no row that its worker failed last while a ready slot of another worker fits the
 //! run. Where no other worker fits, it gets no row that it failed last itself while another slot of its worker fits. Both
-//! end with the incident. Absent: trials, which avoid a slot by `blame.rs`.
+//! end with the incident's wait. Absent: trials, which a slot is kept from by `incident.rs`.
 
 use crate::id::{RunNo, SlotNo, SlotRef};
-use crate::incident::Incident;
+use crate::incident::{Incident, NamedSlot};
 use crate::ledger::Ledger;
 use crate::rows::Rows;
 use crate::run::Run;
@@ -39,7 +39,7 @@ impl KeptFrom<'_> {
     }
 
     fn is_of(self, incident: &Incident) -> bool {
-        self.covers(&incident.worker, incident.slot)
+        self.covers(&incident.at.worker, incident.at.slot)
     }
 }
 
@@ -57,7 +57,7 @@ impl Avoided {
     }
 
     fn list(&mut self, row: u64, incident: &Incident) {
-        let (worker, slot) = (incident.worker.clone(), incident.slot);
+        let NamedSlot { worker, slot } = incident.at.clone();
         self.by_worker.entry(worker.clone()).or_default().entry(slot).or_default().insert(row);
         self.by_row.insert(row, (worker, slot));
     }
@@ -103,7 +103,7 @@ impl Run {
     fn list_avoided(&mut self, rows: &Rows) {
         for &(start, len) in rows.ranges() {
             for (row, trouble) in self.troubles.range(start..start + u64::from(len)) {
-                if let Some(incident) = &trouble.incident {
+                if let Some(incident) = trouble.open_incident() {
                     self.flight.avoided.list(*row, incident);
                 }
             }
@@ -183,7 +183,7 @@ impl Ledger {
         let Some(kept) = self.avoids(run, worker, slot.slot) else { return all };
         for &(start, len) in rows.ranges() {
             for (row, trouble) in run.troubles.range(start..start + u64::from(len)) {
-                if trouble.incident.as_ref().is_some_and(|incident| kept.is_of(incident)) {
+                if trouble.open_incident().is_some_and(|incident| kept.is_of(incident)) {
                     all.push(*row, 1);
                 }
             }
@@ -203,6 +203,7 @@ impl Ledger {
 mod tests {
     use super::*;
     use crate::id::LedgerMs;
+    use crate::incident::EndKind;
 
     /// The rows and workers are so many that this takes minutes where each row costs a visit to each worker's list.
     #[test]
@@ -211,7 +212,10 @@ mod tests {
         let rows = 40_000;
         for row in 0..rows {
             let worker = format!("w{}", row % 20_000);
-            avoided.list(row, &Incident { worker, slot: SlotNo(0), until: LedgerMs(1) });
+            let at = NamedSlot { worker, slot: SlotNo(0) };
+            let until = Some(LedgerMs(1));
+            let end = EndKind::RowFailed;
+            avoided.list(row, &Incident { end, at, until, died_alone_at: None });
         }
         for row in 0..rows - 1 {
             avoided.forget(&Rows::range(row, 1));

@@ -59,7 +59,7 @@ impl Ledger {
     fn serve(&mut self, ctx: &mut Context, slot: SlotRef, want: u32) -> Vec<GrantedRows> {
         let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
         let at = slot.slot.0 as usize;
-        if want == 0 || !self.takes_work(worker, at) && !self.only_tries(worker, at) {
+        if want == 0 || !self.takes_work(worker, at) && !self.takes_only_trials(worker, at) {
             return Vec::new(); // A cordoned slot's pull waits, as one that finds nothing does.
         }
         let empty = worker.slots.get(at).is_some_and(|s| s.rows_held == 0);

@@ -96,13 +96,9 @@ impl Ledger {
         }
         let slot = self.credited(slot, run, set.attempt);
         let in_trial = self.slot(slot).is_some_and(|s| s.trial == Some((no, set.attempt)));
-        let flight = &run.flight;
-        let grant = flight.grants.get(&set.attempt).or_else(|| flight.lapsed.get(&set.attempt));
-        let trial = grant.and_then(|grant| grant.trial);
         said.outrun.extend(self.outrun(ctx, no, set.attempt, &accepted));
         self.settle_trouble_of(ctx, slot, (no, set.attempt), &accepted);
         self.release(no, set.attempt, &accepted);
-        self.trial_over(no, trial);
         let Some(run) = self.runs.get_mut(&no) else { return false };
         run.head.counts.done += accepted.len();
         let part_no = PartNo(run.parts.len() as u32);

@@ -1,20 +1,18 @@
-//! Slots that get no work: because an operator says so, or because their engine keeps dying.
+//! Slots that get no work: because an operator says so, or because rows keep ending badly there.
 //!
-//! *Invariant:* a cordon stops grants and nothing else: what a slot holds it may finish. An
-//! operator's cordon is of a worker's *name*, and stays until it is lifted, whatever becomes of the
-//! worker. The ledger's own is of a slot of one process, and goes with it, or when rows turn out to
-//! have been guilty of deaths that it was for, or when the slot finishes a row of a trial: it may have
-//! trials where nobody else can, so that a fleet is never cordoned for good by rows that kill engines. From cluster version
-//! 3 on the ledger cordons few slots of a model and never the last: `fleet_guard.rs`.
+//! *Invariant:* a cordon stops grants and nothing else: what a slot holds it may finish. An operator's cordon is of a
+//! worker's *name*, and stays until it is lifted, whatever becomes of the worker. The ledger's own is of a slot of one
+//! process, and goes with it: `slot_incidents.rs` says when it comes and goes. Such a slot may have trials where no other slot
+//! can, so that a fleet is never cordoned for good by rows that kill engines. From cluster version 3 on the ledger cordons
+//! few slots of a model and never the last: `fleet_guard.rs`.
 
 use crate::apply::Context;
 use crate::event::EventKind;
-use crate::id::{RunNo, SessionId, SlotNo, SlotRef};
+use crate::id::{SessionId, SlotNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
-use crate::rows::Rows;
-use crate::worker::{HeldAgainst, Worker};
+use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -65,6 +63,7 @@ impl Ledger {
             namespace.cordons.remove(&name);
         }
         self.dirty.namespaces.insert(space);
+        self.dirty.workers.touch(session);
         if !cordoned {
             self.forgive(session, slot);
         }
@@ -79,94 +78,10 @@ impl Ledger {
         let Some(worker) = self.workers.get_mut(&session) else { return };
         for (number, held) in worker.slots.iter_mut().enumerate() {
             if slot.is_none_or(|SlotNo(n)| usize::from(n) == number) {
-                held.lift_cordon();
-                held.held_against.clear();
-                held.failures.clear();
+                held.clear_incidents();
             }
         }
         self.dirty.mark_slots(session, worker.slots.len());
-    }
-
-    /// An engine died: too often in a row, and its slot gets no more work. What it dies of in trials was suspected before:
-    /// deaths of the same rows count once.
-    pub(crate) fn count_death(
-        &mut self,
-        ctx: &Context,
-        slot: SlotRef,
-        (suspects, in_trial): (Vec<(RunNo, Rows)>, bool),
-        code: &str,
-    ) {
-        let Some(held) = self.slot_mut(slot) else { return };
-        held.deaths += 1;
-        if in_trial {
-            held.held_against.retain(|known| !known.ran_any(&suspects));
-        }
-        if held.held_against.len() == limits::DEATHS_HELD_MAX {
-            held.held_against.remove(0);
-        }
-        held.held_against.push(HeldAgainst { suspects });
-        let deaths = held.held_against.len();
-        if deaths < limits::DEATHS_IN_ROW_MAX || held.cordon.is_some() {
-            return;
-        }
-        if self.asks_a_second_slot() && !self.may_be_cordoned(slot) {
-            return self.pause_what_it_dies_of(ctx, slot);
-        }
-        let code = if code.is_empty() { String::new() } else { format!(" ({code})") };
-        let reason = format!("its engine died {deaths} times without finishing a row{code}");
-        let Some(held) = self.slot_mut(slot) else { return };
-        held.cordon = Some(reason.clone());
-        let (whole, cordoned) = (false, true);
-        self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
-    }
-
-    /// A row is guilty: deaths of engines that ran it are held against their slots no more.
-    pub(crate) fn acquit(&mut self, ctx: &Context, no: RunNo, row: u64) {
-        let ran =
-            |h: &HeldAgainst| h.suspects.iter().any(|(n, rows)| *n == no && rows.contains(row));
-        let of = |w: &Worker| w.slots.iter().any(|s| s.held_against.iter().any(ran));
-        let sessions: Vec<SessionId> =
-            self.workers.values().filter(|w| of(w)).map(|w| w.id).collect();
-        for session in sessions {
-            let Some(worker) = self.workers.get_mut(&session) else { continue };
-            self.dirty.mark_slots(session, worker.slots.len());
-            let mut lifted = Vec::new();
-            for (number, held) in worker.slots.iter_mut().enumerate() {
-                let before = held.held_against.len();
-                held.held_against.retain(|h| !ran(h));
-                let left = held.held_against.len();
-                let few = left < before && left < limits::DEATHS_IN_ROW_MAX;
-                if few && !held.is_cordoned_for_failures() && held.lift_cordon() {
-                    lifted.push(SlotRef { session, slot: SlotNo(number as u16) });
-                }
-            }
-            for slot in lifted {
-                let reason = format!("row {row} of run {no} was why its engine died");
-                let (whole, cordoned) = (false, false);
-                self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
-            }
-        }
-    }
-
-    /// A slot has finished a row: no death before is held against it. Its cordon goes when the row was
-    /// one of a trial, which it was given after the cordon; others it may have finished before. A cordon for failures goes
-    /// with any row: the slot works.
-    pub(crate) fn row_finished(&mut self, ctx: &Context, slot: SlotRef, in_trial: bool) {
-        let Some(held) = self.slot_mut(slot) else { return };
-        let for_failures = held.is_cordoned_for_failures();
-        if held.cordon.is_some() && !in_trial && !for_failures {
-            return;
-        }
-        held.held_against.clear();
-        held.failures.clear();
-        if held.lift_cordon() {
-            let reason = match for_failures {
-                true => "it finished a row".to_owned(),
-                false => "its engine finished a row of a trial".to_owned(),
-            };
-            let (whole, cordoned) = (false, false);
-            self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
-        }
     }
 
     /// Whether the ledger has cordoned a slot, and no operator.

@@ -3,10 +3,9 @@
 //! *Invariant:* only a row that ran alone gets a strike. Rows that ran together are suspects, whosever they are: one that is
 //! somebody else's by now, done or cancelled, ran too, and may be why. Suspects are tried again in halves, each half alone
 //! on a slot, until what kills the engine is alone.
-//! Halving is part of the state, so a new leader goes on where the old one stopped. A death is held against the slot until
-//! one of the rows that ran proves guilty, and the slot is cordoned when too many follow one another; below cluster version
-//! 3 those in trials are not. So that a broken slot makes no good row poison, rows are tried next at another slot than the
-//! one whose engine died of them, where there is one: `blame.rs`.
+//! Halving is part of the state, so a new leader goes on where the old one stopped. A death counts against the slot too:
+//! `slot_incidents.rs`. So that a broken slot makes no good row poison, rows are tried next at another slot than the one whose
+//! engine died of them, where there is one: `blame.rs`.
 //!
 //! Rows that finished before the death are done and stay it; rows that had not started stay with
 //! the slot, or come back as its worker says.
@@ -18,10 +17,11 @@ use crate::command::{FailureClass, HeldRows};
 use crate::event::EventKind;
 use crate::fail::{Failure, bound_failure};
 use crate::id::{LedgerMs, RunNo, SlotRef};
+use crate::incident::EndKind;
 use crate::ledger::Ledger;
 use crate::reply::{RefusedRows, Rejection, Reply};
 use crate::rows::Rows;
-use crate::trial::TrialNo;
+use crate::slot_incidents::SlotIncident;
 use crate::trouble::{FailedTry, Ruling, Verdict, backoff_ms};
 use std::collections::BTreeMap;
 
@@ -42,14 +42,17 @@ impl Ledger {
         let told_before = number > 0 && number <= held.last_death;
         held.last_death = held.last_death.max(number);
         let mut refused = Vec::new();
-        let trials = self.trials_among(slot, started);
         let (dead, spared) = self.take_started(slot, started, &mut refused);
         let suspects: Vec<(RunNo, Rows)> =
             dead.iter().chain(&spared).map(|held| (held.run, held.rows.clone())).collect();
         // A report whose rows are all somebody else's by now is an old one.
         let counts = !in_trial || self.asks_a_second_slot();
         if counts && !told_before && (started.is_empty() || !suspects.is_empty()) {
-            self.count_death(ctx, slot, (suspects, in_trial), &failure.code);
+            if let Some(held) = self.slot_mut(slot) {
+                held.deaths += 1;
+            }
+            let incident = SlotIncident { end: EndKind::EngineDied, rows: suspects };
+            self.count_incident(ctx, slot, incident, &failure.code);
         }
         let among = started.iter().map(|h| h.rows.len()).sum::<u64>();
         for held in spared {
@@ -67,7 +70,7 @@ impl Ledger {
         for (no, sets) in by_run {
             let failed_before = self.runs.get(&no).map_or(0, |r| r.head.counts.failed);
             let for_good = match among {
-                1 => self.alone(ctx, slot, &sets[0], &failure, trials.first().map(|t| t.1)),
+                1 => self.alone(ctx, slot, &sets[0], &failure),
                 _ => {
                     self.suspect_rows(ctx, slot, &sets, &failure, (among as u32, runs == 1));
                     Rows::default()
@@ -82,21 +85,7 @@ impl Ledger {
             self.refresh_active(no);
             self.finish_if_done(ctx, no);
         }
-        for (no, trial) in trials {
-            self.trial_over(no, Some(trial));
-        }
         Ok(Reply::Taken { refused })
-    }
-
-    /// The trials of which a slot had started rows, where its session has them.
-    fn trials_among(&self, slot: SlotRef, started: &[HeldRows]) -> Vec<(RunNo, TrialNo)> {
-        let of = |held: &HeldRows| {
-            let live = self.taken_of(slot, held)?;
-            let any = !held.rows.partition(&live).0.is_empty();
-            let trial = self.trial_of(slot, held.run, held.attempt).filter(|_| any)?;
-            Some((held.run, trial))
-        };
-        started.iter().filter_map(of).collect()
     }
 
     /// Ends the attempts of the rows that the engine ran, and says of the rest that it is refused.
@@ -136,22 +125,19 @@ impl Ledger {
         slot: SlotRef,
         held: &HeldRows,
         f: &Failure,
-        trial: Option<TrialNo>,
     ) -> Rows {
         let row = held.rows.end() - 1;
-        let found = self.conclude(slot, (held.run, row), trial);
+        let found = self.conclude(slot, (held.run, row));
         let failed = self.failed_try(ctx, slot, held.attempt, f);
-        let incident = self.incident_at(slot);
         let now = self.meta.clock;
         let Some(run) = self.runs.get_mut(&held.run) else { return Rows::default() };
         let trouble = run.troubles.entry(row).or_default();
         self.dirty.troubles.insert((held.run, row));
-        let before = run.flight.trials_made;
         match trouble.add(failed, (run.head.spec.attempts_max, found.decides), now) {
             Verdict::Failed => {
                 self.fail_for_good(held.run, row);
-                if found.acquits {
-                    self.acquit(ctx, held.run, row);
+                if found.clears_slots {
+                    self.clear_slots_of(ctx, held.run, row);
                 }
                 return held.rows.clone();
             }
@@ -161,8 +147,8 @@ impl Ledger {
                 // Whether it was the row or the engine is known soonest at once; memory takes time.
                 let until = (f.class == FailureClass::OutOfMemory).then_some(until);
                 self.put_on_trial(held.run, held.rows.clone(), until);
-                self.shun(held.run, slot, before, found.until);
-                self.record_incident((held.run, row), incident);
+                self.exclude_from_latest_trial(held.run, slot);
+                self.record_incident(slot, (held.run, row), (EndKind::EngineDied, true));
             }
         }
         Rows::default()
@@ -179,17 +165,15 @@ impl Ledger {
         (among, halve): (u32, bool),
     ) {
         let no = sets[0].run;
-        let before = self.runs.get(&no).map_or(0, |run| run.flight.trials_made);
         let mut all = Rows::default();
         for held in sets {
             let failed = FailedTry {
                 ruling: Ruling::Suspect { among },
                 ..self.failed_try(ctx, slot, held.attempt, f)
             };
-            let Some(run) = self.runs.get_mut(&no) else { return };
+            self.excuse(no, &held.rows, &failed);
             for row in held.rows.iter() {
-                run.troubles.entry(row).or_default().excuse(failed.clone());
-                self.dirty.troubles.insert((no, row));
+                self.record_incident(slot, (no, row), (EndKind::EngineDied, false));
             }
             all.unite(&held.rows);
         }
@@ -198,9 +182,6 @@ impl Ledger {
         match halve {
             true => self.try_halves(no, all, until),
             false => self.put_on_trial(no, all, until),
-        }
-        if self.asks_a_second_slot() {
-            self.shun(no, slot, before, None);
         }
     }
 

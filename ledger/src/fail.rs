@@ -11,6 +11,7 @@ use crate::grant::Grant;
 #[cfg(feature = "seeded-bugs")]
 use crate::id::LedgerMs;
 use crate::id::{Attempt, RunNo, SlotRef};
+use crate::incident::EndKind;
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{RefusedRows, Rejection, Reply};
@@ -54,15 +55,18 @@ impl Ledger {
         self.release(held.run, held.attempt, &own);
         let failed = self.failed_try(ctx, slot, held.attempt, &failure);
         self.excuse(held.run, &aside, &failed);
-        let incident = self.incident_at(slot);
         let failed_before = self.runs.get(&held.run).map_or(0, |r| r.head.counts.failed);
+        let end = match failure.class {
+            FailureClass::EngineDied | FailureClass::OutOfMemory => (EndKind::EngineDied, true),
+            _ => (EndKind::RowFailed, false),
+        };
         let (mut again, mut for_good) = (Rows::default(), Rows::default());
         for row in own.iter() {
             match self.fail_row(held.run, row, failed.clone()) {
                 Some(Verdict::Again) => again.push(row, 1),
                 Some(Verdict::Failed) => for_good.push(row, 1),
                 Some(Verdict::Wait(_)) => {
-                    self.record_incident((held.run, row), incident.clone());
+                    self.record_incident(slot, (held.run, row), end);
                 }
                 None => {}
             }
@@ -74,7 +78,6 @@ impl Ledger {
             run.head.counts.returned += again.len();
             run.put_back(trial, &again);
         }
-        self.trial_over(held.run, trial);
         let of_store = failure.class == FailureClass::StoreRefused;
         if self.is_old_refusal(held, &failure) {
             // Whoever resumed the run has seen to it.

@@ -2,25 +2,26 @@
 //!
 //! *Invariant:* from cluster version 3 on, of the ready slots that offer a model the ledger cordons at most
 //! [`limits::CORDONED_PERCENT_MAX`] percent, one at least, and never the last that takes work. A slot that should be cordoned
-//! and may not goes on, for its deaths may be its rows' fault. They are the slot's where other slots completed all rows of
-//! [`limits::DEATHS_IN_ROW_MAX`] of them, or where no run has rows in each of them. Then the runs whose rows it dies of are
-//! paused, with the reason. So a slot that is alone finishes a run whose rows kill engines, and `failures_max` bounds how
-//! many of them do.
+//! and may not goes on, for its incidents may be its rows' fault. They are the slot's where other slots completed all rows of
+//! [`limits::DEATHS_IN_ROW_MAX`] of them, or where its engine died so often and no run has rows in each of these deaths. Then
+//! the runs of the completed incidents are paused, or those of the latest death, with the reason. So a slot that is alone
+//! finishes a run whose rows kill engines, and `failures_max` bounds how many of them do.
 //!
-//! Absent: cordons of operators, who may cordon what they want.
+//! Absent: which incidents count (`slot_incidents.rs`), and cordons of operators, who may cordon what they want.
 
 use crate::apply::Context;
 use crate::id::{RunNo, SlotRef};
+use crate::incident::EndKind;
 use crate::ledger::Ledger;
 use crate::limits;
-use crate::rows::Rows;
 use crate::run::RunState;
-use crate::worker::{HeldAgainst, WorkerState};
+use crate::slot_incidents::SlotIncident;
+use crate::worker::WorkerState;
 use std::collections::BTreeSet;
 
 /// The ready slots that offer a model.
 #[derive(Clone, Copy, Default)]
-struct Offered {
+struct ModelSlots {
     /// All of them.
     all: usize,
     /// Those that the ledger has cordoned.
@@ -29,9 +30,9 @@ struct Offered {
     free: usize,
 }
 
-impl Offered {
+impl ModelSlots {
     /// Whether one more may be cordoned.
-    fn spares_one(self) -> bool {
+    fn allows_a_cordon(self) -> bool {
         let most = (self.all * limits::CORDONED_PERCENT_MAX / 100).max(1);
         self.cordoned < most && self.free > 0
     }
@@ -43,13 +44,25 @@ fn covers(offer: &str, other: &str) -> bool {
     offer == "*" || offer == other || any_revision
 }
 
+/// The runs of a slot's latest death, if there are enough deaths and no run has rows in each of them.
+fn runs_of_unrelated_deaths(incidents: &[SlotIncident]) -> BTreeSet<RunNo> {
+    let deaths = incidents.iter().filter(|incident| incident.end == EndKind::EngineDied);
+    let each: Vec<BTreeSet<RunNo>> = deaths.map(|death| death.runs().collect()).collect();
+    let latest = each.last().cloned().unwrap_or_default();
+    let related = latest.iter().any(|no| each.iter().all(|runs| runs.contains(no)));
+    match related || each.len() < limits::DEATHS_IN_ROW_MAX {
+        true => BTreeSet::new(),
+        false => latest,
+    }
+}
+
 impl Ledger {
     /// The ready slots of a slot's namespace beside it that offer what it offers, model by model; it counts in `all`.
-    fn offered_with(&self, slot: SlotRef) -> Vec<Offered> {
+    fn slots_by_model(&self, slot: SlotRef) -> Vec<ModelSlots> {
         let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
         let Some(own) = worker.slots.get(usize::from(slot.slot.0)) else { return Vec::new() };
         let count = |model: &String| {
-            let mut counted = Offered { all: 1, ..Offered::default() };
+            let mut counted = ModelSlots { all: 1, ..ModelSlots::default() };
             let shapes = self.index.shapes_in(&worker.namespace);
             let shapes = shapes
                 .filter(|(shape, _)| shape.ineligible.is_empty())
@@ -70,43 +83,35 @@ impl Ledger {
 
     /// Whether the ledger may cordon a slot: of each model that it offers, enough slots remain.
     pub(crate) fn may_be_cordoned(&self, slot: SlotRef) -> bool {
-        self.offered_with(slot).into_iter().all(Offered::spares_one)
+        self.slots_by_model(slot).into_iter().all(ModelSlots::allows_a_cordon)
     }
 
-    /// An engine of a slot that should be cordoned and may not has died again: what it dies of is paused, if the slot is
-    /// proven to be broken.
-    pub(crate) fn pause_what_it_dies_of(&mut self, ctx: &Context, slot: SlotRef) {
-        let Some(held) = self.slot(slot).map(|held| &held.held_against) else { return };
-        let (deaths, name) = (held.len(), self.worker_name(slot.session).map_or("", |name| name.1));
-        let runs = |death: &HeldAgainst| death.suspects.iter().map(|ran| ran.0).collect();
-        let mut each = held.iter().rev().map(runs);
-        let latest: BTreeSet<RunNo> = each.next().unwrap_or_default();
-        let common = each.fold(latest.clone(), |common, runs| &common & &runs);
-        let proven = held.iter().filter(|death| self.is_innocent(death)).count();
-        if !common.is_empty() && proven < limits::DEATHS_IN_ROW_MAX {
-            return;
-        }
+    /// Of a slot that should be cordoned and may not: pauses the runs of its incidents, if they are proven to be its fault.
+    pub(crate) fn pause_runs_of(&mut self, ctx: &Context, slot: SlotRef) {
+        let Some(held) = self.slot(slot) else { return };
+        let completed = self.completed(&held.incidents);
+        let (count, runs) = completed.fold((0, BTreeSet::new()), |(count, mut runs), incident| {
+            runs.extend(incident.runs());
+            (count + 1, runs)
+        });
+        let runs = match count < limits::DEATHS_IN_ROW_MAX {
+            false => runs,
+            true => runs_of_unrelated_deaths(&held.incidents),
+        };
+        let name = self.worker_name(slot.session).map_or("", |name| name.1);
         let reason = format!(
-            "the engine of {name} slot {} died {deaths} times without finishing a row, and the ledger may cordon no more \
-             slots of its model: repair or cordon the slot, then resume",
-            slot.slot
+            "{name} slot {}: {}, others completed the rows of {count} of these, and the ledger may cordon no more slots of \
+             its model: repair or cordon the slot, then resume",
+            slot.slot,
+            held.describe_incidents("")
         );
         let mut paused = false;
-        for no in if common.is_empty() { latest } else { common } {
+        for no in runs {
             paused |= self.pause_running(ctx, no, &reason);
         }
         if let Some(held) = self.slot_mut(slot).filter(|_| paused) {
-            held.held_against.clear(); // Resumed, it has another chance.
+            held.incidents.clear(); // After the resume it has another chance.
         }
-    }
-
-    /// Whether other slots completed all rows that ran at a death: its own slot has finished none since.
-    fn is_innocent(&self, death: &HeldAgainst) -> bool {
-        let done = |(no, rows): &(RunNo, Rows)| {
-            let run = self.runs.get(no);
-            run.is_some_and(|run| rows.iter().all(|row| run.outcome(row).part().is_some()))
-        };
-        !death.suspects.is_empty() && death.suspects.iter().all(done)
     }
 
     /// Pauses a run that goes on.

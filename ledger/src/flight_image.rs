@@ -32,7 +32,7 @@ struct Rest<'a> {
     lapsed: DisjointAttempts,
     shadows: DisjointAttempts,
     trials: &'a BTreeMap<TrialNo, Trial>,
-    shuns: &'a BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
+    excluded: &'a BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
     trials_made: TrialNo,
 }
 
@@ -64,14 +64,14 @@ fn flight_record(flight: &InFlight, version: u32) -> Vec<u8> {
     if version < SCHEDULING_VERSION {
         return codec::encode(flight);
     }
-    let InFlight { trials, shuns, trials_made, .. } = flight;
+    let InFlight { trials, excluded, trials_made, .. } = flight;
     codec::encode(&Rest {
         returned: Returned::default(),
         grants: Attempts::default(),
         lapsed: DisjointAttempts::default(),
         shadows: DisjointAttempts::default(),
         trials,
-        shuns,
+        excluded,
         trials_made: *trials_made,
     })
 }
@@ -132,7 +132,7 @@ impl Run {
         for (attempt, grant) in &loaded.lapsed {
             flight.lapsed.insert(*attempt, grant.clone());
         }
-        (flight.trials, flight.shuns) = (loaded.trials, loaded.shuns);
+        (flight.trials, flight.excluded) = (loaded.trials, loaded.excluded);
         flight.trials_made = loaded.trials_made;
         Ok(())
     }
@@ -203,6 +203,7 @@ impl Ledger {
             flight.lapsed.mark_all();
             flight.shadows.mark_all();
             flight.returned.mark_all();
+            flight.excluded.clear();
             self.dirty.runs.insert(*no);
         }
     }

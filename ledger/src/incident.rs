@@ -1,58 +1,116 @@
-//! The incident that keeps a row from the slot that failed it last.
+//! Where a row last failed or ended an engine, and until when other slots come first.
 //!
-//! *Invariant:* from cluster version 3 on, a failure that is a strike leaves one incident with the row. It names the worker,
-//! the slot and the time until which other slots come first. A later strike replaces it. It ends when the row is decided,
-//! when a user retries the row, or in the first `Tick` at its time. Below that version there are none.
-//! Absent: which slots the incident excludes (`avoided.rs`), and incidents of trials (`blame.rs`).
+//! *Invariant:* from cluster version 3 on, a row has one incident: the latest strike, or the latest death of an engine that
+//! it shared with other rows. While it is open, the row's slot comes after other slots. It is open for
+//! [`limits::SECOND_SLOT_WAIT_MS`], until the first `Tick` at its time. The next incident replaces it, but does not prolong
+//! the wait if it is of the same slot and the wait is not over. An incident that is over still says where an engine last died
+//! of the row alone. It goes when the row is decided, or when a user retries it. A trial has the incident of its first row.
+//!
+//! Below that version rows have none, and a run has a list instead: the slot whose engine died of a trial of one row, with a
+//! time, by trial. It cannot become incidents, for the image and the digest of these versions have it, and a retried or
+//! moved row does not carry it along. The command that raises the version drops it.
+//!
+//! Absent: which pending rows an incident keeps from a slot (`avoided.rs`), what follows if an engine dies again (`blame.rs`),
+//! and what counts against a slot (`slot_incidents.rs`).
 
 use crate::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::rows::Rows;
-use crate::run::Run;
+use crate::run::{InFlight, Run};
+use crate::trial::TrialNo;
+use crate::trouble::Trouble;
 use serde::{Deserialize, Serialize};
 
-/// Where a row failed last, and until when other slots come first.
+/// How rows ended at a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndKind {
+    /// The engine died while it ran them.
+    EngineDied,
+    /// They failed, and the engine went on.
+    RowFailed,
+}
+
+/// A slot by the name of its worker. A worker that registers again under its name is the same worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Incident {
-    /// The worker's name. A worker that registers again under its name is the same worker.
+pub struct NamedSlot {
+    /// The worker's name.
     pub worker: String,
     /// The worker's slot.
     pub slot: SlotNo,
-    /// The ledger time from which on the slot may have the row again.
-    pub until: LedgerMs,
+}
+
+/// Where a row last failed or ended an engine, and until when other slots come first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// How the row ended there.
+    pub end: EndKind,
+    /// The slot.
+    pub at: NamedSlot,
+    /// The ledger time from which on that slot may have the row again; `None` once it has come.
+    pub until: Option<LedgerMs>,
+    /// The slot whose engine last died of this row alone, if one has.
+    pub died_alone_at: Option<NamedSlot>,
+}
+
+impl Trouble {
+    /// The incident, while other slots come first.
+    pub(crate) fn open_incident(&self) -> Option<&Incident> {
+        self.incident.as_ref().filter(|incident| incident.until.is_some())
+    }
 }
 
 impl Run {
-    /// Ends the incident of a row that ends at this time. Returns whether there was one.
+    /// Ends the wait of a row that is over at this time. Returns whether there was one.
     fn end_incident(&mut self, row: u64, at: LedgerMs) -> bool {
-        let trouble = self.troubles.get_mut(&row);
-        let ended = trouble.and_then(|trouble| trouble.incident.take_if(|own| own.until == at));
-        if ended.is_some() {
-            self.flight.avoided.forget(&Rows::range(row, 1));
-        }
-        ended.is_some()
+        let incident = self.troubles.get_mut(&row).and_then(|trouble| trouble.incident.as_mut());
+        let Some(incident) = incident.filter(|incident| incident.until == Some(at)) else {
+            return false;
+        };
+        incident.until = None;
+        self.flight.avoided.forget(&Rows::range(row, 1));
+        true
+    }
+
+    /// The open incident of the first row that a trial has, pending or waiting.
+    pub(crate) fn incident_of_trial(&self, trial: TrialNo) -> Option<&Incident> {
+        let &(row, _) = self.flight.trials.get(&trial)?.rows.ranges().first()?;
+        self.troubles.get(&row)?.open_incident()
     }
 }
 
 impl Ledger {
-    /// The incident that a strike at a slot leaves now.
-    pub(crate) fn incident_at(&self, slot: SlotRef) -> Option<Incident> {
-        let worker = self.workers.get(&slot.session).filter(|_| self.asks_a_second_slot())?;
-        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::SECOND_SLOT_WAIT_MS));
-        Some(Incident { worker: worker.name.clone(), slot: slot.slot, until })
+    /// Whether a slot has this name.
+    pub(crate) fn is_named(&self, slot: SlotRef, name: &NamedSlot) -> bool {
+        let worker = || self.workers.get(&slot.session);
+        slot.slot == name.slot && worker().is_some_and(|worker| worker.name == name.worker)
     }
 
-    /// Leaves an incident with a row that has failed.
-    pub(crate) fn record_incident(&mut self, (no, row): (RunNo, u64), incident: Option<Incident>) {
+    /// Leaves an incident with a row that has a trouble. `alone`: an engine died of this row and of no other.
+    pub(crate) fn record_incident(
+        &mut self,
+        slot: SlotRef,
+        (no, row): (RunNo, u64),
+        (end, alone): (EndKind, bool),
+    ) {
+        let worker = self.workers.get(&slot.session).filter(|_| self.asks_a_second_slot());
         let trouble = self.runs.get_mut(&no).and_then(|run| run.troubles.get_mut(&row));
-        let (Some(trouble), Some(incident)) = (trouble, incident) else { return };
-        self.incident_ends.insert((incident.until, no, row));
-        trouble.incident = Some(incident);
+        let (Some(worker), Some(trouble)) = (worker, trouble) else { return };
+        let at = NamedSlot { worker: worker.name.clone(), slot: slot.slot };
+        let wait_ends = LedgerMs(self.meta.clock.0.saturating_add(limits::SECOND_SLOT_WAIT_MS));
+        let before = trouble.incident.take();
+        let goes_on = before.as_ref().filter(|before| before.at == at).and_then(|b| b.until);
+        let until = goes_on.unwrap_or(wait_ends);
+        let died_alone_at = match alone {
+            true => Some(at.clone()),
+            false => before.and_then(|before| before.died_alone_at),
+        };
+        trouble.incident = Some(Incident { end, at, until: Some(until), died_alone_at });
+        self.incident_ends.insert((until, no, row));
         self.dirty.troubles.insert((no, row));
     }
 
-    /// Ends the incidents that are due, as many as one `Tick` may; the others stay due.
+    /// Ends the waits that are over, as many as one `Tick` may; the others stay due.
     pub(crate) fn end_incidents(&mut self) {
         for _ in 0..limits::TICK_ROWS_MAX {
             let due = self.incident_ends.first().filter(|end| end.0 <= self.meta.clock);
@@ -68,8 +126,55 @@ impl Ledger {
     /// Builds the order in which incidents end.
     pub(crate) fn derive_incidents(&mut self) {
         for (no, run) in &self.runs {
-            let ends = run.troubles.iter().filter_map(|(row, t)| Some((t.incident.as_ref()?, row)));
-            self.incident_ends.extend(ends.map(|(incident, row)| (incident.until, *no, *row)));
+            let ends =
+                run.troubles.iter().filter_map(|(row, t)| Some((t.incident.as_ref()?.until?, row)));
+            self.incident_ends.extend(ends.map(|(until, row)| (until, *no, *row)));
         }
+    }
+
+    /// Whether a slot comes after other slots for a trial.
+    pub(crate) fn is_excluded(&self, run: &Run, slot: SlotRef, trial: TrialNo) -> bool {
+        match self.asks_a_second_slot() {
+            true => run.incident_of_trial(trial).is_some_and(|i| self.is_named(slot, &i.at)),
+            false => run.flight.excluded.get(&trial).is_some_and(|(at, _)| *at == slot),
+        }
+    }
+
+    /// The slot that comes after other slots for a trial, and until when.
+    pub(crate) fn excluded_slot(&self, run: &Run, trial: TrialNo) -> Option<(SlotRef, LedgerMs)> {
+        if !self.asks_a_second_slot() {
+            return run.flight.excluded.get(&trial).copied();
+        }
+        let incident = run.incident_of_trial(trial)?;
+        let name = (run.head.namespace.clone(), incident.at.worker.clone());
+        let session = *self.worker_names.get(&name)?;
+        Some((SlotRef { session, slot: incident.at.slot }, incident.until?))
+    }
+}
+
+// Below cluster version 3.
+
+impl InFlight {
+    /// When the first slot may have its trial again.
+    pub(crate) fn excluded_until(&self) -> Option<LedgerMs> {
+        self.excluded.values().map(|excluded| excluded.1).min()
+    }
+
+    /// Ends what is due of that. Returns whether anything was.
+    pub(crate) fn end_exclusions(&mut self, now: LedgerMs) -> bool {
+        let before = self.excluded.len();
+        self.excluded.retain(|_, excluded| excluded.1 > now);
+        self.excluded.len() < before
+    }
+}
+
+impl Ledger {
+    /// Other slots come first for the latest trial of a run.
+    pub(crate) fn exclude_from_latest_trial(&mut self, no: RunNo, slot: SlotRef) {
+        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::SHUN_MS));
+        let by_incident = self.asks_a_second_slot();
+        let Some(run) = self.runs.get_mut(&no).filter(|_| !by_incident) else { return };
+        run.flight.excluded.insert(run.flight.trials_made, (slot, until));
+        self.dirty.runs.insert(no);
     }
 }

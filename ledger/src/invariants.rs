@@ -36,6 +36,7 @@ impl Ledger {
             ensure!(!over, "run {} has ended and has lapsed attempts", run.no);
         }
         self.check_index()?;
+        self.check_indexes()?;
         self.check_waiting()?;
         self.check_clients()?;
         self.check_slots()?;
@@ -45,6 +46,7 @@ impl Ledger {
         self.check_trainings()?;
         self.check_tokens()?;
         self.check_revocations()?;
+        self.check_members()?;
         self.check_namespaces()
     }
 
@@ -96,8 +98,9 @@ impl Ledger {
         ensure!(expected == self.waiting, "the index of waiting rows differs from the troubles");
         for run in self.runs.values() {
             for (row, trouble) in &run.troubles {
-                let end = trouble.incident.as_ref().map(|incident| (incident.until, run.no, *row));
-                let known = end.is_none_or(|end| self.incident_ends.contains(&end));
+                let until = trouble.incident.as_ref().and_then(|incident| incident.until);
+                let known =
+                    until.is_none_or(|until| self.incident_ends.contains(&(until, run.no, *row)));
                 ensure!(known, "the incident of row {row} of run {} never ends", run.no);
             }
         }
@@ -160,8 +163,8 @@ impl Ledger {
     }
 }
 
-/// `groups`: trials of several rows may shun a slot.
-fn check_run(run: &Run, groups: bool) -> Result<(), String> {
+/// `incidents`: rows have incidents, and trials exclude no slots.
+fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     let (head, flight) = (&run.head, &run.flight);
     let c = head.counts;
     if !run.has_rows() {
@@ -193,14 +196,15 @@ fn check_run(run: &Run, groups: bool) -> Result<(), String> {
         let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
         ensure!(same, "rows of trial {no} wait otherwise than it does");
         ensure!(*no <= flight.trials_made, "trial {no} was never made");
-        let sole = groups || !flight.shuns.contains_key(no) || trial.rows.len() == 1;
-        ensure!(sole, "trial {no} shuns a slot that no row of it was alone at");
+        let sole = !flight.excluded.contains_key(no) || trial.rows.len() == 1;
+        ensure!(sole, "trial {no} excludes a slot that no row of it was alone at");
         if trial.not_before.is_none() {
             ensure!(claim(&trial.rows), "a row of trial {no} is somewhere else");
         }
     }
-    let made = flight.shuns.keys().all(|no| *no <= flight.trials_made);
-    ensure!(made, "a trial that was never made shuns a slot");
+    let made = flight.excluded.keys().all(|no| *no <= flight.trials_made);
+    ensure!(made, "a trial that was never made excludes a slot");
+    ensure!(!incidents || flight.excluded.is_empty(), "trials exclude slots beside incidents");
     for (attempt, grant) in &flight.grants {
         ensure!(!grant.rows.is_empty(), "attempt {attempt} is empty");
         ensure!(claim(&grant.rows), "attempt {attempt} holds a row of somebody else");

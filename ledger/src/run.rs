@@ -123,9 +123,9 @@ pub(crate) struct InFlight {
     /// Second attempts of rows that are in `grants` too.
     pub(crate) shadows: DisjointAttempts,
     pub(crate) trials: BTreeMap<TrialNo, Trial>,
-    /// Trials that an engine died of: the slot of that engine, and until when any other comes before it, whoever has the
-    /// trial meanwhile. Below cluster version 3 those of one row alone.
-    pub(crate) shuns: BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
+    /// Below cluster version 3, of trials of one row that an engine died of: the slot of that engine, and until when other
+    /// slots come first, whoever has the trial meanwhile. After that the rows' incidents say it.
+    pub(crate) excluded: BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
     /// Trials made so far.
     pub(crate) trials_made: TrialNo,
 }

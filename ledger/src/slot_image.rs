@@ -11,7 +11,8 @@ use crate::image::{Dirty, ImageDelta, key};
 use crate::image_load::{LoadError, bad, number, read};
 use crate::ledger::Ledger;
 use crate::reply::GrantedRows;
-use crate::worker::{HeldAgainst, Slot, Worker};
+use crate::slot_incidents::SlotIncident;
+use crate::worker::{Slot, Worker};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -26,8 +27,7 @@ struct SlotRecord<'a> {
     last_grant: Cow<'a, [GrantedRows]>,
     trial: Option<(RunNo, Attempt)>,
     deaths: u64,
-    held_against: Cow<'a, [HeldAgainst]>,
-    failures: Cow<'a, [(RunNo, u64)]>,
+    incidents: Cow<'a, [SlotIncident]>,
     cordoned_until: Option<LedgerMs>,
     last_death: u64,
     cordon: Option<Cow<'a, str>>,
@@ -60,6 +60,7 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
     let Slot {
         offer: _,
         offer_no: _,
+        counted: _,
         held,
         rows_held,
         rows_done,
@@ -67,8 +68,7 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
         last_grant,
         trial,
         deaths,
-        held_against,
-        failures,
+        incidents,
         cordoned_until,
         last_death,
         cordon,
@@ -81,8 +81,7 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
         last_grant: Cow::Borrowed(last_grant),
         trial: *trial,
         deaths: *deaths,
-        held_against: Cow::Borrowed(held_against),
-        failures: Cow::Borrowed(failures),
+        incidents: Cow::Borrowed(incidents),
         cordoned_until: *cordoned_until,
         last_death: *last_death,
         cordon: cordon.as_deref().map(Cow::Borrowed),
@@ -103,8 +102,8 @@ impl Dirty {
 impl Ledger {
     pub(crate) fn drain_workers(&self, dirty: &mut Dirty, delta: &mut ImageDelta) {
         let version = self.meta.version;
-        let slots = std::mem::take(&mut dirty.slots);
-        let mut workers = std::mem::take(&mut dirty.workers);
+        let slots = dirty.slots.take_image();
+        let mut workers = dirty.workers.take_image();
         if version < SCHEDULING_VERSION {
             workers.extend(slots.iter().map(|slot| slot.session));
         } else {
@@ -158,8 +157,7 @@ impl Ledger {
             last_grant: record.last_grant.into_owned(),
             trial: record.trial,
             deaths: record.deaths,
-            held_against: record.held_against.into_owned(),
-            failures: record.failures.into_owned(),
+            incidents: record.incidents.into_owned(),
             cordoned_until: record.cordoned_until,
             last_death: record.last_death,
             cordon: record.cordon.map(Cow::into_owned),

@@ -388,6 +388,7 @@ impl Ledger {
         }
         if let Some(training) = self.trainings.remove(&no) {
             self.training_names.remove(&training.head.name);
+            self.trainings_in.remove(&training.head.name.namespace);
         }
         self.dirty.trainings.insert(no);
     }

@@ -9,8 +9,8 @@
 //! itself for it: it is given nothing until it holds nothing. One slot does that for one trial, so
 //! the others go on.
 //!
-//! A trial that an engine died of shuns that engine's slot for a while: others come first, also when one of them has had
-//! it and gave it back. Below cluster version 3 only a trial of one row does.
+//! After an engine died of a trial, other slots than that engine's come first for a while, also when one of them has had the
+//! trial and gave it back: `incident.rs`. Below cluster version 3 only for a trial of one row.
 //!
 //! A slot that the ledger itself has cordoned gets trials all the same, when it is empty and no slot
 //! without a cordon could have them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and
@@ -88,24 +88,12 @@ impl Run {
         }
     }
 
-    /// When the first trial ends to shun a slot.
-    pub(crate) fn shuns_until(&self) -> Option<LedgerMs> {
-        self.flight.shuns.values().map(|shuns| shuns.1).min()
-    }
-
-    /// Ends what is due of that. Returns whether anything was.
-    pub(crate) fn end_shunning(&mut self, now: LedgerMs) -> bool {
-        let before = self.flight.shuns.len();
-        self.flight.shuns.retain(|_, shuns| shuns.1 > now);
-        self.flight.shuns.len() < before
-    }
-
     /// Makes ordinary rows of all trials.
     pub(crate) fn dissolve_trials(&mut self) {
         for trial in std::mem::take(&mut self.flight.trials).into_values() {
             self.bring_back(&trial.rows);
         }
-        self.flight.shuns.clear();
+        self.flight.excluded.clear();
     }
 
     /// Takes up to `count` rows of a trial.
@@ -130,7 +118,7 @@ impl Ledger {
     }
 
     /// Whether a slot is one that the ledger itself has cordoned, and could be given a trial now.
-    pub(crate) fn only_tries(&self, worker: &Worker, slot: usize) -> bool {
+    pub(crate) fn takes_only_trials(&self, worker: &Worker, slot: usize) -> bool {
         worker.state == WorkerState::Ready
             && worker.slots.get(slot).is_some_and(|s| s.trial.is_none() && s.rows_held == 0)
             && self.is_cordoned_by_itself(worker, slot)
@@ -150,27 +138,28 @@ impl Ledger {
         let own = self.trial_runs.iter().filter_map(|no| {
             let run = self.runs.get(no)?;
             let own = run.ready_trials().find(|t| t.1.emptying == Some(slot))?.0;
-            let may = self.serves(run, worker, pulls) && self.may_try(run, slot, pulls);
+            let may =
+                self.serves(run, worker, pulls) && self.cordon_allows_trials(run, slot, pulls);
             may.then_some((Reverse(run.head.spec.priority), *no, own))
         });
         own.min().map(|(_, no, trial)| (no, trial))
     }
 
     /// The trial of a run that a slot may have: any, if it is `empty`; else one for which no other
-    /// slot empties itself. None that shuns it, as long as another slot could have that; and none for
-    /// one with a cordon, as long as there is one without.
+    /// slot empties itself. None for which other slots come first, as long as one of them could have it; and none for a slot
+    /// with a cordon, as long as there is one without.
     pub(crate) fn offered_trial(&self, run: &Run, slot: SlotRef, empty: bool) -> Option<Offered> {
         let pulls = self.slot(slot)?;
-        if run.flight.trials.is_empty() || !self.may_try(run, slot, pulls) {
+        if run.flight.trials.is_empty() || !self.cordon_allows_trials(run, slot, pulls) {
             return None;
         }
         let free = |s: Option<SlotRef>| s.is_none_or(|s| !self.may_empty(s));
         let another = OnceCell::new();
-        let shunned = |trial| {
-            self.is_the_shunned(run, slot, trial)
-                && *another.get_or_init(|| self.another_comes_first(run, slot))
+        let excluded = |trial| {
+            self.is_excluded(run, slot, trial)
+                && *another.get_or_init(|| self.another_slot_takes(run, slot))
         };
-        let open = || run.ready_trials().filter(|t| !shunned(t.0));
+        let open = || run.ready_trials().filter(|t| !excluded(t.0));
         let found = open().find(|t| free(t.1.emptying)).map(|t| Offered { trial: t.0, free: true });
         let any = || open().next().map(|t| Offered { trial: t.0, free: false });
         found.or_else(|| any().filter(|_| empty))
@@ -178,7 +167,7 @@ impl Ledger {
 
     /// Whether the ledger's own cordon keeps a slot from trials of a run: not where it is the last
     /// resort. Whoever is only silent may come back, and comes before it.
-    fn may_try(&self, run: &Run, slot: SlotRef, pulls: &Slot) -> bool {
+    fn cordon_allows_trials(&self, run: &Run, slot: SlotRef, pulls: &Slot) -> bool {
         pulls.cordon.is_none()
             || !self.others(run, slot).any(|(w, number)| self.cordon_of(w, number).is_none())
     }

@@ -98,7 +98,7 @@ pub struct Trouble {
     pub abrupt_ends: u32,
     /// Who made its result, where it is done all the same.
     pub done: Option<DoneTry>,
-    /// The slot that should not get it again for a while. It has its own place in the record.
+    /// Where it last failed or ended an engine. It has its own place in the record.
     #[serde(skip)]
     pub incident: Option<Incident>,
 }
@@ -168,14 +168,6 @@ impl Trouble {
     /// beside which another one goes on.
     pub(crate) fn excuse(&mut self, failed: FailedTry) {
         self.remember(failed);
-    }
-
-    /// The worker at which an engine last died of this row alone.
-    pub(crate) fn struck_by(&self) -> Option<&str> {
-        let deadly = |class| matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory);
-        let mut latest = self.history.iter().rev();
-        let strike = latest.find(|f| f.ruling == Ruling::Strike && deadly(f.class))?;
-        Some(&strike.worker)
     }
 
     fn remember(&mut self, failed: FailedTry) {

@@ -8,7 +8,7 @@ pub use crate::fleet::Fleet;
 use crate::forget::Sealed;
 use crate::grant::Grant;
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
-pub use crate::incident::Incident;
+pub use crate::incident::{EndKind, Incident, NamedSlot};
 pub use crate::item_view::{ItemPlace, ItemState, ItemView};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -151,8 +151,8 @@ pub struct TrialView {
     pub not_before: Option<LedgerMs>,
     /// The slot that empties itself for it.
     pub emptying: Option<SlotRef>,
-    /// The slot whose engine died of its only row, and until when any other comes before it.
-    pub shuns: Option<(SlotRef, LedgerMs)>,
+    /// The slot whose engine died of its rows, and until when other slots come first.
+    pub excluded_slot: Option<(SlotRef, LedgerMs)>,
     /// The attempts that have its other rows, or had them last.
     pub attempts: Vec<Attempt>,
 }
@@ -173,7 +173,7 @@ impl Ledger {
             shadows: held(&run.flight.shadows),
             lapsed: held(&run.flight.lapsed),
             waiting: run.troubles.iter().filter_map(|(r, t)| Some((*r, t.not_before?))).collect(),
-            trials: trial_views(run),
+            trials: self.trial_views(run),
         })
     }
 
@@ -204,18 +204,11 @@ impl Ledger {
         run.is_some_and(|run| run.head.folder == folder)
     }
 
-    /// How many runs are running, paused, and ended.
+    /// How many runs are running, paused, and ended. Takes the same time for any number of runs.
     pub fn run_states(&self) -> (u32, u32, u32) {
-        let (mut running, mut paused, mut ended) = (0, 0, 0);
-        for run in self.runs.values() {
-            match run.head.state {
-                RunState::Running => running += 1,
-                RunState::Paused => paused += 1,
-                RunState::Cancelled | RunState::Finished | RunState::DeadlineExceeded => ended += 1,
-                RunState::Deleting => {}
-            }
-        }
-        (running, paused, ended)
+        let (live, paused) = (self.tally.live_runs(), self.paused_runs.len());
+        let ended = self.runs.len() - live - self.tally.deleting_runs();
+        ((live - paused) as u32, paused as u32, ended as u32)
     }
 
     /// Who opened a client session, as `role/name`; none where there is no such session.
@@ -400,12 +393,36 @@ impl Ledger {
         let worker = self.workers.get(&slot.session)?;
         let at = slot.slot.0 as usize;
         let pulls = worker.slots.get(at)?;
-        let takes = self.takes_work(worker, at) || self.only_tries(worker, at);
+        let takes = self.takes_work(worker, at) || self.takes_only_trials(worker, at);
         let full = pulls.rows_held >= u64::from(limits::SLOT_ROWS_MAX)
             || self.namespace_room(&worker.namespace) == 0;
         // One that has a trial to come empties itself first.
         let waits = || pulls.rows_held > 0 && self.own_trial(slot).is_some();
         (takes && !full && !waits()).then_some((worker, pulls))
+    }
+
+    fn trial_views(&self, run: &Run) -> Vec<TrialView> {
+        let mut views: BTreeMap<u32, TrialView> = BTreeMap::new();
+        for (&number, trial) in &run.flight.trials {
+            let view = TrialView {
+                number,
+                rows: trial.rows.clone(),
+                not_before: trial.not_before,
+                emptying: trial.emptying,
+                excluded_slot: self.excluded_slot(run, number),
+                attempts: Vec::new(),
+            };
+            views.insert(number, view);
+        }
+        let attempts = run.flight.grants.iter().chain(&run.flight.lapsed);
+        for (attempt, number) in attempts.filter_map(|(a, g)| Some((*a, g.trial?))) {
+            let view = views.entry(number).or_default();
+            view.number = number;
+            if !view.attempts.contains(&attempt) {
+                view.attempts.push(attempt);
+            }
+        }
+        views.into_values().collect()
     }
 
     /// The runs of which `victim` holds rows that `thief` may be given.
@@ -424,25 +441,6 @@ impl Ledger {
         runs.retain(|no| self.may_steal(thief, *no));
         runs
     }
-}
-
-fn trial_views(run: &Run) -> Vec<TrialView> {
-    let mut views: BTreeMap<u32, TrialView> = BTreeMap::new();
-    for (&number, t) in &run.flight.trials {
-        let (rows, not_before) = (t.rows.clone(), t.not_before);
-        let (emptying, shuns, attempts) =
-            (t.emptying, run.flight.shuns.get(&number).copied(), Vec::new());
-        views.insert(number, TrialView { number, rows, not_before, emptying, shuns, attempts });
-    }
-    let attempts = run.flight.grants.iter().chain(&run.flight.lapsed);
-    for (attempt, number) in attempts.filter_map(|(a, g)| Some((*a, g.trial?))) {
-        let view = views.entry(number).or_default();
-        view.number = number;
-        if !view.attempts.contains(&attempt) {
-            view.attempts.push(attempt);
-        }
-    }
-    views.into_values().collect()
 }
 
 fn view_of(run: &Run) -> RunView {

@@ -8,9 +8,11 @@
 
 use crate::eligibility::OfferNo;
 use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
+use crate::looks::look;
 use crate::reply::GrantedRows;
-use crate::rows::Rows;
+use crate::slot_incidents::{SlotIncident, as_deaths};
 use crate::spec::SlotOffer;
+use crate::tally::SlotUse;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,24 +48,6 @@ pub(crate) enum SessionEnd {
     Lost,
 }
 
-/// A death: the rows that ran. It is held against the slot until one of them is found guilty. Below cluster version 3 those
-/// in trials are not.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct HeldAgainst {
-    pub(crate) suspects: Vec<(RunNo, Rows)>,
-}
-
-impl HeldAgainst {
-    /// Whether some of these rows ran.
-    pub(crate) fn ran_any(&self, suspects: &[(RunNo, Rows)]) -> bool {
-        let meets = |(no, rows): &(RunNo, Rows)| {
-            let mut of = self.suspects.iter().filter(|ran| ran.0 == *no);
-            of.any(|ran| !ran.1.partition(rows).0.is_empty())
-        };
-        suspects.iter().any(meets)
-    }
-}
-
 /// One slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Slot {
@@ -71,6 +55,9 @@ pub(crate) struct Slot {
     /// The offer's number in the index. Derived.
     #[serde(skip)]
     pub(crate) offer_no: OfferNo,
+    /// How the sums count it. Derived.
+    #[serde(skip)]
+    pub(crate) counted: Option<SlotUse>,
     pub(crate) held: BTreeSet<(RunNo, Attempt)>,
     pub(crate) rows_held: u64,
     pub(crate) rows_done: u64,
@@ -81,14 +68,11 @@ pub(crate) struct Slot {
     pub(crate) trial: Option<(RunNo, Attempt)>,
     /// Deaths of its engine; below cluster version 3 but for those in trials.
     pub(crate) deaths: u64,
-    /// Of these, the ones since it last finished a row that no guilty row explains: the latest,
-    /// oldest first.
-    pub(crate) held_against: Vec<HeldAgainst>,
-    /// Rows that failed there since it last finished one, oldest first: the first row of each report. The image has them
-    /// from cluster version 3 on; before, there are none.
-    #[serde(skip)]
-    pub(crate) failures: Vec<(RunNo, u64)>,
-    /// When the ledger's own cordon ends by itself, if it is one for failures of rows. As above, from cluster version 3 on.
+    /// What ended badly there since it last finished a row, oldest first.
+    #[serde(with = "as_deaths")]
+    pub(crate) incidents: Vec<SlotIncident>,
+    /// When the ledger's own cordon ends by itself, if it needed failures of rows. The image has it from cluster version 3 on;
+    /// before, there is none.
     #[serde(skip)]
     pub(crate) cordoned_until: Option<LedgerMs>,
     /// The number of the latest death that its process has told of.
@@ -123,6 +107,7 @@ impl Worker {
     /// Ledger time at which the session ends without a word from its worker: because the worker is
     /// silent, or because it was to be gone by then.
     pub(crate) fn ends(&self) -> Option<LedgerMs> {
+        look();
         let silent = match self.state {
             WorkerState::Suspect { until, .. } => Some(until),
             WorkerState::Ready | WorkerState::Draining => None,

@@ -144,9 +144,8 @@ impl Ledger {
                 slot.offer = offer;
                 if !same_process {
                     (slot.last_pull, slot.last_grant) = (0, Vec::new());
-                    (slot.held_against, slot.last_death) = (Vec::new(), 0);
-                    slot.lift_cordon();
-                    slot.failures.clear();
+                    slot.last_death = 0;
+                    slot.clear_incidents();
                 }
             }
             self.fleet.joined(worker);
@@ -487,9 +486,12 @@ impl Ledger {
 
     /// Takes them out, before they change or go.
     fn unindex_slots(&mut self, session: SessionId) {
-        let Some(worker) = self.workers.get(&session) else { return };
-        for (number, slot) in worker.slots.iter().enumerate() {
+        let Some(worker) = self.workers.get_mut(&session) else { return };
+        for (number, slot) in worker.slots.iter_mut().enumerate() {
             self.index.remove_slot(slot.offer_no, slot_ref(session, number));
+            if let Some(was) = slot.counted.take() {
+                self.tally.count_slot(&slot.offer.models, Some(was), None);
+            }
         }
     }
 

@@ -307,7 +307,8 @@ fn of_ten_slots_that_fail_rows_two_are_cordoned_and_a_third_pauses_the_run() {
     let cordoned = (0..10).filter(|at| story.fleet.cordon(*at).is_some()).count();
     assert_eq!((cordoned, story.state(run)), (2, RunState::Paused));
     let view = story.fleet.ledger.run_view(run).expect("there");
-    assert!(view.reason.contains("rows failed at broken slot "), "{}", view.reason);
+    assert!(view.reason.starts_with("broken slot "), "{}", view.reason);
+    assert!(view.reason.contains(" rows failed there without "), "{}", view.reason);
 }
 
 /// One row that a slot's engine has died of, and another slot that is ready.
@@ -414,9 +415,8 @@ fn of_ten_slots_two_are_cordoned_and_a_third_that_is_broken_pauses_the_run() {
     assert_eq!((cordoned(&story), story.failed(run)), (2, 0));
     assert_eq!(story.state(run), RunState::Paused);
     let view = story.fleet.ledger.run_view(run).expect("there");
-    let says = "without finishing a row, and the ledger may cordon no more slots of its model: repair or cordon the slot, \
-                then resume";
-    assert!(view.reason.starts_with("the engine of w slot 2 died "), "{}", view.reason);
+    let says = "of these, and the ledger may cordon no more slots of its model: repair or cordon the slot, then resume";
+    assert!(view.reason.starts_with("w slot 2: its engine died "), "{}", view.reason);
     assert!(view.reason.ends_with(says), "{}", view.reason);
     assert!(story.engines[2].deaths < 8, "after {} deaths", story.engines[2].deaths);
     // Its operator does, and the rest of the fleet finishes the run.

@@ -70,9 +70,9 @@ impl EventRecord {
 
     fn bytes(&self) -> usize {
         use EventKind::{
-            Completed, EpochOpened, Failed, Granted, Job, Retried, Returned, RunChanged,
-            RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned, WorkerDrained,
-            WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
+            Completed, EpochOpened, Failed, Granted, Job, LeaderChanged, MemberChanged, Retried,
+            Returned, RunChanged, RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned,
+            WorkerDrained, WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
         };
         let ranges = |rows: &rollout_ledger::Rows| rows.ranges().len() * RANGE_BYTES;
         let heap = match &self.event.kind {
@@ -92,6 +92,8 @@ impl EventRecord {
                 job.namespace.len() + job.job.len() + subject.len() + reason.len()
             }
             WorkerDrained { name, .. } | WorkerLost { name, .. } => name.0.len() + name.1.len(),
+            LeaderChanged { leader, former, .. } => leader.len() + former.len(),
+            MemberChanged { member, .. } => member.len(),
             EpochOpened { .. }
             | WorkerRegistered { .. }
             | WorkerSuspect { .. }
@@ -189,13 +191,17 @@ struct Names {
 impl Names {
     fn resolve(&mut self, event: Event, ledger: &Ledger) -> EventRecord {
         use EventKind::{
-            Completed, EpochOpened, Failed, Granted, Job, Retried, Returned, RunChanged,
-            RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned, WorkerDrained,
-            WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
+            Completed, EpochOpened, Failed, Granted, Job, LeaderChanged, MemberChanged, Retried,
+            Returned, RunChanged, RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned,
+            WorkerDrained, WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
         };
         let (mut session, mut from, mut run) = (None, None, None);
         match &event.kind {
-            EpochOpened { .. } | Job { .. } | TrainingChanged { .. } => {}
+            EpochOpened { .. }
+            | LeaderChanged { .. }
+            | MemberChanged { .. }
+            | Job { .. }
+            | TrainingChanged { .. } => {}
             WorkerRegistered { session: id, .. }
             | WorkerSuspect { session: id }
             | WorkerBack { session: id }

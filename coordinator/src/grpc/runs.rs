@@ -1,5 +1,6 @@
 //! `Runs`: what users do.
 
+use super::namespace::Listed;
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
 use crate::convert::{self, Kind};
@@ -226,13 +227,13 @@ impl v1::runs_server::Runs for RunsService {
         request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsResponse>, Status> {
         let identity = caller(&request)?;
-        let namespace = namespace_or_default(&request.get_ref().namespace);
-        check_namespace(&identity, &namespace)?;
+        let listed = Listed::of(&identity, &request.get_ref().namespace)?;
         self.0.reading_for(&request).await?;
         let header = self.0.header();
-        self.0.check_namespace_is_there(&namespace)?;
+        listed.check_is_there(&self.0)?;
         let runs = self.0.seen(|l| {
-            let (views, mut blocked) = (l.run_views(&namespace).into_iter(), l.all_blocked());
+            let (views, mut blocked) = (l.run_views(listed.one()).into_iter(), l.all_blocked());
+            let views = views.filter(|v| listed.has(&v.namespace));
             views.map(|v| convert::run_out(&v, blocked.why(v.run))).collect()
         });
         Ok(Response::new(v1::ListRunsResponse { header: Some(header), runs }))

@@ -74,7 +74,12 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
         }
         let expected: Vec<Seen> = run.rows.iter().map(seen_in_model).collect();
         prop_assert_eq!(seen_in_ledger(ledger, RunNo(no)), expected, "rows of run {}", no);
-        prop_assert_eq!(trials_in_ledger(ledger, RunNo(no)), run.trials(), "trials of run {}", no);
+        prop_assert_eq!(
+            trials_in_ledger(ledger, RunNo(no)),
+            model.trials(no),
+            "trials of run {}",
+            no
+        );
     }
     stores(ledger, model)?;
     let jobs = crate::jobs::difference(ledger, &model.jobs);
@@ -82,6 +87,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     model.trainings.same(ledger)?;
     prop_assert_eq!(ledger.token_views(), model.token_views());
     prop_assert_eq!(crate::revocations::listed(ledger), model.revocations());
+    prop_assert_eq!(crate::members::listed(ledger), model.members.listed());
     let sessions: Vec<_> = model.workers.keys().copied().collect();
     prop_assert_eq!(ledger.worker_sessions(), sessions);
     for (session, worker) in &model.workers {
@@ -100,7 +106,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
             prop_assert_eq!(slot.cordon.is_some(), model.cordoned(at), "cordon of {:?}", at);
             let work = ledger.has_work_for(at);
             prop_assert!(
-                !work || model.takes_work(at) || model.only_tries(at),
+                !work || model.takes_work(at) || model.takes_only_trials(at),
                 "work for {:?}",
                 at
             );
@@ -126,7 +132,7 @@ fn trials_in_ledger(ledger: &Ledger, no: RunNo) -> BTreeMap<u32, Shown> {
     let trials = ledger.flight_view(no).expect("there").trials.into_iter();
     trials
         .filter(|t| !t.rows.is_empty())
-        .map(|t| (t.number, (t.rows.iter().collect(), t.not_before, t.emptying, t.shuns)))
+        .map(|t| (t.number, (t.rows.iter().collect(), t.not_before, t.emptying, t.excluded_slot)))
         .collect()
 }
 

@@ -1,77 +1,73 @@
-//! Cordons of slots: those of operators, by name, and those that the ledger puts up itself after deaths.
+//! Cordons of slots: those of operators, by name, and those that the ledger puts up itself after incidents.
 
 use crate::naive::{Model, Outcome};
-use crate::rows::RowState;
+use crate::rows::{Row, RowState};
+use crate::workers::Ended;
 use rollout_ledger::id::{SessionId, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{Rejection, Reply};
 use std::collections::BTreeSet;
 
 impl Model {
-    pub(crate) fn count_death(&mut self, slot: SlotRef, ran: BTreeSet<(u32, u64)>, in_trial: bool) {
-        let Some(worker) = self.workers.get_mut(&slot.session) else { return };
-        let held = &mut worker.slots[usize::from(slot.slot.0)];
-        if in_trial {
-            held.against.retain(|known| known.is_disjoint(&ran));
+    /// An engine died of rows at a slot, or a row failed there.
+    pub(crate) fn count_incident(&mut self, slot: SlotRef, ended: Ended) {
+        let Some(worker) = self.workers.get(&slot.session) else { return };
+        let Some(held) = worker.slots.get(usize::from(slot.slot.0)) else { return };
+        let (mut listed, cordoned) = (held.incidents.clone(), held.cordoned);
+        if self.is_fair() {
+            listed.retain(|known| {
+                known.by_death != ended.by_death || known.rows.is_disjoint(&ended.rows)
+            });
         }
-        held.against.push(ran);
-        if held.against.len() > 8 {
-            held.against.remove(0);
+        if listed.len() == 8 {
+            listed.retain(|known| known.by_death || known.rows.iter().any(|row| self.is_open(row)));
         }
-        if held.against.len() < 3 || held.cordoned {
+        if listed.len() == 8 {
+            let failure = listed.iter().rposition(|known| !known.by_death);
+            listed.remove(failure.unwrap_or(0));
+        }
+        listed.push(ended);
+        let worker = self.workers.get_mut(&slot.session).expect("found");
+        worker.slots[usize::from(slot.slot.0)].incidents = listed.clone();
+        if cordoned || self.counting(&listed) < 3 {
             return;
         }
-        if self.is_fair() && !self.may_be_cordoned(slot) {
-            return self.pause_what_it_dies_of(slot);
-        }
-        let worker = self.workers.get_mut(&slot.session).expect("found");
-        worker.slots[usize::from(slot.slot.0)].cordoned = true;
-        self.note("slot cordoned");
-    }
-
-    /// A row failed at a slot, and no engine died.
-    pub(crate) fn count_failure(&mut self, slot: SlotRef, failure: (u32, u64)) {
-        let state = |(no, row): &(u32, u64)| {
-            self.runs[*no as usize - 1].rows.get(*row as usize).map(|row| row.state)
-        };
-        let worker = &self.workers[&slot.session];
-        let Some(held) = worker.slots.get(usize::from(slot.slot.0)) else { return };
-        let (mut listed, cordoned) = (held.failures.clone(), held.cordoned);
-        listed.retain(|known| *known != failure);
-        if listed.len() == 8 {
-            listed.retain(|failure| {
-                !self.runs[failure.0 as usize - 1].forgotten
-                    && state(failure) != Some(RowState::Failed)
-            });
-            listed.truncate(7);
-        }
-        listed.push(failure);
-        let runs: BTreeSet<u32> = listed.iter().map(|failure| failure.0).collect();
-        let done = |failure: &&(u32, u64)| matches!(state(failure), Some(RowState::Done { .. }));
-        let proven: Vec<u32> = listed.iter().filter(done).map(|failure| failure.0).collect();
-        let counted = if runs.len() > 1 { listed.len() } else { proven.len() };
-        let asked_enough = listed.len() == 8 && proven.len() < 3;
-        let (cordons, mut clears) = (!asked_enough && self.may_be_cordoned(slot), false);
-        if counted >= 3 && !cordoned && !cordons && proven.len() >= 3 {
-            for no in &proven {
-                let run = &mut self.runs[*no as usize - 1];
-                if run.state == RunState::Running {
-                    (run.state, clears) = (RunState::Paused, true);
-                }
+        if self.is_fair() {
+            let full = listed.len() == 8;
+            if full && listed.iter().filter(|known| self.is_completed(known)).count() < 3 {
+                return;
+            }
+            if !self.may_be_cordoned(slot) {
+                return self.pause_runs_of(slot, &listed);
             }
         }
-        let cordons = counted >= 3 && !cordoned && cordons;
-        let until = self.clock + 600_000;
+        let deaths = listed.iter().filter(|known| known.by_death).count();
+        let until = (deaths < 3).then_some(self.clock + 600_000);
         let worker = self.workers.get_mut(&slot.session).expect("found");
         let held = &mut worker.slots[usize::from(slot.slot.0)];
-        held.failures = if clears { Vec::new() } else { listed };
-        held.cordoned |= cordons;
-        if cordons {
-            held.cordoned_until = Some(until);
-        }
-        if cordons {
-            self.note("slot cordoned for failures");
-        }
+        (held.cordoned, held.cordoned_until) = (true, until);
+        self.note(if until.is_some() { "slot cordoned for failures" } else { "slot cordoned" });
+    }
+
+    fn counting(&self, listed: &[Ended]) -> usize {
+        let failures = || listed.iter().filter(|known| !known.by_death);
+        let runs: BTreeSet<u32> = failures().flat_map(|f| &f.rows).map(|row| row.0).collect();
+        let counts = |known: &&Ended| known.by_death || runs.len() > 1 || self.is_completed(known);
+        listed.iter().filter(counts).count()
+    }
+
+    fn row(&self, row: &(u32, u64)) -> Option<&Row> {
+        self.runs[row.0 as usize - 1].rows.get(row.1 as usize)
+    }
+
+    fn is_open(&self, row: &(u32, u64)) -> bool {
+        let gone = self.runs[row.0 as usize - 1].forgotten;
+        !gone && self.row(row).is_none_or(|row| row.state != RowState::Failed)
+    }
+
+    fn is_completed(&self, ended: &Ended) -> bool {
+        let done = |row: &(u32, u64)| self.row(row).is_some_and(|row| row.result().is_some());
+        !ended.rows.is_empty() && ended.rows.iter().all(done)
     }
 
     /// Cordons for failures end by themselves.
@@ -80,7 +76,7 @@ impl Model {
         let mut lifted = false;
         for held in self.workers.values_mut().flat_map(|w| &mut w.slots) {
             if held.cordoned_until.take_if(|until| *until <= now).is_some() {
-                held.failures.clear();
+                held.incidents.clear();
                 (held.cordoned, lifted) = (false, true);
             }
         }
@@ -121,23 +117,21 @@ impl Model {
     }
 
     /// Of a slot that is broken, as others show.
-    fn pause_what_it_dies_of(&mut self, slot: SlotRef) {
-        let against = &self.workers[&slot.session].slots[usize::from(slot.slot.0)].against;
-        let runs = |ran: &BTreeSet<(u32, u64)>| ran.iter().map(|row| row.0).collect();
-        let each: Vec<BTreeSet<u32>> = against.iter().map(runs).collect();
-        let latest = each[each.len() - 1].clone();
-        let common: BTreeSet<u32> =
-            latest.iter().copied().filter(|no| each.iter().all(|runs| runs.contains(no))).collect();
-        let done = |row: &(u32, u64)| {
-            let of = self.runs[row.0 as usize - 1].rows.get(row.1 as usize);
-            of.is_some_and(|row| row.result().is_some())
-        };
-        let proven = against.iter().filter(|ran| !ran.is_empty() && ran.iter().all(done)).count();
-        if !common.is_empty() && proven < 3 {
+    fn pause_runs_of(&mut self, slot: SlotRef, listed: &[Ended]) {
+        let runs = |ended: &Ended| ended.rows.iter().map(|row| row.0).collect::<BTreeSet<u32>>();
+        let completed: Vec<&Ended> = listed.iter().filter(|e| self.is_completed(e)).collect();
+        let deaths: Vec<_> = listed.iter().filter(|e| e.by_death).map(runs).collect();
+        let latest = deaths.last().cloned().unwrap_or_default();
+        let related = latest.iter().any(|no| deaths.iter().all(|runs| runs.contains(no)));
+        let pauses = if completed.len() >= 3 {
+            completed.into_iter().flat_map(runs).collect()
+        } else if deaths.len() >= 3 && !related {
+            latest
+        } else {
             return;
-        }
+        };
         let mut paused = false;
-        for no in if common.is_empty() { latest } else { common } {
+        for no in pauses {
             let run = &mut self.runs[no as usize - 1];
             if run.state == RunState::Running {
                 (run.state, paused) = (RunState::Paused, true);
@@ -145,24 +139,31 @@ impl Model {
         }
         if paused {
             let worker = self.workers.get_mut(&slot.session).expect("found");
-            worker.slots[usize::from(slot.slot.0)].against.clear();
-            self.note("what a slot dies of is paused");
+            worker.slots[usize::from(slot.slot.0)].incidents.clear();
+            self.note("runs of a slot's incidents are paused");
         }
     }
 
-    /// A row is guilty: no slot is to blame for the deaths of engines that ran it.
-    pub(crate) fn acquit(&mut self, row: (u32, u64)) {
+    /// A row is the cause: no slot is to blame for what ended with it.
+    pub(crate) fn clear_slots_of(&mut self, row: (u32, u64)) {
         let mut lifted = false;
-        for held in self.workers.values_mut().flat_map(|w| &mut w.slots) {
-            let before = held.against.len();
-            held.against.retain(|ran| !ran.contains(&row));
-            let for_deaths = held.cordoned && held.cordoned_until.is_none();
-            if held.against.len() < before && held.against.len() < 3 && for_deaths {
-                (held.cordoned, lifted) = (false, true);
+        for slot in self.slots() {
+            let at = |model: &Self| {
+                model.workers[&slot.session].slots[usize::from(slot.slot.0)].incidents.clone()
+            };
+            let before = at(self);
+            let left: Vec<Ended> =
+                before.iter().filter(|e| !e.rows.contains(&row)).cloned().collect();
+            let few = left.len() < before.len() && self.counting(&left) < 3;
+            let worker = self.workers.get_mut(&slot.session).expect("found");
+            let held = &mut worker.slots[usize::from(slot.slot.0)];
+            held.incidents = left;
+            if few && held.cordoned {
+                (held.cordoned, held.cordoned_until, lifted) = (false, None, true);
             }
         }
         if lifted {
-            self.note("slot acquitted");
+            self.note("slot cleared");
         }
     }
 
@@ -191,8 +192,7 @@ impl Model {
         }
         for (number, held) in (0..).zip(&mut worker.slots) {
             if !cordoned && slot.is_none_or(|slot| slot == number) {
-                (held.cordoned, held.cordoned_until, held.against) = (false, None, Vec::new());
-                held.failures.clear();
+                (held.cordoned, held.cordoned_until, held.incidents) = (false, None, Vec::new());
             }
         }
         Ok(Reply::Ok)

@@ -1,8 +1,9 @@
 //! Engines that die and processes that end without a word: what may have run is counted, and tried apart.
 
 use crate::naive::{Model, Outcome};
-use crate::rows::{Row, RowState, kind, only, refuse};
+use crate::rows::{RowState, kind, only, refuse};
 use crate::runs::Run;
+use crate::workers::Ended;
 use rollout_ledger::id::{Attempt, LedgerMs, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{FailureClass, HeldRows, Rejection, Reply};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,7 @@ impl Model {
             return Err(Rejection::SlotUnknown);
         }
         let in_trial = self.trial_at(slot);
-        let (mut ran, mut trials) = (BTreeSet::new(), BTreeSet::new());
+        let mut ran = BTreeSet::new();
         let (mut refused, mut dead) = (Vec::new(), BTreeMap::<u32, BTreeSet<u64>>::new());
         for set in started {
             let mut rest = Vec::new();
@@ -33,7 +34,6 @@ impl Model {
                     Some(r) if r.live_for(set.attempt, slot.session) => {
                         r.failed_once = true;
                         ran.insert((set.run.0, row));
-                        trials.extend(r.trial.map(|trial| (set.run.0, trial)));
                         if r.step_aside(set.attempt) {
                             continue;
                         }
@@ -52,39 +52,40 @@ impl Model {
         }
         let counts = !in_trial || self.is_fair();
         if self.is_news(slot, number) && counts && (started.is_empty() || !ran.is_empty()) {
-            self.count_death(slot, ran, in_trial);
+            self.count_incident(slot, Ended { by_death: true, rows: ran });
         }
         let among = started.iter().map(|set| set.rows.len()).sum::<u64>();
         let (clock, runs) = (self.clock, dead.len());
         for (no, rows) in dead {
             let rows: Vec<u64> = rows.into_iter().collect();
             let memory = class == FailureClass::OutOfMemory;
-            let (mut poison, mut acquits) = (false, true);
+            let (mut poison, mut clears) = (false, true);
             if among == 1 {
                 let found = self.conclude(slot, no, rows[0]);
-                acquits = found.1;
+                clears = found.1;
                 poison = self.strike(slot, (no, rows[0]), class, found);
             } else {
-                let groups = self.is_fair();
+                let fair = self.is_fair();
+                let name = self.workers[&slot.session].name.clone();
                 let run = &mut self.runs[no as usize - 1];
-                let (before, until) = (run.trials_made, LedgerMs(clock + 600_000));
+                for row in rows.iter().filter(|_| fair) {
+                    let at = (name.clone(), slot.slot);
+                    run.rows[*row as usize].ended_at(at, clock, false);
+                }
                 let first = if runs == 1 { rows.len().div_ceil(2) } else { 0 };
                 run.try_rows(&rows[..first], memory.then_some(clock + 1000));
                 run.try_rows(&rows[first..], memory.then_some(clock + 1000));
-                let made = before + 1..=run.trials_made;
-                run.shuns.extend(made.filter(|_| groups).map(|trial| (trial, (slot, until))));
             }
             let run = &mut self.runs[no as usize - 1];
             let hopeless = run.stops(false, poison);
             run.finish_if_done();
-            if poison && acquits {
-                self.acquit((no, rows[0]));
+            if poison && clears {
+                self.clear_slots_of((no, rows[0]));
             }
             let events = [(hopeless, "run hopeless"), (poison, "row is poison")];
             events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
             self.note(if in_trial { "engine died in a trial" } else { "engine died" });
         }
-        self.trials_over(trials);
         Ok(Reply::Taken { refused })
     }
 
@@ -94,10 +95,8 @@ impl Model {
         slot: SlotRef,
         (no, number): (u32, u64),
         class: FailureClass,
-        (decides, _, until): (bool, bool, Option<LedgerMs>),
+        (decides, _): (bool, bool),
     ) -> bool {
-        let wait = if self.is_fair() { 600_000 } else { 10_000 };
-        let until = until.unwrap_or(LedgerMs(self.clock + wait));
         let name = self.workers[&slot.session].name.clone();
         let fair = self.is_fair();
         let (clock, run) = (self.clock, &mut self.runs[no as usize - 1]);
@@ -109,45 +108,27 @@ impl Model {
             (row.trial, row.state) = (None, RowState::Failed);
             return true;
         }
-        row.failed_at = fair.then(|| (name.clone(), slot.slot, clock + 600_000));
-        row.struck_by = Some(name);
+        if fair {
+            row.ended_at((name, slot.slot), clock, true);
+        }
         let pause = (1000 << (strikes - 1).min(6)).min(60_000);
         run.try_rows(&[number], memory.then_some(clock + pause));
-        run.shuns.insert(run.trials_made, (slot, until));
+        if !fair {
+            run.excluded.insert(run.trials_made, (slot, LedgerMs(clock + 10_000)));
+        }
         false
     }
 
-    /// Whether a slot whose engine died of a row may decide by it, whether it clears slots if it does, and until when the
-    /// row goes on waiting for another slot if it may not.
-    fn conclude(&self, slot: SlotRef, no: u32, number: u64) -> (bool, bool, Option<LedgerMs>) {
-        let run = &self.runs[no as usize - 1];
-        let trial = run.rows[number as usize].trial;
-        let shuns = trial.and_then(|trial| run.shuns.get(&trial)).copied();
-        let by_name = || {
-            run.rows[number as usize].struck_by.as_ref() == Some(&self.workers[&slot.session].name)
-        };
-        let same = match shuns {
-            Some((at, _)) if self.workers.contains_key(&at.session) => at == slot,
-            _ => by_name(),
-        };
-        if !self.is_fair() || !same || !self.another_comes_first(no, slot) {
-            return (true, true, None);
-        }
-        (trial.is_some() && shuns.is_none(), false, shuns.map(|shuns| shuns.1))
-    }
-
-    /// Trials of which nothing is to come shun nobody any more.
-    pub(crate) fn trials_over(&mut self, trials: impl IntoIterator<Item = (u32, u32)>) {
-        for (no, trial) in trials.into_iter().filter(|_| self.version >= 3).collect::<Vec<_>>() {
-            let run = &mut self.runs[no as usize - 1];
-            let comes = |row: &Row| {
-                let waits =
-                    matches!(row.state, RowState::Pending { .. } | RowState::Waiting { .. });
-                waits && row.trial == Some(trial)
-            };
-            if !run.rows.iter().any(comes) {
-                run.shuns.remove(&trial);
+    /// Whether a slot whose engine died of a row may decide by it, and whether it clears slots if it does.
+    fn conclude(&self, slot: SlotRef, no: u32, number: u64) -> (bool, bool) {
+        let incident = &self.runs[no as usize - 1].rows[number as usize].incident;
+        let at = (self.workers[&slot.session].name.clone(), slot.slot);
+        let here = incident.as_ref().filter(|i| i.died_alone_at.as_ref() == Some(&at));
+        match here {
+            Some(incident) if self.is_fair() && self.another_slot_takes(no, slot) => {
+                (incident.until.is_none(), false)
             }
+            _ => (true, true),
         }
     }
 
@@ -169,14 +150,13 @@ impl Model {
             let prime = is_prime(self, &ran);
             let (slot, no, rows, alone) = ran;
             let clock = self.clock;
-            let mut trial = self.runs[no as usize - 1].rows[rows[0] as usize].trial;
             let ends = |row: u64, run: &Run| run.rows[row as usize].abrupt;
-            let (mut poison, mut acquits) = (false, true);
+            let (mut poison, mut clears) = (false, true);
             if prime && proven {
                 // Its lease has ended: what runs elsewhere counts against the cap.
                 self.runs[no as usize - 1].rows[rows[0] as usize].state = RowState::Failed;
                 let found = self.conclude(slot, no, rows[0]);
-                acquits = found.1;
+                clears = found.1;
                 poison = self.strike(slot, (no, rows[0]), FailureClass::EngineDied, found);
                 self.events.push("row ended its worker alone".into());
             } else if prime {
@@ -186,8 +166,6 @@ impl Model {
                     let more = ends(rows[0], run) - 3;
                     let wait = (1000 << (more - 1).min(6)).min(60_000);
                     run.try_rows(&rows, Some(clock + wait));
-                } else {
-                    trial = None; // It goes with its session.
                 }
             } else if !alone {
                 let run = &mut self.runs[no as usize - 1];
@@ -196,19 +174,15 @@ impl Model {
                 let first = often.len().div_ceil(2);
                 run.try_rows(&often[..first], None);
                 run.try_rows(&often[first..], None);
-                match often.is_empty() {
-                    true => trial = None,
-                    false => self.events.push("rows suspected of ending workers".into()),
+                if !often.is_empty() {
+                    self.events.push("rows suspected of ending workers".into());
                 }
-            } else {
-                trial = None;
             }
-            self.trials_over(trial.map(|trial| (no, trial)));
             let run = &mut self.runs[no as usize - 1];
             run.stops(false, poison);
             run.finish_if_done();
-            if poison && acquits {
-                self.acquit((no, rows[0]));
+            if poison && clears {
+                self.clear_slots_of((no, rows[0]));
             }
         }
         self.count_unheard(unheard);

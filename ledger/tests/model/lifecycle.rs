@@ -56,7 +56,7 @@ impl Model {
             tokens: 0,
             trials_made: 0,
             emptying: BTreeMap::new(),
-            shuns: BTreeMap::new(),
+            excluded: BTreeMap::new(),
             refused: Vec::new(),
             canary_over: false,
             gone: None,

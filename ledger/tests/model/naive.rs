@@ -1,6 +1,7 @@
 //! The model's state, and the commands as a whole.
 
 use crate::jobs::Job;
+use crate::members::MembersModel;
 use crate::quotas::Bounds;
 use crate::rows::RowState;
 use crate::runs::Run;
@@ -39,6 +40,7 @@ pub(crate) struct Model {
     pub(crate) trainings: Trainings,
     pub(crate) tokens: BTreeMap<String, Token>,
     pub(crate) revocations: Vec<(Revoked, Revocation)>,
+    pub(crate) members: MembersModel,
     /// What operators have cordoned, by namespace and name: all of it, or some slots.
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
@@ -71,6 +73,7 @@ impl Default for Model {
             trainings: Trainings::default(),
             tokens: BTreeMap::new(),
             revocations: Vec::new(),
+            members: MembersModel::default(),
             cordons: BTreeMap::new(),
             trials: BTreeSet::new(),
             grants: Vec::new(),
@@ -120,6 +123,9 @@ impl Model {
             Body::DigestAt => vec![Reply::Ok],
             Body::SetVersion(version) => {
                 self.version = self.version.max(*version);
+                if self.version >= 3 {
+                    self.runs.iter_mut().for_each(|run| run.excluded.clear());
+                }
                 vec![Reply::Ok]
             }
         }
@@ -236,6 +242,7 @@ impl Model {
             OpKind::Noticed { run, index, delivered } => self.noticed(run, index, delivered),
             OpKind::Token(op) => self.token(op),
             OpKind::Revocation(op) => self.revocation(op),
+            OpKind::Member(op) => self.member(op),
         }
     }
 
@@ -256,7 +263,9 @@ impl Model {
             }
         }
         for row in self.runs.iter_mut().flat_map(|run| &mut run.rows) {
-            row.failed_at = row.failed_at.take().filter(|at| at.2 > now);
+            if let Some(incident) = &mut row.incident {
+                incident.until = incident.until.filter(|until| *until > now);
+            }
         }
         self.end_failure_cordons();
         self.end_silent();
@@ -264,7 +273,7 @@ impl Model {
         self.end_silent_trainers();
         self.end_tokens();
         for run in &mut self.runs {
-            run.shuns.retain(|_, shuns| shuns.1.0 > now);
+            run.excluded.retain(|_, excluded| excluded.1.0 > now);
             let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);
             run.lapse(|lease| timeout > 0 && lease.granted_at + 2 * timeout <= now);
             if run.returned > before {

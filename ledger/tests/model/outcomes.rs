@@ -3,6 +3,7 @@
 use crate::duplicates::grouped;
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, Row, RowState, kind, only, refuse};
+use crate::workers::Ended;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{FailureClass, HeldRows, PartDecl, Rejection, Reply, Rows};
@@ -35,7 +36,6 @@ impl Model {
         let digest = part.blob.digest;
         let mut events: Vec<&str> = Vec::new();
         let (mut refused, mut now) = (Vec::new(), Vec::new());
-        let mut trials = BTreeSet::new();
         let mut outrun: Vec<(Attempt, Lease, u64)> = Vec::new();
         let mut all_outrun = Vec::new();
         let mut at = 0;
@@ -79,7 +79,6 @@ impl Model {
                                 false => "duplicate lost",
                             });
                         }
-                        trials.extend(run.rows[row as usize].trial.map(|trial| (no.0, trial)));
                         run.rows[row as usize] =
                             Row { state: RowState::Done { digest, at }, ..Row::default() };
                         now.push(row);
@@ -115,14 +114,12 @@ impl Model {
             events.extend((canary && run.canary_over).then_some("canary passed"));
         }
         events.into_iter().for_each(|event| self.note(event));
-        self.trials_over(trials);
         for (by, trial_row_done) in done_by {
             let worker = self.workers.get_mut(&by.session);
             if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(by.slot.0)))
                 && (trial_row_done || !held.cordoned || held.cordoned_until.is_some())
             {
-                held.against.clear();
-                held.failures.clear();
+                held.incidents.clear();
                 held.cordoned_until = None;
                 let lifted = std::mem::take(&mut held.cordoned);
                 if lifted {
@@ -224,12 +221,10 @@ impl Model {
             &mut refused,
         );
         let (mut failed_now, mut spared) = (false, false);
-        let mut trials = BTreeSet::new();
         let mut first = None;
         for &number in &taken {
             let row = &mut run.rows[number as usize];
             row.failed_once = true;
-            trials.extend(row.trial.map(|trial| (held.run.0, trial)));
             if row.step_aside(held.attempt) {
                 spared = true;
                 continue;
@@ -250,9 +245,9 @@ impl Model {
             } else {
                 let wait = (1000 << (*strikes - 1).min(6)).min(60_000);
                 row.state = RowState::Waiting { until: clock + wait };
-                row.failed_at = fair.then(|| (by.clone(), slot.slot, clock + 600_000));
-                if matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
-                    row.struck_by = Some(by.clone());
+                let alone = matches!(class, FailureClass::EngineDied | FailureClass::OutOfMemory);
+                if fair {
+                    row.ended_at((by.clone(), slot.slot), clock, alone);
                 }
                 run.retries += 1;
             }
@@ -279,10 +274,10 @@ impl Model {
             (spared, "one of two failed"),
         ];
         events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
-        self.trials_over(trials);
         let counts = !matches!(class, FailureClass::InvalidRow | FailureClass::StoreRefused);
         if let Some(row) = first.filter(|_| fair && counts) {
-            self.count_failure(slot, (held.run.0, row));
+            let rows = [(held.run.0, row)].into();
+            self.count_incident(slot, Ended { by_death: false, rows });
         }
         Ok(Reply::Taken { refused })
     }

@@ -33,6 +33,15 @@ pub(crate) enum RowState {
     Failed,
 }
 
+/// The worker and slot where a row last failed or ended an engine, and until when others come first.
+#[derive(Clone, Debug)]
+pub(crate) struct Incident {
+    pub(crate) at: (String, SlotNo),
+    pub(crate) until: Option<u64>,
+    /// Where an engine last died of it alone.
+    pub(crate) died_alone_at: Option<(String, SlotNo)>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) state: RowState,
@@ -46,10 +55,8 @@ pub(crate) struct Row {
     pub(crate) carried: bool,
     /// Who else runs it, beside its lease.
     pub(crate) shadow: Option<Lease>,
-    /// The worker and slot that failed it last, and until when others come first.
-    pub(crate) failed_at: Option<(String, SlotNo, u64)>,
-    /// The worker at which an engine last died of it alone.
-    pub(crate) struck_by: Option<String>,
+    /// Where it last failed or ended an engine.
+    pub(crate) incident: Option<Incident>,
     /// Whether it ever failed, since it was submitted.
     pub(crate) failed_once: bool,
     /// Times that a process ended without a word while it may have run this.
@@ -69,10 +76,27 @@ pub(crate) fn kind(class: FailureClass) -> usize {
 impl Row {
     /// Whether a slot does not get it: it is of those that the slot avoids.
     pub(crate) fn is_avoided(&self, avoids: &Option<(String, Option<SlotNo>)>) -> bool {
-        let (Some((worker, slot, _)), Some((name, number))) = (&self.failed_at, avoids) else {
+        let (Some((worker, slot)), Some((name, number))) = (self.excluded(), avoids) else {
             return false;
         };
         worker == name && number.is_none_or(|number| number == *slot)
+    }
+
+    /// The worker and slot that come after others for it.
+    pub(crate) fn excluded(&self) -> Option<&(String, SlotNo)> {
+        self.incident.as_ref().filter(|i| i.until.is_some()).map(|i| &i.at)
+    }
+
+    /// It failed at a slot, or an engine died there: of it `alone`, or of others too.
+    pub(crate) fn ended_at(&mut self, at: (String, SlotNo), now: u64, alone: bool) {
+        let before = self.incident.take();
+        let same = before.as_ref().filter(|before| before.at == at);
+        let until = same.and_then(|before| before.until).or(Some(now + 600_000));
+        let died_alone_at = match alone {
+            true => Some(at.clone()),
+            false => before.and_then(|before| before.died_alone_at),
+        };
+        self.incident = Some(Incident { at, until, died_alone_at });
     }
 
     pub(crate) fn result(&self) -> Option<([u8; 32], u32)> {

@@ -1,7 +1,7 @@
 //! Runs, as vectors of rows: what is counted of them, their canary, and when they pause and end.
 
 use crate::rows::{Lease, Row, RowState};
-use crate::trials::Shunned;
+use crate::trials::Excluded;
 use rollout_ledger::id::{Attempt, RunNo, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
 use rollout_ledger::{Notice, Rejection, Reply, RunSpec, SegmentDecl};
@@ -29,8 +29,8 @@ pub(crate) struct Run {
     pub(crate) trials_made: u32,
     /// Slots that empty themselves for a trial.
     pub(crate) emptying: BTreeMap<u32, SlotRef>,
-    /// Slots that trials shun, and until when.
-    pub(crate) shuns: BTreeMap<u32, Shunned>,
+    /// Slots that come after others for a trial, and until when. Below version 3.
+    pub(crate) excluded: BTreeMap<u32, Excluded>,
     /// Attempts that met a store that refuses, and their workers.
     pub(crate) refused: Vec<(Attempt, String)>,
     pub(crate) canary_over: bool,
@@ -90,7 +90,7 @@ impl Run {
         self.gone = Some(Gone { rows, segments, digest: self.digest(), counts, sealed });
         self.rows.clear();
         self.emptying.clear();
-        self.shuns.clear();
+        self.excluded.clear();
     }
 
     pub(crate) fn counts(&self) -> Counts {

@@ -25,7 +25,7 @@ impl Model {
         if pulls.last_pull > seq {
             return Err(Rejection::PullStale { last: pulls.last_pull });
         }
-        if rows_max == 0 || !self.takes_work(slot) && !self.only_tries(slot) {
+        if rows_max == 0 || !self.takes_work(slot) && !self.takes_only_trials(slot) {
             return Ok(Reply::Granted(Vec::new()));
         }
         let empty = self.held_at(slot).next().is_none();
@@ -89,7 +89,7 @@ impl Model {
             let run = &self.runs[no as usize - 1];
             let own = |t: &u32| run.emptying.get(t) == Some(&slot);
             let trial = run.ready_trials().into_iter().find(own)?;
-            (self.fits(no, slot) && self.may_try(no, slot)).then_some((no, trial))
+            (self.fits(no, slot) && self.cordon_allows_trials(no, slot)).then_some((no, trial))
         })
     }
 

@@ -10,33 +10,16 @@ use rollout_ledger::{HeldRows, Rejection, Reply, Rows};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A slot, and until when any other comes before it.
-pub(crate) type Shunned = (SlotRef, LedgerMs);
+pub(crate) type Excluded = (SlotRef, LedgerMs);
 
-/// A pending or waiting trial as both sides show it: rows, until when, who empties itself for it, whom it shuns.
-pub(crate) type Shown = (Vec<u64>, Option<LedgerMs>, Option<SlotRef>, Option<Shunned>);
+/// A pending or waiting trial as both sides show it: rows, until when, who empties itself for it, who comes after others.
+pub(crate) type Shown = (Vec<u64>, Option<LedgerMs>, Option<SlotRef>, Option<Excluded>);
 
 impl Run {
     /// The pending trials, by number.
     pub(crate) fn ready_trials(&self) -> BTreeSet<u32> {
         let pending = |r: &&Row| matches!(r.state, RowState::Pending { .. });
         self.rows.iter().filter(pending).filter_map(|r| r.trial).collect()
-    }
-
-    pub(crate) fn trials(&self) -> BTreeMap<u32, Shown> {
-        let mut trials: BTreeMap<u32, Shown> = BTreeMap::new();
-        for (number, row) in (0..).zip(&self.rows) {
-            let until = match row.state {
-                RowState::Pending { .. } => None,
-                RowState::Waiting { until } => Some(LedgerMs(until)),
-                _ => continue,
-            };
-            let Some(trial) = row.trial else { continue };
-            let shown = trials.entry(trial).or_default();
-            shown.0.push(number);
-            (shown.1, shown.2) = (until, self.emptying.get(&trial).copied());
-            shown.3 = self.shuns.get(&trial).copied();
-        }
-        trials
     }
 
     pub(crate) fn try_rows(&mut self, rows: &[u64], until: Option<u64>) {
@@ -140,18 +123,26 @@ impl Model {
             None => true,
         };
         let mut ready = run.ready_trials();
-        if !self.may_try(no, slot) {
+        if !self.cordon_allows_trials(no, slot) {
             return None;
         }
-        if self.another_comes_first(no, slot) {
-            ready.retain(|trial| !self.is_the_shunned(run, slot, *trial));
+        if self.another_slot_takes(no, slot) {
+            let first = |trial: u32| {
+                let pending = |row: &&Row| {
+                    matches!(row.state, RowState::Pending { .. }) && row.trial == Some(trial)
+                };
+                run.rows.iter().find(pending).expect("it is ready")
+            };
+            ready.retain(|trial| {
+                self.excluded(no, *trial, first(*trial)).is_none_or(|(at, _)| at != slot)
+            });
         }
         let found = ready.iter().copied().find(free).map(|t| (t, true));
         found.or_else(|| ready.first().filter(|_| empty).map(|t| (*t, false)))
     }
 
     /// Whether another slot may have what this one had.
-    pub(crate) fn another_comes_first(&self, no: u32, slot: SlotRef) -> bool {
+    pub(crate) fn another_slot_takes(&self, no: u32, slot: SlotRef) -> bool {
         let others = self.slots().into_iter().filter(|other| *other != slot);
         let before = |other: SlotRef| match self.cordoned(slot) {
             true => self.could_have_but_for_its_own_cordon(no, other),
@@ -160,15 +151,35 @@ impl Model {
         others.into_iter().any(before)
     }
 
-    fn is_the_shunned(&self, run: &Run, slot: SlotRef, trial: u32) -> bool {
-        let Some((at, _)) = run.shuns.get(&trial) else { return false };
-        let pending =
-            |row: &&Row| matches!(row.state, RowState::Pending { .. }) && row.trial == Some(trial);
-        let first = run.rows.iter().find(pending);
-        let by = first.and_then(|row| row.struck_by.as_ref());
-        let back = !self.workers.contains_key(&at.session)
-            && by == Some(&self.workers[&slot.session].name);
-        *at == slot || self.is_fair() && back
+    /// The slot that comes after others for a trial, as its first row says, and until when.
+    fn excluded(&self, no: u32, trial: u32, first: &Row) -> Option<Excluded> {
+        let run = &self.runs[no as usize - 1];
+        if !self.is_fair() {
+            return run.excluded.get(&trial).copied();
+        }
+        let (worker, slot) = first.excluded()?;
+        let named = |w: &&Worker| w.namespace == run.namespace && w.name == *worker;
+        let session = *self.workers.iter().find(|(_, w)| named(w))?.0;
+        let until = first.incident.as_ref()?.until?;
+        Some((SlotRef { session, slot: *slot }, LedgerMs(until)))
+    }
+
+    pub(crate) fn trials(&self, no: u32) -> BTreeMap<u32, Shown> {
+        let run = &self.runs[no as usize - 1];
+        let mut trials: BTreeMap<u32, Shown> = BTreeMap::new();
+        for (number, row) in (0..).zip(&run.rows) {
+            let until = match row.state {
+                RowState::Pending { .. } => None,
+                RowState::Waiting { until } => Some(LedgerMs(until)),
+                _ => continue,
+            };
+            let Some(trial) = row.trial else { continue };
+            let excluded = || self.excluded(no, trial, row);
+            let shown = trials.entry(trial).or_insert_with(|| (Vec::new(), None, None, excluded()));
+            shown.0.push(number);
+            (shown.1, shown.2) = (until, run.emptying.get(&trial).copied());
+        }
+        trials
     }
 
     pub(crate) fn slots(&self) -> Vec<SlotRef> {
@@ -194,7 +205,7 @@ impl Model {
     }
 
     /// A slot with a cordon of the ledger's own has trials where no slot without any could.
-    pub(crate) fn may_try(&self, no: u32, slot: SlotRef) -> bool {
+    pub(crate) fn cordon_allows_trials(&self, no: u32, slot: SlotRef) -> bool {
         let others = self.slots().into_iter().filter(|other| *other != slot);
         let stays = |other: SlotRef| {
             let worker = &self.workers[&other.session];
@@ -203,7 +214,7 @@ impl Model {
         !self.cordoned(slot) || !others.into_iter().any(stays)
     }
 
-    pub(crate) fn only_tries(&self, slot: SlotRef) -> bool {
+    pub(crate) fn takes_only_trials(&self, slot: SlotRef) -> bool {
         let Some(worker) = self.workers.get(&slot.session) else { return false };
         worker.ready()
             && worker.slots.get(usize::from(slot.slot.0)).is_some_and(|s| s.cordoned)

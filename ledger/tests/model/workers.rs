@@ -6,14 +6,19 @@ use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{HeldRows, Registration, Rejection, Reply, Rows, SlotOffer};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Rows that ended badly at a slot: by a death, with all that ran, or by a failure, with the first of the report.
+#[derive(Clone)]
+pub(crate) struct Ended {
+    pub(crate) by_death: bool,
+    pub(crate) rows: BTreeSet<(u32, u64)>,
+}
+
 pub(crate) struct Slot {
     pub(crate) offer: SlotOffer,
     pub(crate) last_pull: u64,
     pub(crate) last_grant: Vec<HeldRows>,
-    /// Deaths that count towards its cordon: the rows that ran.
-    pub(crate) against: Vec<BTreeSet<(u32, u64)>>,
-    /// Rows that failed there since it last finished one, the first of each report.
-    pub(crate) failures: Vec<(u32, u64)>,
+    /// What ended badly there since it last finished a row.
+    pub(crate) incidents: Vec<Ended>,
     pub(crate) cordoned_until: Option<u64>,
     pub(crate) last_death: u64,
     /// By the ledger itself.
@@ -45,8 +50,7 @@ fn slots(offers: &[SlotOffer]) -> Vec<Slot> {
         offer: offer.clone(),
         last_pull: 0,
         last_grant: Vec::new(),
-        against: Vec::new(),
-        failures: Vec::new(),
+        incidents: Vec::new(),
         cordoned_until: None,
         last_death: 0,
         cordoned: false,
@@ -124,8 +128,7 @@ impl Model {
             for (new, old) in fresh.iter_mut().zip(&mut worker.slots) {
                 new.last_pull = old.last_pull;
                 new.last_grant = std::mem::take(&mut old.last_grant);
-                new.against = std::mem::take(&mut old.against);
-                new.failures = std::mem::take(&mut old.failures);
+                new.incidents = std::mem::take(&mut old.incidents);
                 (new.last_death, new.cordoned) = (old.last_death, old.cordoned);
                 new.cordoned_until = old.cordoned_until;
             }

@@ -181,6 +181,12 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
     let run = |no: &RunNo| format!("run {no}");
     let text = match &event.kind {
         EventKind::EpochOpened { epoch } => format!("epoch {epoch} opened"),
+        EventKind::LeaderChanged { epoch, leader, former, cause } => {
+            format!("{leader} leads epoch {epoch} after {former:?}: {}", cause.word())
+        }
+        EventKind::MemberChanged { member, to, cause } => {
+            format!("member {member} {to} {cause}").trim_end().to_owned()
+        }
         EventKind::WorkerRegistered { session, resumed: false } => {
             format!("{} registered", worker(session))
         }
@@ -258,6 +264,16 @@ pub(crate) fn revocations(ledger: &Ledger) -> String {
     if lines.is_empty() { "none".into() } else { lines.join("\n") }
 }
 
+/// Every member as its leaders have seen it.
+pub(crate) fn members(ledger: &Ledger) -> String {
+    let members = ledger.members();
+    let lines = members.seen.iter().map(|(id, seen)| {
+        format!("{id} {}: process {} {:?}", seen.name, seen.started_ms, seen.state)
+    });
+    let head = format!("leader {:?} of epoch {}", members.leader, members.epoch);
+    std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n")
+}
+
 /// Everything that a story may want to see, but for what is empty.
 pub(crate) fn state(ledger: &Ledger) -> String {
     let mut out = format!("clock {} epoch {}\n", ledger.clock(), ledger.epoch());
@@ -312,7 +328,7 @@ fn trials(out: &mut String, ledger: &Ledger, flight: &FlightView) {
             let name = ledger.worker_name(session).map_or("gone", |n| n.1);
             let _ = write!(out, ", {name}/{slot} empties itself for it");
         }
-        if let Some((SlotRef { session, slot }, until)) = trial.shuns {
+        if let Some((SlotRef { session, slot }, until)) = trial.excluded_slot {
             let name = ledger.worker_name(session).map_or("gone", |n| n.1);
             let _ = write!(out, ", others before {name}/{slot} until {until}");
         }

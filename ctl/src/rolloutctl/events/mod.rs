@@ -13,6 +13,7 @@ use rollout_proto::v1;
 
 use self::line::EventLine;
 use self::since::{Chosen, Since, TAIL_MAX};
+use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::event_stream::{EventStream, Heard, Place, Start};
 use crate::hint::namespace_flag;
@@ -41,7 +42,7 @@ pub(crate) struct EventsArgs {
     #[arg(long = "for", value_name = "worker/NAME|run/NAME|item/RUN/ROW", value_parser = parse_about)]
     about: Option<About>,
     /// Only these kinds, such as granted,stolen,completed
-    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',', add = completer::of(Names::EventKinds))]
     kinds: Vec<String>,
 }
 
@@ -95,7 +96,7 @@ impl EventsArgs {
     fn start(&self) -> Start {
         match self.since {
             Some(Since::Place(place)) => Start::At(place),
-            // What is too old is read and left out.
+            // What is too old is left out, by the member if its build can.
             Some(Since::Age(_) | Since::Moment(_)) => Start::Oldest,
             None if self.follow && self.tail.is_none() => Start::Now,
             None => Start::Oldest,
@@ -134,7 +135,8 @@ pub(crate) async fn run(
     let mut start = args.start();
     if chosen.has_tail() {
         // What has happened, to its end; then, with --follow, what comes behind it.
-        let mut past = EventStream::new(&client, filter.clone(), false, start);
+        let past = EventStream::new(&client, filter.clone(), false, start);
+        let mut past = past.not_before(chosen.not_before_ms());
         if reader.read(&mut past, &mut chosen).await?.is_break() {
             return Ok(());
         }
@@ -144,7 +146,8 @@ pub(crate) async fn run(
         }
         start = past.place().map_or(start, Start::At);
     }
-    let mut stream = EventStream::new(&client, filter, args.follow, start);
+    let stream = EventStream::new(&client, filter, args.follow, start);
+    let mut stream = stream.not_before(chosen.not_before_ms());
     reader.read(&mut stream, &mut chosen).await.map(drop)
 }
 

@@ -253,12 +253,8 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let (mut workers, mut unconfirmed) = (Vec::new(), None);
-    for namespace in args.everywhere.namespaces(&client, settings.namespace).await? {
-        let asked = ask(&client, &namespace).await?;
-        workers.extend(asked.answer);
-        unconfirmed = unconfirmed.or(asked.unconfirmed);
-    }
+    let namespace = args.everywhere.namespace(settings.namespace);
+    let Asked { answer: mut workers, unconfirmed } = ask(&client, &namespace).await?;
     match args.scale_in {
         true => in_order_of_scale_in(&mut workers),
         false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),

@@ -1,0 +1,280 @@
+//! What ended badly at a slot, and when the ledger cordons the slot for it.
+//!
+//! *Invariant:* a slot lists its incidents since it last finished a row, at most [`limits::DEATHS_HELD_MAX`]: deaths of its
+//! engine with the rows that ran, and reports of failed rows with the first row of each. An incident replaces those of its
+//! kind that have one of its rows. A death counts against the slot until one of its rows is proven to be the cause. A failure
+//! counts if another slot has completed the row since, or if rows of two runs failed there. [`limits::DEATHS_IN_ROW_MAX`]
+//! incidents that count cordon the slot, unless `fleet_guard.rs` forbids it.
+//! Deaths alone cordon a slot until it finishes a row of a trial, or until too few of them count. A cordon that needed
+//! failures ends with any finished row, or after [`limits::FAILURE_CORDON_MS`]: other slots may have gone meanwhile, and a
+//! repaired slot has no other way to show it.
+//! Below cluster version 3 the list has deaths outside of trials, none replaces another, and any slot may be cordoned.
+//! Absent: rows that are invalid, stores that refuse, and cordons of operators (`cordon.rs`).
+
+use crate::apply::Context;
+use crate::command::FailureClass;
+use crate::event::EventKind;
+use crate::id::{LedgerMs, RunNo, SlotRef};
+use crate::incident::EndKind;
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::rows::Rows;
+use crate::segment::Outcome;
+use crate::worker::Slot;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What ended badly at a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SlotIncident {
+    pub(crate) end: EndKind,
+    pub(crate) rows: Vec<(RunNo, Rows)>,
+}
+
+impl SlotIncident {
+    pub(crate) fn has(&self, no: RunNo, row: u64) -> bool {
+        self.rows.iter().any(|(run, rows)| *run == no && rows.contains(row))
+    }
+
+    pub(crate) fn runs(&self) -> impl Iterator<Item = RunNo> + '_ {
+        self.rows.iter().map(|(no, _)| *no)
+    }
+
+    fn replaces(&self, earlier: &Self) -> bool {
+        let meets = |(no, rows): &(RunNo, Rows)| {
+            let mut same_run = earlier.rows.iter().filter(|(run, _)| run == no);
+            same_run.any(|(_, others)| !others.partition(rows).0.is_empty())
+        };
+        self.end == earlier.end && self.rows.iter().any(meets)
+    }
+}
+
+/// The encoding of a slot's incidents below cluster version 3: all of them are deaths.
+pub(crate) mod as_deaths {
+    use super::SlotIncident;
+    use crate::id::RunNo;
+    use crate::incident::EndKind;
+    use crate::rows::Rows;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        incidents: &[SlotIncident],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(incidents.iter().map(|incident| &incident.rows))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<SlotIncident>, D::Error> {
+        let deaths: Vec<Vec<(RunNo, Rows)>> = Deserialize::deserialize(deserializer)?;
+        let death = |rows| SlotIncident { end: EndKind::EngineDied, rows };
+        Ok(deaths.into_iter().map(death).collect())
+    }
+}
+
+impl Slot {
+    /// Whether the ledger's own cordon needed failures, and not deaths alone.
+    pub(crate) fn is_cordoned_for_failures(&self) -> bool {
+        self.cordoned_until.is_some()
+    }
+
+    /// Lifts the ledger's own cordon. Returns whether there was one.
+    fn lift_cordon(&mut self) -> bool {
+        self.cordoned_until = None;
+        self.cordon.take().is_some()
+    }
+
+    /// Lifts the ledger's own cordon and forgets what it was for. Returns whether there was one.
+    pub(crate) fn clear_incidents(&mut self) -> bool {
+        self.incidents.clear();
+        self.lift_cordon()
+    }
+
+    pub(crate) fn deaths_listed(&self) -> usize {
+        self.incidents.iter().filter(|incident| incident.end == EndKind::EngineDied).count()
+    }
+
+    /// What happened there, for people. `code` is that of the latest death.
+    pub(crate) fn describe_incidents(&self, code: &str) -> String {
+        let code = if code.is_empty() { String::new() } else { format!(" ({code})") };
+        let deaths = self.deaths_listed();
+        match (deaths, self.incidents.len() - deaths) {
+            (deaths, 0) => format!("its engine died {deaths} times without finishing a row{code}"),
+            (0, failed) => format!("{failed} rows failed there without a finished one between"),
+            (deaths, failed) => {
+                format!(
+                    "its engine died {deaths} times and {failed} rows failed there without a finished one between"
+                )
+            }
+        }
+    }
+}
+
+impl Ledger {
+    /// Rows failed at a slot: the first of them counts against it.
+    pub(crate) fn count_failure(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        (no, row): (RunNo, u64),
+        class: FailureClass,
+    ) {
+        let of_row = matches!(class, FailureClass::InvalidRow | FailureClass::StoreRefused);
+        if !of_row && self.asks_a_second_slot() {
+            let rows = vec![(no, Rows::range(row, 1))];
+            self.count_incident(ctx, slot, SlotIncident { end: EndKind::RowFailed, rows }, "");
+        }
+    }
+
+    /// Lists an incident, and cordons the slot if too many count.
+    pub(crate) fn count_incident(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        incident: SlotIncident,
+        code: &str,
+    ) {
+        self.list_incident(slot, incident);
+        let Some(held) = self.slot(slot).filter(|held| held.cordon.is_none()) else { return };
+        if self.counting(&held.incidents) < limits::DEATHS_IN_ROW_MAX {
+            return;
+        }
+        if self.asks_a_second_slot() {
+            // The guard looks at all slots of the model. A slot with a full list asks it only for what others completed.
+            let full = held.incidents.len() == limits::DEATHS_HELD_MAX;
+            if full && self.completed(&held.incidents).count() < limits::DEATHS_IN_ROW_MAX {
+                return;
+            }
+            if !self.may_be_cordoned(slot) {
+                return self.pause_runs_of(ctx, slot);
+            }
+        }
+        let reason = held.describe_incidents(code);
+        let needs_failures = held.deaths_listed() < limits::DEATHS_IN_ROW_MAX;
+        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::FAILURE_CORDON_MS));
+        let until = needs_failures.then_some(until);
+        self.cordon_ends.extend(until.map(|until| (until, slot)));
+        let Some(held) = self.slot_mut(slot) else { return };
+        (held.cordon, held.cordoned_until) = (Some(reason.clone()), until);
+        self.emit_own_cordon(ctx, slot, true, reason);
+    }
+
+    /// How many of a slot's incidents count against it.
+    fn counting(&self, incidents: &[SlotIncident]) -> usize {
+        let failures = || incidents.iter().filter(|incident| incident.end == EndKind::RowFailed);
+        let runs: BTreeSet<RunNo> = failures().flat_map(SlotIncident::runs).collect();
+        let failures_count = match runs.len() {
+            0 | 1 => failures().filter(|incident| self.is_completed(incident)).count(),
+            _ => failures().count(),
+        };
+        incidents.len() - failures().count() + failures_count
+    }
+
+    /// The incidents of a slot of which other slots completed all rows.
+    pub(crate) fn completed<'a>(
+        &self,
+        incidents: &'a [SlotIncident],
+    ) -> impl Iterator<Item = &'a SlotIncident> {
+        incidents.iter().filter(|incident| self.is_completed(incident))
+    }
+
+    /// Whether all rows of an incident are done: its own slot has finished none since.
+    fn is_completed(&self, incident: &SlotIncident) -> bool {
+        let done = |(no, rows): &(RunNo, Rows)| {
+            let run = self.runs.get(no);
+            run.is_some_and(|run| rows.iter().all(|row| run.outcome(row).part().is_some()))
+        };
+        !incident.rows.is_empty() && incident.rows.iter().all(done)
+    }
+
+    /// Adds an incident. A full list makes room: without failures of rows that failed for good, then without its latest
+    /// failure, for other slots need time to complete the rows of older ones, then without its oldest death.
+    fn list_incident(&mut self, slot: SlotRef, incident: SlotIncident) {
+        let Some(held) = self.slot_mut(slot) else { return };
+        let mut listed = std::mem::take(&mut held.incidents);
+        if self.asks_a_second_slot() {
+            listed.retain(|earlier| !incident.replaces(earlier));
+        }
+        if listed.len() == limits::DEATHS_HELD_MAX {
+            listed.retain(|known| known.end == EndKind::EngineDied || self.is_open(known));
+        }
+        if listed.len() == limits::DEATHS_HELD_MAX {
+            let latest = listed.iter().rposition(|known| known.end == EndKind::RowFailed);
+            listed.remove(latest.unwrap_or(0));
+        }
+        listed.push(incident);
+        if let Some(held) = self.slot_mut(slot) {
+            held.incidents = listed;
+        }
+    }
+
+    /// Whether rows of an incident are there and have not failed for good.
+    fn is_open(&self, incident: &SlotIncident) -> bool {
+        let open = |(no, rows): &(RunNo, Rows)| {
+            let run = self.runs.get(no);
+            run.is_some_and(|run| rows.iter().any(|row| run.outcome(row) != Outcome::FAILED))
+        };
+        incident.rows.iter().any(open)
+    }
+
+    /// A row is proven to be the cause: its incidents count against no slot any more.
+    pub(crate) fn clear_slots_of(&mut self, ctx: &Context, no: RunNo, row: u64) {
+        let concerned = |held: &Slot| held.incidents.iter().any(|incident| incident.has(no, row));
+        let slots: Vec<SlotRef> =
+            self.slots().filter(|(_, _, held)| concerned(held)).map(|(_, at, _)| at).collect();
+        for slot in slots {
+            let Some(held) = self.slot_mut(slot) else { continue };
+            held.incidents.retain(|incident| !incident.has(no, row));
+            let left = self.slot(slot).map_or(0, |held| self.counting(&held.incidents));
+            if left < limits::DEATHS_IN_ROW_MAX
+                && self.slot_mut(slot).is_some_and(Slot::lift_cordon)
+            {
+                let reason = format!("row {row} of run {no} was why its engine died");
+                self.emit_own_cordon(ctx, slot, false, reason);
+            }
+        }
+    }
+
+    /// A slot has finished a row: nothing before counts against it. A cordon for deaths alone goes only with a row of a
+    /// trial, which the slot was given after the cordon. It may have had others before.
+    pub(crate) fn row_finished(&mut self, ctx: &Context, slot: SlotRef, in_trial: bool) {
+        let Some(held) = self.slot_mut(slot) else { return };
+        let for_failures = held.is_cordoned_for_failures();
+        if held.cordon.is_some() && !in_trial && !for_failures {
+            return;
+        }
+        if held.clear_incidents() {
+            let reason = match for_failures {
+                true => "it finished a row".to_owned(),
+                false => "its engine finished a row of a trial".to_owned(),
+            };
+            self.emit_own_cordon(ctx, slot, false, reason);
+        }
+    }
+
+    /// Ends the cordons for failures that are due.
+    pub(crate) fn end_failure_cordons(&mut self, ctx: &Context) {
+        while let Some(&(at, slot)) =
+            self.cordon_ends.first().filter(|end| end.0 <= self.meta.clock)
+        {
+            self.cordon_ends.pop_first();
+            // Some entries are of cordons that ended earlier.
+            let ends = self.slot(slot).is_some_and(|held| held.cordoned_until == Some(at));
+            let Some(held) = self.slot_mut(slot).filter(|_| ends) else { continue };
+            held.clear_incidents();
+            let reason = "its cordon for failed rows is over: it may try again".to_owned();
+            self.emit_own_cordon(ctx, slot, false, reason);
+        }
+    }
+
+    /// Builds the order in which cordons for failures end.
+    pub(crate) fn derive_cordon_ends(&mut self) {
+        let ends = self.slots().filter_map(|(_, at, slot)| Some((slot.cordoned_until?, at)));
+        self.cordon_ends = ends.collect();
+    }
+
+    fn emit_own_cordon(&mut self, ctx: &Context, slot: SlotRef, cordoned: bool, reason: String) {
+        self.emit(ctx, EventKind::WorkerCordoned { slot, whole: false, cordoned, reason });
+    }
+}
