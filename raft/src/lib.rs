@@ -38,6 +38,7 @@ mod membership;
 mod node;
 mod pace;
 mod peer;
+mod progress;
 mod quorum;
 mod reads;
 mod reclaim;

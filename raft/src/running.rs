@@ -27,6 +27,7 @@ use crate::log_store::LogStore;
 use crate::machine::Machine;
 use crate::member::MemberRecord;
 use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
+use crate::progress::Progress;
 use crate::reads::ReadQueue;
 use crate::rtt::{self, Samples};
 use crate::state_machine::StateMachine;
@@ -48,6 +49,7 @@ pub(crate) struct Running {
     pub(crate) store: LogStore,
     pub(crate) machine: Machine,
     pub(crate) presence: Presence,
+    pub(crate) progress: Progress,
     pub(crate) reads: ReadQueue,
     pub(crate) promise: Promise,
     pub(crate) read_lease: ReadLease,
@@ -156,6 +158,7 @@ impl Running {
 
         let (presence, lost) = Presence::new();
         let read_lease = ReadLease::new(config.lease());
+        let progress = Progress::new(config.silence_max());
         let running = Arc::new(Self {
             identity,
             config,
@@ -164,6 +167,7 @@ impl Running {
             store,
             machine,
             presence,
+            progress,
             reads: ReadQueue::new(),
             promise,
             read_lease,

@@ -84,6 +84,18 @@ impl Node {
         metrics.membership_config.get_node(&leader).cloned()
     }
 
+    /// Whether this member knows what was committed until lately: it has heard a leader, and has applied what it heard to be
+    /// committed. Lately is as for [`heard_leader`](Self::heard_leader).
+    pub fn keeps_up(&self) -> bool {
+        let Some(running) = self.running() else { return false };
+        let lag = {
+            let metrics = running.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            running.progress.lags_for(metrics.cluster_committed, metrics.last_applied)
+        };
+        self.heard_leader().is_some() && lag < running.config.silence_max()
+    }
+
     /// The members, with whether each has a vote, in the order of their ids.
     pub fn members(&self) -> Vec<(MemberRecord, bool)> {
         let Some(running) = self.running() else { return Vec::new() };
