@@ -142,8 +142,8 @@ impl Totals {
         self.done += piece.done;
         self.failed += piece.failed;
         self.open += piece.open;
-        self.prompt_tokens += piece.prompt_tokens;
-        self.completion_tokens += piece.completion_tokens;
+        self.prompt_tokens = self.prompt_tokens.saturating_add(piece.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(piece.completion_tokens);
     }
 }
 
