@@ -15,6 +15,8 @@ pub mod row;
 pub mod verify;
 
 mod compare;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod live;
 mod names;
 mod piece;

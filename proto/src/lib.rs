@@ -19,6 +19,8 @@ pub mod client;
 mod endpoint;
 pub mod enrolment;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod identity;
 mod member_address;
 pub mod nearest;
