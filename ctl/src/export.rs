@@ -15,6 +15,8 @@ pub mod row;
 pub mod verify;
 
 mod compare;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod live;
 mod names;
 mod piece;
@@ -146,8 +148,8 @@ impl Totals {
         self.done += piece.done;
         self.failed += piece.failed;
         self.open += piece.open;
-        self.prompt_tokens += piece.prompt_tokens;
-        self.completion_tokens += piece.completion_tokens;
+        self.prompt_tokens = self.prompt_tokens.saturating_add(piece.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(piece.completion_tokens);
     }
 }
 

@@ -20,6 +20,8 @@ mod endpoint;
 pub mod enrolment;
 mod error;
 mod event_kinds;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod identity;
 mod member_address;
 pub mod nearest;

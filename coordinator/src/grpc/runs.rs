@@ -388,7 +388,7 @@ fn unknown(no: RunNo) -> RpcError {
 }
 
 /// Where a new run's objects are to be: where its client wants them, or where this leader draws it.
-fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<String, RpcError> {
+pub(super) fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<String, RpcError> {
     if wanted.is_empty() {
         return Ok(rollout_storage::run_folder(name, cluster_id, rand::random()));
     }
@@ -404,7 +404,7 @@ fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<String, Rpc
 }
 
 /// An object has to be where everybody will look for it.
-fn check_key(
+pub(super) fn check_key(
     namespace: &str,
     folder: &str,
     kind: Kind,

@@ -12,7 +12,7 @@ use super::Failure;
 use crate::output::{self, counted};
 use crate::say::aside;
 
-/// In which order, and which.
+/// The order of the listed elements, and which of them are listed.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "List")]
 pub(crate) struct OrderArgs {

@@ -86,3 +86,13 @@ fn a_broken_file_is_an_error() {
             .and_then(|mut rows| io::copy(&mut rows, &mut io::sink()));
     }
 }
+
+/// A dictionary page that says to have two billion values, for which the library would allocate 64 GB.
+#[test]
+fn a_page_of_more_values_than_its_bytes_can_be_is_an_error() {
+    let file: &[u8] = include_bytes!("../../../testdata/dictionary-of-too-many-values.parquet");
+    let mut broken = tempfile::tempfile().unwrap();
+    io::Write::write_all(&mut broken, file).unwrap();
+    let error = text(broken).unwrap_err().to_string();
+    assert!(error.contains("parquet file"), "{error}");
+}
