@@ -94,5 +94,5 @@ fn a_page_of_more_values_than_its_bytes_can_be_is_an_error() {
     let mut broken = tempfile::tempfile().unwrap();
     io::Write::write_all(&mut broken, file).unwrap();
     let error = text(broken).unwrap_err().to_string();
-    assert!(error.contains("parquet file"), "{error}");
+    assert!(error.contains("Parquet file"), "{error}");
 }
