@@ -56,16 +56,13 @@ pub(crate) mod pairs {
     use super::{Bytes, Decoded};
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(
-        pairs: &[(Vec<u8>, Vec<u8>)],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    type Pair = (Vec<u8>, Vec<u8>);
+
+    pub(crate) fn serialize<S: Serializer>(pairs: &[Pair], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(pairs.iter().map(|(key, value)| (Bytes(key), Bytes(value))))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Pair>, D::Error> {
         let pairs = Vec::<(Decoded, Decoded)>::deserialize(from)?;
         Ok(pairs.into_iter().map(|(key, value)| (key.0, value.0)).collect())
     }

@@ -201,7 +201,7 @@ mod tests {
             assert_eq!(due(&running, &[at(1, 100, same)]), []);
         }
         let unreachable = MemberOp::Unreachable { id: 1, started_ms };
-        assert_eq!(due(&running, &[at(1, 100, Unreachable)]), [unreachable.clone()]);
+        assert_eq!(due(&running, &[at(1, 100, Unreachable)]), std::slice::from_ref(&unreachable));
         // It was never heard by this leader, only by the one before.
         assert_eq!(due(&running, &[at(1, 0, Unreachable)]), [unreachable]);
         assert_eq!(

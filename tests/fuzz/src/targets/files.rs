@@ -35,7 +35,7 @@ fn configuration(kind: u8, text: &str) {
         0 => {
             let file = Path::new("/d/batch.toml");
             if let Ok(mut config) = BatchConfig::parse(text, file, Path::new("/d")) {
-                if config.is_undecided() && config.decide(text.len() % 2 == 0).is_err() {
+                if config.is_undecided() && config.decide(text.len().is_multiple_of(2)).is_err() {
                     return;
                 }
                 if let Ok(spec) = spec::run_spec(&config) {
