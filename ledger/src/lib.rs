@@ -80,6 +80,7 @@ mod run_ops;
 mod schedule;
 pub mod seeded;
 mod segment;
+mod session_leases;
 mod session_room;
 mod shard;
 mod shard_order;
