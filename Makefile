@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz test-deny deny release bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -118,10 +118,19 @@ soak: build ## ten minutes of random kills: 50,000 rows, some of which kill, fai
 	ROLLOUT_SOAK_SECONDS=600 ROLLOUT_SOAK_ROWS=50000 \
 	  $(CARGO) test -p rollout-tests --test soak -- --nocapture
 
-fuzz: ## each decoder that reads bytes of others, with mutated bytes, for FUZZ_SECONDS (600) each
-	$(CARGO) build -p rollout-fuzz
-	@for target in commands images records segments parts spools snapshots consensus store_requests engine_messages requests credentials; do \
-	  "$(TARGET)/debug/rollout-fuzz" $$target $(or $(FUZZ_SECONDS),600) $(FUZZ_NUMBER) || exit; done
+FUZZ_TARGETS := $(or $(FUZZ_TARGET),commands images consensus records snapshots objects store_requests engine_messages requests credentials inputs files)
+
+fuzz: preflight ## each decoder that reads bytes of others under libFuzzer, for FUZZ_SECONDS (600) each: FUZZ_TARGET, FUZZ_NUMBER
+	RUSTC_WORKSPACE_WRAPPER="$(CURDIR)/tests/fuzz/rustc.sh" $(CARGO) build -p rollout-fuzz --features libfuzzer
+	@for target in $(FUZZ_TARGETS); do \
+	  bash tests/fuzz/run.sh "$(TARGET)" $$target $(or $(FUZZ_SECONDS),600) $(FUZZ_NUMBER) || exit; done
+
+fuzz-keep: ## packs what `make fuzz` learned into tests/fuzz/corpus, for the replay in the gate
+	@set -e; for target in $(FUZZ_TARGETS); do \
+	  least="$(TARGET)/fuzz/$$target.least"; rm -rf "$$least"; mkdir -p "$$least"; \
+	  ROLLOUT_FUZZ_TARGET=$$target "$(TARGET)/debug/rollout-fuzz" "$$least" "$(TARGET)/fuzz/$$target" -set_cover_merge=1 \
+	    -use_counters=0 -use_cmp=0 -max_len=1024 >"$$least.log" 2>&1; \
+	  python3 tests/fuzz/keep.py $$target "$$least"; done
 
 test-deny: ## deny.toml: licenses and sources of the dependencies, banned crates and second versions
 	@bash tests/deny/check.sh "$(TARGET)/deny-tools"

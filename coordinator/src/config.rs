@@ -18,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 pub use enrolment::EnrolmentSettings;
 
 /// The daemon's flags. Each has the place of a key in the file and goes before it.
-#[derive(Debug, Parser)]
+#[derive(Debug, Default, Parser)]
 #[command(name = "rollout-coordinator", version, about = "A member of a rollout cluster")]
 #[command(after_help = "Offline: rollout-coordinator snapshot restore|salvage --help")]
 pub struct Flags {
@@ -28,7 +28,7 @@ pub struct Flags {
     /// Name of this member
     #[arg(long, env = "ROLLOUT_MEMBER_NAME")]
     pub name: Option<String>,
-    /// Where it keeps its data
+    /// Data directory
     #[arg(long, env = "ROLLOUT_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
     /// Failure domain
@@ -46,7 +46,7 @@ pub struct Flags {
     /// Refuse to start unless the data directory belongs to this cluster (32 hex digits)
     #[arg(long)]
     pub cluster_id: Option<String>,
-    /// Dial a member elsewhere than the cluster says: NAME=HOST:PORT, repeatable
+    /// Dial a member at this address instead of its published one: NAME=HOST:PORT, repeatable
     #[arg(long = "dial-map")]
     pub dial_map: Vec<String>,
     /// Log filter, as RUST_LOG
@@ -320,13 +320,18 @@ impl Config {
     /// # Errors
     /// A file that cannot be read, a key that is unknown, and settings that contradict each other.
     pub fn load(flags: Flags) -> Result<Self> {
-        let path = flags.config.display().to_string();
         let text = std::fs::read_to_string(&flags.config)
-            .with_context(|| format!("cannot read {path}"))?;
-        let mut file: File = toml::from_str(&text).map_err(|e| {
+            .with_context(|| format!("cannot read {}", flags.config.display()))?;
+        Self::of(&text, flags)
+    }
+
+    /// Lays the flags over the text of the file that they name.
+    pub(crate) fn of(text: &str, flags: Flags) -> Result<Self> {
+        let path = flags.config.display().to_string();
+        let mut file: File = toml::from_str(text).map_err(|e| {
             let (line, why) = (
-                nearest::line_of(&text, e.span()),
-                nearest::explain_at(&text, e.span(), e.message()),
+                nearest::line_of(text, e.span()),
+                nearest::explain_at(text, e.span(), e.message()),
             );
             anyhow::anyhow!("{path}: line {line}: {why}")
         })?;

@@ -1,8 +1,8 @@
 //! A member's settings for a report of a defect.
 //!
-//! *Invariant:* what is told is listed here key by key, so that a new setting is told only where
-//! somebody has thought of it. Secrets are files, and told by their paths; a URL goes without what
-//! might authenticate its bearer.
+//! *Invariant:* the report lists its keys explicitly, so it contains a new setting only after a developer has added it.
+//! Secrets are files, and the report has their paths; it has URLs without anything that might authenticate their
+//! bearer.
 
 use crate::config::{Config, EnrolmentSettings};
 use rollout_proto::Security;

@@ -324,7 +324,7 @@ async fn hand_over(leading: &Leading, victim: SlotRef, pull: Pull, stolen: Done)
 
 /// The operations of an exchange's results, and what each spoke of: what was finished first, so that
 /// a row that was done before its engine died is done.
-fn results_in(
+pub(crate) fn results_in(
     slot: SlotRef,
     m: &v1::Exchange,
     ops: &mut Vec<Op>,

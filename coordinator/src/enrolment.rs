@@ -1,8 +1,8 @@
 //! The desk at which certificates are issued: the issuing key, and the pace of refusals.
 //!
-//! *Invariant:* without `[enrolment]` there is none, and nothing is issued. A refusal takes its time, one after the other,
-//! while whoever is let in waits for nobody: a crowd that guesses costs neither the log nor those who hold a token. An
-//! issuing key whose certificate has ended issues nothing, and ends no member.
+//! *Invariant:* without `[enrolment]` there is none, and nothing is issued. Refusals are delayed and sent one after
+//! another; valid tokens are not delayed. So callers that guess tokens cost neither the log nor the holders of valid
+//! ones. An issuing key whose certificate has ended issues nothing, and ends no member.
 //! Deliberately absent: who is let in (the ledger's tokens), and a replaced key without a restart.
 
 use crate::config::{Config, EnrolmentSettings};
@@ -40,7 +40,7 @@ impl EnrolmentDesk {
             Self { issuer, lifetime_s, ca_file: files.ca.clone(), refusing: Mutex::default() };
         // It is an alarm, and no reason to serve nobody: those whose certificates are good do not need this key.
         if let Err(error) = desk.lifetime_left_s() {
-            tracing::warn!(%error, "nobody is enrolled here");
+            tracing::warn!(%error, "this member issues no certificates");
         }
         Ok(Some(desk))
     }

@@ -158,7 +158,11 @@ pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> R
     };
     match confirmed {
         Ok(term) if term == leading.epoch => {
-            tracing::warn!(claimed, open = leading.epoch, "a sender claims an epoch of nobody");
+            tracing::warn!(
+                claimed,
+                open = leading.epoch,
+                "a sender claims an epoch that no leader of this cluster has opened"
+            );
             let message = format!(
                 "no leader of this cluster has opened epoch {claimed}: a quorum has just confirmed \
                  that {} is the newest",

@@ -1,61 +1,23 @@
 //! The ledger's events as the wire has them, and which of them a caller gets.
 //!
 //! *Invariant:* an event of a namespace that the caller's certificate does not name never leaves;
-//! the kinds listed here are all there are, and a filter that names another is refused.
+//! the kinds of [`EVENT_KINDS`] are all there are, and a filter that names another is refused.
 
 use crate::convert::{self, Checked};
 use rollout_ledger::id::SlotRef;
-use rollout_ledger::{EventKind, HeldRows};
-use rollout_proto::{Identity, v1};
+use rollout_ledger::{EventKind, HeldRows, LeaderCause};
+use rollout_proto::{EVENT_KINDS, Identity, v1};
 use rollout_raft::{EventName, EventRecord};
 use std::sync::Arc;
-
-/// Every kind, as a filter may name it.
-const KINDS: [&str; 39] = [
-    "epoch_opened",
-    "worker_registered",
-    "worker_suspect",
-    "worker_back",
-    "worker_draining",
-    "worker_drained",
-    "worker_lost",
-    "worker_cordoned",
-    "worker_uncordoned",
-    "run_created",
-    "run_paused",
-    "run_resumed",
-    "run_cancelled",
-    "run_finished",
-    "run_sealed",
-    "run_deleted",
-    "run_canary_passed",
-    "run_deadline_exceeded",
-    "run_notified",
-    "run_notice_given_up",
-    "granted",
-    "stolen",
-    "completed",
-    "failed",
-    "returned",
-    "retried",
-    "participant_lost",
-    "participant_left",
-    "rendezvous_completed",
-    "rendezvous_ended",
-    "rendezvous_closed",
-    "barrier_opened",
-    "barrier_failed",
-    "training_lineage_begun",
-    "training_trainer_lost",
-    "training_torn",
-    "training_checkpoint_complete",
-    "training_checkpoint_goes",
-    "training_deleted",
-];
 
 fn kind_of(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::EpochOpened { .. } => "epoch_opened",
+        EventKind::LeaderChanged { .. } => "leader_changed",
+        EventKind::MemberChanged { to, .. } => {
+            let known = |kind: &&&str| kind.strip_prefix("member_") == Some(to);
+            EVENT_KINDS.iter().find(known).copied().unwrap_or("member_changed")
+        }
         EventKind::WorkerRegistered { .. } => "worker_registered",
         EventKind::WorkerSuspect { .. } => "worker_suspect",
         EventKind::WorkerBack { .. } => "worker_back",
@@ -67,7 +29,7 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::RunCreated { .. } => "run_created",
         EventKind::RunChanged { to, .. } => {
             let known = |kind: &&&str| kind.strip_prefix("run_") == Some(to);
-            KINDS.iter().find(known).copied().unwrap_or("run_changed")
+            EVENT_KINDS.iter().find(known).copied().unwrap_or("run_changed")
         }
         EventKind::Granted { .. } => "granted",
         EventKind::Stolen { .. } => "stolen",
@@ -78,7 +40,7 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::Job { what, .. } => what,
         EventKind::TrainingChanged { to, .. } => {
             let known = |kind: &&&str| kind.strip_prefix("training_") == Some(to);
-            KINDS.iter().find(known).copied().unwrap_or("training_changed")
+            EVENT_KINDS.iter().find(known).copied().unwrap_or("training_changed")
         }
     }
 }
@@ -93,8 +55,8 @@ pub(crate) struct Filter {
 impl Filter {
     /// Checks what was asked for. The namespace was checked against the certificate already.
     pub(crate) fn new(identity: &Identity, wanted: v1::EventFilter) -> Checked<Self> {
-        if let Some(kind) = wanted.kinds.iter().find(|k| !KINDS.contains(&k.as_str())) {
-            let all = KINDS.join(", ");
+        if let Some(kind) = wanted.kinds.iter().find(|k| !EVENT_KINDS.contains(&k.as_str())) {
+            let all = EVENT_KINDS.join(", ");
             return Err(convert::invalid(format!("no kind of event {kind}; there are {all}")));
         }
         if wanted.namespace.is_empty() && !(wanted.run.is_empty() && wanted.worker.is_empty()) {
@@ -118,7 +80,7 @@ impl Filter {
             if !mine || !(wanted.namespace.is_empty() || wanted.namespace == namespace) {
                 return None;
             }
-        } else if !matches!(record.event.kind, EventKind::EpochOpened { .. }) {
+        } else if !is_of_cluster(&record.event.kind) {
             return self.anonymous(record, kind);
         }
         let kinds = wanted.kinds.is_empty() || wanted.kinds.iter().any(|k| k == kind);
@@ -140,6 +102,57 @@ impl Filter {
             && wanted.namespace.is_empty()
             && (wanted.kinds.is_empty() || wanted.kinds.iter().any(|k| k == kind));
         all.then(|| event_out(record, kind))
+    }
+}
+
+/// Whether an event is about the cluster and nobody's in particular.
+fn is_of_cluster(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::EpochOpened { .. }
+            | EventKind::LeaderChanged { .. }
+            | EventKind::MemberChanged { .. }
+    )
+}
+
+/// Why a member leads, for people. `former` is who led before; empty where that is not known.
+fn leader_reason(former: &str, cause: LeaderCause) -> String {
+    let former = if former.is_empty() { "the former leader" } else { former };
+    match cause {
+        LeaderCause::First => "no earlier leader is known".to_owned(),
+        LeaderCause::Requested => {
+            format!("{former} handed over leadership: an administrator asked for it")
+        }
+        LeaderCause::Stopping => format!("{former} handed over leadership: it was stopping"),
+        LeaderCause::SlowDisk => format!("{former} handed over leadership: its disk was slow"),
+        LeaderCause::FullDisk => format!("{former} handed over leadership: its disk was full"),
+        LeaderCause::Removal => {
+            format!("{former} handed over leadership: it was being removed or replaced")
+        }
+        LeaderCause::ConnectionsLost => {
+            format!("the connections of {former} broke: its process ended, or it was cut off")
+        }
+        LeaderCause::ElectionTimeout => {
+            format!("{former} sent nothing for the election timeout")
+        }
+        LeaderCause::Again => {
+            format!("{former} restarted or lost its majority, and was elected again")
+        }
+    }
+}
+
+/// The same of a member's process.
+fn member_reason(to: &str, cause: &str) -> &'static str {
+    match (to, cause) {
+        ("started", "first") => "for the first time that the ledger knows of",
+        ("started", "after_stop") => "after it had stopped in good order",
+        ("started", _) => {
+            "its former process ended without notice: it was killed, it crashed or its machine failed"
+        }
+        ("stopped", _) => "in good order",
+        ("unreachable", _) => "it has not answered the leader for 5 s",
+        ("reachable", _) => "it has answered the leader for 5 s",
+        _ => "",
     }
 }
 
@@ -185,6 +198,14 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
     };
     match &event.kind {
         EventKind::EpochOpened { epoch } => out.coord_epoch = epoch.0,
+        EventKind::LeaderChanged { epoch, leader, former, cause } => {
+            (out.coord_epoch, out.subject) = (epoch.0, leader.clone());
+            (out.code, out.reason) = (cause.word().into(), leader_reason(former, *cause));
+        }
+        EventKind::MemberChanged { member, to, cause } => {
+            out.subject = member.clone();
+            (out.code, out.reason) = ((*cause).into(), member_reason(to, cause).into());
+        }
         EventKind::WorkerRegistered { session, .. }
         | EventKind::WorkerSuspect { session }
         | EventKind::WorkerBack { session }
@@ -311,7 +332,7 @@ mod tests {
     #[test]
     fn the_guide_names_every_kind() {
         let mut documented = documented();
-        let mut known = KINDS.map(str::to_owned).to_vec();
+        let mut known = EVENT_KINDS.map(str::to_owned).to_vec();
         documented.sort();
         known.sort();
         assert_eq!(documented, known);
@@ -350,6 +371,31 @@ mod tests {
         };
         assert!(pass(&["team"], "") && pass(&[], "namespace=team kind=epoch_opened"));
         assert!(!pass(&[], "namespace=team worker=w") && !pass(&[], "kind=granted"));
+    }
+
+    #[test]
+    fn a_change_of_leader_says_who_leads_and_why() {
+        let (leader, former) = ("c2".to_owned(), "c1".to_owned());
+        let (epoch, cause) = (CoordEpoch(4), LeaderCause::ConnectionsLost);
+        let kind = EventKind::LeaderChanged { epoch, leader, former, cause };
+        let filter = Filter::new(&who(&["team"]), wanted("kind=leader_changed")).expect("fine");
+        let out = filter.pass(&record(kind, None, None)).expect("the cluster's own");
+        assert_eq!((out.kind.as_str(), out.coord_epoch), ("leader_changed", 4));
+        assert_eq!((out.subject.as_str(), out.code.as_str()), ("c2", "connections_lost"));
+        assert!(out.reason.starts_with("the connections of c1 broke"), "{}", out.reason);
+    }
+
+    #[test]
+    fn a_member_s_events_name_it_and_have_their_kinds() {
+        for to in ["started", "stopped", "unreachable", "reachable"] {
+            let cause = if to == "started" { "without_notice" } else { "" };
+            let kind = EventKind::MemberChanged { member: "c3".into(), to, cause };
+            let filter = Filter::new(&who(&["team"]), wanted("")).expect("fine");
+            let out = filter.pass(&record(kind, None, None)).expect("the cluster's own");
+            assert_eq!((out.kind, out.subject), (format!("member_{to}"), "c3".to_owned()));
+            assert_eq!(out.code, cause);
+            assert!(!out.reason.is_empty());
+        }
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! What the leader does to forget runs: manifests are written, what nobody names is swept, objects
-//! of deleted runs are removed.
+//! What the leader does to forget runs: manifests are written, what nobody names is swept, objects of deleted runs are
+//! removed.
 //!
-//! *Invariant:* objects first, then the command that counts on them: a manifest is durable before
-//! `Seal` is proposed, and every object of a run is gone before `ForgetRun` is. Each step may be
-//! repeated, so a new leader begins again where the old one stopped. Only a sealed run is swept, by what
-//! its manifest names: it is never taken up again and nobody commits anything of it any more, so
-//! whoever sweeps it, however late and however deposed, removes the same. `Seal` says as of which end
-//! of the run its manifest is: one of a run that was taken up again since is refused. A store in which the run's own
-//! objects are not found is not taken for its store: nothing is written there, and nothing counted as gone.
+//! *Invariant:* objects first, then the command that counts on them: a manifest is durable before `Seal` is proposed,
+//! and every object of a run is gone before `ForgetRun` is. Each step may be repeated, so a new leader begins again
+//! where the old one stopped. Only a sealed run is swept: the leader removes objects that the manifest does not name. A
+//! sealed run never resumes and accepts no results, so a late or deposed leader removes the same objects. `Seal` says
+//! as of which end of the run its manifest is: one of a run that was taken up again since is refused. A store in which
+//! the run's own objects are not found is not taken for its store: nothing is written there, and nothing counted as
+//! gone.
 //!
-//! Absent on purpose: what has no run at all (`forgetting_orphans`), and the bytes of rows. A manifest
-//! lists where results are; it has none.
+//! Absent on purpose: what has no run at all (`forgetting_orphans`), and the bytes of rows. A manifest lists where
+//! results are; it has none.
 
 use crate::config::Retention;
 use crate::convert::{self, Kind};
@@ -258,7 +258,7 @@ async fn remove(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), 
     let keys = store.list(&prefix).await?;
     // All may be gone already: whoever removed it was deposed before it said so. Then the folder of the run's name is left.
     if keys.is_empty() && view.rows > 0 && !store.was_written(&prefix).await? {
-        let why = format!("nobody has ever written to the folder of {prefix}");
+        let why = format!("the folder of {prefix} was never written to");
         return Err(ForgetError::Elsewhere { url: store.url().to_owned(), why });
     }
     remove_all(&store, keys).await?;

@@ -163,7 +163,7 @@ impl Orphans {
     /// The folders below one; none where that cannot be said, for others have to come round.
     async fn folders_of(&self, prefix: &str) -> Vec<String> {
         self.store.folders(prefix).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, prefix, "what is below was not looked at for objects of no run");
+            tracing::warn!(%error, prefix, "this folder was not scanned for objects without a run");
             Vec::new()
         })
     }

@@ -1,9 +1,8 @@
-//! How often each worker says that it lives, by how many workers there are.
+//! How often each worker sends a heartbeat, by the number of workers.
 //!
-//! *Invariant:* between two heartbeats is never more than half of the time after which a worker fences itself, so that one
-//! that is lost stops nobody; and never less than what is configured. Up to [`WORKERS_CALM`] workers it is what is
-//! configured; beyond, it grows with their number, so that all of them together say no more, up to [`SLOWER_MAX`] times as
-//! much.
+//! *Invariant:* the interval between heartbeats is at most half of `self_fence_ms`, so one lost heartbeat does not stop
+//! a worker, and never less than what is configured. Up to [`WORKERS_CALM`] workers it is what is configured; beyond,
+//! it grows with their number, so that all of them together say no more, up to [`SLOWER_MAX`] times as much.
 //!
 //! Absent on purpose: the times of fencing and failure, which do not depend on it.
 

@@ -61,7 +61,7 @@ pub(crate) fn standing(shared: &Shared) -> (bool, String) {
         }
         _ if shared.node.awaits_replacement() => (
             false,
-            "awaiting-replace: a cluster has a member here, whose data is gone; it comes back by rolloutctl member \
+            "awaiting-replace: a cluster expects a member at this address, but its data is missing; run rolloutctl member \
              replace"
                 .into(),
         ),

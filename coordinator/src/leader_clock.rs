@@ -1,9 +1,9 @@
 //! Ledger time at a leader: where the log stood, and its own monotonic clock since.
 //!
-//! *Invariant:* it is never further ahead of the ledger than the ledger takes in one step, whoever looks at it how often;
-//! else all commands would be refused for good. Time in which no quorum answered does not count ([`LeaderClock::hold`]), as it
-//! does not when another member takes over: nobody's time runs out while nobody could be heard. Of other time in which
-//! nothing was applied, for the process stood still, it counts one step.
+//! *Invariant:* it is never further ahead of the ledger than the ledger accepts in one step, however often it is read;
+//! otherwise all commands would be refused permanently. Time in which no quorum answered does not count
+//! ([`LeaderClock::hold`]), nor does the time until another member takes over: no timeout expires while the leader
+//! cannot hear anyone. Of other time in which nothing was applied, because the process stood still, it counts one step.
 //! Deliberately absent: the time of day.
 
 use parking_lot::Mutex;

@@ -9,6 +9,7 @@
 #[cfg(test)]
 pub(crate) mod alone;
 mod idle_slots;
+mod members;
 mod suspicion;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ use crate::webhooks::{self, Webhooks};
 use crate::worker_stream::WorkerStream;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
-use rollout_ledger::{Body, HeldRows, Op, OpKind, Reply, limits};
+use rollout_ledger::{Body, HeldRows, LeaderCause, Op, OpKind, Reply, limits};
 use rollout_proto::v1;
 use rollout_raft::{DiskRoom, Leadership, Node};
 use std::collections::HashMap;
@@ -145,14 +146,13 @@ async fn wait_until_deposed(leadership: &mut tokio::sync::watch::Receiver<Leader
 
 /// Opens the epoch of `term`, for as long as this member leads.
 async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<Leading>> {
-    // What a new cluster begins with is decided once: after the epoch is open, it is new no more.
-    let mut begins_with = None;
+    let mut known = Before::default();
     loop {
         let still = *node.leadership().borrow() == (Leadership::Leader { term });
         if !still {
             return None;
         }
-        match try_open(node, term, workers, &mut begins_with).await {
+        match try_open(node, term, workers, &mut known).await {
             Ok(leading) => return Some(leading),
             Err(why) => {
                 tracing::debug!(term, %why, "the epoch is not open yet");
@@ -162,19 +162,28 @@ async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<Leading>>
     }
 }
 
+/// What is decided once, before the epoch is open: after that, a new cluster is new no more, and the former leader's epoch is
+/// not the ledger's.
+#[derive(Default)]
+struct Before {
+    begins_with: Option<u32>,
+    cause: Option<LeaderCause>,
+}
+
 async fn try_open(
     node: &Node,
     term: u64,
     workers: &Workers,
-    begins_with: &mut Option<u32>,
+    known: &mut Before,
 ) -> Result<Arc<Leading>, String> {
     let leads = node.barrier().await.map_err(|e| e.to_string())?;
     if leads != term {
         return Err(format!("term {leads} has come"));
     }
     if node.ledger(cluster_version::is_new) {
-        *begins_with = cluster_version::of_new_cluster(node).await;
+        known.begins_with = cluster_version::of_new_cluster(node).await;
     }
+    let cause = *known.cause.get_or_insert_with(|| members::cause(node));
     let base = node.ledger(|l| l.clock());
     let clock = Arc::new(LeaderClock::new(base));
     let propose = async |body| {
@@ -185,7 +194,7 @@ async fn try_open(
     let Some(Reply::EpochOpened { .. }) = replies.first() else {
         return Err(format!("the ledger answered {:?}", replies.first()));
     };
-    if let Some(version) = *begins_with {
+    if let Some(version) = known.begins_with {
         match propose(Body::SetVersion(version)).await?.first() {
             Some(Reply::Ok) => {
                 tracing::info!(version, "the new cluster begins with its members' newest version");
@@ -193,7 +202,9 @@ async fn try_open(
             other => return Err(format!("the ledger answered {other:?}")),
         }
     }
-    Ok(Leading::start(node, term, clock, workers))
+    let leading = Leading::start(node, term, clock, workers);
+    tokio::spawn(leading.clone().until_ended(leading.clone().report_members(cause)));
+    Ok(leading)
 }
 
 /// Ends an epoch: nothing is dispatched any more, and every stream is closed.

@@ -28,6 +28,8 @@ mod forgetting;
 mod forgetting_checkpoints;
 mod forgetting_orphans;
 mod full_disk;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gauges;
 mod grpc;
 mod heartbeat_pace;

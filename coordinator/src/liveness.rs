@@ -1,9 +1,9 @@
 //! When each worker was last heard, in the leader's memory.
 //!
-//! *Invariant:* silence is counted from the later of the last message and the opening of the
-//! epoch, for nobody listened before, and in ledger time, which stands still while no quorum
-//! answers: then nobody is listened to either. A worker that has sent no heartbeat in this epoch has longer, the more
-//! workers there are: all of them come at the same time, and each needs a TLS handshake. Only its consequences are proposed.
+//! *Invariant:* silence is measured in ledger time, from the later of the last message and the opening of the epoch:
+//! before that, this leader received no messages. Ledger time stands still while no quorum answers, because then no
+//! worker can be heard. A worker that has sent no heartbeat in this epoch has longer, the more workers there are: all
+//! of them come at the same time, and each needs a TLS handshake. Only its consequences are proposed.
 
 use parking_lot::Mutex;
 use rollout_ledger::HeldRows;

@@ -31,7 +31,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
     name = "rollout-coordinator snapshot",
     bin_name = "rollout-coordinator snapshot",
     version,
-    about = "Make a member's directory of a snapshot, or the reverse"
+    about = "Create a member's data directory from a snapshot, or a snapshot from it"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -40,9 +40,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make the data directory of a member of a new cluster
+    /// Create the data directory of a member of a new cluster
     Restore(RestoreArgs),
-    /// Write what one member has to a snapshot file, when the majority is lost for ever
+    /// Write what one member has to a snapshot file, when the majority is permanently lost
     Salvage(SalvageArgs),
 }
 
@@ -59,10 +59,10 @@ struct RestoreArgs {
     /// A member of the new cluster; name all of them [default: the members of the snapshot]
     #[arg(long = "cluster-member", value_name = MEMBER_ADDRESS_SHAPE)]
     members: Vec<MemberAddress>,
-    /// Any text: the same for all members of the new cluster, another one each time a cluster is restored
+    /// Any text: the same for all members of the new cluster, and a new one for each restore
     #[arg(long, value_name = "TEXT")]
     token: String,
-    /// Say what was done in JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
@@ -71,13 +71,13 @@ struct RestoreArgs {
 struct SalvageArgs {
     /// The file to write; it must not exist
     file: PathBuf,
-    /// The data directory of a member that does not run
+    /// The data directory of a stopped member
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
     /// The name of that member: acknowledged work may be missing in the file
     #[arg(long, value_name = "NAME")]
     confirm: Option<String>,
-    /// Say what was done in JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
@@ -251,7 +251,7 @@ fn run_salvage(args: &SalvageArgs) -> Result<(), Refused> {
     let behind = salvaged.header.index.saturating_sub(salvaged.committed);
     let text = format!(
         "{}: what member {} of cluster {} has, up to index {}\n  of these  {behind} entries were perhaps never \
-         acknowledged\n  missing   whatever only the lost members had received\n  next      rolloutctl snapshot \
+         acknowledged\n  missing   writes that only the lost members had received\n  next      rolloutctl snapshot \
          restore {} --data-dir DIR --member NAME --token TEXT, for each of the new members",
         args.file.display(),
         identity.name,
@@ -269,10 +269,10 @@ fn run_salvage(args: &SalvageArgs) -> Result<(), Refused> {
 
 fn warning(dir: &std::path::Path, name: &str) -> String {
     format!(
-        "this is the last resort, for a cluster whose majority is lost for ever.\n  what may be lost  work that was \
+        "this is the last resort, for a cluster whose majority is permanently lost.\n  what may be lost  work that was \
          acknowledged and had reached only the other members\n  what else         if another member is alive after \
          all, there will be two clusters that both believe to own the runs;\n                    stop and wipe it \
-         first\n  to go on          say whose directory {} is: --confirm {name}",
+         first\n  to continue       confirm whose directory {} is: --confirm {name}",
         dir.display()
     )
 }

@@ -1,8 +1,8 @@
 //! How many connections a member takes, by how many files it may have open.
 //!
-//! *Invariant:* all ports together leave files to log, image and snapshots, half of them and 4,096 at most, or a quarter: a
-//! crowd of callers is refused and never makes the database run out, which would end the member. A place for HTTP, whose callers nobody knows, is held for a
-//! bounded time.
+//! *Invariant:* the ports together leave half of the open-file limit, at most 4,096 files, to log, image and snapshots
+//! (a quarter if that is more). Excess connections are refused, so the database never runs out of files, which would
+//! end the member. A connection to the HTTP port, whose callers are unknown, keeps its place for a bounded time.
 //! Absent: bounds for one address and one identity, which the listeners have.
 
 use std::io;

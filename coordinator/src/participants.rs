@@ -1,8 +1,9 @@
 //! When each participant of a training job was last heard, in the leader's memory.
 //!
-//! *Invariant:* nobody is lost who was not silent for all of its time under this leader: of one that it has not heard
-//! yet, silence counts from when it first noticed it, which for all that were there before is the opening of the epoch. It
-//! is counted in ledger time, which stands still while no quorum answers: nobody could be heard then.
+//! *Invariant:* a participant is lost only if it was silent for its whole keep-alive time under this leader. For a
+//! participant that this leader has not heard yet, silence begins when the leader first sees it: for existing
+//! participants, at the opening of the epoch. Silence is measured in ledger time, which stands still while no quorum
+//! answers, because then no participant can be heard.
 
 use parking_lot::Mutex;
 use rollout_ledger::id::{LedgerMs, SessionId};

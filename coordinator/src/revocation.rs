@@ -1,13 +1,14 @@
-//! Who is told which rows are no longer its own.
+//! Tells workers which rows they have lost.
 //!
-//! *Invariant:* whoever loses rows that it may be running hears of them: down its stream as soon as what took them is
-//! applied, and else, because there was no stream, because the leader died before it could, or because the word overtook
-//! the grant, with the next heartbeat that names them. It is never told of rows that it still holds, nor of rows that have
-//! ended there and are decided: the answer to what it says of them is on its way.
+//! *Invariant:* a worker always learns of lost rows that it may be running. The leader sends them on the worker's
+//! stream as soon as the command that took them is applied. If there is no stream, if the leader dies first, or if the
+//! message overtakes the grant, the answer to the worker's next heartbeat that names the rows says so. A worker never
+//! hears of rows that it still holds, nor of decided rows that ended there: the answer to its report of them is on its
+//! way.
 //!
-//! Absent on purpose: rows that the ledger takes for a worker's and that the worker does not name. They are on their way to
-//! it: the pull that was answered with them is repeated until its answer has come, and who registers anew says all that it
-//! has.
+//! Absent on purpose: rows that the ledger takes for a worker's and that the worker does not name. They are on their
+//! way to it: the pull that was answered with them is repeated until its answer has come, and who registers anew says
+//! all that it has.
 
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;

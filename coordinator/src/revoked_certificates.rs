@@ -50,7 +50,7 @@ pub(crate) fn in_force(listed: &BTreeMap<Revoked, Revocation>) -> RevocationList
                 // Of a role that a later version knows: nobody has a certificate of it here.
                 None => tracing::warn!(
                     identity,
-                    "a revocation is of a role that this member does not know"
+                    "a revocation names a role that this member does not know"
                 ),
             },
         }
@@ -64,12 +64,14 @@ pub(crate) fn parse(identity: &str) -> Option<(Role, &str)> {
     Some((role.parse().ok()?, name))
 }
 
-/// Refuses what needs the newest revocations at a member that has not heard of its leader lately.
+/// Refuses what needs the newest revocations at a member that has not heard of its leader lately, or lacks what was
+/// committed before that.
 pub(crate) fn check_contact(shared: &Shared) -> Result<(), RpcError> {
-    if shared.node.lease_valid() || shared.node.heard_leader().is_some() {
+    if shared.node.lease_valid() || shared.node.keeps_up() {
         return Ok(());
     }
-    let message = "this member has not heard of a leader lately, and cannot know which certificates are revoked";
+    let message = "this member has not heard of a leader lately, or has not received what the leader committed, and cannot \
+                   know which certificates are revoked";
     let error = RpcError::new(ErrorCode::NoLeader, message).with_outcome(Outcome::NotApplied);
     Err(error.with_members(shared.members()))
 }

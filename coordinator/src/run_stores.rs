@@ -1,13 +1,14 @@
 //! The stores that have runs' objects: the cluster's own, and those that `[store] urls` lists.
 //!
 //! *Invariant:* a member opens no other store for a run, whoever wrote its URL into the ledger: what a user names reaches
-//! no directory and no bucket that an operator did not.
+//! no directory and no bucket that an operator did not. The ledger has no URL of a new run in the cluster's own store,
+//! which every worker can use.
 //!
 //! Absent on purpose: whether a store is the one that has a run's objects. Whoever counts on that looks.
 
 use crate::forgetting::ForgetError;
 use anyhow::{Context, Result};
-use rollout_storage::BlobStore;
+use rollout_storage::{BlobStore, same_store};
 use std::sync::Arc;
 use url::Url;
 
@@ -33,9 +34,26 @@ impl RunStores {
         &self.cluster
     }
 
+    /// The URL that the ledger gets for a run that asks for `url`. A run of that name keeps its spelling of the cluster's
+    /// URL: with another one, its creation would be refused as one of another spec.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub(crate) fn recorded(&self, url: String, there: Option<String>) -> Result<String, String> {
+        self.admit(&url)?;
+        match self.is_cluster(&url) {
+            true => Ok(there.filter(|there| self.is_cluster(there)).unwrap_or_default()),
+            false => Ok(url),
+        }
+    }
+
+    fn is_cluster(&self, url: &str) -> bool {
+        url.is_empty() || same_store(url, self.cluster.url())
+    }
+
     /// Refuses a URL that is neither the cluster's nor, in whole folders, one of the list or below one. Empty: the cluster's.
     pub(crate) fn admit(&self, url: &str) -> Result<(), String> {
-        if url.is_empty() || url == self.cluster.url() {
+        if self.is_cluster(url) {
             return Ok(());
         }
         let parsed = Url::parse(url).map_err(|error| format!("store url {url}: {error}"))?;
@@ -50,7 +68,7 @@ impl RunStores {
     /// Opens the store of a run's spec.
     pub(crate) fn open(&self, url: &str) -> Result<BlobStore, ForgetError> {
         self.admit(url).map_err(ForgetError::NotListed)?;
-        match url.is_empty() || url == self.cluster.url() {
+        match self.is_cluster(url) {
             true => Ok(self.cluster.clone()),
             false => Ok(BlobStore::open(url)?),
         }
@@ -78,6 +96,7 @@ mod tests {
         for good in [
             "",
             "file:///srv/store",
+            "file:///srv/store/",
             "file:///mnt/team-a",
             "file:///mnt/team-a/",
             "file:///mnt/team-a/b/c",
@@ -105,6 +124,29 @@ mod tests {
             let error = stores.open(bad).expect_err(bad).to_string();
             assert!(bad == "nothing" || error.contains("[store] urls"), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_run_that_names_the_clusters_own_store_is_recorded_without_a_url() {
+        let cluster = BlobStore::open("file:///srv/store").expect("a store");
+        let urls = ["file:///mnt/team-a".to_owned()];
+        let stores = RunStores::new(cluster, &urls).expect("good");
+        let recorded = |url: &str, there: Option<&str>| {
+            stores.recorded(url.to_owned(), there.map(str::to_owned))
+        };
+        for own in ["", "file:///srv/store", "file:///srv/store/", "file:///srv/./store"] {
+            assert_eq!(recorded(own, None).as_deref(), Ok(""), "{own}");
+            assert_eq!(recorded(own, Some("")).as_deref(), Ok(""), "{own}");
+            // It was created before members recorded none.
+            let before = recorded(own, Some("file:///srv/store"));
+            assert_eq!(before.as_deref(), Ok("file:///srv/store"), "{own}");
+            assert_eq!(recorded(own, Some("file:///mnt/team-a")).as_deref(), Ok(""), "{own}");
+        }
+        for there in [None, Some(""), Some("file:///srv/store")] {
+            let other = recorded("file:///mnt/team-a/x", there);
+            assert_eq!(other.as_deref(), Ok("file:///mnt/team-a/x"));
+        }
+        assert!(recorded("file:///srv", Some("file:///srv")).is_err());
     }
 
     #[test]

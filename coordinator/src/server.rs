@@ -121,7 +121,8 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
     let keeping = (stores, shared.config.retention, hooks);
     let workers = shared.config.workers.clone();
-    let following = tokio::spawn(leading::follow(node.clone(), workers, current, fence, keeping));
+    let following =
+        tokio::spawn(leading::follow(node.clone(), workers, current.clone(), fence, keeping));
     tracing::info!(
         name = shared.config.name,
         client = shared.config.advertise_client,
@@ -139,7 +140,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     tracing::info!("stopping");
     tokio::spawn(signals.stop_at_once());
     supervisor.stopping();
-    stop_gently(&node, &stop).await;
+    stop_gently(&node, &current, &stop).await;
     // The epoch has ended with the hand-over; without one it ends with consensus.
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
     probes.abort();
@@ -242,13 +243,18 @@ impl Signals {
     }
 }
 
-async fn stop_gently(node: &Node, stop: &CancellationToken) {
+async fn stop_gently(node: &Node, current: &leading::Current, stop: &CancellationToken) {
+    let leading = current.read().clone();
+    if let Some(leading) = leading {
+        leading.report_own_stop().await;
+    }
     if node.lease_valid() {
-        match node.transfer_leader(None).await {
+        match node.leave_to_stop().await {
             Ok(()) => tracing::info!("leadership was handed over"),
             Err(error) => tracing::warn!(%error, "leadership was not handed over"),
         }
     }
+    node.say_goodbye().await;
     stop.cancel();
 }
 

@@ -55,7 +55,7 @@ impl Webhooks {
             return Ok(None);
         }
         let Some(path) = &settings.secret_file else {
-            bail!("secret_file is missing: receivers could not tell who speaks");
+            bail!("secret_file is missing: receivers could not verify the sender");
         };
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("secret_file {}", path.display()))?;
@@ -108,7 +108,7 @@ impl Webhooks {
         match request.send().await {
             Ok(answer) if answer.status().is_success() => Outcome::Acknowledged,
             Ok(answer) if answer.status().as_u16() == GONE => {
-                Outcome::Never("the receiver is gone".into())
+                Outcome::Never("the receiver answered 410 Gone".into())
             }
             Ok(answer) => Outcome::Again(format!("it answered {}", answer.status())),
             // Its own words have the URL, which may have a token in it.
@@ -178,16 +178,16 @@ async fn settle(
     let delivered = match outcome {
         Outcome::Acknowledged => true,
         Outcome::Never(why) => {
-            tracing::warn!(run = %notice.run, why, "the end of a run is told no more");
+            tracing::warn!(run = %notice.run, why, "run-completion notification given up; will not retry");
             false
         }
         Outcome::Again(why) if overdue => {
-            tracing::warn!(run = %notice.run, why, "nobody took the end of a run for a day");
+            tracing::warn!(run = %notice.run, why, "run-completion notification given up after a day");
             false
         }
         Outcome::Again(why) => {
             let (count, pause) = tries.failed(notice);
-            tracing::warn!(run = %notice.run, tries = count, why, pause_s = pause.as_secs(), "the end of a run was not taken");
+            tracing::warn!(run = %notice.run, tries = count, why, pause_s = pause.as_secs(), "run-completion notification failed; will retry");
             counter!("rollout_webhooks_total", "outcome" => "failed").increment(1);
             return;
         }

@@ -1,5 +1,6 @@
 //! Answers a shell that completes a command line: commands and flags as they are, and names as they are now: runs,
-//! workers, members and namespaces of the cluster that the line speaks of, and contexts of the user's own file.
+//! workers, members and namespaces of the cluster that the line speaks of, contexts of the user's own file, and kinds of
+//! events.
 //!
 //! Invariant: a key that was pressed waits for the cluster for [`PATIENCE`] at most, gets no names where anything goes
 //! wrong, and nothing is said of it; the cluster is read, and not changed. Deliberately absent: names that are kept for
@@ -15,7 +16,7 @@ use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
 };
 use clap_complete::env::{CompleteEnv, Shells};
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::{CallOptions, Client, ClientError, EVENT_KINDS, services, v1};
 
 use crate::connect::{ConnectArgs, Contexts};
 
@@ -40,6 +41,8 @@ pub(crate) enum Names {
     Namespaces,
     /// Of the user's file.
     Contexts,
+    /// Those that this build knows.
+    EventKinds,
 }
 
 /// Completes an argument with such names.
@@ -97,6 +100,7 @@ fn candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
     };
     let known = match names {
         Names::Contexts => Contexts::path().map(|path| contexts(&path)).unwrap_or_default(),
+        Names::EventKinds => EVENT_KINDS.map(str::to_owned).to_vec(),
         names => ask(names, LINE.get().cloned().unwrap_or_default()),
     };
     fitting(known, typed).into_iter().map(CompletionCandidate::new).collect()
@@ -165,7 +169,7 @@ async fn listed(
             });
             spaces.await?.namespaces.into_iter().map(|space| space.name).collect()
         }
-        Names::Contexts => Vec::new(),
+        Names::Contexts | Names::EventKinds => Vec::new(),
     })
 }
 
@@ -196,6 +200,16 @@ mod tests {
 
     fn said(line: &str) -> ConnectArgs {
         connection(Tree::command(), line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn kinds_of_events_are_completed_without_a_cluster() {
+        let found = candidates(Names::EventKinds, OsStr::new("member_"));
+        let found: Vec<_> = found.iter().map(CompletionCandidate::get_value).collect();
+        assert_eq!(
+            found,
+            ["member_reachable", "member_started", "member_stopped", "member_unreachable"]
+        );
     }
 
     #[test]

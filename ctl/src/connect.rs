@@ -36,7 +36,8 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectArgs {
-    /// A member's client address, host:port; may be repeated. Seeds only: members are learnt from the cluster
+    /// Client address of a member, host:port; repeatable. These are seeds: the cluster supplies the
+    /// full list
     #[arg(
         short = 'e',
         long = "endpoint",
@@ -56,7 +57,7 @@ pub struct ConnectArgs {
         add = completer::of_contexts_and_files()
     )]
     pub context: Option<PathBuf>,
-    /// The certificate authority that members must prove
+    /// Certificate authority that signed the members' certificates
     #[arg(
         long = "ca-cert",
         alias = "cacert",
@@ -71,10 +72,10 @@ pub struct ConnectArgs {
     /// Your certificate's key
     #[arg(long, value_name = "FILE", env = "ROLLOUT_KEY", global = true)]
     pub key: Option<PathBuf>,
-    /// No TLS at all: anybody on the way can read and change everything
+    /// Disable TLS: anyone on the network can read and change all traffic
     #[arg(long, env = "ROLLOUT_INSECURE_PLAINTEXT", global = true)]
     pub insecure_plaintext: bool,
-    /// The address of a member by its name, where it differs from the published one; may be repeated
+    /// Dial a member at this address instead of its published one; repeatable
     #[arg(
         long = "dial-map",
         value_name = "NAME=HOST:PORT",
@@ -83,10 +84,10 @@ pub struct ConnectArgs {
         global = true
     )]
     pub dial_map: Vec<String>,
-    /// How long to keep trying while there is no leader, such as 500ms, 30s, 2m [default: 30s]
+    /// Time to keep trying while there is no leader, such as 500ms, 30s, 2m [default: 30s]
     #[arg(long, value_name = "TIME", env = "ROLLOUT_TIMEOUT", value_parser = parse_duration, global = true)]
     pub timeout: Option<Duration>,
-    /// The namespace of names [default: default]
+    /// Namespace in which names are looked up [default: default]
     #[arg(
         short = 'n',
         long,

@@ -63,6 +63,9 @@ pub(crate) struct EventStream {
     filter: v1::EventFilter,
     follow: bool,
     start: Start,
+    /// Members leave out what is before the first event of this wall time; 0 from that one on. Those of an older build send
+    /// it all the same.
+    not_before_ms: u64,
     open: Option<(MemberRef, Streaming<v1::WatchEventsResponse>)>,
     /// Counts the members asked, so that each has its turn.
     turn: usize,
@@ -83,11 +86,18 @@ impl EventStream {
             filter,
             follow,
             start,
+            not_before_ms: 0,
             open: None,
             turn: 0,
             gone: BTreeMap::new(),
             patience: Patience::new(client, "watch events"),
         }
+    }
+
+    /// Spares the reader what is older than this, in milliseconds since 1970.
+    pub(crate) fn not_before(mut self, wall_ms: u64) -> Self {
+        self.not_before_ms = wall_ms;
+        self
     }
 
     /// Where the next event will be, once that is known.
@@ -143,7 +153,12 @@ impl EventStream {
         self.gone.clear();
         self.patience.renew();
         let place = |event: &v1::Event| Place { index: event.index, position: event.position };
-        Some(message.events.into_iter().filter(|event| place(event) >= from).collect())
+        let events: Vec<v1::Event> =
+            message.events.into_iter().filter(|event| place(event) >= from).collect();
+        if events.iter().any(|event| event.wall_ms >= self.not_before_ms) {
+            self.not_before_ms = 0;
+        }
+        Some(events)
     }
 
     /// Opens a stream at the next member that answers. Some: the place is gone at all of them.
@@ -194,6 +209,7 @@ impl EventStream {
             from_position: place.position,
             follow: self.follow,
             filter: Some(self.filter.clone()),
+            not_before_wall_ms: self.not_before_ms,
         }
     }
 

@@ -15,6 +15,8 @@ pub mod row;
 pub mod verify;
 
 mod compare;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod live;
 mod names;
 mod piece;
@@ -50,6 +52,10 @@ pub trait Sink {
     fn segment(&mut self, segment: &SegmentOutput) -> Result<(), BatchError>;
     /// Its next rows.
     fn rows(&mut self, piece: &Piece) -> Result<(), BatchError>;
+    /// Does a bounded part of the work that is left when all rows were seen. False: the rest is for `finish`.
+    fn settle(&mut self) -> Result<bool, BatchError> {
+        Ok(false)
+    }
     /// The end.
     fn finish(self: Box<Self>) -> Result<(), BatchError>;
 }
@@ -142,8 +148,8 @@ impl Totals {
         self.done += piece.done;
         self.failed += piece.failed;
         self.open += piece.open;
-        self.prompt_tokens += piece.prompt_tokens;
-        self.completion_tokens += piece.completion_tokens;
+        self.prompt_tokens = self.prompt_tokens.saturating_add(piece.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(piece.completion_tokens);
     }
 }
 
@@ -204,6 +210,10 @@ pub async fn read(
         }
     }
     totals.parts = fetch.parts.fetched();
+    while sink.settle()? {
+        // Without this a signal, which ends the caller's wait, would be seen only at the end.
+        tokio::task::yield_now().await;
+    }
     sink.finish()?;
     Ok(Read { totals, failures })
 }

@@ -11,6 +11,8 @@ pub mod connect;
 pub mod dev;
 mod event_stream;
 pub mod export;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 #[cfg(test)]
 mod golden;
 mod hint;

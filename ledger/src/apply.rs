@@ -13,6 +13,7 @@ use crate::gate::{check_kind, check_version};
 use crate::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::limits;
+use crate::quota::is_bounded;
 use crate::reply::{Rejection, Reply};
 use crate::seeded::{Bug, seeded};
 use crate::steal::Thief;
@@ -78,6 +79,7 @@ impl Ledger {
     pub fn apply_decoded(&mut self, entry: EntryId, command: Command, bytes: &[u8]) -> Vec<Reply> {
         debug_assert!(entry.index > self.meta.applied.index, "entries come in order");
         let replies = self.execute(entry, command);
+        self.settle_indexes();
         self.note(entry);
         self.extend_chain(entry, bytes, &replies);
         replies
@@ -182,6 +184,9 @@ impl Ledger {
 
     fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {
         check_version(&kind, self.meta.version)?;
+        if is_bounded(&kind) {
+            self.settle_indexes();
+        }
         match kind {
             OpKind::OpenClient { name, holder } => self.open_client(ctx, name, holder),
             OpKind::CreateRun { namespace, name, spec, folder } => {
@@ -269,6 +274,7 @@ impl Ledger {
             }
             OpKind::Token(op) => self.token_op(op),
             OpKind::Revocation(op) => self.revocation_op(ctx, op),
+            OpKind::Member(op) => self.member_op(ctx, op),
         }
     }
 
@@ -284,7 +290,7 @@ impl Ledger {
         if let Some((used_at, id)) = self.to_forget() {
             self.forget_client(used_at, id);
         }
-        self.holders.opened(&holder);
+        self.holders.add(&holder);
         let session = ctx.session();
         let client = Client {
             id: session,

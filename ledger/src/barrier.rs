@@ -1,9 +1,8 @@
-//! Barriers of a job: a generation opens when everybody whom it waits for has arrived, and for
-//! nobody before.
+//! Barriers of a job: a generation opens for all when every expected participant has arrived, and never earlier.
 //!
-//! *Invariant:* a generation ends once, open or failed, and never changes after. Whoever has arrived
-//! is of its set and counts once, for as long as its ticket holds: nobody passes by the arrival of an
-//! earlier process of its name. Only the latest generation of a barrier waits.
+//! *Invariant:* a generation ends once, open or failed, and never changes after. Whoever has arrived is of its set and
+//! counts once, for as long as its ticket holds: nobody passes by the arrival of an earlier process of its name. Only
+//! the latest generation of a barrier waits.
 //!
 //! Deliberately absent: who is told and when (`coordinator`).
 
@@ -196,7 +195,9 @@ impl Generation {
             return Err(format!("generation {n} expects {} of {:?}", self.expected, self.members));
         }
         if self.arrived.keys().any(|name| !self.waits_for(name)) {
-            return Err(format!("generation {n} has somebody who is not of it"));
+            return Err(format!(
+                "generation {n} contains a participant that does not belong to it"
+            ));
         }
         let open = self.end == Some(BarrierEnd::Open);
         if arrived > self.expected || self.expected == 0 || open != (arrived == self.expected) {

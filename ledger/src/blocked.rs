@@ -214,7 +214,9 @@ fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>) -> String {
                 spec.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
             format!("no slot that offers model {model} has labels {}", labels.join(","))
         }
-        Misfit::Store => format!("no worker that fits can use store {}", spec.store_url),
+        Misfit::Store => {
+            format!("no worker that fits lists exactly {} in its [store] urls", spec.store_url)
+        }
     }
 }
 

@@ -5,12 +5,12 @@
 //! (Ongaro's thesis, section 6.3). What is remembered of stores' values is counted exactly, and
 //! bounded: one client is refused more, and of all those that have some, the one unused for longest makes room.
 
+use crate::counts::Counts;
 use crate::id::{LedgerMs, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
 use crate::seeded::{Bug, seeded};
-use crate::session_room::Holders;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,7 +89,7 @@ impl Ledger {
         self.value_uses.remove(&(used_at, id));
         if let Some(client) = self.clients.remove(&id) {
             self.reply_value_bytes -= client.value_bytes;
-            self.holders.forgotten(&client.holder);
+            self.holders.remove(&client.holder);
         }
         self.dirty.clients.insert(id);
     }
@@ -126,7 +126,7 @@ impl Ledger {
 
     /// Rebuilds what is derived of the clients.
     pub(crate) fn derive_clients(&mut self) {
-        self.holders = Holders::of(self.clients.values());
+        self.holders = self.clients.values().map(|client| client.holder.as_str()).collect();
         for client in self.clients.values_mut() {
             client.value_bytes = client.count_value_bytes();
             self.reply_value_bytes += client.value_bytes;
@@ -143,7 +143,8 @@ impl Ledger {
         if uses != self.client_uses {
             return Err("the index of clients' last uses differs".into());
         }
-        if Holders::of(self.clients.values()) != self.holders {
+        let holders: Counts = self.clients.values().map(|client| client.holder.as_str()).collect();
+        if holders != self.holders {
             return Err("the counts of sessions by holder differ".into());
         }
         let having = self.clients.values().filter(|client| client.value_bytes > 0);

@@ -6,14 +6,15 @@
 
 use crate::apply::Context;
 use crate::gate::SCHEDULING_VERSION;
-use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
+use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::looks::look;
 use crate::reply::Reply;
 use crate::rows::Rows;
 use crate::run::Run;
 use crate::store;
-use crate::worker::{SessionEnd, Worker, WorkerState};
+use crate::worker::{SessionEnd, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much one `Tick` may still do of what grows with the number of workers that are lost at once: no member holds its
@@ -57,36 +58,24 @@ impl Ledger {
         Reply::EpochOpened { at: now }
     }
 
-    /// The earliest ledger time at which a `Tick` has something to do.
+    /// The earliest ledger time at which a `Tick` has something to do. Takes the same time for any number of runs, workers
+    /// and rows.
     pub fn next_deadline(&self) -> Option<LedgerMs> {
         let rows = self.waiting.first().map(|w| w.0);
-        let workers = self.workers.values().filter_map(Worker::ends);
-        let attempts = self.runs.values().filter_map(|run| {
-            let timeout_ms = run.head.spec.attempt_timeout_ms;
-            let first = run.flight.grants.values().next().filter(|_| timeout_ms > 0)?;
-            Some(lease_ends(first.granted_at, timeout_ms))
-        });
-        let excluded = self.runs.values().filter_map(|run| run.flight.excluded_until());
         let incidents = self.incident_ends.first().map(|end| end.0);
         let cordons = self.cordon_ends.first().map(|end| end.0);
-        let deadlines = self.runs.values().filter_map(Run::ends_at);
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
         let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
         let jobs = self.job_times.first().map(|due| due.0);
         let trainers = self.trainer_ends.first().map(|t| t.0);
-        let tokens = self.tokens.values().map(|token| token.ends_at);
         rows.into_iter()
-            .chain(workers)
-            .chain(attempts)
-            .chain(excluded)
             .chain(incidents)
             .chain(cordons)
             .chain(clients)
             .chain(stores)
             .chain(jobs)
             .chain(trainers)
-            .chain(deadlines)
-            .chain(tokens)
+            .chain(self.deadlines.first())
             .min()
     }
 
@@ -144,16 +133,19 @@ impl Ledger {
     }
 
     fn end_exclusions(&mut self) {
-        for (no, run) in &mut self.runs {
-            if run.flight.end_exclusions(self.meta.clock) {
-                self.dirty.runs.insert(*no);
+        let now = self.meta.clock;
+        for no in self.deadlines.exclusions.by(now) {
+            if self.runs.get_mut(&no).is_some_and(|run| run.flight.end_exclusions(now)) {
+                self.dirty.runs.insert(no);
             }
         }
     }
 
     fn end_sessions(&mut self, ctx: &Context, budget: &mut Budget) {
         let now = self.meta.clock;
-        let due = self.workers.values().filter(|w| w.ends().is_some_and(|end| end <= now));
+        let due = self.deadlines.sessions.by(now);
+        let due = due.iter().filter_map(|session| self.workers.get(session));
+        let due = due.filter(|worker| worker.ends().is_some_and(|end| end <= now));
         let due: Vec<SessionId> = due
             .take_while(|worker| {
                 let goes_on = !budget.is_spent();
@@ -175,24 +167,13 @@ impl Ledger {
 
     fn end_attempts(&mut self, ctx: &Context, budget: &mut Budget) {
         let now = self.meta.clock;
-        let timed: Vec<(RunNo, u64)> = self
-            .runs
-            .values()
-            .filter(|r| r.head.spec.attempt_timeout_ms > 0 && !r.flight.grants.is_empty())
-            .map(|r| (r.no, r.head.spec.attempt_timeout_ms))
-            .collect();
-        for (no, timeout_ms) in timed {
-            // Attempts are numbered in the order of their grants, so the first are the oldest.
-            while let Some((&attempt, grant)) = self.runs[&no]
-                .flight
-                .grants
-                .first_key_value()
-                .filter(|(_, g)| lease_ends(g.granted_at, timeout_ms) <= now)
+        for no in self.deadlines.attempts.by(now) {
+            while let Some((attempt, rows)) = self.runs.get(&no).and_then(|run| run.timed_out(now))
             {
                 if budget.is_spent() {
                     return;
                 }
-                budget.spend(1, grant.rows.len());
+                budget.spend(1, rows);
                 self.lapse(ctx, no, attempt, "timed_out");
             }
         }
@@ -205,6 +186,22 @@ impl Ledger {
         {
             self.forget_client(used_at, id);
         }
+    }
+}
+
+impl Run {
+    /// When the oldest attempt ends by itself. Attempts are numbered in the order of their grants, so the first is the oldest.
+    pub(crate) fn attempt_ends(&self) -> Option<LedgerMs> {
+        look();
+        let timeout_ms = self.head.spec.attempt_timeout_ms;
+        let (_, first) = self.flight.grants.first_key_value().filter(|_| timeout_ms > 0)?;
+        Some(lease_ends(first.granted_at, timeout_ms))
+    }
+
+    /// The oldest attempt, if its time is over, and how many rows it has.
+    fn timed_out(&self, now: LedgerMs) -> Option<(Attempt, u64)> {
+        let (attempt, first) = self.flight.grants.first_key_value()?;
+        self.attempt_ends().filter(|end| *end <= now).map(|_| (*attempt, first.rows.len()))
     }
 }
 

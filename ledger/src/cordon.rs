@@ -63,6 +63,7 @@ impl Ledger {
             namespace.cordons.remove(&name);
         }
         self.dirty.namespaces.insert(space);
+        self.dirty.workers.touch(session);
         if !cordoned {
             self.forgive(session, slot);
         }

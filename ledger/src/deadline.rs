@@ -7,14 +7,16 @@
 //! comes nearer.
 
 use crate::apply::Context;
-use crate::id::{LedgerMs, RunNo};
+use crate::id::LedgerMs;
 use crate::ledger::Ledger;
+use crate::looks::look;
 use crate::reply::Rejection;
 use crate::run::{Run, RunState};
 
 impl Run {
     /// When it is ended, if it has a deadline and has not ended.
     pub(crate) fn ends_at(&self) -> Option<LedgerMs> {
+        look();
         self.deadline().filter(|_| !self.ended())
     }
 
@@ -44,10 +46,9 @@ impl Ledger {
     /// Ends the runs whose deadline has come.
     pub(crate) fn end_overdue_runs(&mut self, ctx: &Context) {
         let now = self.meta.clock;
-        let overdue: Vec<RunNo> =
-            self.runs.values().filter(|run| run.is_overdue(now)).map(|run| run.no).collect();
-        for no in overdue {
-            let deadline_ms = self.runs[&no].head.spec.deadline_ms;
+        for no in self.deadlines.runs.by(now) {
+            let Some(run) = self.runs.get(&no).filter(|run| run.is_overdue(now)) else { continue };
+            let deadline_ms = run.head.spec.deadline_ms;
             let reason = format!("its deadline of {deadline_ms} ms has passed");
             self.end_early(ctx, no, (RunState::DeadlineExceeded, "deadline"), reason.clone());
             self.emit_run(ctx, no, "deadline_exceeded", &reason);

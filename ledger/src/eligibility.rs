@@ -144,7 +144,7 @@ struct Cohort {
     namespace: String,
     needs: BTreeSet<NeedNo>,
     offers: Offers,
-    /// The first turn of each of its needs that has one; kept where it has many.
+    /// The first turn of each of its needs at each priority; kept where it has many needs.
     firsts: Option<BTreeMap<Turn, NeedNo>>,
 }
 
@@ -391,13 +391,17 @@ impl Eligibility {
 
     /// The cohorts of a namespace.
     pub(crate) fn cohorts_in(&self, namespace: &str) -> impl Iterator<Item = CohortNo> {
-        let cohorts = self.cohorts.iter().filter(move |(_, cohort)| cohort.namespace == namespace);
-        cohorts.map(|(number, _)| *number)
+        let cohorts = self.cohort_numbers.range((namespace.to_owned(), BTreeSet::new())..);
+        let cohorts = cohorts.take_while(move |(cohort, _)| cohort.0 == namespace);
+        cohorts.map(|(_, number)| *number)
     }
 
     /// The priorities of a namespace's runs that have something to give.
     pub(crate) fn priorities(&self, namespace: &str) -> BTreeSet<u8> {
-        let needs = self.needs.values().filter(|need| need.key.namespace == namespace);
-        needs.flat_map(|need| &need.turns).map(|turn| turn.priority.0).collect()
+        let first = NeedKey { namespace: namespace.to_owned(), ..NeedKey::default() };
+        let needs = self.need_numbers.range(first..);
+        let needs = needs.take_while(|(need, _)| need.namespace == namespace);
+        let needs = needs.filter_map(|(_, number)| self.needs.get(number));
+        needs.flat_map(Need::firsts).map(|turn| turn.priority.0).collect()
     }
 }

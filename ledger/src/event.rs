@@ -12,6 +12,7 @@ use crate::command::{FailureClass, HeldRows};
 use crate::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotRef};
 use crate::job::JobName;
 use crate::ledger::Ledger;
+use crate::member::LeaderCause;
 use crate::rows::Rows;
 use crate::training::TrainingName;
 
@@ -35,6 +36,27 @@ pub enum EventKind {
     EpochOpened {
         /// Its epoch.
         epoch: CoordEpoch,
+    },
+    /// Another member leads, or the same one again. It comes behind the [`EventKind::EpochOpened`] of its epoch.
+    LeaderChanged {
+        /// The epoch.
+        epoch: CoordEpoch,
+        /// Who leads, by name.
+        leader: String,
+        /// Who led before; empty where that is not known.
+        former: String,
+        /// Why.
+        cause: LeaderCause,
+    },
+    /// A member's process started or stopped, or the leader lost or regained contact with it.
+    MemberChanged {
+        /// The member's name.
+        member: String,
+        /// `started`, `stopped`, `unreachable`, `reachable`.
+        to: &'static str,
+        /// How a process comes to start: `first`, `after_stop`, or `without_notice` of the end of the one before; empty
+        /// of all else.
+        cause: &'static str,
     },
     /// A worker registered, anew or resuming its session.
     WorkerRegistered {

@@ -11,6 +11,7 @@ use crate::barrier::{Among, Policy};
 use crate::checkpoint::CheckpointOp;
 use crate::command::{Body, FailureClass, OpKind, RunAction, StoreOp};
 use crate::dataset::DatasetOp;
+use crate::member::{LeaderCause, MemberOp};
 use crate::reply::Rejection;
 use crate::revocation::RevocationOp;
 use crate::shard::ShardOp;
@@ -54,7 +55,7 @@ came_with!(op, OPS, OpKind, {
         | OpKind::Swept { .. } | OpKind::SetQuota(_) | OpKind::Noticed { .. }
         | OpKind::SuspectUnheard { .. },
     2: OpKind::Token(_),
-    3: OpKind::Revocation(_),
+    3: OpKind::Revocation(_) | OpKind::Member(_),
 });
 
 came_with!(run_action, RUN_ACTIONS, RunAction, {
@@ -110,6 +111,17 @@ came_with!(revocation, REVOCATIONS, RevocationOp, {
     3: RevocationOp::Revoke { .. } | RevocationOp::Withdraw { .. },
 });
 
+came_with!(member, MEMBERS, MemberOp, {
+    3: MemberOp::Leads { .. } | MemberOp::Started { .. } | MemberOp::Stopped { .. }
+        | MemberOp::Unreachable { .. } | MemberOp::Reachable { .. } | MemberOp::Removed { .. },
+});
+
+came_with!(leader_cause, LEADER_CAUSES, LeaderCause, {
+    3: LeaderCause::First | LeaderCause::Requested | LeaderCause::Stopping
+        | LeaderCause::SlowDisk | LeaderCause::FullDisk | LeaderCause::Removal
+        | LeaderCause::ConnectionsLost | LeaderCause::ElectionTimeout | LeaderCause::Again,
+});
+
 /// The version from which on each row of a completion is credited to the slot that holds it. Below it all are credited to
 /// the slot that reports the part, as members of an earlier build do.
 pub(crate) const ROWS_OF_SEVERAL_SLOTS: u32 = 3;
@@ -132,6 +144,10 @@ fn needs(kind: &OpKind) -> u32 {
         OpKind::Checkpoint(inner) => checkpoint(inner),
         OpKind::Token(inner) => token(inner),
         OpKind::Revocation(inner) => revocation(inner),
+        OpKind::Member(inner) => match inner {
+            MemberOp::Leads { cause, .. } => member(inner).max(leader_cause(cause)),
+            _ => member(inner),
+        },
         // Nothing in it has kinds.
         _ => 0,
     };
@@ -176,7 +192,7 @@ mod tests {
     use crate::StoreName;
     use crate::id::RunNo;
 
-    const TABLES: [&[(&str, u32)]; 14] = [
+    const TABLES: [&[(&str, u32)]; 16] = [
         BODIES,
         OPS,
         RUN_ACTIONS,
@@ -191,6 +207,8 @@ mod tests {
         CHECKPOINTS,
         TOKENS,
         REVOCATIONS,
+        MEMBERS,
+        LEADER_CAUSES,
     ];
 
     enum Example {

@@ -71,7 +71,8 @@ fn grows_with_state(op: &Op) -> bool {
         | OpKind::SetQuota(_)
         | OpKind::Noticed { .. }
         | OpKind::Token(_)
-        | OpKind::Revocation(_) => false,
+        | OpKind::Revocation(_)
+        | OpKind::Member(_) => false,
     }
 }
 

@@ -7,11 +7,14 @@
 //! Keys begin with an upper-case letter; keys with a lower-case one belong to whoever keeps the
 //! image beside us (the membership of the cluster, for one).
 
+use crate::bytes_field::Bytes;
 use crate::client::Client;
 use crate::codec;
 use crate::flight_image::FLIGHT_TAGS;
 use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo};
 use crate::ledger::Ledger;
+use crate::marks::Marks;
+use crate::member::Members;
 use crate::revocation::Revoked;
 use crate::run::Run;
 use crate::trouble::Trouble;
@@ -25,14 +28,14 @@ pub(crate) const PARTS_PER_RECORD: u32 = 256;
 pub(crate) struct Dirty {
     pub(crate) meta: bool,
     pub(crate) namespaces: BTreeSet<String>,
-    pub(crate) runs: BTreeSet<RunNo>,
+    pub(crate) runs: Marks<RunNo>,
     pub(crate) segments: BTreeSet<(RunNo, SegmentNo)>,
     pub(crate) parts: BTreeSet<(RunNo, u32)>,
     pub(crate) troubles: BTreeSet<(RunNo, u64)>,
     /// Runs whose segments, parts and troubles all went at once.
     pub(crate) emptied: BTreeSet<RunNo>,
-    pub(crate) workers: BTreeSet<SessionId>,
-    pub(crate) slots: BTreeSet<SlotRef>,
+    pub(crate) workers: Marks<SessionId>,
+    pub(crate) slots: Marks<SlotRef>,
     pub(crate) unheard: BTreeSet<SessionId>,
     pub(crate) clients: BTreeSet<SessionId>,
     pub(crate) stores: BTreeSet<StoreNo>,
@@ -49,8 +52,9 @@ pub(crate) struct Dirty {
     /// Epochs whose shards all went at once; those of `passes` may have come after.
     pub(crate) emptied_passes: BTreeSet<(TrainingNo, DatasetNo, u64)>,
     pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
-    pub(crate) tokens: BTreeSet<String>,
+    pub(crate) tokens: Marks<String>,
     pub(crate) revocations: BTreeSet<Revoked>,
+    pub(crate) members: bool,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -99,6 +103,9 @@ fn revocation_key(whose: &Revoked) -> Vec<u8> {
     }
 }
 
+/// Below the tag of the meta record, which is that letter alone: no letter is left.
+pub(crate) const MEMBERS_KEY: &[u8] = b"Mm";
+
 fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
     key(tag, &[&id.0.to_be_bytes()])
 }
@@ -125,10 +132,14 @@ fn client_record(client: &Client) -> Vec<u8> {
 impl Ledger {
     /// The records that changed since the last call, and forgets that they did.
     pub fn drain_dirty(&mut self) -> ImageDelta {
+        self.settle_indexes();
         let mut dirty = std::mem::take(&mut self.dirty);
         let mut delta = ImageDelta::default();
         if dirty.meta {
             delta.set(key(b'M', &[]), Some(codec::encode(&self.meta)));
+        }
+        if dirty.members {
+            delta.set(MEMBERS_KEY.to_vec(), self.members_record());
         }
         self.drain_trainings(&mut dirty, &mut delta);
         self.drain_workers(&mut dirty, &mut delta);
@@ -140,7 +151,7 @@ impl Ledger {
             let tags = [b'S', b'P', b'T', b'Y'].into_iter().chain(FLIGHT_TAGS);
             delta.delete_prefixes.extend(tags.map(|tag| run_key(tag, no, &[])));
         }
-        for no in dirty.runs {
+        for no in dirty.runs.take_image() {
             let run = self.runs.get_mut(&no);
             delta.set(run_key(b'R', no, &[]), run.as_ref().map(|r| codec::encode(&r.head)));
             match run {
@@ -175,7 +186,8 @@ impl Ledger {
         }
         for (no, name) in dirty.store_values {
             let value = self.stores.get(&no).and_then(|s| s.values.get(&name));
-            delta.set(store_key(b'K', no, &name), value.map(codec::encode));
+            let value = value.map(|value| codec::encode(&Bytes(value)));
+            delta.set(store_key(b'K', no, &name), value);
         }
         for (no, name) in dirty.store_queues {
             let queue = self.stores.get(&no).and_then(|s| s.queues.get(&name));
@@ -191,7 +203,7 @@ impl Ledger {
             let job = self.jobs.get(&no).map(|j| codec::encode(&j.head));
             delta.set(job_key(b'G', no, &[]), job);
         }
-        for name in dirty.tokens {
+        for name in dirty.tokens.take_image() {
             let token = self.tokens.get(&name).map(codec::encode);
             delta.set(key(b'E', &[name.as_bytes()]), token);
         }
@@ -200,6 +212,11 @@ impl Ledger {
             delta.set(revocation_key(&whose), revocation);
         }
         delta
+    }
+
+    /// None while no member was reported: members of an earlier build have no such record.
+    fn members_record(&self) -> Option<Vec<u8>> {
+        (self.members != Members::default()).then(|| codec::encode(&self.members))
     }
 
     /// Every record of the state, in the order of their keys.
@@ -235,11 +252,14 @@ impl Ledger {
         }
         for (no, store) in &self.stores {
             for (name, value) in &store.values {
-                each(&store_key(b'K', *no, name), &codec::encode(value));
+                each(&store_key(b'K', *no, name), &codec::encode(&Bytes(value)));
             }
         }
         self.each_training(&mut each);
         each(&key(b'M', &[]), &codec::encode(&self.meta));
+        if let Some(members) = self.members_record() {
+            each(MEMBERS_KEY, &members);
+        }
         for (name, namespace) in &self.namespaces {
             each(&key(b'N', &[name.as_bytes()]), &codec::encode(namespace));
         }

@@ -4,8 +4,10 @@
 //! nothing, is an error: the member stops rather than serve a state that is not the cluster's.
 
 use crate::barrier::Barrier;
+use crate::bytes_field::Decoded;
 use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
+use crate::image::MEMBERS_KEY;
 use crate::incident::Incident;
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
@@ -100,6 +102,7 @@ impl Ledger {
 
     fn load_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
         match key.first() {
+            Some(b'M') if key == MEMBERS_KEY => self.members = read(key, value)?,
             Some(b'M') => self.meta = read(key, value)?,
             Some(b'N') => {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
@@ -155,7 +158,7 @@ impl Ledger {
             Some(b'J') => self.loading_store(key)?.0.head = read(key, value)?,
             Some(b'K') => {
                 let (store, name) = self.loading_store(key)?;
-                store.values.insert(name, read(key, value)?);
+                store.values.insert(name, read::<Decoded>(key, value)?.0);
             }
             Some(b'Q') => {
                 let (store, name) = self.loading_store(key)?;
@@ -223,6 +226,7 @@ impl Ledger {
         self.runs.values_mut().for_each(Run::derive_avoided);
         self.derive_incidents();
         self.derive_cordon_ends();
+        self.derive_indexes();
         // They have had something to give before.
         self.joining.clear();
         self.reshaped.clear();

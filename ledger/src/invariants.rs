@@ -36,6 +36,7 @@ impl Ledger {
             ensure!(!over, "run {} has ended and has lapsed attempts", run.no);
         }
         self.check_index()?;
+        self.check_indexes()?;
         self.check_waiting()?;
         self.check_clients()?;
         self.check_slots()?;
@@ -45,6 +46,7 @@ impl Ledger {
         self.check_trainings()?;
         self.check_tokens()?;
         self.check_revocations()?;
+        self.check_members()?;
         self.check_namespaces()
     }
 

@@ -1,15 +1,15 @@
 //! Training jobs and who takes part in them: a name, a host, a ticket, and how long it may be silent.
 //!
-//! *Invariant:* a name within a job is at most one participant's, whose ticket is the log position
-//! that made it; whoever comes later under the name takes its place, and the earlier ticket is void
-//! for ever. A job exists from its first use until nobody has taken part in it for
-//! [`limits::JOB_TTL_MS`], and as often again while a store of its rounds is there; or until
+//! *Invariant:* a name within a job belongs to at most one participant; its ticket is the log position that created it.
+//! A later process with the name replaces it, and the earlier ticket stays void. A job exists from its first use until
+//! it had no participant for [`limits::JOB_TTL_MS`], and as often again while a store of its rounds is there; or until
 //! another needs its room and none was unused for longer. No store of its rounds outlives it.
 //!
-//! Deliberately absent: keep-alives. The leader counts silence in memory (`coordinator`) and says
-//! here only who was silent for too long.
+//! Deliberately absent: keep-alives. The leader counts silence in memory (`coordinator`) and says here only who was
+//! silent for too long.
 
 use crate::barrier::Barrier;
+use crate::counts::Counts;
 use crate::id::{JobNo, LedgerMs, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -255,11 +255,12 @@ impl Ledger {
     /// Makes room for another job of the namespace: the one goes that nobody takes part in and that was unused for
     /// longest, even a closed one.
     fn job_to_forget(&self, namespace: &str) -> Result<Option<JobNo>, Rejection> {
-        let theirs = || self.job_names.iter().filter(|(name, _)| name.namespace == namespace);
-        if theirs().count() < limits::JOBS_MAX {
+        if self.jobs_in.get(namespace) < limits::JOBS_MAX {
             return Ok(None);
         }
-        let found = theirs().filter_map(|(_, no)| Some((*no, &self.jobs.get(no)?.head)));
+        let first = JobName { namespace: namespace.to_owned(), job: String::new() };
+        let theirs = self.job_names.range(first..).take_while(|of| of.0.namespace == namespace);
+        let found = theirs.filter_map(|(_, no)| Some((*no, &self.jobs.get(no)?.head)));
         let unused = found.filter(|(_, head)| head.participants.is_empty());
         let oldest = unused.min_by_key(|(no, head)| (head.used_at, *no)).map(|(no, _)| no);
         let limit = || Rejection::Limit {
@@ -284,6 +285,7 @@ impl Ledger {
         job.due = job.next_due();
         self.job_times.extend(job.due.map(|due| (due, no)));
         self.jobs.insert(no, job);
+        self.jobs_in.add(&name.namespace);
         self.job_names.insert(name, no);
         self.dirty.jobs.insert(no);
         no
@@ -294,6 +296,7 @@ impl Ledger {
     pub(crate) fn remove_job(&mut self, no: JobNo) {
         let Some(job) = self.jobs.remove(&no) else { return };
         self.job_names.remove(&job.head.name);
+        self.jobs_in.remove(&job.head.name.namespace);
         self.job_times.retain(|due| due.1 != no);
         for participant in job.head.participants.values() {
             self.tickets.remove(&participant.ticket);
@@ -311,6 +314,7 @@ impl Ledger {
             job.due = job.next_due();
             self.job_times.extend(job.due.map(|due| (due, *no)));
             self.job_names.insert(job.head.name.clone(), *no);
+            self.jobs_in.add(&job.head.name.namespace);
             for (name, participant) in &job.head.participants {
                 self.tickets.insert(participant.ticket, (*no, name.clone()));
             }
@@ -338,6 +342,10 @@ impl Ledger {
                     return Err(format!("the index of jobs' times lacks {no}"));
                 }
             }
+        }
+        let counted = self.job_names.keys().map(|name| name.namespace.as_str());
+        if counted.collect::<Counts>() != self.jobs_in {
+            return Err("the counts of jobs by namespace differ".into());
         }
         let sizes = (self.job_names.len(), self.tickets.len(), self.job_times.len());
         match sizes == (self.jobs.len(), tickets, times) {

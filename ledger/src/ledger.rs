@@ -6,7 +6,9 @@
 
 use crate::client::Client;
 use crate::command::StoreName;
+use crate::counts::Counts;
 use crate::dataset::Dataset;
+use crate::due::Deadlines;
 use crate::eligibility::{Eligibility, Turn};
 use crate::event::Event;
 use crate::fleet::Fleet;
@@ -15,11 +17,12 @@ use crate::id::{
 };
 use crate::image::Dirty;
 use crate::job::{Job, JobName};
+use crate::member::Members;
 use crate::namespace::{self, Namespace};
 use crate::revocation::{Revocation, Revoked};
 use crate::run::{Run, RunState};
-use crate::session_room::Holders;
 use crate::store::Store;
+use crate::tally::Tally;
 use crate::token::Token;
 use crate::training::{Training, TrainingName};
 use crate::unheard::Unheard;
@@ -67,10 +70,16 @@ pub struct Ledger {
     pub(crate) tokens: BTreeMap<String, Token>,
     /// Shared with readers that keep it: they see by its address whether it has changed.
     pub(crate) revocations: Arc<BTreeMap<Revoked, Revocation>>,
+    /// As their leaders have seen them.
+    pub(crate) members: Members,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
     pub(crate) fleet: Fleet,
+    /// When runs, attempts, sessions and tokens end.
+    pub(crate) deadlines: Deadlines,
+    /// Sums over runs and slots.
+    pub(crate) tally: Tally,
     /// Which runs slots may serve, and whose turn it is.
     pub(crate) index: Eligibility,
     /// Runs that have a trial to give.
@@ -87,7 +96,8 @@ pub struct Ledger {
     pub(crate) reshaped: BTreeSet<String>,
     /// All runs that have lapsed attempts, and some that had.
     pub(crate) lapsed_runs: BTreeSet<RunNo>,
-    pub(crate) holders: Holders,
+    /// How many client sessions each holder has.
+    pub(crate) holders: Counts,
     /// Client sessions by when they were last used.
     pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
     /// Those of them for which stores' values are remembered.
@@ -101,6 +111,8 @@ pub struct Ledger {
     /// When cordons for failures of rows end. Some entries are of cordons that ended earlier.
     pub(crate) cordon_ends: BTreeSet<(LedgerMs, SlotRef)>,
     pub(crate) store_names: BTreeMap<StoreName, StoreNo>,
+    /// Stores of each namespace.
+    pub(crate) stores_in: Counts,
     /// Stores by when they were last used.
     pub(crate) store_uses: BTreeSet<(LedgerMs, StoreNo)>,
     /// Bytes of all stores.
@@ -108,6 +120,8 @@ pub struct Ledger {
     /// Counts changes of stores. No part of the state.
     pub(crate) store_changes: u64,
     pub(crate) job_names: BTreeMap<JobName, JobNo>,
+    /// Jobs of each namespace.
+    pub(crate) jobs_in: Counts,
     /// Participants of jobs by their tickets.
     pub(crate) tickets: BTreeMap<SessionId, (JobNo, String)>,
     /// Jobs by when they have something to do.
@@ -117,6 +131,8 @@ pub struct Ledger {
     pub(crate) job_outcomes: u64,
     pub(crate) dataset_names: BTreeMap<(String, String), DatasetNo>,
     pub(crate) training_names: BTreeMap<TrainingName, TrainingNo>,
+    /// Training jobs of each namespace.
+    pub(crate) trainings_in: Counts,
     /// Trainers by when they are lost.
     pub(crate) trainer_ends: BTreeSet<(LedgerMs, TrainingNo, String)>,
     /// Counts changes of training jobs. No part of the state.
@@ -169,13 +185,15 @@ impl Ledger {
             workers: BTreeMap::new(),
             unheard: BTreeMap::new(),
             clients: BTreeMap::new(),
-            holders: Holders::default(),
+            holders: Counts::default(),
             client_uses: BTreeSet::new(),
             value_uses: BTreeSet::new(),
             reply_value_bytes: 0,
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),
             fleet: Fleet::default(),
+            deadlines: Deadlines::default(),
+            tally: Tally::default(),
             index: Eligibility::default(),
             trial_runs: BTreeSet::new(),
             tail_runs: BTreeSet::new(),
@@ -189,11 +207,13 @@ impl Ledger {
             cordon_ends: BTreeSet::new(),
             stores: BTreeMap::new(),
             store_names: BTreeMap::new(),
+            stores_in: Counts::default(),
             store_uses: BTreeSet::new(),
             store_bytes: 0,
             store_changes: 0,
             jobs: BTreeMap::new(),
             job_names: BTreeMap::new(),
+            jobs_in: Counts::default(),
             tickets: BTreeMap::new(),
             job_times: BTreeSet::new(),
             job_changes: 0,
@@ -202,8 +222,10 @@ impl Ledger {
             trainings: BTreeMap::new(),
             tokens: BTreeMap::new(),
             revocations: Arc::default(),
+            members: Members::default(),
             dataset_names: BTreeMap::new(),
             training_names: BTreeMap::new(),
+            trainings_in: Counts::default(),
             trainer_ends: BTreeSet::new(),
             training_changes: 0,
             dirty: Dirty::default(),

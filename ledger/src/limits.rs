@@ -180,5 +180,9 @@ pub const TOKEN_TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 pub const TOKEN_NAMESPACES_MAX: usize = 64;
 /// Revocations of certificates.
 pub const REVOCATIONS_MAX: usize = 4096;
+/// Members whose last process is remembered, for events.
+pub const MEMBERS_SEEN_MAX: usize = 64;
+/// Bytes of a member's name.
+pub const MEMBER_NAME_BYTES_MAX: usize = 255;
 /// Samples of a shard of a dataset that says nothing else.
 pub const SHARD_SAMPLES_DEFAULT: u32 = 10_000;

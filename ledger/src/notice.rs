@@ -1,8 +1,8 @@
-//! Who wants to be told of a run's end was told, or is still to be.
+//! Tracks run-completion notifications.
 //!
-//! *Invariant:* from the command that ends a run whose spec names where to tell of it, until the
-//! one that says that it was told or was given up, the notice is due; so whoever leads tells it,
-//! at least once. Failed rows that are tried again take the end back, and its notice with it.
+//! *Invariant:* if a run's spec has a notification URL, the notification is due from the command that ends the run
+//! until the command that records that it was delivered or given up. Whichever member leads sends it, at least
+//! once. A retry of failed rows reopens the run and cancels its notification.
 //!
 //! Absent on purpose: sending, and what is sent. The leader does that.
 

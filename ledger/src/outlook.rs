@@ -1,8 +1,8 @@
 //! Which of many pulls that wait would get anything, before any of them is proposed.
 //!
-//! *Invariant:* a pull that is told to wait could have nothing but what the pulls before it ask for, so that a pending row is
-//! worth one proposal, however many wait for it. Where one of those gets less, or something else, it is seen when they have
-//! been applied and it is asked again: nobody waits for ever beside a row.
+//! *Invariant:* a pull waits only if the pulls before it claim every row that it could get, so a pending row causes one
+//! proposal, whatever the number of waiting pulls. If those pulls get fewer or other rows, the waiting pull is checked
+//! again after they are applied, so no pull waits forever while a row is pending.
 //! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against what comes first.
 
 use crate::eligibility::{CohortNo, NeedNo, Turn};

@@ -4,14 +4,13 @@
 //! has already stays when its quota is lowered, and so do rows that come back from workers: quotas
 //! stop what is new.
 //!
-//! Absent on purpose: counters in the state; what is used is counted when it is asked for, since
-//! runs and segments come by the thousand rows and not one by one.
+//! What is used is kept as runs change (`tally.rs`), so a check costs one look. Absent on purpose: counters in the records.
 
+use crate::command::OpKind;
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::reply::{Rejection, Reply};
-use crate::run::Run;
 use crate::spec;
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +73,7 @@ impl Ledger {
         if max == 0 {
             return Ok(());
         }
-        let used = self.live_runs(namespace).count() as u64;
+        let used = u64::from(self.tally.used(namespace).runs);
         match used < u64::from(max) {
             true => Ok(()),
             false => Err(over(namespace, "runs that have not ended", used, max.into())),
@@ -87,15 +86,11 @@ impl Ledger {
         if max == 0 || more == 0 {
             return Ok(());
         }
-        let used: u64 = self.live_runs(namespace).map(pending_rows).sum();
+        let used = self.tally.used(namespace).open_rows;
         match used.saturating_add(more) <= max {
             true => Ok(()),
             false => Err(over(namespace, "pending rows", used, max)),
         }
-    }
-
-    fn live_runs(&self, namespace: &str) -> impl Iterator<Item = &Run> {
-        self.runs.values().filter(move |run| run.head.namespace == namespace && !run.ended())
     }
 
     /// One namespace.
@@ -109,21 +104,22 @@ impl Ledger {
     }
 
     fn view_namespace(&self, name: &str, namespace: &Namespace) -> NamespaceView {
+        let used = self.tally.used(name);
         NamespaceView {
             name: name.to_owned(),
-            pending_rows: self.live_runs(name).map(pending_rows).sum(),
+            pending_rows: used.open_rows,
             pending_rows_max: namespace.pending_rows_max,
             running_rows: namespace.running,
             running_rows_max: namespace.running_rows_max,
-            runs: self.live_runs(name).count() as u32,
+            runs: used.runs,
             runs_max: namespace.runs_max,
         }
     }
 }
 
-/// Rows without an outcome that no worker has.
-fn pending_rows(run: &Run) -> u64 {
-    run.pending() + run.head.counts.waiting
+/// Whether an operation may be refused for a quota: then what is used has to be up to date.
+pub(crate) fn is_bounded(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::CreateRun { .. } | OpKind::AddSegments { .. } | OpKind::RetryRows { .. })
 }
 
 fn over(namespace: &str, what: &str, used: u64, max: u64) -> Rejection {

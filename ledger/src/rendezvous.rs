@@ -350,7 +350,7 @@ impl Job {
             return Err(format!("{redundant} redundant beside {members} of {}", terms.max));
         }
         if r.closed && joining + late + redundant > 0 {
-            return Err("somebody waits for a closed rendezvous".into());
+            return Err("a participant waits for a closed rendezvous".into());
         }
         let names: Vec<&str> = r.roster.iter().map(|m| m.decl.name.as_str()).collect();
         let ranks = (0..).zip(&r.roster).all(|(rank, m)| m.rank == rank);

@@ -9,10 +9,12 @@
 //! indexes go on, so that an id of the old one is never made again.
 
 use crate::apply::Context;
+use crate::counts::Counts;
+use crate::due::Due;
 use crate::id::{CoordEpoch, SessionId, TrainingNo};
 use crate::image::Dirty;
 use crate::ledger::{EntryId, Ledger};
-use crate::session_room::Holders;
+use crate::member::Members;
 use crate::worker::SessionEnd;
 
 /// Clusters of which a restored one says that it descends from them; the oldest are forgotten.
@@ -28,14 +30,17 @@ impl Ledger {
             self.end_session(&ctx, session, SessionEnd::Lost);
         }
         self.settle_turns();
+        self.settle_indexes();
         for run in self.runs.values_mut() {
             run.flight.lapsed.clear();
             run.flight.mark_none();
         }
         self.lapsed_runs.clear();
         self.tokens.clear();
+        self.members = Members::default();
+        self.deadlines.tokens = Due::default();
         self.clients.clear();
-        self.holders = Holders::default();
+        self.holders = Counts::default();
         self.client_uses.clear();
         self.value_uses.clear();
         self.reply_value_bytes = 0;

@@ -6,46 +6,10 @@
 //! Absent: whether a new session may be opened at all while those that would be forgotten are in use; the leader decides that
 //! before it proposes one ([`Ledger::makes_room_of`]).
 
-use crate::client::Client;
 use crate::gate::SCHEDULING_VERSION;
 use crate::id::{LedgerMs, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
-use std::collections::BTreeMap;
-
-/// How many sessions each holder has. Derived.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Holders(BTreeMap<String, usize>);
-
-impl Holders {
-    pub(crate) fn opened(&mut self, holder: &str) {
-        match self.0.get_mut(holder) {
-            Some(sessions) => *sessions += 1,
-            None => drop(self.0.insert(holder.to_owned(), 1)),
-        }
-    }
-
-    pub(crate) fn forgotten(&mut self, holder: &str) {
-        match self.0.get_mut(holder) {
-            Some(sessions) if *sessions > 1 => *sessions -= 1,
-            _ => drop(self.0.remove(holder)),
-        }
-    }
-
-    fn most(&self) -> usize {
-        self.0.values().copied().max().unwrap_or(0)
-    }
-
-    fn has(&self, holder: &str, sessions: usize) -> bool {
-        self.0.get(holder) == Some(&sessions)
-    }
-
-    pub(crate) fn of<'a>(clients: impl Iterator<Item = &'a Client>) -> Self {
-        let mut holders = Self::default();
-        clients.for_each(|client| holders.opened(&client.holder));
-        holders
-    }
-}
 
 /// The session that a new one would end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +39,7 @@ impl Ledger {
         }
         let most = self.holders.most();
         let is_theirs = |id: &SessionId| {
-            self.clients.get(id).is_some_and(|c| self.holders.has(&c.holder, most))
+            self.clients.get(id).is_some_and(|c| self.holders.get(&c.holder) == most)
         };
         self.client_uses.iter().copied().find(|(_, id)| is_theirs(id))
     }

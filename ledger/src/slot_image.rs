@@ -60,6 +60,7 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
     let Slot {
         offer: _,
         offer_no: _,
+        counted: _,
         held,
         rows_held,
         rows_done,
@@ -101,8 +102,8 @@ impl Dirty {
 impl Ledger {
     pub(crate) fn drain_workers(&self, dirty: &mut Dirty, delta: &mut ImageDelta) {
         let version = self.meta.version;
-        let slots = std::mem::take(&mut dirty.slots);
-        let mut workers = std::mem::take(&mut dirty.workers);
+        let slots = dirty.slots.take_image();
+        let mut workers = dirty.workers.take_image();
         if version < SCHEDULING_VERSION {
             workers.extend(slots.iter().map(|slot| slot.session));
         } else {

@@ -8,6 +8,7 @@
 //! (`coordinator`), so that a lost leader loses nothing but time.
 
 use crate::command::StoreName;
+use crate::counts::Counts;
 use crate::id::{LedgerMs, StoreNo};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -137,8 +138,7 @@ impl Ledger {
             self.dirty.stores.insert(no);
             return Ok(no);
         }
-        let theirs = self.store_names.keys().filter(|n| n.namespace == name.namespace).count();
-        if theirs >= limits::STORES_MAX {
+        if self.stores_in.get(&name.namespace) >= limits::STORES_MAX {
             let what = "stores of one namespace".into();
             return Err(Rejection::Limit { what, max: limits::STORES_MAX as u64 });
         }
@@ -146,6 +146,7 @@ impl Ledger {
         let no = StoreNo(self.meta.stores_made);
         let head = StoreHead { name: name.clone(), used_at: now };
         self.stores.insert(no, Store { head, ..Store::default() });
+        self.stores_in.add(&name.namespace);
         self.store_names.insert(name, no);
         self.store_uses.insert((now, no));
         self.dirty.stores.insert(no);
@@ -156,6 +157,7 @@ impl Ledger {
     pub(crate) fn remove_store(&mut self, no: StoreNo) {
         let Some(store) = self.stores.remove(&no) else { return };
         self.store_names.remove(&store.head.name);
+        self.stores_in.remove(&store.head.name.namespace);
         self.store_uses.remove(&(store.head.used_at, no));
         self.store_bytes -= store.bytes;
         self.store_changes += 1;
@@ -177,6 +179,7 @@ impl Ledger {
             (store.entries, store.bytes) = store.count();
             self.store_bytes += store.bytes;
             self.store_names.insert(store.head.name.clone(), *no);
+            self.stores_in.add(&store.head.name.namespace);
             self.store_uses.insert((store.head.used_at, *no));
         }
     }
@@ -202,6 +205,10 @@ impl Ledger {
             if !self.store_uses.contains(&(store.head.used_at, *no)) {
                 return Err(format!("the index of stores' last uses lacks {no}"));
             }
+        }
+        let counted = self.store_names.keys().map(|name| name.namespace.as_str());
+        if counted.collect::<Counts>() != self.stores_in {
+            return Err("the counts of stores by namespace differ".into());
         }
         let sizes = (self.store_names.len(), self.store_uses.len(), self.store_bytes);
         if sizes != (self.stores.len(), self.stores.len(), bytes) {

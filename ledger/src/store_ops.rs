@@ -14,7 +14,6 @@ use crate::limits;
 use crate::reply::{Rejection, Reply, StoreAnswer};
 use crate::seeded::{Bug, seeded};
 use crate::store::weight;
-use std::collections::BTreeMap;
 
 /// The number at the beginning of a value, as C++ reads it: white space, a sign, digits, and
 /// whatever follows is not looked at.
@@ -49,6 +48,20 @@ fn check_pair(key: &[u8], value: &[u8]) -> Result<(), Rejection> {
         true => Ok(()),
         false => Err(limit("bytes of a store's value", limits::STORE_VALUE_BYTES_MAX as u64)),
     }
+}
+
+/// The pairs by key; of a key that is there twice, the last one.
+fn last_of_each_key(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    // Stable: the later of two pairs comes behind the other.
+    pairs.sort_by(|a, b| a.0.cmp(&b.0));
+    pairs.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            std::mem::swap(&mut later.1, &mut kept.1);
+        }
+        same
+    });
+    pairs
 }
 
 /// Whether what it is answered is remembered with a value, however small the request was.
@@ -174,11 +187,10 @@ impl Ledger {
         if pairs.len() > limits::STORE_PAIRS_MAX {
             return Err(limit("pairs set at once", limits::STORE_PAIRS_MAX as u64));
         }
-        let mut last = BTreeMap::new();
-        for (key, value) in pairs {
-            check_pair(&key, &value)?;
-            last.insert(key, value);
+        for (key, value) in &pairs {
+            check_pair(key, value)?;
         }
+        let last = last_of_each_key(pairs);
         let (mut entries, mut more, mut less) = (0, 0, 0);
         for (key, value) in &last {
             more += weight(key, value);
@@ -226,13 +238,12 @@ impl Ledger {
     /// Gives a key its value: for those that [`Ledger::check_room`] had room for.
     fn insert(&mut self, no: StoreNo, key: Vec<u8>, value: Vec<u8>) {
         let Some(store) = self.stores.get_mut(&no) else { return };
-        let new = weight(&key, &value);
+        let (key_bytes, new) = (key.len() as u64, weight(&key, &value));
         self.dirty.store_values.insert((no, key.clone()));
-        let old = store.values.get(&key).map(|old| weight(&key, old));
+        let old = store.values.insert(key, value).map(|old| key_bytes + old.len() as u64);
         store.entries += u64::from(old.is_none());
         store.bytes = store.bytes + new - old.unwrap_or(0);
         self.store_bytes = self.store_bytes + new - old.unwrap_or(0);
-        store.values.insert(key, value);
     }
 
     fn store_delete(&mut self, no: StoreNo, key: Vec<u8>) -> StoreAnswer {
@@ -308,6 +319,13 @@ mod tests {
         ] {
             assert_eq!(number(text.as_bytes()), is, "{text}");
         }
+    }
+
+    #[test]
+    fn of_a_key_that_is_set_several_times_at_once_the_last_value_counts() {
+        let pairs = ["b1", "a1", "b2", "c1", "b3"].map(|kv| pair(&kv[..1], kv.as_bytes()));
+        let kept = ["a1", "b3", "c1"].map(|kv| pair(&kv[..1], kv.as_bytes()));
+        assert_eq!(last_of_each_key(pairs.to_vec()), kept);
     }
 
     fn pair(key: &str, value: &[u8]) -> (Vec<u8>, Vec<u8>) {

@@ -239,10 +239,10 @@ impl Ledger {
 
     /// Tokens whose time has passed go.
     pub(crate) fn forget_tokens(&mut self) {
-        let now = self.meta.clock;
-        let ended = self.tokens.extract_if(.., |_, token| token.ends_at <= now);
-        let names: Vec<String> = ended.map(|(name, _)| name).collect();
-        self.dirty.tokens.extend(names);
+        for name in self.deadlines.tokens.by(self.meta.clock) {
+            self.tokens.remove(&name);
+            self.dirty.tokens.insert(name);
+        }
     }
 
     pub(crate) fn check_tokens(&self) -> Result<(), String> {

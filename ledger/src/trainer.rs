@@ -1,8 +1,9 @@
 //! Trainers come, stay, go and are lost; and the others recover.
 //!
-//! *Invariant:* a trainer that is lost with a part in the job's state tears its lineage, unless the job goes on without:
-//! any once the lineage has a checkpoint, and before that one with work of its own. So does the last trainer that goes,
-//! in whatever way, while there is work of anybody's that no checkpoint holds: it is in nobody's state then.
+//! *Invariant:* a trainer that is lost with a part in the job's state tears its lineage, unless the job goes on
+//! without: any once the lineage has a checkpoint, and before that one with work of its own. The last trainer that
+//! leaves or is lost also tears the lineage if any work is in no checkpoint, because no trainer has it in its state
+//! then.
 //! Absent: how a job recovers (`trainer/recovery.rs`).
 
 use self::recovery::Recovery;
@@ -387,6 +388,7 @@ impl Ledger {
         }
         if let Some(training) = self.trainings.remove(&no) {
             self.training_names.remove(&training.head.name);
+            self.trainings_in.remove(&training.head.name.namespace);
         }
         self.dirty.trainings.insert(no);
     }

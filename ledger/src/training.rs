@@ -8,6 +8,7 @@
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
 use crate::checkpoint::Checkpoint;
+use crate::counts::Counts;
 use crate::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
 use crate::ledger::Ledger;
 use crate::pass::Pass;
@@ -167,8 +168,7 @@ impl Ledger {
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
         }
-        let theirs = self.training_names.keys().filter(|n| n.namespace == name.namespace).count();
-        if theirs >= crate::limits::TRAININGS_MAX {
+        if self.trainings_in.get(&name.namespace) >= crate::limits::TRAININGS_MAX {
             let what = "training jobs of one namespace".into();
             return Err(Rejection::Limit { what, max: crate::limits::TRAININGS_MAX as u64 });
         }
@@ -182,6 +182,7 @@ impl Ledger {
         };
         self.trainings.insert(no, Training { head, ..Training::default() });
         self.training_names.insert(name.clone(), no);
+        self.trainings_in.add(&name.namespace);
         self.dirty.trainings.insert(no);
         Ok(no)
     }
@@ -226,6 +227,7 @@ impl Ledger {
                 return false;
             }
             self.training_names.insert(training.head.name.clone(), *no);
+            self.trainings_in.add(&training.head.name.namespace);
             training.ring = Ring::of(&training.head.world);
             for ((dataset, epoch), pass) in &mut training.passes {
                 let Some(dataset) = self.datasets.get(dataset) else { return false };
@@ -265,6 +267,10 @@ impl Ledger {
         }
         if self.training_names.len() != self.trainings.len() {
             return Err("the index of training jobs' names differs".into());
+        }
+        let counted = self.training_names.keys().map(|name| name.namespace.as_str());
+        if counted.collect::<Counts>() != self.trainings_in {
+            return Err("the counts of training jobs by namespace differ".into());
         }
         Ok(())
     }

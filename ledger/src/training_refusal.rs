@@ -15,15 +15,15 @@ pub enum TrainingRefusal {
     #[error("the training job is being deleted")]
     JobDeleting,
     /// It has trainers.
-    #[error("the training job has trainers: they have to leave first")]
+    #[error("the training job has trainers: they must leave first")]
     JobActive,
     /// The caller was left behind: lost, or the others recovered without it.
-    #[error(
-        "the ticket does not hold any more: the trainer was lost, or the job has recovered since"
-    )]
+    #[error("the ticket is void: the trainer was lost, or the job has recovered since")]
     TicketVoid,
     /// The lineage lost work, or a part of its state.
-    #[error("trainer {trainer} on {host} is gone with what the others may not have: recover first")]
+    #[error(
+        "trainer {trainer} on {host} is gone, with state that the others may not have: recover first"
+    )]
     Torn {
         /// Who.
         trainer: String,

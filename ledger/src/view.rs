@@ -204,18 +204,11 @@ impl Ledger {
         run.is_some_and(|run| run.head.folder == folder)
     }
 
-    /// How many runs are running, paused, and ended.
+    /// How many runs are running, paused, and ended. Takes the same time for any number of runs.
     pub fn run_states(&self) -> (u32, u32, u32) {
-        let (mut running, mut paused, mut ended) = (0, 0, 0);
-        for run in self.runs.values() {
-            match run.head.state {
-                RunState::Running => running += 1,
-                RunState::Paused => paused += 1,
-                RunState::Cancelled | RunState::Finished | RunState::DeadlineExceeded => ended += 1,
-                RunState::Deleting => {}
-            }
-        }
-        (running, paused, ended)
+        let (live, paused) = (self.tally.live_runs(), self.paused_runs.len());
+        let ended = self.runs.len() - live - self.tally.deleting_runs();
+        ((live - paused) as u32, paused as u32, ended as u32)
     }
 
     /// Who opened a client session, as `role/name`; none where there is no such session.

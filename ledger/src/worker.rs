@@ -8,9 +8,11 @@
 
 use crate::eligibility::OfferNo;
 use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
+use crate::looks::look;
 use crate::reply::GrantedRows;
 use crate::slot_incidents::{SlotIncident, as_deaths};
 use crate::spec::SlotOffer;
+use crate::tally::SlotUse;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,6 +55,9 @@ pub(crate) struct Slot {
     /// The offer's number in the index. Derived.
     #[serde(skip)]
     pub(crate) offer_no: OfferNo,
+    /// How the sums count it. Derived.
+    #[serde(skip)]
+    pub(crate) counted: Option<SlotUse>,
     pub(crate) held: BTreeSet<(RunNo, Attempt)>,
     pub(crate) rows_held: u64,
     pub(crate) rows_done: u64,
@@ -102,6 +107,7 @@ impl Worker {
     /// Ledger time at which the session ends without a word from its worker: because the worker is
     /// silent, or because it was to be gone by then.
     pub(crate) fn ends(&self) -> Option<LedgerMs> {
+        look();
         let silent = match self.state {
             WorkerState::Suspect { until, .. } => Some(until),
             WorkerState::Ready | WorkerState::Draining => None,

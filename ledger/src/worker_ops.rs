@@ -294,9 +294,12 @@ impl Ledger {
 
     /// Takes them out, before they change or go.
     fn unindex_slots(&mut self, session: SessionId) {
-        let Some(worker) = self.workers.get(&session) else { return };
-        for (number, slot) in worker.slots.iter().enumerate() {
+        let Some(worker) = self.workers.get_mut(&session) else { return };
+        for (number, slot) in worker.slots.iter_mut().enumerate() {
             self.index.remove_slot(slot.offer_no, slot_ref(session, number));
+            if let Some(was) = slot.counted.take() {
+                self.tally.count_slot(&slot.offer.models, Some(was), None);
+            }
         }
     }
 

@@ -79,20 +79,22 @@ fn the_bytes_of_records_are_locked() {
     lock("records.txt", &lines);
 }
 
-/// Those of rows in flight, which have another layout from version 3 on.
+/// Those of rows in flight, which have another layout from version 3 on, and that of members, which came with it.
 #[test]
 fn the_bytes_of_records_of_version_3_are_locked() {
     let (mut ledger, _) = played();
     let entry = EntryId { index: ledger.applied().index + 1, term: 1 };
     let raise = commands::command(Body::SetVersion(SCHEDULING_VERSION));
     ledger.apply(entry, &raise.encode()).expect("known");
+    let entry = EntryId { index: entry.index + 1, term: 1 };
+    ledger.apply(entry, &commands::members().encode()).expect("known");
     let mut lines = Vec::new();
     ledger.for_each_record(|key, value| {
-        if b"FOV".contains(&key[0]) {
+        if b"FOV".contains(&key[0]) || key == b"Mm" {
             lines.push(format!("{} {} {}", char::from(key[0]), hex(key), hex(value)));
         }
     });
-    for tag in ["F", "O", "V"] {
+    for tag in ["F", "M", "O", "V"] {
         assert!(lines.iter().any(|line| line.starts_with(tag)), "no record of kind {tag}");
     }
     lock("records_3.txt", &lines);

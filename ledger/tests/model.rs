@@ -29,6 +29,8 @@ mod jobs;
 mod lifecycle;
 #[path = "model/meanings.rs"]
 mod meanings;
+#[path = "model/members.rs"]
+mod members;
 #[path = "model/naive.rs"]
 mod naive;
 #[path = "model/outcomes.rs"]
@@ -145,6 +147,7 @@ impl Pair {
             &self.loaded.take_events(),
             "a loaded ledger makes other events"
         );
+        members::same_events(&happened, &mut self.model)?;
         self.told.hear(&happened, entry.index)?;
         for event in replies.iter().flat_map(events_of).chain(self.model.events.drain(..)) {
             *self.events.entry(event).or_default() += 1;
@@ -199,6 +202,7 @@ impl Pair {
         prop_assert!(restored.worker_sessions().is_empty());
         prop_assert!(tokens::restored_has_none(&restored));
         prop_assert_eq!(restored.revocations(), self.ledger.revocations());
+        prop_assert!(restored.members().seen.is_empty());
         Ok(())
     }
 
@@ -341,6 +345,14 @@ fn random_stories_reach_what_matters() {
         ("RevocationWider", 5),
         ("AuthorRevoked", 5),
         ("VersionLow", 20),
+        ("leader changed", 20),
+        ("member started", 20),
+        ("member started after a stop", 5),
+        ("member started without notice", 5),
+        ("member stopped", 20),
+        ("member unreachable", 20),
+        ("member reachable", 5),
+        ("member said what is known", 20),
         ("run forgotten", 1),
         ("RunActive", 20),
         ("rows carried", 50),

@@ -8,10 +8,18 @@
 
 #[path = "transcript/args.rs"]
 mod args;
+#[path = "transcript/identity_ops.rs"]
+mod identity_ops;
+#[path = "transcript/job_ops.rs"]
+mod job_ops;
+#[path = "transcript/member_ops.rs"]
+mod member_ops;
 #[path = "transcript/ops.rs"]
 mod ops;
 #[path = "transcript/rejections.rs"]
 mod rejections;
+#[path = "transcript/run_ops.rs"]
+mod run_ops;
 #[path = "transcript/script.rs"]
 mod script;
 #[path = "transcript/show.rs"]

@@ -46,6 +46,12 @@ use crate::stamp::Channel;
 use crate::tls::ClientTls;
 use crate::v1;
 
+/// How many members a kept list names; for fuzz targets alone.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn members_in(bytes: &[u8]) -> std::io::Result<usize> {
+    members_file::parse(bytes).map(|known| known.members.len())
+}
+
 /// Channels kept at once: a cluster's members, and the seeds.
 const CHANNELS_MAX: usize = 128;
 /// Limit of one member's answer to [`Client::each_member`].

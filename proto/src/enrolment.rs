@@ -61,7 +61,7 @@ pub enum EnrolError {
         error: RpcError,
     },
     /// No address.
-    #[error("nobody to ask: give the enrolment addresses of the members")]
+    #[error("no address given: name the members' enrollment addresses")]
     NoEndpoints,
     /// The leader did not renew it.
     #[error(transparent)]

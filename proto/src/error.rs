@@ -112,10 +112,10 @@ codes! {
     Fenced, "RO-1009", true, NotApplied, Unavailable, 3, "a newer leader took over";
     EpochUnknown, "RO-1010", false, NotApplied, FailedPrecondition, 5, "no leader of this cluster has opened the sender's coord_epoch";
     MemberNotFound, "RO-1011", false, NotApplied, NotFound, 4, "the cluster has no such member";
-    MemberConflict, "RO-1012", false, NotApplied, FailedPrecondition, 5, "the member is not what the request says";
+    MemberConflict, "RO-1012", false, NotApplied, FailedPrecondition, 5, "the member differs from the request";
     ChangeUnsafe, "RO-1013", false, NotApplied, FailedPrecondition, 6, "the change would cost the cluster its majority";
-    ClusterRestored, "RO-1014", false, NotApplied, FailedPrecondition, 5, "the cluster was restored, and knows nobody of before";
-    Unconfirmed, "RO-1015", false, NotApplied, FailedPrecondition, 6, "the command may lose acknowledged work, and nobody confirmed it";
+    ClusterRestored, "RO-1014", false, NotApplied, FailedPrecondition, 5, "the cluster was restored; sessions of the old cluster are void";
+    Unconfirmed, "RO-1015", false, NotApplied, FailedPrecondition, 6, "the command may lose acknowledged work and was not confirmed";
     VersionRefused, "RO-1016", false, NotApplied, FailedPrecondition, 5, "the cluster's version does not allow this";
     RunNotFound, "RO-2001", false, NotApplied, NotFound, 4, "there is no such run";
     RunSpecConflict, "RO-2002", false, NotApplied, AlreadyExists, 5, "a run of this name has another spec";
@@ -141,12 +141,12 @@ codes! {
     WorkerNotEligible, "RO-3006", false, NotApplied, FailedPrecondition, 5, "the worker may take no work";
     UnsupportedVersion, "RO-3007", false, NotApplied, Unimplemented, 5, "the other side does not speak this version";
     WorkerNotFound, "RO-3008", false, NotApplied, NotFound, 4, "no worker of this name is registered";
-    TokenRefused, "RO-3009", false, NotApplied, PermissionDenied, 7, "the join token lets nobody in";
+    TokenRefused, "RO-3009", false, NotApplied, PermissionDenied, 7, "the join token is not valid";
     EnrolmentOff, "RO-3010", false, NotApplied, FailedPrecondition, 5, "this member issues no certificates";
     TokenNotFound, "RO-3011", false, NotApplied, NotFound, 4, "there is no such join token";
-    TokenConflict, "RO-3012", false, NotApplied, AlreadyExists, 5, "a join token of this name is another one";
+    TokenConflict, "RO-3012", false, NotApplied, AlreadyExists, 5, "another join token has this name";
     CertificateRevoked, "RO-3013", false, NotApplied, Unauthenticated, 7, "the caller's certificate is revoked";
-    RevocationUnsafe, "RO-3014", false, NotApplied, FailedPrecondition, 6, "the revocation would shut out its own maker or members in use";
+    RevocationUnsafe, "RO-3014", false, NotApplied, FailedPrecondition, 6, "the revocation would shut out the caller or current members";
     RevocationNotFound, "RO-3015", false, NotApplied, NotFound, 4, "there is no such revocation";
     RevocationConflict, "RO-3016", false, NotApplied, FailedPrecondition, 5, "a revocation in force covers more";
     InvalidArgument, "RO-4001", false, NotApplied, InvalidArgument, 1, "the request is malformed";
@@ -161,20 +161,20 @@ codes! {
     DirectoryInUse, "RO-5005", false, NotApplied, FailedPrecondition, 6, "the data directory is not empty";
     JobNotFound, "RO-6001", false, NotApplied, NotFound, 4, "there is no such training job";
     RendezvousClosed, "RO-6002", false, NotApplied, FailedPrecondition, 5, "the job's rendezvous is closed";
-    RendezvousConflict, "RO-6003", false, NotApplied, FailedPrecondition, 5, "the job's participants meet on other terms";
+    RendezvousConflict, "RO-6003", false, NotApplied, FailedPrecondition, 5, "the job's participants have another min or max";
     ParticipantGone, "RO-6004", false, NotApplied, FailedPrecondition, 5, "the participant's ticket is void";
     BarrierNotFound, "RO-6005", false, NotApplied, NotFound, 4, "there is no such barrier";
-    BarrierConflict, "RO-6006", false, NotApplied, FailedPrecondition, 5, "the barrier does not take this arrival";
+    BarrierConflict, "RO-6006", false, NotApplied, FailedPrecondition, 5, "the barrier refuses this arrival";
     TrainingJobNotFound, "RO-6101", false, NotApplied, NotFound, 4, "there is no such training job";
     TrainingJobConflict, "RO-6102", false, NotApplied, FailedPrecondition, 5, "the training job is in another state or round";
-    TrainerLeftBehind, "RO-6103", false, NotApplied, FailedPrecondition, 5, "the trainer's ticket does not hold any more";
-    LineageTorn, "RO-6104", false, NotApplied, FailedPrecondition, 5, "the training job has to recover";
+    TrainerLeftBehind, "RO-6103", false, NotApplied, FailedPrecondition, 5, "the trainer's ticket is void";
+    LineageTorn, "RO-6104", false, NotApplied, FailedPrecondition, 5, "the training job must recover";
     DatasetNotFound, "RO-6105", false, NotApplied, NotFound, 4, "there is no such dataset";
-    DatasetConflict, "RO-6106", false, NotApplied, AlreadyExists, 5, "the dataset is another one, or is in use";
-    ShardConflict, "RO-6107", false, NotApplied, FailedPrecondition, 5, "what is said of the shard cannot be";
+    DatasetConflict, "RO-6106", false, NotApplied, AlreadyExists, 5, "the dataset has another spec, or is in use";
+    ShardConflict, "RO-6107", false, NotApplied, FailedPrecondition, 5, "the report contradicts the shard's state";
     CheckpointNotFound, "RO-6108", false, NotApplied, NotFound, 4, "there is no such checkpoint";
-    CheckpointConflict, "RO-6109", false, NotApplied, FailedPrecondition, 5, "the checkpoint takes no such report";
-    CheckpointClosed, "RO-6110", false, NotApplied, FailedPrecondition, 5, "the checkpoint is not open any more";
+    CheckpointConflict, "RO-6109", false, NotApplied, FailedPrecondition, 5, "the checkpoint refuses this report";
+    CheckpointClosed, "RO-6110", false, NotApplied, FailedPrecondition, 5, "the checkpoint is no longer open";
     Internal, "RO-9001", false, Unknown, Internal, 1, "a defect in rollout";
 }
 

@@ -19,6 +19,9 @@ pub mod client;
 mod endpoint;
 pub mod enrolment;
 mod error;
+mod event_kinds;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod identity;
 mod member_address;
 pub mod nearest;
@@ -44,6 +47,7 @@ pub use client::{
 };
 pub use endpoint::{DialMap, Endpoint, EndpointError, HostPort};
 pub use error::{ErrorCode, Outcome, RpcError, UnknownCode};
+pub use event_kinds::EVENT_KINDS;
 pub use identity::{
     IDENTITY_NAME_BYTES_MAX, IDENTITY_NAMESPACES_MAX, Identity, IdentityError, PeerInfo, Role,
     peer_identity,
@@ -60,3 +64,7 @@ pub use tls::{
     ClientTls, Incoming, OnRevoked, Security, ServerConn, ServerTls, TlsError, TlsFiles,
     server_name,
 };
+
+/// In a request for a list of runs or workers: those of every namespace that the caller may see. No namespace can have this
+/// name, so a member of an older build knows none of it and says so.
+pub const ALL_NAMESPACES: &str = "*";

@@ -23,7 +23,7 @@ pub fn explain(message: &str) -> String {
     if let Some((unknown, known)) = unknown_of(message, "unknown variant `") {
         let meant = nearest(unknown, known.iter().copied());
         let meant = meant.map(|value| format!("did you mean {value:?}? ")).unwrap_or_default();
-        return format!("{unknown:?} is no value of it; {meant}allowed are {}", known.join(", "));
+        return format!("{unknown:?} is not allowed; {meant}allowed values: {}", known.join(", "));
     }
     if let Some(key) =
         message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'))
@@ -173,11 +173,11 @@ mod tests {
             ("missing field `uri`", "the key \"uri\" is missing"),
             (
                 "unknown variant `jsonll`, expected `jsonl` or `parquet`",
-                "\"jsonll\" is no value of it; did you mean \"jsonl\"? allowed are jsonl, parquet",
+                "\"jsonll\" is not allowed; did you mean \"jsonl\"? allowed values: jsonl, parquet",
             ),
             (
                 "unknown variant `x`, expected one of `a`, `b`, `c`",
-                "\"x\" is no value of it; allowed are a, b, c",
+                "\"x\" is not allowed; allowed values: a, b, c",
             ),
         ] {
             assert_eq!(explain(message), told);

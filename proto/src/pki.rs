@@ -95,7 +95,7 @@ pub enum PkiError {
     NotYetValid,
     /// The authority was made without room for one below it.
     #[error(
-        "{0} is of an authority that lets none issue below it, as all were made before there were issuing keys: \
+        "{0} belongs to an authority that allows no intermediate, like all that were made before issuing keys existed: \
          replace the authority first"
     )]
     NoRoomBelow(PathBuf),

@@ -72,7 +72,7 @@ pub(crate) async fn hello(
 ) -> Result<HelloResponse, ClusterError> {
     let mut client =
         dialer.client(member, Lane::Control).map_err(|error| not_reached(member, error))?;
-    let answer = tokio::time::timeout(ASK_LIMIT, client.hello(HelloRequest {}))
+    let answer = tokio::time::timeout(ASK_LIMIT, client.hello(HelloRequest::default()))
         .await
         .map_err(|_| not_reached(member, format!("no answer within {ASK_LIMIT:?}")))?
         .map_err(|status| not_reached(member, status.message()))?

@@ -1,8 +1,8 @@
 //! Owns: the newest events of the ledger, as this member applied them, for those who follow.
 //!
-//! Invariant: it is whole: of every entry from `oldest` to the last one applied it has every event, in the order of
-//! index and position. Over its bounds whole entries go, the oldest first. It begins where the image ended, and
-//! begins anew where a received image replaces the state: a reader from before is told, never given a gap.
+//! Invariant: the ring has every event of every entry from `oldest` to the last applied one, in the order of index and
+//! position. Beyond its bounds it drops whole entries, the oldest first. It begins where the image ended, and starts
+//! over when a received image replaces the state: a reader from before gets an error, never a gap.
 //! Absent: who may see which event, and what events were before `oldest`: the log alone does not say.
 
 use std::collections::{HashMap, VecDeque};
@@ -70,9 +70,9 @@ impl EventRecord {
 
     fn bytes(&self) -> usize {
         use EventKind::{
-            Completed, EpochOpened, Failed, Granted, Job, Retried, Returned, RunChanged,
-            RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned, WorkerDrained,
-            WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
+            Completed, EpochOpened, Failed, Granted, Job, LeaderChanged, MemberChanged, Retried,
+            Returned, RunChanged, RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned,
+            WorkerDrained, WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
         };
         let ranges = |rows: &rollout_ledger::Rows| rows.ranges().len() * RANGE_BYTES;
         let heap = match &self.event.kind {
@@ -92,6 +92,8 @@ impl EventRecord {
                 job.namespace.len() + job.job.len() + subject.len() + reason.len()
             }
             WorkerDrained { name, .. } | WorkerLost { name, .. } => name.0.len() + name.1.len(),
+            LeaderChanged { leader, former, .. } => leader.len() + former.len(),
+            MemberChanged { member, .. } => member.len(),
             EpochOpened { .. }
             | WorkerRegistered { .. }
             | WorkerSuspect { .. }
@@ -189,13 +191,17 @@ struct Names {
 impl Names {
     fn resolve(&mut self, event: Event, ledger: &Ledger) -> EventRecord {
         use EventKind::{
-            Completed, EpochOpened, Failed, Granted, Job, Retried, Returned, RunChanged,
-            RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned, WorkerDrained,
-            WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
+            Completed, EpochOpened, Failed, Granted, Job, LeaderChanged, MemberChanged, Retried,
+            Returned, RunChanged, RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned,
+            WorkerDrained, WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
         };
         let (mut session, mut from, mut run) = (None, None, None);
         match &event.kind {
-            EpochOpened { .. } | Job { .. } | TrainingChanged { .. } => {}
+            EpochOpened { .. }
+            | LeaderChanged { .. }
+            | MemberChanged { .. }
+            | Job { .. }
+            | TrainingChanged { .. } => {}
             WorkerRegistered { session: id, .. }
             | WorkerSuspect { session: id }
             | WorkerBack { session: id }

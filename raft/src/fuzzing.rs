@@ -3,6 +3,8 @@
 //! Invariant: a value that decodes is written and read again as the same value.
 //! Absent: values; a target needs only that nothing panics.
 
+use std::path::Path;
+
 use bytes::Bytes;
 
 use crate::codec;
@@ -35,4 +37,12 @@ pub fn decode(bytes: &[u8]) {
         8 => stable!(decode_transfer_reply, encode_transfer_reply, rest),
         _ => stable!(decode_snapshot_header, encode_snapshot_header, rest),
     }
+}
+
+/// Reads a backup as a restore does, and says at which log index its state stands.
+///
+/// # Errors
+/// Why the file is refused.
+pub fn backup(path: &Path) -> Result<u64, String> {
+    crate::restore::position(path).map_err(|error| error.to_string())
 }

@@ -1,7 +1,7 @@
 //! Owns: the way of a listed member into the cluster: it is made part of it, sent the log, and given its vote.
 //!
-//! Invariant: what is to become of a member is in the log, so that any leader goes on where another ended; a member
-//! gets a vote only when it answers and has nearly all of the log, so that no vote slows or stops the others.
+//! Invariant: the log records the target role of each member, so any leader can continue where another stopped; a
+//! member gets a vote only when it answers and has nearly all of the log, so that no vote slows or stops the others.
 //! Absent: who is listed; see `membership`.
 
 use std::sync::Arc;

@@ -45,6 +45,7 @@ pub(crate) async fn watch(running: Arc<Running>, told: watch::Sender<Leadership>
                 *running.context.book.write() =
                     members.nodes().map(|(id, member)| (*id, member.clone())).collect();
             }
+            running.progress.lags_for(metrics.cluster_committed, metrics.last_applied);
             (current(&running, &metrics), metrics.running_state.clone().err())
         };
         if let Some(fatal) = ended {

@@ -200,7 +200,7 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
     let keep: BTreeSet<u64> = known.voters.difference(&gone).copied().collect();
     if keep.is_empty() {
         return Err(ClusterError::Unsafe(format!(
-            "{name} is the last voter: the cluster would be gone; {}",
+            "{name} is the last voter: removing it would end the cluster; {}",
             known.another_voter(&gone)
         )));
     }

@@ -30,7 +30,6 @@ use crate::peer::{Dialer, MESSAGE_BYTES_MAX, PeerService};
 use crate::running::{IMAGE_DIR, LOG_DIR, Running, Stores};
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
-use crate::transfer;
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]
@@ -196,11 +195,10 @@ impl Node {
     /// Hands leadership over where possible, then ends consensus and closes the stores. Other clones see a stopped
     /// member.
     pub async fn shutdown(&self) {
-        if let Some(running) = self.running()
-            && let Err(error) = transfer::transfer_leader(&running, None).await
-        {
+        if let Err(error) = self.leave_to_stop().await {
             tracing::debug!(%error, "leadership was not handed over before the end");
         }
+        self.say_goodbye().await;
         self.stop().await;
     }
 

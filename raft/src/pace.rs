@@ -1,7 +1,7 @@
 //! Owns: how the other members keep up with this leader.
 //!
-//! Invariant: leadership is handed to none that does not keep up, and none that does not is counted where a majority is
-//! to go on at once: all writes would wait until it has caught up.
+//! Invariant: the leader hands leadership only to a member that keeps up, and counts only such members when a change
+//! needs a majority that can continue at once. Otherwise all writes would wait until the member had caught up.
 //! Absent: followers' own view; see `status`.
 
 use std::fmt;

@@ -36,12 +36,16 @@ pub(crate) async fn run(running: Arc<Running>) {
         if let Some(why) = &failed {
             pause = PAUSE_AFTER_FAILURE;
             if !failing {
-                tracing::warn!(%why, "the image keeps what was forgotten: tried again every minute");
+                tracing::warn!(%why, "the image still contains deleted records; retrying every minute");
             }
         }
         failing = failed.is_some();
         if let Ok(Reclaim::Done { before_bytes, after_bytes }) = outcome {
-            tracing::info!(before_bytes, after_bytes, "what was forgotten left the image");
+            tracing::info!(
+                before_bytes,
+                after_bytes,
+                "deleted records were removed from the image"
+            );
             // The latest one holds on to the tables as they were. An error means that consensus has ended;
             // whoever watches it says so.
             drop(running.raft.trigger().snapshot().await);

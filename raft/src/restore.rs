@@ -189,6 +189,12 @@ fn read(
     Ok((ledger, header, summary))
 }
 
+/// The log index at which a backup's state stands; for fuzz targets alone.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn position(file: &Path) -> Result<u64, RestoreError> {
+    read(file, &mut |_| ()).map(|(ledger, _, _)| ledger.applied().index)
+}
+
 /// Whoever restores another file, for other members, or once more, gets another cluster.
 fn cluster_id(summary: &SnapshotSummary, members: &[MemberRecord], token: &str) -> ClusterId {
     let mut hasher = blake3::Hasher::new();

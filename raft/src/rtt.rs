@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use rollout_proto::v1::HelloRequest;
+use rollout_proto::v1::{HelloRequest, HelloResponse};
 use tokio::time::MissedTickBehavior;
 
 use crate::member::MemberRecord;
@@ -104,6 +104,7 @@ pub(crate) async fn watch(running: Arc<Running>) {
             _ = due.tick() => {
                 let members = running.peers_except(running.context.me);
                 running.round_trips.keep(&members);
+                running.contacts.keep(&members);
                 for member in members {
                     if asked.insert(member.id) {
                         under_way.push(ask(&running, member));
@@ -127,20 +128,32 @@ async fn ask(running: &Running, member: MemberRecord) -> u64 {
             // The first makes a connection where there is none.
             hello(running, member, Lane::Heartbeat).await?;
             let asked = Instant::now();
-            hello(running, member, Lane::Heartbeat).await.map(|()| asked.elapsed())
+            let answer = hello(running, member, Lane::Heartbeat).await?;
+            Some((asked.elapsed(), answer))
         }),
     );
     drop(votes);
     match heartbeats {
-        Ok(Some(rtt)) => running.round_trips.add(member.id, rtt),
-        _ => running.round_trips.age(member.id, begun.elapsed()),
+        Ok(Some((rtt, answer))) => {
+            running.round_trips.add(member.id, rtt);
+            let its_own =
+                answer.member_id == member.id && answer.cluster_id == running.context.cluster_text;
+            match its_own {
+                true => running.contacts.answered(member.id, answer.started_ms, begun),
+                false => running.contacts.silent(member.id, begun),
+            }
+        }
+        _ => {
+            running.round_trips.age(member.id, begun.elapsed());
+            running.contacts.silent(member.id, begun);
+        }
     }
     member.id
 }
 
-async fn hello(running: &Running, member: &MemberRecord, lane: Lane) -> Option<()> {
+async fn hello(running: &Running, member: &MemberRecord, lane: Lane) -> Option<HelloResponse> {
     let mut client = running.context.dialer.client(member, lane).ok()?;
-    client.hello(HelloRequest {}).await.ok().map(drop)
+    Some(client.hello(HelloRequest::default()).await.ok()?.into_inner())
 }
 
 #[cfg(test)]

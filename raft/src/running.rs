@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use openraft::Raft;
 use openraft::async_runtime::WatchReceiver;
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::RaftConfig;
+use crate::contacts::Contacts;
 use crate::errors::OpenError;
 use crate::identity::Identity;
 use crate::leadership::{self, Leadership};
@@ -26,9 +27,11 @@ use crate::log_store::LogStore;
 use crate::machine::Machine;
 use crate::member::MemberRecord;
 use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
+use crate::progress::Progress;
 use crate::reads::ReadQueue;
 use crate::rtt::{self, Samples};
 use crate::state_machine::StateMachine;
+use crate::transfer::Handovers;
 use crate::types::Types;
 use crate::{compaction, elector, heartbeats, joining, quorum, reclaim, watchdog};
 
@@ -46,11 +49,16 @@ pub(crate) struct Running {
     pub(crate) store: LogStore,
     pub(crate) machine: Machine,
     pub(crate) presence: Presence,
+    pub(crate) progress: Progress,
     pub(crate) reads: ReadQueue,
     pub(crate) promise: Promise,
     pub(crate) read_lease: ReadLease,
     /// To the other members.
     pub(crate) round_trips: Samples,
+    /// With the other members' processes.
+    pub(crate) contacts: Contacts,
+    /// When this process of the member started, in milliseconds since 1970: names it to the others.
+    pub(crate) started_ms: u64,
     /// Tells when the stores are closed.
     pub(crate) open: Weak<StoresOpen>,
     /// Set before an intended end, so that the end of consensus is not taken for a failure.
@@ -136,6 +144,7 @@ impl Running {
             book: RwLock::default(),
             promise_ms: promise.told_ms(),
             followers: Followers::default(),
+            handovers: Handovers::default(),
         });
         let raft = Raft::new(
             identity.member_id,
@@ -149,6 +158,7 @@ impl Running {
 
         let (presence, lost) = Presence::new();
         let read_lease = ReadLease::new(config.lease());
+        let progress = Progress::new(config.silence_max());
         let running = Arc::new(Self {
             identity,
             config,
@@ -157,10 +167,13 @@ impl Running {
             store,
             machine,
             presence,
+            progress,
             reads: ReadQueue::new(),
             promise,
             read_lease,
             round_trips: Samples::default(),
+            contacts: Contacts::default(),
+            started_ms: since_1970_ms(),
             open,
             closing: AtomicBool::new(false),
             image_bytes: AtomicU64::new(0),
@@ -223,6 +236,11 @@ impl Running {
 
 /// How long one task may take to notice that consensus has ended.
 const TASK_END_LIMIT: Duration = Duration::from_secs(5);
+
+fn since_1970_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// The log must reach back to the image: what lies between would be lost in silence.
 fn check_reach(store: &LogStore, machine: &Machine) -> Result<(), OpenError> {

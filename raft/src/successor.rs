@@ -1,8 +1,9 @@
 //! Owns: who is to lead instead of a member whose disk is slow or full: the other voters are asked how theirs is.
 //!
 //! Invariant: leadership goes to a disk that is much better, so it does not go round among bad ones; a voter that does
-//! not answer, or not keep up, is none to go to.
-//! Absent: when to ask (the watchdog for a slow disk, the coordinator for a full one), and how leadership is handed over.
+//! not answer or does not keep up is not a candidate.
+//! Absent: when to ask (the watchdog for a slow disk, the coordinator for a full one), and how leadership is handed
+//! over.
 
 use openraft::async_runtime::WatchReceiver;
 use rollout_proto::v1::HelloResponse;
@@ -13,7 +14,7 @@ use crate::errors::ClusterError;
 use crate::member::MemberRecord;
 use crate::pace::Pace;
 use crate::running::Running;
-use crate::transfer::transfer_leader;
+use crate::transfer::{Handover, transfer_leader};
 
 /// How many times faster the disk of a successor has to be.
 const TIMES_FASTER: u64 = 4;
@@ -30,7 +31,7 @@ pub(crate) async fn to_a_faster_one(running: &Running, own_us: u64) -> Result<()
         return Ok(());
     };
     tracing::warn!(own_us, its_us, to = name, "the disk is slow; leadership is handed over");
-    transfer_leader(running, Some(name)).await
+    transfer_leader(running, Some(name), Handover::SlowDisk).await
 }
 
 /// Hands leadership to the voter whose disk has most room, if there is one that is not full; says whether there is.
@@ -39,7 +40,7 @@ pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterE
     let asked = answers.iter().map(|(name, answer)| (answer.disk_room, name.as_str()));
     let Some(name) = roomiest(asked) else { return Ok(false) };
     tracing::warn!(to = name, "the disk is full; leadership is handed over");
-    transfer_leader(running, Some(name)).await.map(|()| true)
+    transfer_leader(running, Some(name), Handover::FullDisk).await.map(|()| true)
 }
 
 /// What the other voters say of themselves that keep up.

@@ -2,11 +2,13 @@
 //!
 //! Invariant: it goes to a voter only that answers and has nearly all of the log: from when it is offered, this leader takes
 //! no writes and sends no heartbeats until it is deposed. The call returns once it has left, or an error.
-//! Absent: why it is handed over.
+//! Absent: when it is handed over; whoever does it says why, and the next leader is told.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use openraft::async_runtime::WatchReceiver;
+use parking_lot::Mutex;
 
 use crate::errors::{ClusterError, NotLeader};
 use crate::pace::{KEEPS_UP_WITHIN, LOOK_EVERY, Pace};
@@ -15,10 +17,88 @@ use crate::running::Running;
 /// How long a transfer of leadership may take.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(3);
 
+/// Why a leader hands over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handover {
+    /// It was asked to.
+    Requested,
+    /// It stops.
+    Stopping,
+    /// Its disk is slow.
+    SlowDisk,
+    /// Its disk is full.
+    FullDisk,
+    /// It is losing its vote.
+    Removal,
+}
+
+const REASONS: [Handover; 5] = [
+    Handover::Requested,
+    Handover::Stopping,
+    Handover::SlowDisk,
+    Handover::FullDisk,
+    Handover::Removal,
+];
+
+impl Handover {
+    /// As members tell it to each other; 0 is what an older build says.
+    fn number(self) -> u32 {
+        (1..)
+            .zip(REASONS)
+            .find_map(|(number, reason)| (reason == self).then_some(number))
+            .unwrap_or(0)
+    }
+
+    /// What a build that says nothing, or something unknown, was most likely asked for.
+    fn of_number(number: u32) -> Self {
+        let known = (1..).zip(REASONS).find(|(known, _)| *known == number);
+        known.map_or(Self::Requested, |(_, reason)| reason)
+    }
+}
+
+/// How a leader came to lead no more, as far as another member can know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaderLeft {
+    /// It handed over.
+    HandedOver(Handover),
+    /// Its connections to this member are closed.
+    ConnectionsLost,
+    /// It is connected, and was silent for the election timeout.
+    Silent,
+}
+
+/// Why leadership is handed over: by this member, and lately to it or past it.
+#[derive(Default)]
+pub(crate) struct Handovers {
+    own: AtomicU32,
+    /// The term of the leader that handed over last, why, and when that was heard.
+    heard: Mutex<Option<(u64, Handover, Instant)>>,
+}
+
+impl Handovers {
+    /// What is told of the handover under way.
+    pub(crate) fn told(&self) -> u32 {
+        self.own.load(Ordering::Acquire)
+    }
+
+    /// The leader of `term` hands over.
+    pub(crate) fn heard(&self, term: u64, number: u32) {
+        *self.heard.lock() = Some((term, Handover::of_number(number), Instant::now()));
+    }
+
+    /// Why the leader of `term` handed over, if it did so within this time. One that went on to lead after all may be lost
+    /// much later.
+    pub(crate) fn of(&self, term: u64, within: Duration) -> Option<Handover> {
+        let (of, why, heard) = (*self.heard.lock())?;
+        (of == term && heard.elapsed() < within).then_some(why)
+    }
+}
+
 /// Hands leadership to the named voter, or to the one whose log is longest, and waits until it has left.
 pub(crate) async fn transfer_leader(
     running: &Running,
     to: Option<&str>,
+    why: Handover,
 ) -> Result<(), ClusterError> {
     let me = running.context.me;
     let give_up = Instant::now() + KEEPS_UP_WITHIN;
@@ -31,6 +111,7 @@ pub(crate) async fn transfer_leader(
         }
     };
     let ended = |error: &dyn std::fmt::Display| ClusterError::Unfinished(error.to_string());
+    running.context.handovers.own.store(why.number(), Ordering::Release);
     running.raft.trigger().transfer_leader(target).await.map_err(|error| ended(&error))?;
     running
         .raft
@@ -41,9 +122,9 @@ pub(crate) async fn transfer_leader(
         .map_err(|error| ended(&format!("leadership has not left: {error}")))
 }
 
-/// Hands leadership over; says who is to be asked then.
+/// Hands leadership over before this member loses its vote; says who is to be asked then.
 pub(crate) async fn step_aside(running: &Running) -> ClusterError {
-    if let Err(error) = transfer_leader(running, None).await {
+    if let Err(error) = transfer_leader(running, None, Handover::Removal).await {
         return error;
     }
     let metrics = running.raft.metrics();
@@ -80,5 +161,24 @@ fn successor(running: &Running, to: Option<&str>) -> Result<u64, ClusterError> {
             Err(ClusterError::Refused(format!("{name:?} is not another voter of this cluster")))
         }
         (None, None) => Err(ClusterError::Refused("there is no other voter".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handover_is_told_by_its_number_and_belongs_to_its_term() {
+        let handovers = Handovers::default();
+        let of = |term| handovers.of(term, TRANSFER_LIMIT);
+        assert_eq!((handovers.told(), of(0)), (0, None));
+        for why in REASONS {
+            handovers.heard(7, why.number());
+            assert_eq!(of(7), Some(why));
+        }
+        handovers.heard(8, 0);
+        assert_eq!((of(8), of(7)), (Some(Handover::Requested), None));
+        assert_eq!(handovers.of(8, Duration::ZERO), None, "it went on to lead");
     }
 }

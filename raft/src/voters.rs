@@ -1,8 +1,8 @@
 //! Owns: changes of who votes, which take two entries of the log: one under which the old voters and the new ones both
 //! have to agree, and one for the new ones alone.
 //!
-//! Invariant: the first entry says what the second will be, so a change that has got so far is finished by whoever leads,
-//! whatever became of whoever began it; nothing else of the members is changed before.
+//! Invariant: the first entry says what the second will be, so the next leader finishes a change that has got this far,
+//! even if the leader that began it is gone; nothing else about the members changes before that.
 //! Absent: who is to vote; see `membership` and `joining`.
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ pub(crate) async fn replace(running: &Running, voters: BTreeSet<u64>) -> Result<
         return Err(changed(error));
     }
     Err(ClusterError::Unfinished(format!(
-        "the change of the voters has begun, and whoever leads goes on with it: {error}"
+        "the change of voters has begun, and the leader completes it: {error}"
     )))
 }
 

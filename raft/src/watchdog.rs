@@ -16,7 +16,7 @@ use crate::errors::ClusterError;
 use crate::fatal::stop_process;
 use crate::running::Running;
 use crate::successor::to_a_faster_one;
-use crate::transfer::transfer_leader;
+use crate::transfer::{Handover, transfer_leader};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two attempts to leave a disk that stalls.
@@ -57,9 +57,11 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
             if leaving.may(AGAIN_STALLED) {
                 tracing::warn!(
                     ?stalled,
-                    "the disk stalls; leadership is handed over where it is here"
+                    "the disk stalls; this member hands leadership over if it leads"
                 );
-                leaving.spawn(runtime, async move { transfer_leader(&running, None).await });
+                leaving.spawn(runtime, async move {
+                    transfer_leader(&running, None, Handover::SlowDisk).await
+                });
             }
             continue;
         }

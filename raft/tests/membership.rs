@@ -117,7 +117,7 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
             from,
             to,
             payload: vec![1].into(),
-            promise_ms: 0,
+            ..PeerMessage::default()
         };
         let answers = [
             client.vote(message.clone()).await.err(),
@@ -142,7 +142,7 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
         from: 2,
         to: 1,
         payload: vec![1, 2, 3].into(),
-        promise_ms: 0,
+        ..PeerMessage::default()
     };
     assert_eq!(
         client.vote(malformed).await.err().map(|status| status.code()),
@@ -154,11 +154,11 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
         from: 3,
         to: 1,
         payload: vec![1].into(),
-        promise_ms: 0,
+        ..PeerMessage::default()
     };
     let answer = client.vote(message).await.err().map(|status| status.code());
     assert_eq!(answer, Some(Code::PermissionDenied));
-    let hello = client.hello(HelloRequest {}).await.expect("an answer").into_inner();
+    let hello = client.hello(HelloRequest::default()).await.expect("an answer").into_inner();
     assert_eq!((hello.name.as_str(), hello.member_id, hello.empty), ("a", 1, false));
 }
 
@@ -190,7 +190,7 @@ async fn a_removed_member_cannot_disturb_the_others() {
                 to: at as u64 + 1,
                 // One that is read is refused for another reason.
                 payload: vec![1].into(),
-                promise_ms: 0,
+                ..PeerMessage::default()
             };
             for answer in [
                 client.vote(message.clone()).await.map(drop),
@@ -370,5 +370,5 @@ async fn a_member_of_another_authority_cannot_connect() {
     let elsewhere = tempfile::tempdir().expect("a directory");
     let stranger = trio::certificates(elsewhere.path(), &["b"]).remove(0);
     let mut client = client(&cluster.members[0], &stranger);
-    assert!(client.hello(HelloRequest {}).await.is_err());
+    assert!(client.hello(HelloRequest::default()).await.is_err());
 }

@@ -9,6 +9,7 @@ mod file;
 mod key;
 mod remote;
 mod source;
+mod store_identity;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub use self::key::{
 };
 use self::remote::RemoteStore;
 pub use self::source::{ObjectSource, SourceObject};
+pub use self::store_identity::same_store;
 
 /// The most bytes of one object.
 pub const BLOB_BYTES_MAX: u64 = 256 << 20;

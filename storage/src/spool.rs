@@ -1,10 +1,10 @@
 //! Owns: a worker's open part on its local disk, so that a restart re-runs nothing that had finished.
 //!
-//! Layout: frames of `[payload length u32 LE][crc32 of length and offset u32 LE][record]`, the record sealed with
-//! the frame's offset.
-//! Invariant: after [`Spool::sync`] returns, the rows appended before it survive a power loss. A torn tail is cut;
-//! a bad frame with a good one anywhere behind it is damage and is refused. The last frame alone cannot be told
-//! from a torn tail: its row is then executed again, which is allowed.
+//! Layout: frames of `[payload length u32 LE][crc32 of length and offset u32 LE][record]`, the record sealed with the
+//! frame's offset.
+//! Invariant: after [`Spool::sync`] returns, the rows appended before it survive a power loss. A torn tail is cut; a
+//! bad frame with a good one anywhere behind it is damage and is refused. Damage to the last frame looks like a torn
+//! tail. Its row then runs again, which is allowed.
 //! Absent: which run the rows belong to. One file holds the open part of one run; its owner names it.
 
 use std::fs::{File, OpenOptions};

@@ -9,7 +9,7 @@ python="$(bash "$here/setup.sh" "$2")"
 export PYTHONDONTWRITEBYTECODE=1
 { read -r path; read -r schemas; } < <(bash "$here/tools.sh" "$2-tools")
 export PATH="$PATH$path" ROLLOUT_KUBERNETES_SCHEMAS="$schemas"
-for check in check_links check_units check_metrics check_configs check_helm check_kubernetes check_backup; do
+for check in check_links check_units check_metrics check_configs check_helm check_helm_programs check_kubernetes check_backup; do
   echo "-- $check"
   "$python" "$here/$check.py" "$1"
 done

@@ -1,13 +1,14 @@
 //! Links that can be cut, or be long: a TCP proxy for each directed pair, told to stop passing bytes or to pass them later.
 //!
 //! A cut link keeps its connections open and passes nothing, as a network does that drops packets:
-//! no side is told. Healing lets what was held back through.
+//! no side is told. Healing lets what was held back through. A link may also be cut for one of its connections and for all
+//! that are made later, as by a firewall that forgets a connection.
 
 use anyhow::Result;
 use rollout_jepsen::delay::{Delay, carry};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
@@ -37,11 +38,32 @@ impl Cut {
     }
 }
 
+/// One connection through a proxy.
+#[derive(Clone, Default)]
+struct Connection {
+    /// Bytes that have passed, either way.
+    bytes: Arc<AtomicU64>,
+    own: Cut,
+    link: Cut,
+}
+
+impl Connection {
+    fn pass(&self, bytes: usize) {
+        self.link.pass();
+        self.own.pass();
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
 /// A proxy in front of one address.
 pub struct Link {
     /// Where to dial instead.
     pub addr: String,
     ended: Arc<AtomicBool>,
+    /// Every connection that was ever made.
+    connections: Arc<Mutex<Vec<Connection>>>,
+    /// Connections that are not made yet.
+    later: Cut,
 }
 
 impl Link {
@@ -65,24 +87,43 @@ impl Link {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?.to_string();
         let ended = Arc::new(AtomicBool::new(false));
-        let stop = ended.clone();
+        let (connections, later) = (Arc::<Mutex<Vec<Connection>>>::default(), Cut::default());
+        let (stop, made, new) = (ended.clone(), connections.clone(), later.clone());
         std::thread::spawn(move || {
             for inbound in listener.incoming().flatten() {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
                 let (to, cut, delay) = (to.clone(), cut.clone(), delay.clone());
+                let (made, new) = (made.clone(), new.clone());
                 std::thread::spawn(move || {
                     cut.pass();
+                    new.pass();
                     let Ok(outbound) = TcpStream::connect(&to) else { return };
+                    let connection = Connection { link: cut.clone(), ..Connection::default() };
+                    made.lock().expect("no panic holds it").push(connection.clone());
                     match delay {
-                        None => forward(inbound, outbound, cut),
+                        None => forward(inbound, outbound, connection),
                         Some(delay) => forward_later(inbound, outbound, cut, delay),
                     }
                 });
             }
         });
-        Ok(Self { addr, ended })
+        Ok(Self { addr, ended, connections, later })
+    }
+
+    /// Stops the connection that has carried most so far, and all that are made later. The others go on.
+    pub fn stall_busiest(&self) {
+        self.later.cut();
+        let connections = self.connections.lock().expect("no panic holds it");
+        let busiest = connections.iter().max_by_key(|c| c.bytes.load(Ordering::Relaxed));
+        busiest.inspect(|connection| connection.own.cut());
+    }
+
+    /// Lets everything pass again that [`stall_busiest`](Self::stall_busiest) has stopped.
+    pub fn resume(&self) {
+        self.connections.lock().expect("no panic holds it").iter().for_each(|c| c.own.heal());
+        self.later.heal();
     }
 }
 
@@ -93,12 +134,12 @@ impl Drop for Link {
     }
 }
 
-fn forward(a: TcpStream, b: TcpStream, cut: Cut) {
+fn forward(a: TcpStream, b: TcpStream, connection: Connection) {
     let _ = (a.set_nodelay(true), b.set_nodelay(true));
     let (Ok(a2), Ok(b2)) = (a.try_clone(), b.try_clone()) else { return };
-    let other = cut.clone();
-    std::thread::spawn(move || copy(a2, b2, other));
-    copy(b, a, cut);
+    let other = connection.clone();
+    std::thread::spawn(move || copy(a2, b2, &other));
+    copy(b, a, &connection);
 }
 
 fn forward_later(a: TcpStream, b: TcpStream, cut: Cut, delay: Delay) {
@@ -109,15 +150,15 @@ fn forward_later(a: TcpStream, b: TcpStream, cut: Cut, delay: Delay) {
     carry(b, a, &delay, Instant::now(), move || cut.pass());
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, cut: Cut) {
+fn copy(mut from: TcpStream, mut to: TcpStream, connection: &Connection) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
-        cut.pass();
+        connection.pass(read);
         if to.write_all(&buffer[..read]).is_err() {
             break;
         }
     }
-    cut.pass();
+    connection.pass(0);
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }

@@ -45,6 +45,8 @@ struct State {
     uploads: Uploads,
     /// Whose credentials have expired.
     expired: BTreeSet<String>,
+    /// Who may read, and not write.
+    readers: BTreeSet<String>,
     /// Whose requests are told that the store is busy.
     overloaded: BTreeSet<String>,
     /// Whose requests wait.
@@ -140,6 +142,17 @@ impl S3 {
         };
     }
 
+    /// Denies a process every write, or permits it again. It may read all the time.
+    pub fn forbid_writes(&self, name: &str, forbidden: bool) {
+        let key = format!("key-{name}");
+        let mut state = self.lock();
+        if forbidden {
+            state.readers.insert(key)
+        } else {
+            state.readers.remove(&key)
+        };
+    }
+
     /// Tells a process that the store is busy, whatever it asks, until it is let be.
     pub fn overload(&self, name: &str, overloaded: bool) {
         let key = format!("key-{name}");
@@ -228,6 +241,9 @@ impl S3 {
         // As S3 does: with 400, and a code that says it.
         if state.expired.contains(key) {
             return Some(refusal("400 Bad Request", "ExpiredToken"));
+        }
+        if state.readers.contains(key) && !matches!(request.method.as_str(), "GET" | "HEAD") {
+            return Some(refusal("403 Forbidden", "AccessDenied"));
         }
         let overloaded = state.overloaded.contains(key);
         if overloaded || happens(state.day.busy_every, state.requests) {

@@ -98,3 +98,38 @@ fn a_slot_whose_server_has_another_model_fails_no_row_and_says_why() -> Result<(
     ensure!(done == 0, "{done} rows of the broken slot");
     fleet.passed()
 }
+
+/// The only worker's server has another model than the run. With these lines of its configuration it says so in these words,
+/// and no row fails until another worker comes.
+fn waits_for_the_model(lines: &str, words: &str) -> Result<()> {
+    let url = failing_server(r#"{"id":"other/model"}"#, "404 Not Found")?;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let engine = format!("kind = \"openai\"\nbase_url = {url:?}\nconcurrency = 8\n{lines}");
+    let head = "[timing]\nprobe_ms = 200\n".to_owned();
+    fleet.start_worker("broken", &WorkerOptions { engine, head })?;
+    let mut batch = Batch::submit(&fleet, "waits", 200, "")?;
+    until_slot_has(&fleet, "ineligible", words);
+    eventually_or_show("the status names the cause", PATIENCE, |seen| {
+        let status = fleet.ctl_json(&["status"]).ok()?;
+        *seen = status.to_string();
+        let why = status["stuckRuns"].as_array()?.first()?["why"].as_str()?;
+        why.contains(words).then_some(())
+    });
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.pending, counts.done, counts.failed) == (200, 0, 0), "{counts:?}");
+    fleet.start_worker("well", &WorkerOptions::default())?;
+    batch.finish(&fleet)?;
+    fleet.passed()
+}
+
+#[test]
+fn rows_wait_where_the_only_server_has_another_model_and_the_status_says_so() -> Result<()> {
+    let words = "it serves other/model, not mock/tiny";
+    waits_for_the_model("models = [\"mock/tiny\"]\n", words)?;
+    waits_for_the_model("served_model = \"mock/tiny\"\n", words)
+}
+
+#[test]
+fn rows_wait_where_the_only_server_refuses_the_model_of_a_slot_that_offers_any() -> Result<()> {
+    waits_for_the_model("", "the engine answers 404 Not Found")
+}

@@ -255,7 +255,7 @@ fn a_certificate_of_another_authority_is_named_and_no_member_is_called_dead() ->
     let (ca, cert) = (theirs.ca.display(), theirs.cert.display());
     let refused = format!("it refuses your certificate {cert}: it trusts another authority");
     let ways = [
-        (&theirs, format!("its certificate is of another authority than {ca}")),
+        (&theirs, format!("its certificate is signed by another authority than {ca}")),
         (&stranger, refused),
     ];
     for (files, cause) in ways {
@@ -276,7 +276,7 @@ fn a_certificate_of_another_authority_is_named_and_no_member_is_called_dead() ->
             // Who asks the leader alone is not told the file, but the command that tells it.
             ensure!(args[0] == "run" || all.contains(&cause), "{args:?} names no file: {all}");
             ensure!(said.contains("rolloutctl cert status"), "{args:?}: {said}");
-            for wrong in ["member replace", "unreachable", "NO_LEADER", "nobody leads"] {
+            for wrong in ["member replace", "unreachable", "NO_LEADER", "there is no leader"] {
                 ensure!(!all.contains(wrong), "{args:?} says {wrong:?}: {all}");
             }
         }

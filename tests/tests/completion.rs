@@ -52,6 +52,7 @@ fn bash_completes_names_of_the_cluster_that_the_line_speaks_of_and_stays_silent_
     ensure!(as_operator(&["namespace", "describe", "d"])? == ["default"]);
     ensure!(as_operator(&["run", "list", "--namespace", "d"])? == ["default"]);
     ensure!(as_operator(&["worker", "unc"])? == ["uncordon"]);
+    ensure!(as_operator(&["events", "--kind", "leader_"])? == ["leader_changed"]);
 
     // Contexts, from anywhere in the line; a name of one leads to its cluster.
     let kept = config.path().join("rollout");

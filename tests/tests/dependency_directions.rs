@@ -53,12 +53,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "rollout-fuzz",
         &[
+            "rollout-coordinator",
+            "rollout-ctl",
             "rollout-engine-protocol",
             "rollout-gateway",
             "rollout-ledger",
             "rollout-proto",
             "rollout-raft",
             "rollout-storage",
+            "rollout-worker",
         ],
     ),
     ("rollout-preload", &["rollout-powerloss"]),

@@ -1,7 +1,9 @@
-//! `rollout dev` as people use it: in the background, in a directory with a space, a second time, and its logs.
+//! `rollout dev` as people use it: in the background, in a directory with a space, a second time, its logs, and with a
+//! server of models.
 
 use anyhow::{Result, ensure};
-use rollout_tests::{output, program};
+use rollout_tests::{ModelServer, output, program};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -67,5 +69,62 @@ fn a_local_cluster_is_found_again_and_its_commands_may_be_pasted() -> Result<()>
     drop(stopped);
     let listed = text(&dev(dir.path(), &["list"])?.stdout);
     ensure!(listed.contains("stopped"), "{listed}");
+    Ok(())
+}
+
+/// A command of `rollout` as the user of the local cluster.
+fn as_user(root: &Path, args: &[&str]) -> Result<Output> {
+    let mut command = program("rollout")?;
+    command.env("ROLLOUT_CONTEXT", root.join("a b").join("client.toml"));
+    command.env("XDG_STATE_HOME", root.join("state")).args(args);
+    output(command, PATIENCE)
+}
+
+#[test]
+fn a_batch_runs_from_rollout_dev_to_its_output_on_a_server_of_the_openai_api() -> Result<()> {
+    const ROWS: u64 = 300;
+    let dir = tempfile::tempdir()?;
+    let root = dir.path();
+    let without = dev(root, &["--detach", "--engine", "openai"])?;
+    let said = text(&without.stderr);
+    ensure!(without.status.code() == Some(2) && said.contains("--openai-url"), "{without:?}");
+    let server = ModelServer::start()?;
+    let stopped = Stopped(root);
+    // Its path may have the `/v1` of the API, as servers print it.
+    let url = format!("{}/v1", server.url());
+    let engine = ["--engine", "openai", "--openai-url", &url, "--model", "mock/tiny"];
+    let size = ["--detach", "--members", "1", "--workers", "2", "--slots", "1"];
+    let started = dev(root, &[&size[..], &engine].concat())?;
+    ensure!(started.status.success(), "{started:?}");
+
+    let (input, out) = (root.join("prompts.jsonl"), root.join("out"));
+    let row = |row: u64| match row % 2 {
+        0 => json!({"id": row, "prompt": format!("say {row}")}),
+        _ => json!({"id": row, "messages": [{"role": "user", "content": format!("say {row}")}]}),
+    };
+    let lines: String = (0..ROWS).map(|n| format!("{}\n", row(n))).collect();
+    std::fs::write(&input, lines)?;
+    let config = root.join("batch.toml");
+    let toml = format!(
+        "[model]\nuri = \"mock/tiny\"\n[sampling]\nmax_tokens = 16\n[input]\nglob = {input:?}\n\
+         [output]\ndir = {out:?}\n[run]\nname = \"first\"\n"
+    );
+    std::fs::write(&config, toml)?;
+    let config = config.to_string_lossy().into_owned();
+    let ended = as_user(root, &["infer", "batch", "--config", &config, "--timeout", "60s"])?;
+    ensure!(ended.status.success(), "{ended:?}");
+    let written = std::fs::read_to_string(out.join("completions.jsonl"))?;
+    let written: Vec<Value> =
+        written.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    ensure!(written.len() as u64 == ROWS, "{} rows", written.len());
+    for (row, line) in written.iter().enumerate() {
+        ensure!(line["id"] == row && line["completion"] == format!("MOCK:say {row}"), "{line}");
+    }
+    let answered = server.answered();
+    ensure!(answered.len() as u64 == ROWS && answered.values().all(|n| *n == 1), "{answered:?}");
+    let out = out.to_string_lossy().into_owned();
+    let verified = as_user(root, &["verify", "first", "--output", &out])?;
+    ensure!(verified.status.success(), "{verified:?}");
+    drop(stopped);
     Ok(())
 }

@@ -186,20 +186,20 @@ fn doctor_and_status_say_what_they_can_without_a_quorum_and_what_they_cannot() -
     });
     let said = text(&status.stdout);
     ensure!(said.contains("1 of 3 voters answer and 2 are needed to decide anything"), "{said}");
-    ensure!(said.contains(&format!("how {} is: no answer", gone.join(", "))), "{said}");
+    ensure!(said.contains(&format!("state of {}: no answer", gone.join(", "))), "{said}");
     // What the last one knows is shown, as what it is, and no program takes it for more.
     for what in ["member", "run", "worker"] {
         let list = fleet.ctl(&["--timeout", "2s", what, "list"])?;
         let said = text(&list.stdout);
         ensure!(list.status.code() == Some(3), "{what}: {list:?}");
         ensure!(said.contains(&format!("not confirmed: as {leader} knew it at index ")), "{said}");
-        ensure!(text(&list.stderr).contains("nobody leads"), "{what}: {list:?}");
+        ensure!(text(&list.stderr).contains("there is no leader"), "{what}: {list:?}");
         ensure!(what != "member" || gone.iter().all(|name| said.contains(name)), "{said}");
     }
     let doctor = fleet.ctl(&["doctor", "--fsync-max", "30s", "--free-gib", "0"])?;
     let said = text(&doctor.stdout);
     ensure!(doctor.status.code() == Some(3), "{said}");
-    ensure!(said.contains("nobody leads") && said.contains("1 of 3 voters answer"), "{said}");
+    ensure!(said.contains("there is no leader") && said.contains("1 of 3 voters answer"), "{said}");
     ensure!(said.contains(&format!("{leader} is a ")), "the one that lives is looked at: {said}");
     fleet.passed()
 }

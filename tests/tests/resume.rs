@@ -205,7 +205,7 @@ fn each_state_of_a_row_gets_what_a_resumed_batch_owes_it() -> Result<()> {
     job.executed = 1;
     let refused = job.start(&[])?.wait(PATIENCE)?;
     assert_eq!(refused.code(), Some(5), "{}", job.said());
-    assert!(job.said().contains("run \"six\" still goes on"), "{}", job.said());
+    assert!(job.said().contains("run \"six\" is still running"), "{}", job.said());
     let mut replacing = job.start(&["--replace"])?;
     eventually("all but the hanging row are decided", PATIENCE, || {
         counts(&fleet, "six.r2").filter(|c| *c == (2, 1, 1))

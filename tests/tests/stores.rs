@@ -124,6 +124,55 @@ fn credentials_that_end_while_a_worker_has_nothing_to_do_fail_no_row_of_the_next
     fleet.passed()
 }
 
+/// Waits until every slot of a worker says that the store refuses it, or none does.
+fn until_refused(fleet: &Fleet, worker: &str, refused: bool) {
+    eventually_or_show(&format!("the store refuses {worker}: {refused}"), PATIENCE, |seen| {
+        let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+        *seen = list.to_string();
+        let worker = list["workers"].as_array()?.iter().find(|w| w["name"] == worker)?;
+        let slots = worker["slots"].as_array()?;
+        let told = |slot: &Value| {
+            let why = slot["ineligible"].as_str().unwrap_or_default();
+            why.contains("cannot be written here") && why.contains("AccessDenied")
+        };
+        (!slots.is_empty() && slots.iter().all(|slot| told(slot) == refused)).then_some(())
+    });
+}
+
+#[test]
+fn workers_that_may_not_write_to_the_store_pause_no_run_that_another_can_finish() -> Result<()> {
+    let s3 = S3::start()?;
+    let engine =
+        "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
+    // One may not from the start, and one no more in the middle of the run.
+    s3.forbid_writes("w1", true);
+    let mut fleet = fleet(&s3, &["w1", "w2", "w3"], engine)?;
+    until_refused(&fleet, "w1", true);
+    let mut batch = Batch::submit(&fleet, "shared", 6000, "")?;
+    batch.until(&fleet, "both others do rows", |c| {
+        c.done >= 300 && ["w2", "w3"].iter().all(|w| fleet.rows_done_by(w) > Some(0))
+    });
+    s3.forbid_writes("w2", true);
+    until_refused(&fleet, "w2", true);
+    batch.finish(&fleet)?;
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.done, counts.failed) == (6000, 0), "{counts:?}");
+    ensure!(fleet.rows_done_by("w1") == Some(0), "it could bring no result");
+    let told = ["--since", "0", "--from-oldest", "--kind", "run_paused"];
+    let paused = fleet.events(&told)?;
+    ensure!(paused.is_empty(), "{paused:?}");
+
+    // Both work again as soon as they may.
+    for worker in ["w1", "w2"] {
+        s3.forbid_writes(worker, false);
+        until_refused(&fleet, worker, false);
+    }
+    fleet.worker_process("w3").kill();
+    Batch::submit(&fleet, "after", 300, "")?.finish(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
 #[test]
 fn a_client_whose_credentials_have_ended_is_told_so_and_submits_nothing() -> Result<()> {
     let s3 = S3::start()?;
@@ -140,6 +189,26 @@ fn a_client_whose_credentials_have_ended_is_told_so_and_submits_nothing() -> Res
     start_worker(&mut fleet, "w1", "kind = \"mock\"\n")?;
     let mut batch = Batch::submit(&fleet, "denied", 10, "")?;
     batch.finish(&fleet)?;
+    fleet.passed()
+}
+
+#[test]
+fn a_run_that_names_the_clusters_own_store_is_one_without_a_store() -> Result<()> {
+    let s3 = S3::start()?;
+    // The worker lists no store.
+    let fleet = fleet(&s3, &["w1"], "kind = \"mock\"\nconcurrency = 8\n")?;
+    let url = fleet.store_url();
+    for (name, url) in [("exact", url.clone()), ("slash", format!("{url}/"))] {
+        Batch::submit(&fleet, name, 100, &format!("[store]\nurl = {url:?}\n"))?.finish(&fleet)?;
+        // The client compares its spec with the recorded one, and finds the run.
+        let config = fleet.path(&format!("{name}.batch.toml")).to_string_lossy().into_owned();
+        let args = ["infer", "batch", "--config", &config, "--name", name];
+        let again = output(fleet.rollout(&args), PATIENCE)?;
+        let told = String::from_utf8_lossy(&again.stderr);
+        ensure!(again.status.success(), "{told}");
+        ensure!(told.contains(&format!("run {name} was there already")), "{told}");
+    }
+    fleet.verify()?;
     fleet.passed()
 }
 

@@ -52,7 +52,9 @@ pub enum AgentError {
     Cluster(String),
     /// The cluster was restored from a snapshot, and does not know this worker: what it held is void. It has forgotten the
     /// old cluster; started again, it registers anew.
-    #[error("{0}; this worker has forgotten it, and registers anew when it is started again")]
+    #[error(
+        "{0}; this worker has forgotten it, and registers as a new worker when it is started again"
+    )]
     Restored(String),
     /// The leader refuses to register this worker, and did so for as long as the configuration bears.
     #[error("refused for {refused_ms} ms, and only a person can mend it: {reason}")]

@@ -296,7 +296,7 @@ impl Config {
             return invalid("name", "a worker needs a name of 1 to 128 bytes (--name)");
         }
         if self.data_dir.as_os_str().is_empty() {
-            return invalid("data_dir", "a worker needs a directory of its own (--data-dir)");
+            return invalid("data_dir", "a worker needs its own data directory (--data-dir)");
         }
         if self.endpoints.is_empty() {
             return invalid("endpoints", "give at least one member as host:port (--endpoint)");

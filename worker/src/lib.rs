@@ -17,6 +17,8 @@ mod drain;
 mod engine;
 mod enrolment;
 mod fence;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod held;
 mod metrics;
 mod offer;

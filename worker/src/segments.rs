@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rollout_proto::v1;
-use rollout_storage::{BlobError, BlobStore, Segment};
+use rollout_storage::{BlobError, BlobStore, SEGMENT_BYTES_MAX, Segment};
 use tokio::sync::OnceCell;
 
 /// A segment cannot be had.
@@ -64,7 +64,9 @@ impl SegmentCache {
             return Err(unreadable("SEGMENT_REF", "the grant does not name its object".into()));
         };
         let key = (store.url().to_owned(), digest);
-        let cell = self.cell(&key, blob.bytes as usize);
+        // No writer makes a larger one, whatever the grant says.
+        let bytes = blob.bytes.min(SEGMENT_BYTES_MAX as u64);
+        let cell = self.cell(&key, bytes as usize);
         let fetch = || async {
             let bytes = store.get(&blob.key, &digest).await.map_err(|error| match error {
                 BlobError::Missing { .. } => unreadable("SEGMENT_MISSING", error.to_string()),

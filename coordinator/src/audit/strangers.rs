@@ -1,8 +1,8 @@
-//! Whoever has shown neither a certificate nor a token that is good: everybody who reaches the enrolment port.
+//! Callers of the enrollment port without a certificate or a valid token.
 //!
 //! *Invariant:* however many of their requests are refused or given up, the audit has at most one line of them in
-//! [`TOLD_EVERY`], which says how many went before it without one. Else a stranger could turn the audit's files over and
-//! so remove what it says of everybody else.
+//! [`TOLD_EVERY`], which says how many went before it without one. Else a stranger could turn the audit's files over
+//! and so remove what it says of everybody else.
 
 use std::time::{Duration, Instant};
 

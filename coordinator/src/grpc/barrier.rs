@@ -144,12 +144,15 @@ impl v1::barrier_server::Barrier for BarrierService {
     }
 }
 
-fn name_in(identity: &Identity, name: Option<v1::BarrierName>) -> Checked<(JobName, String)> {
+pub(super) fn name_in(
+    identity: &Identity,
+    name: Option<v1::BarrierName>,
+) -> Checked<(JobName, String)> {
     let name = name.ok_or_else(|| convert::invalid("the barrier's name is missing"))?;
     Ok((job_in(identity, name.job)?, name.barrier))
 }
 
-fn among_in(set: v1::BarrierSet) -> Among {
+pub(super) fn among_in(set: v1::BarrierSet) -> Among {
     match set {
         v1::BarrierSet { members, .. } if !members.is_empty() => Among::Members(members),
         v1::BarrierSet { count: 0, .. } => Among::Round,

@@ -22,7 +22,7 @@ const AHEAD_MAX_S: u64 = 300;
 #[derive(Clone)]
 pub(crate) struct CertificatesService(pub(crate) Arc<Shared>);
 
-fn whose(identity: &str) -> Result<Revoked, RpcError> {
+pub(super) fn whose(identity: &str) -> Result<Revoked, RpcError> {
     if identity.is_empty() {
         return Ok(Revoked::Everyone);
     }

@@ -88,7 +88,7 @@ fn unknown_job() -> RpcError {
     crate::reject::rejected(&TrainingRefusal::JobUnknown.into())
 }
 
-fn report_in(report: &v1::ReportCheckpointRequest) -> Result<RankReport, RpcError> {
+pub(super) fn report_in(report: &v1::ReportCheckpointRequest) -> Result<RankReport, RpcError> {
     let manifest = report.manifest.as_ref();
     let manifest = manifest.ok_or_else(|| convert::invalid("the manifest is missing"))?;
     let digest = manifest.digest.as_ref().try_into();

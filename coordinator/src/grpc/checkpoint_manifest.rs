@@ -7,6 +7,7 @@
 //! Deliberately absent: the bytes of those objects. Whoever restores compares them, and `rolloutctl checkpoint verify`.
 
 use crate::convert;
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use prost::Message;
 use rollout_ledger::RankReport;
@@ -45,11 +46,8 @@ pub(super) async fn check(
         return refused("has another length");
     }
     let bytes = store.get(&key, digest).await.map_err(unread)?;
-    if files_in(&bytes).is_none_or(|files| files > FILES_MAX) {
+    let Some(manifest) = decoded(bytes) else {
         return refused("is none, or names more than 65,536 files");
-    }
-    let Ok(manifest) = v1::CheckpointManifest::decode(bytes) else {
-        return refused("is none");
     };
     drop(turn);
     let chunks = || manifest.files.iter().flat_map(|file| &file.chunks);
@@ -71,6 +69,12 @@ pub(super) async fn check(
     }
     let looks = named.into_iter().map(|(digest, bytes)| look(store, prefix, digest, bytes));
     futures::stream::iter(looks).buffer_unordered(LOOKS).try_collect().await
+}
+
+/// Decodes a manifest; none where it is no message, or names too many files.
+pub(super) fn decoded(bytes: Bytes) -> Option<v1::CheckpointManifest> {
+    let few = files_in(&bytes).is_some_and(|files| files <= FILES_MAX);
+    few.then(|| v1::CheckpointManifest::decode(bytes).ok()).flatten()
 }
 
 /// How many files an encoded manifest names, without decoding them; none where it is no message.

@@ -1,5 +1,6 @@
 //! `Cluster`: what operators ask. Answers without a quorum wherever that makes sense.
 
+use super::namespace::Listed;
 use super::{Shared, caller, check_every_namespace, check_namespace, namespace_or_default};
 use crate::audit;
 use crate::draining::REASON_BYTES_MAX;
@@ -201,17 +202,16 @@ impl v1::cluster_server::Cluster for ClusterService {
         request: Request<v1::ListWorkersRequest>,
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
         let identity = caller(&request)?;
-        let namespace = namespace_or_default(&request.get_ref().namespace);
-        check_namespace(&identity, &namespace)?;
+        let listed = Listed::of(&identity, &request.get_ref().namespace)?;
         let leading = self.0.reading_for(&request).await?;
         // Before the read: what is read is at least of its index.
         let header = self.0.header();
-        self.0.check_namespace_is_there(&namespace)?;
+        listed.check_is_there(&self.0)?;
         let views = self.0.seen(|l| {
             let sessions = l.worker_sessions().into_iter();
             sessions.filter_map(|id| l.worker_view(id)).collect::<Vec<_>>()
         });
-        let mine = views.into_iter().filter(|w| w.namespace == namespace);
+        let mine = views.into_iter().filter(|w| listed.has(&w.namespace));
         let workers = mine.map(|w| worker_out(leading.as_deref(), w));
         let workers = workers.collect();
         Ok(Response::new(v1::ListWorkersResponse { header: Some(header), workers }))

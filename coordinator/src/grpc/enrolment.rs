@@ -53,7 +53,7 @@ impl EnrolmentService {
         let listed = listed.ok_or_else(|| reject::not_leader(None))?;
         revoked_certificates::in_force(&listed).accepted_from_s(identity).ok_or_else(|| {
             let text = format!(
-                "all certificates of {identity} are revoked: an administrator has to withdraw that first (rolloutctl cert \
+                "all certificates of {identity} are revoked: an administrator must withdraw that first (rolloutctl cert \
                  unrevoke {identity})"
             );
             RpcError::new(ErrorCode::CertificateRevoked, text)
@@ -113,7 +113,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
                 (error.members, error.leader_addr) = (None, String::new());
                 if !error.retryable {
                     metrics::counter!("rollout_enrolments_refused_total").increment(1);
-                    tracing::warn!(token, %error, "nobody was let in");
+                    tracing::warn!(token, %error, "enrollment refused");
                     desk.refusal_is_due().await;
                 }
                 Err(error.into())
@@ -133,7 +133,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
         let shown = peer.and_then(|peer| peer.certificate.clone());
         if !shown.is_some_and(|certificate| desk.has_issued(&certificate)) {
             let text = format!(
-                "the certificate of {identity} was not issued by the issuing key in use: it is renewed where it came from"
+                "the certificate of {identity} was not issued by the issuing key in use: renew it with the authority or key that issued it"
             );
             return Err(RpcError::new(ErrorCode::EnrolmentOff, text).into());
         }

@@ -9,7 +9,7 @@ use crate::event_out::Filter;
 use crate::fair_room::{FairRoom, Place};
 use crate::revoked_certificates;
 use rollout_proto::{ErrorCode, Role, RpcError, v1};
-use rollout_raft::{Compacted, EventPosition};
+use rollout_raft::{Compacted, EventPosition, EventRecord};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +91,7 @@ impl v1::events_server::Events for EventsService {
             shared: self.shared.clone(),
             filter,
             from,
+            not_before: Some(r.not_before_wall_ms).filter(|wall_ms| *wall_ms > 0),
             until: (!r.follow).then_some(end),
             _place: place,
         };
@@ -104,6 +105,8 @@ struct Reader {
     shared: Arc<Shared>,
     filter: Filter,
     from: EventPosition,
+    /// Until an event is no older than this, none is sent.
+    not_before: Option<u64>,
     /// Where to end; never, for one that follows.
     until: Option<u64>,
     _place: Place,
@@ -139,6 +142,8 @@ impl Reader {
                 return;
             }
             if more {
+                // What is left out takes no time at the channel.
+                tokio::task::yield_now().await;
                 continue;
             }
             tokio::select! {
@@ -156,7 +161,8 @@ impl Reader {
     fn page(&mut self) -> Result<(Vec<v1::Event>, bool), Compacted> {
         let page = self.shared.node.events(self.from, PAGE_EVENTS)?;
         self.from = page.next;
-        Ok((page.records.iter().filter_map(|r| self.filter.pass(r)).collect(), page.more))
+        let records = late_enough(&page.records, &mut self.not_before);
+        Ok((records.iter().filter_map(|r| self.filter.pass(r)).collect(), page.more))
     }
 
     /// False where the stream is over.
@@ -185,7 +191,47 @@ impl Reader {
     }
 }
 
+/// Those from the first one on that is no older than this; then it is forgotten, and all that follow are late enough.
+fn late_enough<'a>(
+    records: &'a [Arc<EventRecord>],
+    not_before: &mut Option<u64>,
+) -> &'a [Arc<EventRecord>] {
+    let Some(wall_ms) = *not_before else { return records };
+    let Some(first) = records.iter().position(|r| r.event.wall_ms >= wall_ms) else { return &[] };
+    *not_before = None;
+    &records[first..]
+}
+
 fn compacted_out(Compacted { oldest }: Compacted) -> RpcError {
     let message = format!("this member holds events from index {oldest} on");
     RpcError::new(ErrorCode::Compacted, message).with_oldest(oldest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::id::CoordEpoch;
+    use rollout_ledger::{Event, EventKind};
+
+    fn records(walls: &[u64]) -> Vec<Arc<EventRecord>> {
+        let record = |wall_ms: &u64| {
+            let kind = EventKind::EpochOpened { epoch: CoordEpoch(1) };
+            let event = Event { index: 1, position: 0, wall_ms: *wall_ms, kind };
+            Arc::new(EventRecord { event, worker: None, victim: None, run: None })
+        };
+        walls.iter().map(record).collect()
+    }
+
+    #[test]
+    fn what_is_before_the_first_event_that_is_late_enough_is_left_out_and_nothing_behind_it() {
+        let mut not_before = Some(100);
+        let mut sent = Vec::new();
+        for page in [&[1, 99][..], &[50, 100, 98], &[97, 200]] {
+            let page = records(page);
+            sent.extend(late_enough(&page, &mut not_before).iter().map(|r| r.event.wall_ms));
+        }
+        assert_eq!(sent, [100, 98, 97, 200]);
+        // A request of an older client has no such time.
+        assert_eq!(late_enough(&records(&[1]), &mut None).len(), 1);
+    }
 }

@@ -125,7 +125,7 @@ fn state_in(state: v1::ItemState) -> Result<ItemState, RpcError> {
         v1::ItemState::Running => Ok(ItemState::Running),
         v1::ItemState::Done => Ok(ItemState::Done),
         v1::ItemState::Failed => Ok(ItemState::Failed),
-        v1::ItemState::Unspecified => Err(convert::invalid("a state to list has to be named")),
+        v1::ItemState::Unspecified => Err(convert::invalid("name the state to list")),
     }
 }
 

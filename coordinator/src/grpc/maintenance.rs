@@ -49,7 +49,7 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
         check_every_namespace(&caller(&request)?)?;
         let leading = self.shared.reading().await?;
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
-            let message = "this member is writing a snapshot for somebody already";
+            let message = "this member is already writing a snapshot for another caller";
             return Err(RpcError::new(ErrorCode::Overloaded, message).into());
         };
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -108,7 +108,7 @@ fn write(
     match backup.write_to(&mut chunks) {
         Ok(_) => tracing::info!(index, "a snapshot was saved"),
         Err(BackupError::Write(error)) => {
-            tracing::warn!(index, %error, "the reader of a snapshot is gone");
+            tracing::warn!(index, %error, "the reader of a snapshot disconnected");
         }
         Err(error) => drop(chunks.send(Err(failed(&error).into()))),
     }

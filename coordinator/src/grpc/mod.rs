@@ -13,6 +13,8 @@ mod cluster;
 mod dataset;
 mod enrolment;
 mod events;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod items;
 mod maintenance;
 mod members;

@@ -5,7 +5,7 @@
 use super::{Shared, caller, check_every_namespace, check_namespace, namespace_or_default};
 use crate::audit;
 use rollout_ledger::{NamespaceView, OpKind, Quota};
-use rollout_proto::{ErrorCode, RpcError, v1};
+use rollout_proto::{ALL_NAMESPACES, ErrorCode, Identity, RpcError, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
@@ -21,6 +21,54 @@ impl Shared {
     /// Refuses a list of what is in a namespace that is not there: an empty one would hide a misspelt name.
     pub(crate) fn check_namespace_is_there(&self, name: &str) -> Result<(), RpcError> {
         self.found(|l| l.namespace_view(name)).map(drop).ok_or_else(|| unknown(name))
+    }
+}
+
+/// The namespaces that a list is of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// One that the caller may see.
+    One(String),
+    /// All that it may see.
+    All(Identity),
+}
+
+impl Listed {
+    /// What the request asks for.
+    ///
+    /// # Errors
+    /// For one that the caller may not see.
+    pub(crate) fn of(identity: &Identity, asked: &str) -> Result<Self, RpcError> {
+        if asked == ALL_NAMESPACES {
+            return Ok(Self::All(identity.clone()));
+        }
+        let namespace = namespace_or_default(asked);
+        check_namespace(identity, &namespace)?;
+        Ok(Self::One(namespace))
+    }
+
+    /// Refuses the one where it is not there.
+    pub(crate) fn check_is_there(&self, shared: &Shared) -> Result<(), RpcError> {
+        match self {
+            Self::One(namespace) => shared.check_namespace_is_there(namespace),
+            Self::All(_) => Ok(()),
+        }
+    }
+
+    /// The one, or nothing for all, as the ledger takes it.
+    pub(crate) fn one(&self) -> &str {
+        match self {
+            Self::One(namespace) => namespace,
+            Self::All(_) => "",
+        }
+    }
+
+    /// Whether a thing of this namespace is in the list.
+    pub(crate) fn has(&self, namespace: &str) -> bool {
+        match self {
+            Self::One(one) => one == namespace,
+            Self::All(identity) => identity.allows_namespace(namespace),
+        }
     }
 }
 
@@ -95,5 +143,25 @@ fn out(view: NamespaceView) -> v1::NamespaceInfo {
         running_rows_max: view.running_rows_max,
         runs: view.runs,
         runs_max: view.runs_max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_all_namespaces_has_those_that_the_caller_may_see_and_no_other() {
+        let team = Identity { namespaces: vec!["team".into()], ..Identity::insecure() };
+        let all = Listed::of(&team, ALL_NAMESPACES).expect("a list of its own");
+        assert_eq!((all.one(), all.has("team"), all.has("default")), ("", true, false));
+        let everyone = Listed::of(&Identity::insecure(), "*").expect("all");
+        assert!(everyone.has("team") && everyone.has("default"));
+        let one = Listed::of(&team, "team").expect("its own");
+        assert_eq!((one.one(), one.has("team"), one.has("other")), ("team", true, false));
+        for refused in ["other", ""] {
+            let error = Listed::of(&team, refused).expect_err("not its own");
+            assert_eq!(error.code, ErrorCode::PermissionDenied);
+        }
     }
 }

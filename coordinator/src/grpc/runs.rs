@@ -1,5 +1,6 @@
 //! `Runs`: what users do.
 
+use super::namespace::Listed;
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
 use crate::convert::{self, Kind};
@@ -43,7 +44,7 @@ impl RunsService {
             ("", _) => Ok(()),
             (url, Some(hooks)) => hooks.admit(url).map(drop).map_err(convert::invalid),
             (_, None) => Err(convert::invalid(
-                "this cluster tells nobody of the ends of runs: [webhooks] allow of its members is empty",
+                "this cluster sends no run-completion notifications: [webhooks] allow is empty on its members",
             )),
         }
     }
@@ -117,9 +118,14 @@ impl v1::runs_server::Runs for RunsService {
         audit::about("run", &r.name);
         check_namespace(&identity, &namespace)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
-        let spec = Box::new(convert::spec_in(r.spec)?);
+        let mut spec = Box::new(convert::spec_in(r.spec)?);
         self.check_notify(&spec.notify_url)?;
-        self.0.stores.admit(&spec.store_url).map_err(convert::invalid)?;
+        let there = self.0.node.ledger(|l| {
+            let view = l.find_run(&namespace, &r.name).and_then(|no| l.run_view(no));
+            view.map(|view| view.spec.store_url)
+        });
+        let asked = std::mem::take(&mut spec.store_url);
+        spec.store_url = self.0.stores.recorded(asked, there).map_err(convert::invalid)?;
         let folder = folder_of(&r.name, &self.0.cluster_id(), r.folder)?;
         let kind = OpKind::CreateRun { namespace, name: r.name, spec, folder };
         match self.0.apply(Some(id), kind).await? {
@@ -221,13 +227,13 @@ impl v1::runs_server::Runs for RunsService {
         request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsResponse>, Status> {
         let identity = caller(&request)?;
-        let namespace = namespace_or_default(&request.get_ref().namespace);
-        check_namespace(&identity, &namespace)?;
+        let listed = Listed::of(&identity, &request.get_ref().namespace)?;
         self.0.reading_for(&request).await?;
         let header = self.0.header();
-        self.0.check_namespace_is_there(&namespace)?;
+        listed.check_is_there(&self.0)?;
         let runs = self.0.seen(|l| {
-            let (views, mut blocked) = (l.run_views(&namespace).into_iter(), l.all_blocked());
+            let (views, mut blocked) = (l.run_views(listed.one()).into_iter(), l.all_blocked());
+            let views = views.filter(|v| listed.has(&v.namespace));
             views.map(|v| convert::run_out(&v, blocked.why(v.run))).collect()
         });
         Ok(Response::new(v1::ListRunsResponse { header: Some(header), runs }))
@@ -382,7 +388,7 @@ fn unknown(no: RunNo) -> RpcError {
 }
 
 /// Where a new run's objects are to be: where its client wants them, or where this leader draws it.
-fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<String, RpcError> {
+pub(super) fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<String, RpcError> {
     if wanted.is_empty() {
         return Ok(rollout_storage::run_folder(name, cluster_id, rand::random()));
     }
@@ -398,7 +404,7 @@ fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<String, Rpc
 }
 
 /// An object has to be where everybody will look for it.
-fn check_key(
+pub(super) fn check_key(
     namespace: &str,
     folder: &str,
     kind: Kind,

@@ -290,10 +290,24 @@ pub(super) fn samples_of(
     shard: u32,
     end_sample: u64,
 ) -> Result<u32, RpcError> {
-    let range = shared.node.ledger(|l| Some(l.dataset(&job.namespace, dataset)?.spec.range(shard)));
-    let Some((first, end)) = range else {
-        return Err(crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into()));
-    };
+    let samples = |l: &Ledger| samples_before(l, &job.namespace, dataset, shard, end_sample);
+    shared.node.ledger(|l| Some(samples(l))).unwrap_or_else(|| Err(unknown_dataset()))
+}
+
+fn unknown_dataset() -> RpcError {
+    crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into())
+}
+
+/// The same, of a ledger.
+pub(super) fn samples_before(
+    ledger: &Ledger,
+    namespace: &str,
+    dataset: &str,
+    shard: u32,
+    end_sample: u64,
+) -> Result<u32, RpcError> {
+    let dataset = ledger.dataset(namespace, dataset).ok_or_else(unknown_dataset)?;
+    let (first, end) = dataset.spec.range(shard);
     match (first..=end).contains(&end_sample) {
         true => Ok((end_sample - first) as u32),
         false => Err(convert::invalid(format!("shard {shard} has samples {first} to {end}"))),

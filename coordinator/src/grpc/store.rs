@@ -121,7 +121,7 @@ fn too_many(what: &str, max: usize) -> RpcError {
 }
 
 /// What consensus would refuse is refused before, in words of the request.
-fn within_bytes(change: OpKind) -> Result<OpKind, RpcError> {
+pub(super) fn within_bytes(change: OpKind) -> Result<OpKind, RpcError> {
     let op = Op::from(change);
     let bytes = op.encoded_bytes();
     if bytes <= STORE_REQUEST_BYTES_MAX {
@@ -134,7 +134,10 @@ fn within_bytes(change: OpKind) -> Result<OpKind, RpcError> {
     Err(RpcError::new(ErrorCode::LimitExceeded, message))
 }
 
-fn name_in(identity: &Identity, name: Option<v1::StoreName>) -> Result<StoreName, RpcError> {
+pub(super) fn name_in(
+    identity: &Identity,
+    name: Option<v1::StoreName>,
+) -> Result<StoreName, RpcError> {
     let name = name.ok_or_else(|| convert::invalid("the store's name is missing"))?;
     let namespace = namespace_or_default(&name.namespace);
     audit::about("store", &name.job);
@@ -142,7 +145,7 @@ fn name_in(identity: &Identity, name: Option<v1::StoreName>) -> Result<StoreName
     Ok(StoreName { namespace, job: name.job, round: name.round })
 }
 
-fn op_in(op: v1::StoreOp) -> Result<StoreOp, RpcError> {
+pub(super) fn op_in(op: v1::StoreOp) -> Result<StoreOp, RpcError> {
     use v1::store_op::Kind;
     let kind = op.kind.ok_or_else(|| convert::invalid("an operation says nothing"))?;
     Ok(match kind {
@@ -164,7 +167,7 @@ fn op_in(op: v1::StoreOp) -> Result<StoreOp, RpcError> {
 }
 
 /// The keys of an operation that somebody may wait for.
-fn awaited_keys(op: &v1::StoreOp) -> Vec<Bytes> {
+pub(super) fn awaited_keys(op: &v1::StoreOp) -> Vec<Bytes> {
     use v1::store_op::Kind;
     match &op.kind {
         Some(Kind::Set(set)) => set.pairs.iter().map(|pair| pair.key.clone()).collect(),

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 #[derive(Clone)]
 pub(crate) struct TokensService(pub(crate) Arc<Shared>);
 
-fn role_in(role: &str) -> Result<TokenRole, RpcError> {
+pub(super) fn role_in(role: &str) -> Result<TokenRole, RpcError> {
     match role {
         "worker" => Ok(TokenRole::Worker),
         "client" => Ok(TokenRole::Client),

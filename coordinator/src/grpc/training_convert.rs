@@ -70,7 +70,7 @@ pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
 
 pub(super) fn lineage_out(lineage: &LineageView<'_>) -> v1::Lineage {
     let torn = lineage.torn.map(|(trainer, host)| {
-        format!("trainer {trainer} on {host} is gone with what the others may not have")
+        format!("trainer {trainer} on {host} is gone, with state that the others may not have")
     });
     v1::Lineage {
         number: lineage.number,

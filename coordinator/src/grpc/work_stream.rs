@@ -77,7 +77,7 @@ struct Known {
 
 /// The rows that a heartbeat names, if a worker with so many slots can have them: what waits, runs, or has ended and is not
 /// answered for, which another grant may have followed already.
-fn named(held: &[v1::HeldRows], slots: usize) -> Result<Vec<HeldRows>, RpcError> {
+pub(super) fn named(held: &[v1::HeldRows], slots: usize) -> Result<Vec<HeldRows>, RpcError> {
     let rows: u64 = held.iter().flat_map(|set| &set.rows).map(v1::Rows::count).sum();
     let most = slots as u64 * u64::from(limits::SLOT_ROWS_MAX) * 2;
     if rows > most {

@@ -19,7 +19,7 @@ const SECRET_BYTES_MIN: usize = 24;
 /// The key that a secret stands for: `whsec_` and base64, or the text itself.
 pub(super) fn key(secret: &str) -> Result<hmac::Key> {
     let bytes = match secret.strip_prefix("whsec_") {
-        Some(base64) => STANDARD.decode(base64).context("what follows whsec_ is no base64")?,
+        Some(base64) => STANDARD.decode(base64).context("the text after whsec_ is not base64")?,
         None => secret.as_bytes().to_vec(),
     };
     ensure!(bytes.len() >= SECRET_BYTES_MIN, "a secret has at least {SECRET_BYTES_MIN} bytes");

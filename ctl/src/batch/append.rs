@@ -212,8 +212,7 @@ impl Append<'_> {
 
     fn closed(&self, lacking: u64, rows: u64) -> BatchError {
         let what = "is closed for more rows";
-        let advice =
-            format!("it lacks {lacking} of these {rows}; submit them as a run of their own");
+        let advice = format!("it lacks {lacking} of these {rows}; submit them as a separate run");
         BatchError::Conflict { name: self.name.to_owned(), what, advice }
     }
 

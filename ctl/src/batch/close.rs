@@ -85,6 +85,6 @@ pub(super) fn check_goes_on(run: &v1::RunSummary) -> Result<(), BatchError> {
 /// Others were quicker each time.
 pub(super) fn busy(name: &str) -> BatchError {
     let what = "was changed by others each time that it was tried";
-    let advice = "repeat the command: what is in the run already is not added again".to_owned();
+    let advice = "repeat the command: it does not add rows that the run already has".to_owned();
     BatchError::Conflict { name: name.to_owned(), what, advice }
 }

@@ -75,8 +75,8 @@ pub enum BatchError {
     },
     /// A revision is wanted while an earlier one runs.
     #[error(
-        "run {name:?} still goes on with another input, model, sampling or bounds ({done} of {} decided); wait \
-         for its end, or add --replace: it is cancelled, and what it has finished is carried over",
+        "run {name:?} is still running with another input, model, sampling or limits ({done} of {} decided); wait \
+         for its end, or add --replace, which cancels it and carries over its finished rows",
         counted(*rows, "row")
     )]
     Revised {
@@ -169,7 +169,7 @@ pub enum BatchError {
     },
     /// The run takes more rows and has some that this input lacks.
     #[error(
-        "run {name:?} is open for more rows and has others than this input; add --keep-open to append what it lacks, or \
+        "run {name:?} is open and has rows that this input lacks; add --keep-open to append the missing rows, or \
          close it with `rollout run close {name}{}`",
         namespace_flag(namespace)
     )]

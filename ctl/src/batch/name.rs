@@ -26,7 +26,7 @@ pub fn check(name: &str) -> Result<(), String> {
     match good {
         true => Ok(()),
         false => Err(format!(
-            "{name:?} is no name: 1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 . _ -, a letter or digit first"
+            "{name:?} is not a valid name: use 1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 . _ -, a letter or digit first"
         )),
     }
 }

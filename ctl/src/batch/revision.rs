@@ -9,7 +9,7 @@
 
 use futures::StreamExt;
 use rollout_proto::{Client, v1};
-use rollout_storage::{BlobError, BlobStore};
+use rollout_storage::{BlobError, BlobStore, same_store};
 
 use super::error::BatchError;
 use super::{name, spec, submit, watch};
@@ -133,9 +133,16 @@ pub fn store_of(
     Ok(BlobStore::open(if own.is_empty() { store_url } else { own })?)
 }
 
-/// Whether two specs are the same run's; what the input is called does not enter.
-pub fn same_spec(a: &v1::RunSpec, b: &v1::RunSpec) -> bool {
-    let plain = |spec: &v1::RunSpec| v1::RunSpec { input_name: String::new(), ..spec.clone() };
+/// Whether two specs are the same run's, in a cluster with the store `cluster`: a run need not name that one. What the
+/// input is called does not enter.
+pub fn same_spec(a: &v1::RunSpec, b: &v1::RunSpec, cluster: &str) -> bool {
+    let plain = |spec: &v1::RunSpec| {
+        let mut spec = v1::RunSpec { input_name: String::new(), ..spec.clone() };
+        if same_store(&spec.store_url, cluster) {
+            spec.store_url.clear();
+        }
+        spec
+    };
     plain(a) == plain(b)
 }
 
@@ -188,6 +195,21 @@ mod tests {
             assert_eq!(split(name), family, "{name}");
             assert_eq!(named(family.0, family.1), name);
         }
+    }
+
+    #[test]
+    fn a_spec_that_names_the_clusters_store_is_that_of_one_without_a_store() {
+        let of = |url: &str, weight| {
+            let (store_url, input_name) = (url.to_owned(), url.to_owned());
+            v1::RunSpec { store_url, input_name, weight, ..v1::RunSpec::default() }
+        };
+        let same = |one: &str, other: &str| same_spec(&of(one, 1), &of(other, 1), "s3://own/a");
+        for own in ["", "s3://own/a", "s3://own/a/"] {
+            assert!(same(own, "") && same("s3://own/a", own), "{own}");
+            assert!(!same(own, "s3://own/a/b") && !same("s3://own", own), "{own}");
+        }
+        assert!(same("s3://more", "s3://more"));
+        assert!(!same_spec(&of("", 1), &of("", 2), "s3://own/a"));
     }
 
     #[test]

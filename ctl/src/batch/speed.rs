@@ -51,8 +51,9 @@ impl Speed {
             let Some(at) = line.generated_at.and_then(seconds) else { continue };
             span = Some(span.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
             speed.rows += 1;
-            speed.prompt_tokens += line.prompt_tokens.unwrap_or(0);
-            speed.completion_tokens += line.completion_tokens.unwrap_or(0);
+            let add = |sum: u64, more: Option<u64>| sum.saturating_add(more.unwrap_or(0));
+            speed.prompt_tokens = add(speed.prompt_tokens, line.prompt_tokens);
+            speed.completion_tokens = add(speed.completion_tokens, line.completion_tokens);
         }
         let (first, last) = span?;
         speed.seconds = u64::try_from(last - first).ok().filter(|seconds| *seconds > 0)?;
@@ -63,7 +64,7 @@ impl Speed {
     pub fn estimate(&self, rows: u64, prompt_tokens: u64) -> Duration {
         let each = self.completion_tokens as f64 / self.rows.max(1) as f64;
         let (did, all) = (
-            (self.prompt_tokens + self.completion_tokens) as f64,
+            self.prompt_tokens as f64 + self.completion_tokens as f64,
             prompt_tokens as f64 + rows as f64 * each,
         );
         let share = if did > 0.0 { all / did } else { rows as f64 / self.rows.max(1) as f64 };
@@ -97,6 +98,16 @@ mod tests {
         assert_eq!(speed.estimate(3, 30), Duration::from_secs(20));
         assert_eq!(speed.estimate(6, 60), Duration::from_secs(40));
         assert_eq!(speed.estimate(3, 150), Duration::from_secs(40));
+    }
+
+    #[test]
+    fn more_tokens_than_a_number_counts_give_an_estimate_too() {
+        let lines = [
+            line("2026-01-01T00:00:00Z", u64::MAX, u64::MAX),
+            line("2026-01-01T00:00:20Z", u64::MAX, 1),
+        ];
+        let speed = Speed::read(lines.join("\n").as_bytes()).unwrap();
+        assert_eq!(speed.estimate(2, u64::MAX), Duration::from_secs(20));
     }
 
     #[test]

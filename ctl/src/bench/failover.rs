@@ -32,10 +32,10 @@ pub(crate) struct FailoverArgs {
     /// Rows that a slot asks for at a time
     #[arg(long, value_name = "B", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    /// How often to kill the leader
+    /// Number of kills
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     times: u32,
-    /// How long to go on before the first kill
+    /// Warm-up time before the first kill
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     warmup: Duration,
     #[command(flatten)]
@@ -128,7 +128,7 @@ pub(crate) async fn run(
 
 async fn one(target: &mut Target, driver: &mut Driver, number: u32) -> anyhow::Result<Failover> {
     let survey = survey(target, driver).await?;
-    let killed = survey.leader.context("nobody leads before the kill")?;
+    let killed = survey.leader.context("the cluster has no leader before the kill")?;
     let epoch_before = survey.coord_epoch;
     driver.load().watch(epoch_before);
     let start = Instant::now();

@@ -30,9 +30,9 @@ const BETWEEN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum By {
-    /// It is stopped with SIGTERM, as in a rolling restart, and started again
+    /// SIGTERM, as in a rolling restart, and a new start
     Sigterm,
-    /// It is asked to hand over, and goes on as a follower
+    /// Leadership transfer; the old leader continues as a follower
     Transfer,
 }
 
@@ -44,13 +44,13 @@ pub(crate) struct HandoverArgs {
     /// Rows that a slot asks for at a time
     #[arg(long, value_name = "B", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    /// How the leader is told to go
+    /// How leadership moves
     #[arg(long, value_enum, value_name = "HOW", default_value_t = By::Sigterm)]
     by: By,
-    /// How often it is
+    /// Number of handovers
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     times: u32,
-    /// How long to go on before the first time
+    /// Warm-up time before the first handover
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     warmup: Duration,
     #[command(flatten)]
@@ -172,8 +172,8 @@ async fn one(
     number: u32,
 ) -> anyhow::Result<Handover> {
     let survey = survey(target, driver).await?;
-    let from = survey.leader.context("nobody leads before the handover")?;
-    let to = follower(&survey.members, number).context("nobody else can lead")?;
+    let from = survey.leader.context("the cluster has no leader before the handover")?;
+    let to = follower(&survey.members, number).context("no other member can lead")?;
     let epoch_before = survey.coord_epoch;
     let workers = args.load.workers as usize;
     driver.load().with(|book| book.pauses = Some(Pauses::after(epoch_before)));
@@ -189,7 +189,7 @@ async fn one(
         .await?;
     let all_seconds = start.elapsed().as_secs_f64();
     let ended = driver.load().with(|book| book.pauses.take());
-    let ended = ended.context("nobody looked for pauses")?;
+    let ended = ended.context("no pause was measured")?;
     let mut pauses: Vec<f64> = ended.ended().map(|pause| pause.as_secs_f64()).collect();
     pauses.sort_by(f64::total_cmp);
     if args.by == By::Sigterm {

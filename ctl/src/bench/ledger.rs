@@ -33,7 +33,7 @@ pub(crate) struct LedgerArgs {
     /// How long to measure
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     seconds: Duration,
-    /// How long to go on before that
+    /// Warm-up time before the measurement
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     warmup: Duration,
     #[command(flatten)]

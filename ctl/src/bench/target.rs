@@ -69,7 +69,7 @@ impl Target {
             .with_context(|| format!("there is no directory {}", dir.display()))?;
         if !layout.saved().is_file() {
             bail!(
-                "{} is no context of a `rollout dev` cluster, whose authority the benchmark needs",
+                "{} is not a context of a `rollout dev` cluster; the benchmark needs that cluster's authority",
                 context.display()
             );
         }

@@ -17,10 +17,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1000,
         "m" | "min" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(format!("{text:?} is no time: write 500ms, 30s, 2m or 1h")),
+        _ => return Err(format!("{text:?} is not a duration: write 500ms, 30s, 2m or 1h")),
     };
-    let number: u64 =
-        number.parse().map_err(|_| format!("{text:?} is no time: write 500ms, 30s, 2m or 1h"))?;
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not a duration: write 500ms, 30s, 2m or 1h"))?;
     match number.checked_mul(unit_ms) {
         Some(ms) if ms <= MS_MAX => Ok(Duration::from_millis(ms)),
         _ => Err(format!("{text:?} is more than a year")),

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 #[derive(Args, Debug, Clone)]
 #[command(args_conflicts_with_subcommands = false)]
 pub struct DevArgs {
-    /// Where everything is kept: data, certificates, logs, contexts
+    /// Directory for data, certificates, logs and contexts
     #[arg(long, value_name = "DIR", default_value = "./.rollout/dev", global = true)]
     pub dir: PathBuf,
     /// Members of the cluster; fixed by the first start
@@ -23,7 +23,7 @@ pub struct DevArgs {
     /// Slots of each worker
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub slots: u16,
-    /// What runs the rows
+    /// Engine that runs the rows
     #[arg(long, value_enum, default_value_t = EngineKind::Mock)]
     pub engine: EngineKind,
     /// Base URL of the OpenAI-compatible server, for the engine `openai`
@@ -32,25 +32,25 @@ pub struct DevArgs {
     /// Model that the engine serves; `*` takes rows of any model
     #[arg(long, value_name = "MODEL", default_value = "*")]
     pub model: String,
-    /// How long the mock engine takes for a row
+    /// Time that the mock engine takes for a row
     #[arg(long, value_name = "MIN:MAX", default_value = "5:50")]
     pub latency_ms: LatencyRange,
     /// Rows that run in one slot at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub concurrency: u16,
-    /// How the mock engine's latencies are spread
+    /// Distribution of the mock engine's latencies
     #[arg(long, value_name = "SHAPE", value_enum, default_value_t = MockTail::Uniform)]
     pub mock_tail: MockTail,
-    /// Which latencies the mock engine draws
+    /// Seed of the mock engine's latencies
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub mock_seed: u64,
-    /// Where the mock engines append a line as each execution starts and finishes
+    /// File to which the mock engines append a line when an execution starts and finishes
     #[arg(long, value_name = "FILE")]
     pub mock_side_file: Option<PathBuf>,
-    /// First of the ports to use, three a member; 0 looks for free ones
+    /// First of the ports to use, three per member; 0 selects free ports
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub base_port: u16,
-    /// Leave a member or worker that died as it is
+    /// Do not restart a member or worker that died
     #[arg(long)]
     pub no_restart: bool,
     /// Start in the background and return when the cluster is ready
@@ -88,13 +88,13 @@ impl DevArgs {
 /// What can be done with a cluster that `rollout dev` runs in a directory.
 #[derive(Subcommand, Debug, Clone, PartialEq, Eq)]
 pub enum DevAction {
-    /// Stop the cluster that runs in the directory
+    /// Stop the local cluster
     Stop,
     /// Show the processes of the cluster in the directory
     Status,
-    /// Show the clusters that were started on this machine, and which of them run
+    /// List the local clusters of this machine and whether they run
     List,
-    /// Print the end of the logs of the cluster in the directory
+    /// Print the end of the local cluster's logs
     Logs(LogsArgs),
 }
 
@@ -104,10 +104,10 @@ pub struct LogsArgs {
     /// A member, a worker, or `dev` for the command that supervises them [default: all]
     #[arg(value_name = "PROCESS")]
     pub process: Option<String>,
-    /// Go on with what is appended, until Ctrl-C
+    /// Print appended lines until Ctrl-C
     #[arg(short, long)]
     pub follow: bool,
-    /// Lines of each log to begin with
+    /// Number of lines of each log to print first
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub lines: usize,
 }
@@ -124,9 +124,9 @@ pub enum EngineKind {
 /// How the mock engine's latencies are spread.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MockTail {
-    /// Evenly between the least and the most
+    /// Uniform between the minimum and the maximum
     Uniform,
-    /// Most near the least, a few near the most
+    /// Most near the minimum, a few near the maximum
     Pareto,
 }
 

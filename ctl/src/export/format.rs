@@ -20,7 +20,7 @@ use crate::input::task::Task;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutputFormat {
-    /// JSON lines of our own: completions.jsonl and errors.jsonl.
+    /// JSON lines in rollout's format: completions.jsonl and errors.jsonl.
     #[default]
     Jsonl,
     /// Lines of the OpenAI Batch format: output.jsonl and errors.jsonl.

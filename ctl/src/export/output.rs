@@ -14,7 +14,7 @@ use super::manifest::{FileEntry, Manifest};
 use super::names::Names;
 use super::owner::Claim;
 use super::place::{Directory, Place, Writing, failed};
-use super::spool::{self, Spool};
+use super::spool::{self, Spool, Spooled};
 use super::{Piece, SegmentOutput, Sink, Totals};
 use crate::batch::error::BatchError;
 
@@ -75,6 +75,8 @@ pub struct Output<'a> {
     errors: Series,
     /// Lines of tables, until all rows were seen.
     spool: Option<Spool>,
+    /// Those that are not in a table yet, from then on.
+    spooled: Option<Spooled>,
     /// The columns of tables.
     schema: Schema,
     totals: Totals,
@@ -152,6 +154,7 @@ impl<'a> Output<'a> {
             completions: series(layout.format.completions()),
             errors: series(layout.format.errors()),
             spool,
+            spooled: None,
             schema: Schema::default(),
             totals: Totals::default(),
         };
@@ -167,22 +170,6 @@ impl<'a> Output<'a> {
             0 => self.with(|completions, _, to| completions.begin(to)),
             _ => Ok(()),
         }
-    }
-
-    /// Writes tables of all rows.
-    fn tables(&mut self, spool: Spool) -> Result<(), BatchError> {
-        let (schema, [completions, errors]) = spool.end().map_err(spooling)?;
-        self.schema = schema;
-        self.begin()?;
-        for (is_errors, mut lines) in [(false, completions), (true, errors)] {
-            while let Some(line) = lines.next().map_err(spooling)? {
-                self.with(|completions, errors, to| {
-                    let series = if is_errors { errors } else { completions };
-                    series.push(line, to)
-                })?;
-            }
-        }
-        Ok(())
     }
 
     /// Does something with both series.
@@ -341,10 +328,25 @@ impl Sink for Output<'_> {
         })
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), BatchError> {
+    /// Writes some rows of tables, whose columns are known now.
+    fn settle(&mut self) -> Result<bool, BatchError> {
         if let Some(spool) = self.spool.take() {
-            self.tables(spool)?;
+            let (schema, lines) = spool.end().map_err(spooling)?;
+            (self.schema, self.spooled) = (schema, Some(lines));
+            self.begin()?;
+            return Ok(true);
         }
+        let Some(lines) = &mut self.spooled else { return Ok(false) };
+        let Some((series, lines)) = lines.next().map_err(spooling)? else { return Ok(false) };
+        self.with(|completions, errors, to| {
+            let series = if series == 0 { completions } else { errors };
+            series.push(&lines, to)
+        })?;
+        Ok(true)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), BatchError> {
+        while self.settle()? {}
         self.with(|completions, errors, to| {
             completions.end(to)?;
             errors.end(to)

@@ -22,6 +22,14 @@ use super::place::failed;
 use super::whole::Replace;
 use crate::batch::error::BatchError;
 
+/// How many files a record names; for fuzz targets alone.
+#[cfg(feature = "fuzzing")]
+pub(super) fn files_of_record(bytes: &[u8]) -> Option<usize> {
+    let record = Record::parse(bytes).ok()?;
+    let named = record.files.iter().chain(&record.next);
+    Some(named.filter(|entry| record.has(&entry.name, Some(entry.bytes))).count())
+}
+
 /// Who wants to write into a directory.
 #[derive(Debug, Clone)]
 pub struct Claim {

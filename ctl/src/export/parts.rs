@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rollout_proto::v1;
-use rollout_storage::{BlobError, BlobStore, FormatError, Part};
+use rollout_storage::{BLOB_BYTES_MAX, BlobError, BlobStore, FormatError, Part};
 use tokio::sync::OnceCell;
 
 /// Bytes of parts that are kept.
@@ -114,6 +114,8 @@ impl PartCache {
 impl Kept {
     fn touch(&mut self, digest: [u8; 32], bytes: u64, bytes_max: u64) -> Cell {
         self.uses += 1;
+        // No writer makes a larger one, whatever the list says.
+        let bytes = bytes.min(BLOB_BYTES_MAX);
         let used = self.uses;
         if let Some((cell, _, last)) = self.entries.get_mut(&digest) {
             self.order.remove(last);

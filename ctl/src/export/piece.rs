@@ -247,7 +247,7 @@ impl<'a> Reading<'a> {
             let text = failure.evidence.as_ref().and_then(|evidence| evidence.text.as_ref());
             let row = failure.row.saturating_sub(self.listed.first_row) as usize;
             let Some(blob) = text.filter(|_| row < found.end) else { continue };
-            bytes += blob.bytes;
+            bytes = bytes.saturating_add(blob.bytes);
             if bytes > PIECE_BYTES && row > found.first {
                 found.end_before(row);
                 return Ok(texts);
@@ -283,8 +283,10 @@ impl<'a> Reading<'a> {
             let (lines, count) = match outcome {
                 Outcome::Done { body, .. } => {
                     let used: Usage = serde_json::from_slice(body).unwrap_or_default();
-                    piece.prompt_tokens += used.prompt_tokens;
-                    piece.completion_tokens += used.completion_tokens;
+                    // What a worker says, whatever it is.
+                    piece.prompt_tokens = piece.prompt_tokens.saturating_add(used.prompt_tokens);
+                    piece.completion_tokens =
+                        piece.completion_tokens.saturating_add(used.completion_tokens);
                     (&mut piece.completions, &mut piece.done)
                 }
                 Outcome::Failed { .. } => (&mut piece.errors, &mut piece.failed),

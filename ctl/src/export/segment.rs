@@ -131,6 +131,10 @@ impl Fetch {
             return Err(self.inconsistent(message));
         }
         let (number, first_row) = (listed.number, listed.first_row);
+        if first_row.checked_add(rows as u64).is_none() {
+            let message = format!("segment {number} begins at row {first_row}, which no run has");
+            return Err(self.inconsistent(message));
+        }
         let segment = SegmentOutput { number, first_row, rows: rows as u64, segment, digest };
         Ok(Reading::new(self, listed, segment))
     }

@@ -1,6 +1,7 @@
 //! Owns: the lines of tables that are still to be written, whose columns are known when all rows were seen.
 //!
 //! Invariant: memory does not grow with the lines: they are in packed temporary files (`TMPDIR`), which go with the process.
+//! They are read in parts of a bounded size, so their reader can stop between two of them.
 //! Absent: writing tables.
 
 use std::fs::File;
@@ -13,6 +14,10 @@ use super::format::{Schema, Types};
 const SERIES: usize = 2;
 /// Packed quickly: the file lives for minutes.
 const LEVEL: i32 = 1;
+/// The most lines of a part.
+const PART_LINES: usize = 1024;
+/// Bytes at which a part ends.
+const PART_BYTES: usize = 1 << 20;
 
 /// Lines, and the types of their fields.
 pub(super) struct Spool {
@@ -25,11 +30,13 @@ struct Lines {
     rows: u64,
 }
 
-/// The lines of one series, to be read once.
+/// The lines of all series, one series after the other, to be read once.
 pub(super) struct Spooled {
-    file: BufReader<zstd::stream::read::Decoder<'static, BufReader<File>>>,
-    line: String,
+    series: [Packed; SERIES],
+    at: usize,
 }
+
+type Packed = BufReader<zstd::stream::read::Decoder<'static, BufReader<File>>>;
 
 /// Where the files are.
 pub(super) fn dir() -> PathBuf {
@@ -55,28 +62,38 @@ impl Spool {
         to.file.write_all(lines.as_bytes())
     }
 
-    /// The columns that hold all lines, and the lines of each series.
-    pub(super) fn end(self) -> io::Result<(Schema, [Spooled; SERIES])> {
+    /// The columns that hold all lines, and the lines.
+    pub(super) fn end(self) -> io::Result<(Schema, Spooled)> {
         let [completions, errors] = self.series;
-        Ok((self.types.schema(), [completions.end()?, errors.end()?]))
+        let series = [completions.end()?, errors.end()?];
+        Ok((self.types.schema(), Spooled { series, at: 0 }))
     }
 }
 
 impl Lines {
-    fn end(self) -> io::Result<Spooled> {
+    fn end(self) -> io::Result<Packed> {
         let mut file = self.file.finish()?;
         file.rewind()?;
         let decoder = zstd::stream::read::Decoder::new(file)?;
-        Ok(Spooled { file: BufReader::with_capacity(1 << 20, decoder), line: String::new() })
+        Ok(BufReader::with_capacity(1 << 20, decoder))
     }
 }
 
 impl Spooled {
-    /// The next line, with its end.
-    pub(super) fn next(&mut self) -> io::Result<Option<&str>> {
-        self.line.clear();
-        let read = self.file.read_line(&mut self.line)?;
-        Ok((read > 0).then_some(&self.line))
+    /// The next lines, with their ends, and their series.
+    pub(super) fn next(&mut self) -> io::Result<Option<(usize, String)>> {
+        while let Some(file) = self.series.get_mut(self.at) {
+            let (mut lines, mut count) = (String::new(), 0);
+            while count < PART_LINES && lines.len() < PART_BYTES && file.read_line(&mut lines)? > 0
+            {
+                count += 1;
+            }
+            if count > 0 {
+                return Ok(Some((self.at, lines)));
+            }
+            self.at += 1;
+        }
+        Ok(None)
     }
 }
 
@@ -91,15 +108,26 @@ mod tests {
         spool.push(1, "{\"id\":3}\n").unwrap();
         spool.push(0, "").unwrap();
         spool.push(0, "{\"id\":4}\n").unwrap();
-        let (_, series) = spool.end().unwrap();
-        let found = series.map(|mut lines| {
-            let mut all = Vec::new();
-            while let Some(line) = lines.next().unwrap() {
-                all.push(line.to_owned());
-            }
-            all.concat()
-        });
-        assert_eq!(found, ["{\"id\":1}\n{\"id\":2}\n{\"id\":4}\n", "{\"id\":3}\n"]);
+        let (_, mut lines) = spool.end().unwrap();
+        let all = "{\"id\":1}\n{\"id\":2}\n{\"id\":4}\n".to_owned();
+        assert_eq!(lines.next().unwrap(), Some((0, all)));
+        assert_eq!(lines.next().unwrap(), Some((1, "{\"id\":3}\n".to_owned())));
+        assert_eq!(lines.next().unwrap(), None);
         assert!(Spool::new().unwrap().push(0, "broken\n").is_err());
+    }
+
+    #[test]
+    fn a_part_has_a_bounded_number_of_whole_lines() {
+        let mut spool = Spool::new().unwrap();
+        let long = format!("{{\"id\":\"{}\"}}\n", "x".repeat(PART_BYTES));
+        spool.push(0, &"{\"id\":\"\"}\n".repeat(PART_LINES + 1)).unwrap();
+        spool.push(1, &long.repeat(2)).unwrap();
+        let (_, mut lines) = spool.end().unwrap();
+        let mut parts = Vec::new();
+        while let Some((series, part)) = lines.next().unwrap() {
+            assert!(part.ends_with('\n'));
+            parts.push((series, part.lines().count()));
+        }
+        assert_eq!(parts, [(0, PART_LINES), (0, 1), (1, 1), (1, 1)]);
     }
 }

@@ -122,6 +122,10 @@ impl Sink for Proof<'_> {
         }
     }
 
+    fn settle(&mut self) -> Result<bool, BatchError> {
+        self.files.as_mut().map_or(Ok(false), Sink::settle)
+    }
+
     fn finish(self: Box<Self>) -> Result<(), BatchError> {
         let Self { run, unique, files, .. } = *self;
         let (twice, _) = unique

@@ -182,7 +182,7 @@ impl<'a> Record<'a> {
             std::str::from_utf8(value)
         };
         let values = self.ends.iter().map(value).collect::<Result<Vec<_>, _>>();
-        values.map_err(|_| "it is no utf-8; convert the file, for example with iconv".to_owned())
+        values.map_err(|_| "it is not UTF-8; convert the file, for example with iconv".to_owned())
     }
 }
 

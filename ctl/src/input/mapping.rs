@@ -69,7 +69,7 @@ impl Mapping {
                 let known = COLUMNS.iter().filter(|column| column.is_of(task));
                 let names: Vec<&str> = known.map(|column| column.name(task)).collect();
                 let message = match nearest(field, names.iter().copied()) {
-                    Some(near) => format!("{field:?} is no field, did you mean {near:?}?"),
+                    Some(near) => format!("{field:?} is not a field; did you mean {near:?}?"),
                     None => format!("{field:?} is no field; known are {}", names.join(", ")),
                 };
                 return Err(("input.columns", message));

@@ -3,6 +3,7 @@
 //! Invariant: at most a page of each column and a buffer of lines are in memory; whatever is wrong with a file is an error.
 //! Absent: what a value becomes (`value`), and files that are not in a file system.
 
+mod bounded;
 mod value;
 
 use std::fs::File;
@@ -14,6 +15,8 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::schema::types::TypePtr;
+
+use self::bounded::Bounded;
 
 /// What such a file begins with, and ends with.
 pub(super) const MAGIC: &[u8] = b"PAR1";
@@ -46,7 +49,7 @@ impl<'a> ParquetText<'a> {
         let metadata = reader.metadata().file_metadata();
         let rows_total = u64::try_from(metadata.num_rows()).unwrap_or(0);
         let schema = metadata.schema_descr().root_schema_ptr();
-        let rows = RowIter::from_file_into(Box::new(reader));
+        let rows = RowIter::from_file_into(Box::new(Bounded(reader)));
         let progress = Progress { read, file_bytes, rows: 0, rows_total, told: 0 };
         Ok(Self { rows, schema, lines: Vec::new(), taken: 0, ended: false, progress })
     }
@@ -107,7 +110,7 @@ fn guarded<T>(work: impl FnOnce() -> T) -> io::Result<T> {
 }
 
 fn broken(error: ParquetError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("it is no good parquet file: {error}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("it is not a valid Parquet file: {error}"))
 }
 
 #[cfg(test)]

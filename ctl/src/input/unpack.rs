@@ -68,7 +68,8 @@ pub(super) fn unpack<'a>(
     if let Some(promised) = promised
         && found.is_none()
     {
-        let message = format!("it is named so and is no {} file", promised.name());
+        let message =
+            format!("its name says that it is a {0} file, but it is not", promised.name());
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(match found {
@@ -134,7 +135,7 @@ impl<R: Read + Source> Read for Bounded<R> {
             _ if error.get_ref().is_some_and(|inner| inner.is::<rollout_storage::BlobError>()) => {
                 error
             }
-            kind => io::Error::new(kind, format!("it is no good {name} file: {error}")),
+            kind => io::Error::new(kind, format!("it is not a valid {name} file: {error}")),
         })?;
         self.expanded += len as u64;
         let allowed = self.text.own().saturating_mul(EXPANSION_MAX);
@@ -202,10 +203,10 @@ mod tests {
             let mut broken = packed.clone();
             broken[4..12].fill(0xff);
             let error = read("a", &broken).map(|text| text.len()).unwrap_err();
-            assert!(error.contains(&format!("no good {name} file")), "{error}");
+            assert!(error.contains(&format!("not a valid {name} file")), "{error}");
         }
-        assert!(read("a.gz", b"plain").unwrap_err().contains("no gzip file"));
-        assert!(read("a.zst", b"").unwrap_err().contains("no zstd file"));
+        assert!(read("a.gz", b"plain").unwrap_err().contains("a gzip file, but it is not"));
+        assert!(read("a.zst", b"").unwrap_err().contains("a zstd file, but it is not"));
     }
 
     #[test]

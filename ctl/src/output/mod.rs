@@ -27,18 +27,18 @@ pub enum Format {
     /// Columns for people. Not a stable format
     #[default]
     Table,
-    /// The same with more columns
+    /// More columns
     Wide,
     /// One document, or one a line from what follows: `{"apiVersion", "kind", "asOf", "data"}`. Stable within v1
     Json,
     /// The document of `json` on one line: one of many of a command that goes on.
     #[value(skip)]
     JsonLine,
-    /// One line of JSON for each thing of a list
+    /// One line of JSON per element of a list
     Jsonl,
     /// The document of `json` as YAML
     Yaml,
-    /// Names alone, one a line, as commands take them
+    /// Only names, one per line, as commands accept them
     Name,
 }
 

@@ -15,7 +15,7 @@ use crate::export::follow::Wanted;
 use crate::export::format::OutputFormat;
 use crate::export::local_dir;
 
-/// Batch inference on a fleet of workers: every row exactly once, in order, whatever dies on the way
+/// Run batch inference on a fleet of workers: every row exactly once, in order, despite failures
 #[derive(Debug, Parser)]
 #[command(name = "rollout", version, propagate_version = true)]
 pub(super) struct Cli {
@@ -32,14 +32,14 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: InferCommand,
     },
-    /// Look into a run, add to it, or cancel it
+    /// Read results of a run, append rows, close its input, or cancel it
     Run {
         #[command(subcommand)]
         command: RunCommand,
     },
-    /// Make a run's output again from its parts
+    /// Write a run's output again from its parts
     Export(ExportArgs),
-    /// Prove that a run has every row once and every digest right
+    /// Verify that a run has every row once and that every digest matches
     Verify(VerifyArgs),
     /// Serve a training job's shared store to the torch processes of this host, as a TCPStore
     StoreGateway(StoreGatewayArgs),
@@ -49,16 +49,17 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct StoreGatewayArgs {
-    /// The job whose store it is; gateways of one job share it, on whatever host
+    /// Job of the store; all gateways of one job serve the same store
     #[arg(long, value_name = "JOB")]
     pub(super) job: String,
-    /// The round of the job's rendezvous, for a store of its own
+    /// Round of the job's rendezvous; each round has its own store
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) round: u64,
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = rollout_gateway::LISTEN_DEFAULT)]
     pub(super) listen: std::net::SocketAddr,
-    /// Let other hosts, and on loopback every user of this one, connect: they read and write the store, without TLS
+    /// Allow other hosts, and on loopback every user of this host, to read and write the store
+    /// without TLS
     #[arg(long)]
     pub(super) insecure_tcpstore: bool,
 }
@@ -86,7 +87,7 @@ pub(super) struct BatchArgs {
     /// With --dry-run: the model's directory or name, whose tokenizer counts [default: the model's URI]
     #[arg(long, value_name = "MODEL", requires = "dry_run")]
     pub(super) tokenizer: Option<String>,
-    /// Come back to a run: submit what is missing, wait for its end, write its output
+    /// Resume a run: submit the missing input, wait for the end, and write the output
     #[arg(
         long,
         value_name = "RUN",
@@ -94,13 +95,15 @@ pub(super) struct BatchArgs {
         add = completer::of(Names::Runs)
     )]
     pub(super) resume: Option<String>,
-    /// Where another revision of the run still goes on: cancel it, and carry over what it has finished
+    /// If an earlier revision of the run is still running, cancel it and carry over its finished
+    /// rows
     #[arg(long, conflicts_with_all = ["dry_run", "resume"])]
     pub(super) replace: bool,
-    /// Write where another run's output or other files are; what has our names is replaced, the rest stays
+    /// Write into a directory with another run's output or other files: replace files with the
+    /// names of this output, keep the rest
     #[arg(long)]
     pub(super) overwrite: bool,
-    /// How many workers you expect; fewer give a warning
+    /// Number of workers that you expect; the command warns if fewer are ready
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<u32>,
     /// Run the first N rows alone first, and pause if more than `canary_failures_max` of them fail [default: the file's]
@@ -112,7 +115,7 @@ pub(super) struct BatchArgs {
     /// Submit and return; `--resume` waits and writes the output
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) detach: bool,
-    /// How to say what came of it
+    /// Format of the outcome
     #[arg(
         short = 'o',
         long = "report",
@@ -128,13 +131,13 @@ pub(super) struct BatchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RunCommand {
-    /// Print rows as JSON lines, as they got their outcome
+    /// Print rows as JSON lines, in the order in which they were decided
     Results(ResultsArgs),
-    /// Add rows to a run whose input is open; rows that it has already are left out
+    /// Append rows to a run whose input is open; rows that the run already has are skipped
     Append(AppendArgs),
-    /// Close a run's input: no more rows come, and the run can end
+    /// Close a run's input so that the run can end
     Close(CloseArgs),
-    /// Cancel a run: rows that are done keep their results, the others get none
+    /// Cancel a run: finished rows keep their results, the others get none
     Cancel(CancelArgs),
 }
 
@@ -143,10 +146,10 @@ pub(super) struct CancelArgs {
     /// The run's name
     #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
-    /// Why, for people who look at the run later
+    /// Reason, stored with the run
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(super) reason: String,
-    /// Do not say what is waited for
+    /// Do not print what the command waits for
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
@@ -169,7 +172,7 @@ pub(super) struct CloseArgs {
     /// The run's name
     #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
-    /// Do not say what is waited for
+    /// Do not print what the command waits for
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
@@ -179,19 +182,19 @@ pub(super) struct ResultsArgs {
     /// The run's name
     #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
-    /// Go on with rows as they are committed, until the run ends
+    /// Continue with rows as they are committed, until the run ends
     #[arg(short, long)]
     pub(super) follow: bool,
     /// Only rows of this outcome
     #[arg(long, value_enum, value_name = "STATE", default_value = "all")]
     pub(super) state: Wanted,
-    /// The batch file of the run, whose [cluster] and [tls] say where it is
+    /// Batch file of the run; its [cluster] and [tls] select the cluster
     #[arg(short, long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// About so many rows, spread evenly over the input
+    /// Print about this number of rows, spread evenly over the input
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) sample: Option<u64>,
-    /// Do not say what is waited for
+    /// Do not print what the command waits for
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
@@ -207,16 +210,17 @@ pub(super) struct ExportArgs {
     /// The format of the files [default: openai-batch for a run of that input, else jsonl]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(super) format: Option<OutputFormat>,
-    /// At most so many rows in a file: shards, and a manifest.json that names them
+    /// Maximum number of rows per file; writes shards and a manifest.json that lists them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) shard_rows: Option<u64>,
     /// Leave out rows that have no outcome yet
     #[arg(long)]
     pub(super) partial: bool,
-    /// Write where another run's output or other files are; what has our names is replaced, the rest stays
+    /// Write into a directory with another run's output or other files: replace files with the
+    /// names of this output, keep the rest
     #[arg(long)]
     pub(super) overwrite: bool,
-    /// How to say what came of it
+    /// Format of the outcome
     #[arg(
         short = 'o',
         long = "report",
@@ -238,10 +242,10 @@ pub(super) struct VerifyArgs {
     /// Compare this directory's files with the run, byte for byte
     #[arg(long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
-    /// The format of these files [default: what its manifest.json or its names tell]
+    /// Format of these files [default: determined from manifest.json or the file names]
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
     pub(super) format: Option<OutputFormat>,
-    /// How to say what came of it
+    /// Format of the outcome
     #[arg(
         short = 'o',
         long = "report",

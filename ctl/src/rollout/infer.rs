@@ -213,9 +213,9 @@ impl Batch<'_> {
         let namespace = namespace_flag(&self.namespace);
         match run.state() {
             v1::RunState::Paused => format!(
-                "run {} is paused: {}; to go on: rolloutctl run resume {}{namespace}",
+                "run {} is paused: {}; to continue: rolloutctl run resume {}{namespace}",
                 run.name,
-                or(&run.reason, "nobody said why"),
+                or(&run.reason, "no reason was given"),
                 run.name
             ),
             v1::RunState::Running if !run.blocked.is_empty() => {

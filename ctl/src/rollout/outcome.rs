@@ -107,7 +107,7 @@ impl Written {
         if self.open > 0 {
             text += &format!(", {} without an outcome left out", counted(self.open, "row"));
         }
-        if self.prompt_tokens + self.completion_tokens > 0 {
+        if self.prompt_tokens.max(self.completion_tokens) > 0 {
             let (prompts, completions) = (count(self.prompt_tokens), count(self.completion_tokens));
             text += &format!("; tokens: {prompts} in, {completions} out");
         }

@@ -12,20 +12,30 @@ use super::Failure;
 use crate::output::{self, counted};
 use crate::say::aside;
 
-/// What is shown of a list.
+/// The order of the listed elements, and which of them are listed.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "List")]
+pub(crate) struct OrderArgs {
+    /// Sort by a field of the JSON, such as name or counts.failed; a leading - sorts in descending
+    /// order
+    #[arg(long, value_name = "[-]KEY", allow_hyphen_values = true)]
+    sort_by: Option<String>,
+    /// Only elements whose JSON fields match: KEY=VALUE or KEY!=VALUE; several conditions must all
+    /// hold
+    #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    selector: Vec<Condition>,
+}
+
+/// Which elements of a list are shown.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "List")]
 pub(crate) struct ChooseArgs {
-    /// Order by a field of the JSON, such as name or counts.failed; with a - before it the largest first
-    #[arg(long, value_name = "[-]KEY", allow_hyphen_values = true)]
-    sort_by: Option<String>,
-    /// Only things with these fields in the JSON: KEY=VALUE, or KEY!=VALUE; all of them have to hold
-    #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',')]
-    selector: Vec<Condition>,
-    /// At most so many
+    #[command(flatten)]
+    order: OrderArgs,
+    /// Maximum number of elements
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// No column titles
+    /// Omit the column titles
     #[arg(long)]
     no_headers: bool,
 }
@@ -42,7 +52,7 @@ impl std::str::FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || format!("{text:?} is no KEY=VALUE and no KEY!=VALUE");
+        let bad = || format!("{text:?} is neither KEY=VALUE nor KEY!=VALUE");
         let (key, value) = text.split_once('=').ok_or_else(bad)?;
         let (key, equal) = match key.strip_suffix('!') {
             Some(key) => (key, false),
@@ -73,6 +83,29 @@ impl ChooseArgs {
 
     /// How many the limit leaves out.
     fn choose<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<usize> {
+        self.order.apply(list)?;
+        Ok(cut(list, self.limit.unwrap_or(usize::MAX)))
+    }
+}
+
+/// Leaves the first ones, and says how many there were more.
+pub(super) fn cut<T>(list: &mut Vec<T>, limit: usize) -> usize {
+    let more = list.len().saturating_sub(limit);
+    list.truncate(limit);
+    more
+}
+
+impl OrderArgs {
+    /// Whether the whole list is needed to know what comes first.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.sort_by.is_some() || !self.selector.is_empty()
+    }
+
+    /// Leaves what is asked for, in the order that is asked for.
+    ///
+    /// # Errors
+    /// Exit code 2 for a key that nothing has.
+    pub(super) fn apply<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<()> {
         let mut pairs = Vec::with_capacity(list.len());
         for thing in list.drain(..) {
             pairs.push((serde_json::to_value(&thing)?, thing));
@@ -95,10 +128,8 @@ impl ChooseArgs {
                 if largest_first { order.reverse() } else { order }
             });
         }
-        let more = self.limit.map_or(0, |limit| pairs.len().saturating_sub(limit));
-        pairs.truncate(self.limit.unwrap_or(usize::MAX));
         list.extend(pairs.into_iter().map(|(_, thing)| thing));
-        Ok(more)
+        Ok(())
     }
 }
 
@@ -176,6 +207,18 @@ mod tests {
         let cli = Cli::try_parse_from(args).map_err(|error| error.to_string())?;
         cli.choose.choose(&mut list).map_err(|error| error.to_string())?;
         Ok(list.iter().map(|thing| text(&thing["name"])).collect())
+    }
+
+    #[test]
+    fn a_list_that_is_ordered_or_selected_from_is_needed_whole() {
+        let parse = |args: &[&str]| {
+            let args = std::iter::once("x").chain(args.iter().copied());
+            Cli::try_parse_from(args).expect("fine").choose.order.is_asked_for()
+        };
+        assert!(!parse(&["--limit", "2"]));
+        assert!(parse(&["--sort-by", "row"]) && parse(&["-l", "state=failed"]));
+        let mut list = vec![1, 2, 3];
+        assert_eq!((cut(&mut list, 2), list), (1, vec![1, 2]));
     }
 
     #[test]

@@ -40,10 +40,10 @@ pub(crate) struct Cli {
     /// Where the cluster is.
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, global = true, value_name = "FORMAT")]
     pub(crate) output: Format,
-    /// Show it again every so often, until Ctrl-C [default: 2s]
+    /// Repeat the command at this interval until Ctrl-C [default: 2s]
     #[arg(
         short,
         long,
@@ -55,13 +55,14 @@ pub(crate) struct Cli {
         value_parser = parse_duration
     )]
     pub(crate) watch: Option<Duration>,
-    /// Say what would change, and change nothing
+    /// Print what would change, and change nothing
     #[arg(long, global = true)]
     pub(crate) dry_run: bool,
-    /// Repeat the request of an earlier command, whose outcome is unknown: it takes effect once
+    /// Repeat the request of an earlier command whose outcome is unknown; it takes effect at most
+    /// once
     #[arg(long, global = true, value_name = "SESSION.SEQ")]
     pub(crate) request_id: Option<RequestName>,
-    /// Do not ask before what cannot be undone
+    /// Do not ask for confirmation of operations that cannot be undone
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
     /// What is said besides.
@@ -75,181 +76,181 @@ pub(crate) struct Cli {
 /// The nouns.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The cluster on one screen; works without a quorum
+    /// Show the cluster on one screen; works without a quorum
     Status,
-    /// The cluster, its runs and its workers on a screen that stays current
+    /// Show a live view of the cluster, its runs and its workers
     Top(TopArgs),
-    /// What is wrong with this machine, or with the cluster, and what to do
+    /// Check this machine or the cluster, and print problems with their fixes
     Doctor(DoctorArgs),
-    /// Batch runs
+    /// Show and control batch runs
     #[command(alias = "runs", arg_required_else_help = true)]
     Run {
         /// What to do.
         #[command(subcommand)]
         verb: RunVerb,
     },
-    /// Single rows of a run
+    /// Show and retry single rows of a run
     #[command(alias = "items", arg_required_else_help = true)]
     Item {
         /// What to do.
         #[command(subcommand)]
         verb: ItemVerb,
     },
-    /// Worker agents
+    /// Show, cordon and drain workers
     #[command(alias = "workers", arg_required_else_help = true)]
     Worker {
         /// What to do.
         #[command(subcommand)]
         verb: WorkerVerb,
     },
-    /// Whose runs these are, and how much they may use together
+    /// Show namespaces and set their quotas
     #[command(alias = "namespaces", arg_required_else_help = true)]
     Namespace {
         /// What to do.
         #[command(subcommand)]
         verb: NamespaceVerb,
     },
-    /// Training jobs: who takes part, and the rounds in which they agree on members and ranks
+    /// Show and close the rendezvous of training jobs
     #[command(arg_required_else_help = true)]
     Rendezvous {
         /// What to do.
         #[command(subcommand)]
         verb: RendezvousVerb,
     },
-    /// Barriers of training jobs: who has arrived, who is missing
+    /// Show and abort barriers of training jobs
     #[command(alias = "barriers", arg_required_else_help = true)]
     Barrier {
         /// What to do.
         #[command(subcommand)]
         verb: BarrierVerb,
     },
-    /// What training jobs read
+    /// Manage datasets of training jobs
     #[command(alias = "datasets", arg_required_else_help = true)]
     Dataset {
         /// What to do.
         #[command(subcommand)]
         verb: DatasetVerb,
     },
-    /// Training jobs as a whole
+    /// List and delete training jobs
     #[command(alias = "jobs", arg_required_else_help = true)]
     Job {
         /// What to do.
         #[command(subcommand)]
         verb: JobVerb,
     },
-    /// Training jobs, their trainers, and who of them reads what
+    /// Show the shards of training jobs and the trainers that hold them
     #[command(alias = "shards", arg_required_else_help = true)]
     Shard {
         /// What to do.
         #[command(subcommand)]
         verb: ShardVerb,
     },
-    /// What training jobs recover from
+    /// Manage checkpoints of training jobs
     #[command(alias = "checkpoints", arg_required_else_help = true)]
     Checkpoint {
         /// What to do.
         #[command(subcommand)]
         verb: CheckpointVerb,
     },
-    /// The members as one
+    /// Form, verify and upgrade the cluster
     #[command(arg_required_else_help = true)]
     Cluster {
         /// What to do.
         #[command(subcommand)]
         verb: ClusterVerb,
     },
-    /// Who takes part in the cluster
+    /// Show and change the members of the cluster
     #[command(alias = "members", arg_required_else_help = true)]
     Member {
         /// What to do.
         #[command(subcommand)]
         verb: MemberVerb,
     },
-    /// Who leads
+    /// Show or transfer leadership
     #[command(arg_required_else_help = true)]
     Leader {
         /// What to do.
         #[command(subcommand)]
         verb: LeaderVerb,
     },
-    /// The ledger as a file, and a new cluster from it
+    /// Save the ledger to a file, verify it, and restore a cluster from it
     #[command(alias = "snapshots", arg_required_else_help = true)]
     Snapshot {
         /// What to do.
         #[command(subcommand)]
         verb: SnapshotVerb,
     },
-    /// What members keep on their disks
+    /// Show the disk usage of members
     #[command(arg_required_else_help = true)]
     Storage {
         /// What to do.
         #[command(subcommand)]
         verb: StorageVerb,
     },
-    /// What somebody should do something about
+    /// Show conditions that need an operator
     #[command(alias = "alarms", arg_required_else_help = true)]
     Alarm {
         /// What to do.
         #[command(subcommand)]
         verb: AlarmVerb,
     },
-    /// The files of a member's audit
+    /// Verify a member's audit files
     #[command(arg_required_else_help = true)]
     Audit {
         /// What to do.
         #[command(subcommand)]
         verb: AuditVerb,
     },
-    /// What happened and what happens: who got, completed, lost which rows; who came and went
+    /// Show events: rows granted, completed and lost; workers and members that join and leave
     #[command(alias = "event")]
     Events(EventsArgs),
-    /// Certificates of a private authority
+    /// Issue, show, enroll, renew and revoke certificates
     #[command(alias = "certs", arg_required_else_help = true)]
     Cert {
         /// What to do.
         #[command(subcommand)]
         verb: CertVerb,
     },
-    /// Join tokens: who may come for a first certificate
+    /// Manage join tokens, with which workers and clients get their first certificate
     #[command(alias = "tokens", arg_required_else_help = true)]
     Token {
         /// What to do.
         #[command(subcommand)]
         verb: TokenVerb,
     },
-    /// Measure; for programs with -o jsonl
+    /// Run a benchmark; -o jsonl prints machine-readable figures
     #[command(arg_required_else_help = true)]
     Bench {
         /// What to do.
         #[command(subcommand)]
         verb: BenchVerb,
     },
-    /// What the daemons are told, by whom, and whether it is good
+    /// Show and validate the configuration of the daemons
     #[command(alias = "configs", arg_required_else_help = true)]
     Config {
         /// What to do.
         #[command(subcommand)]
         verb: ConfigVerb,
     },
-    /// Clusters under names of your own
+    /// Manage named clusters
     #[command(alias = "contexts", arg_required_else_help = true)]
     Context {
         /// What to do.
         #[command(subcommand)]
         verb: ContextVerb,
     },
-    /// What an error code means
+    /// Explain error codes
     #[command(alias = "error", arg_required_else_help = true)]
     Errors {
         /// What to do.
         #[command(subcommand)]
         verb: ErrorsVerb,
     },
-    /// A script that completes commands in a shell
+    /// Print a completion script for a shell
     Completion(CompletionArgs),
-    /// Manual pages
+    /// Print manual pages
     Man(ManArgs),
-    /// The version of this program
+    /// Print the version of this program
     Version,
 }
 

@@ -37,7 +37,7 @@ impl Program {
 pub(crate) struct CompletionArgs {
     /// The shell
     shell: Shell,
-    /// Of which program
+    /// Program to complete
     #[arg(long, value_enum, default_value_t)]
     program: Program,
 }
@@ -45,10 +45,11 @@ pub(crate) struct CompletionArgs {
 /// Where the pages go.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Write a page for each command here, such as /usr/local/share/man/man1; without, the first goes to stdout
+    /// Directory for a page per command, such as /usr/local/share/man/man1 [default: print the
+    /// first page on stdout]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Of which program
+    /// Program to complete
     #[arg(long, value_enum, default_value_t)]
     program: Program,
 }

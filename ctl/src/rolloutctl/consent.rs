@@ -26,12 +26,12 @@ pub(crate) fn ask(what: &str, name: &str, consent: Consent) -> anyhow::Result<()
     }
     if !std::io::stdin().is_terminal() {
         return Err(Failure::refused(format!(
-            "{what} cannot be undone, and there is no terminal to ask at: add --yes"
+            "{what} cannot be undone, and there is no terminal for a confirmation: add --yes"
         ))
         .into());
     }
     let mut stderr = std::io::stderr().lock();
-    write!(stderr, "{what} cannot be undone; type {name} to go on: ")?;
+    write!(stderr, "{what} cannot be undone; type {name} to continue: ")?;
     stderr.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;

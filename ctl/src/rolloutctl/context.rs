@@ -25,7 +25,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct AddArgs {
     /// Its name
     name: String,
-    /// Take what the flags leave open from this context file, as `rollout dev` writes one
+    /// Take settings that the flags do not give from this context file, as `rollout dev` writes it
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Make it the current one
@@ -163,7 +163,7 @@ pub(crate) fn choose(format: Format, args: &NameArgs) -> anyhow::Result<()> {
 /// Keeps what the connection flags say under a name; one of that name is replaced.
 pub(crate) fn add(format: Format, connect: &ConnectArgs, args: &AddArgs) -> anyhow::Result<()> {
     if args.name.is_empty() || args.name.contains(['/', '.', '\\']) {
-        let text = format!("{:?} is no name: one has neither slash nor dot", args.name);
+        let text = format!("{:?} is not a valid name: a name has no slash or dot", args.name);
         return Err(Failure::usage(text).into());
     }
     let (path, mut contexts) = kept()?;

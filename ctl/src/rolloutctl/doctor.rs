@@ -28,26 +28,26 @@ use crate::output::{self, Format};
 /// What is looked at, and how strictly.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Check this machine before it serves, and no cluster
+    /// Check this machine before a daemon starts on it, not a cluster
     #[arg(long)]
     preflight: bool,
-    /// With --preflight: the configuration of the daemon that is to run here
+    /// With --preflight: configuration file of the daemon that will run here
     #[arg(long = "file", value_name = "FILE", requires = "preflight")]
     file: Option<PathBuf>,
-    /// With --preflight: the directory that is to hold its data [default: the file's]
+    /// With --preflight: data directory of the daemon [default: the file's]
     #[arg(long, value_name = "DIR", requires = "preflight")]
     data_dir: Option<PathBuf>,
-    /// With --preflight: another host's port that has to be reached from here, such as the peer port of another member;
-    /// may be repeated
+    /// With --preflight: port of another host that must be reachable from here, such as another
+    /// member's peer port; repeatable
     #[arg(long, value_name = "HOST:PORT", requires = "preflight")]
     reach: Vec<HostPort>,
     /// Warn if the 99th percentile of fsync times exceeds this
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_duration)]
     fsync_max: Duration,
-    /// Days that certificates should be good for
+    /// Warn if a certificate expires within this number of days
     #[arg(long, value_name = "DAYS", default_value_t = 14)]
     cert_days: u32,
-    /// Space that should be free where data is, in GiB
+    /// Warn if less than this many GiB are free in the data directory
     #[arg(long, value_name = "GIB", default_value_t = 10)]
     free_gib: u64,
     /// Treat warnings as failures: exit code 1
@@ -104,9 +104,7 @@ fn ending(what: &str, seconds_left: i64, due: bool, (why, todo): (&str, &str)) -
     let left = output::duration(seconds_left as f64);
     let check = "certificate";
     match seconds_left {
-        ..=0 => {
-            Finding::fail(check, format!("{what} has expired"), "nobody accepts it any more", todo)
-        }
+        ..=0 => Finding::fail(check, format!("{what} has expired"), "every peer refuses it", todo),
         _ if due => {
             let found = format!("{what} ends in {left}");
             Finding::warn(check, found, why, todo)

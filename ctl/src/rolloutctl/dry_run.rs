@@ -206,10 +206,13 @@ impl Reader {
                 format!("{}, round {}, {participants}", info.state, info.round)
             }
             // One that nobody has used yet is closed before anybody comes.
-            Err(error) if error.exit_code() == 4 => "nobody has used it yet".to_owned(),
+            Err(error) if error.exit_code() == 4 => "it does not exist yet".to_owned(),
             Err(error) => return Err(error.into()),
         };
-        Ok(Plan::new(format!("let nobody join job {job} any more, for good"), now))
+        Ok(Plan::new(
+            format!("close the rendezvous of job {job} permanently: no participant can join"),
+            now,
+        ))
     }
 
     async fn barrier(&self, job: &str, barrier: &str) -> anyhow::Result<Plan> {
@@ -224,12 +227,12 @@ impl Reader {
                 async move { services::barrier(channel).describe(request).await }
             })
             .await?;
-        let now = answer.generations.last().map_or("nobody has been there".to_owned(), |last| {
+        let now = answer.generations.last().map_or("it does not exist yet".to_owned(), |last| {
             format!(
                 "generation {} is {}: {} of {} arrived",
                 last.generation, last.state, last.arrived, last.expected
             )
         });
-        Ok(Plan::new(format!("let barrier {barrier} of {job} fail, if it waits"), now))
+        Ok(Plan::new(format!("abort barrier {barrier} of {job}, if it waits"), now))
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn each(
         return work(name.clone(), format).await;
     }
     if again.is_some() {
-        return Err(Failure::usage("--request-id is of one request: give one name with it").into());
+        return Err(Failure::usage("--request-id belongs to one request: give one name").into());
     }
     let mut worst = 0;
     for name in names {

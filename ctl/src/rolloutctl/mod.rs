@@ -6,6 +6,8 @@
 
 mod alarm;
 mod audit;
+#[cfg(feature = "fuzzing")]
+pub(crate) use audit::fuzzed as audit_breaks;
 mod barrier;
 mod cert;
 mod checkpoint;

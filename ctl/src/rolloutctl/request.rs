@@ -34,7 +34,9 @@ impl FromStr for RequestName {
             Some(Self { session: session.parse().ok()?, seq: seq.parse().ok()? })
         });
         let good = numbers.filter(|name| name.session > 0 && name.seq > 0);
-        good.ok_or_else(|| format!("{text:?} is no SESSION.SEQ as an earlier command printed it"))
+        good.ok_or_else(|| {
+            format!("{text:?} is not a SESSION.SEQ as an earlier command printed it")
+        })
     }
 }
 

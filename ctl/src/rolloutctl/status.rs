@@ -263,7 +263,7 @@ impl Survey {
                 (None, None) => format!("{} says nothing", member.name),
             })
             .collect();
-        let leader = self.leader.as_deref().unwrap_or("nobody");
+        let leader = self.leader.as_deref().unwrap_or("no member");
         let workers = counted(self.workers_ready.into(), "worker");
         said.push(format!("{leader} leads; {workers} ready"));
         said.join("; ")

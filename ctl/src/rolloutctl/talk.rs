@@ -13,13 +13,13 @@ use crate::say;
 /// How much is said on stderr, and how.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct TalkArgs {
-    /// Say nothing on stderr but what went wrong
+    /// Print only errors on stderr
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Say on stderr what is done; -vv: each step of it. Goes over ROLLOUT_LOG
+    /// Print each action on stderr; with -vv each step of it. Overrides ROLLOUT_LOG
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Colours on stderr
+    /// Color on stderr
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     color: Color,
 }

@@ -27,7 +27,7 @@ use crate::connect::{ConnectArgs, parse_duration};
 /// How often it is looked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
-    /// Between two looks
+    /// Interval between two refreshes
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     every: Duration,
 }
@@ -186,7 +186,7 @@ async fn look(client: &Client, namespace: &str) -> Look {
     if survey.leader.is_none() {
         let nobody = || match survey.health {
             status::DISTRUSTED => "no member is trusted, or trusts you".to_owned(),
-            _ => "nobody leads, and only a leader knows".to_owned(),
+            _ => "there is no leader, and only a leader can answer".to_owned(),
         };
         let (runs, workers) = (Err(nobody()), Err(nobody()));
         return Look { survey, runs, workers };

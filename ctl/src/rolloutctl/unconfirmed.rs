@@ -1,4 +1,4 @@
-//! What members know while nobody leads.
+//! What members know while there is no leader.
 //!
 //! Invariant: it is told as what it is: of whom, as of which index, confirmed by nobody; and the command ends with
 //! status 3, so that no program takes it for more. Deliberately absent: plans and changes, which are never made of it.
@@ -23,14 +23,18 @@ pub(super) struct Unconfirmed {
 impl Unconfirmed {
     /// The last line of a table.
     pub(super) fn line(&self) -> String {
-        format!("not confirmed: as {} knew it at index {}; nobody leads\n", self.member, self.index)
+        format!(
+            "not confirmed: as {} knew it at index {}; there is no leader\n",
+            self.member, self.index
+        )
     }
 
     /// The end of a command that printed it.
     pub(super) fn failure(&self) -> anyhow::Error {
         let Self { member, index } = self;
-        let text =
-            format!("nobody leads: this is what {member} knew at index {index}, not confirmed");
+        let text = format!(
+            "there is no leader: this is the state of {member} at index {index}, not confirmed"
+        );
         Failure::unavailable(text).into()
     }
 }
@@ -123,7 +127,7 @@ fn named(member: &MemberRef) -> &str {
 /// The leader's answer; where none answers, that of the member that has applied most.
 ///
 /// # Errors
-/// The leader's own refusal; where nobody leads and no member answers, that nobody does.
+/// The leader's own refusal; where there is no leader and no member answers, that nobody does.
 pub(super) async fn or_any<T, F, Fut>(
     client: &Client,
     led: Result<T, ClientError>,
@@ -177,7 +181,7 @@ mod tests {
         let asked = newest(answers).unwrap();
         let told = asked.unconfirmed.unwrap();
         assert_eq!(told, Unconfirmed { member: "c2".into(), index: 9 });
-        assert_eq!(told.line(), "not confirmed: as c2 knew it at index 9; nobody leads\n");
+        assert_eq!(told.line(), "not confirmed: as c2 knew it at index 9; there is no leader\n");
         assert_eq!(crate::rolloutctl::exit::code(&told.failure()), 3);
         assert!(newest::<v1::ListRunsResponse>(Vec::new()).is_none());
     }

@@ -96,7 +96,7 @@ fn a_paused_run_is_told_with_its_reason_and_watched_on() {
     set(rollout_proto::v1::RunState::Paused, "the store is full");
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.contains("is paused: the store is full; to go on: rolloutctl run resume r") {
+    while !line.contains("is paused: the store is full; to continue: rolloutctl run resume r") {
         line.clear();
         assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended");
     }

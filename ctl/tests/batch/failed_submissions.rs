@@ -184,7 +184,7 @@ fn a_run_that_was_deleted_is_submitted_anew_and_that_is_said() {
     cluster.state.lock().runs.clear();
     let ended = job.batch(&[]);
     assert_eq!((ended.code, job.run_name().as_str()), (0, "A"), "{ended:?}");
-    assert!(ended.stderr.contains("run A is not there any more"), "{ended:?}");
+    assert!(ended.stderr.contains("run A no longer exists"), "{ended:?}");
 }
 
 #[test]

@@ -1,20 +1,30 @@
 //! Parquet, in and out.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rollout_proto::v1::RunState;
 use serde_json::json;
 
 use super::cluster::{Conduct, TestCluster};
-use super::command::Job;
+use super::command::{Ended, Job, files_below, interrupt};
 use super::s3::S3;
 
-/// A job that writes tables, done.
-fn written<'a>(cluster: &'a TestCluster, rows: usize) -> Job<'a> {
-    cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
+/// A job that writes tables.
+fn writing(cluster: &TestCluster, rows: usize) -> Job<'_> {
     let input: String =
         (0..rows).map(|n| format!("{{\"id\":{n},\"prompt\":\"p{n}\",\"n\":1.50}}\n")).collect();
     let job = Job::new(cluster, "first", &input);
     let output = "dir = \"out\"\nformat = \"parquet\"";
     let config = job.read("batch.toml").replace("dir = \"out\"", output);
     job.write("batch.toml", &config);
+    job
+}
+
+/// A job that writes tables, done.
+fn written(cluster: &TestCluster, rows: usize) -> Job<'_> {
+    cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
+    let job = writing(cluster, rows);
     let ended = job.batch(&["--name", "first"]);
     assert_eq!(ended.code, 10, "{ended:?}");
     assert!(ended.stderr.contains("completions in out/completions.parquet"), "{ended:?}");
@@ -64,6 +74,39 @@ fn what_is_written_as_tables_is_proven_and_is_an_input_again() {
 }
 
 #[test]
+fn ctrl_c_ends_the_writing_of_tables_and_the_same_command_writes_them_later() {
+    let cluster = TestCluster::start();
+    let job = writing(&cluster, 70_000);
+    let mut child = job.spawn_batch(&["--name", "first"]);
+    let ended = || {
+        let state = cluster.state.lock();
+        state.runs.values().any(|run| run.state == RunState::Finished as i32)
+    };
+    // The output's own files come last: those that are written before are gone by then.
+    while !ended() || temporary(&job).is_empty() {
+        assert!(child.try_wait().unwrap().is_none(), "it is too fast for this test");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    interrupt(&child);
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, 130, "{ended:?}");
+    assert!(ended.stderr.contains("run first has its results; to write them:\n"), "{ended:?}");
+    assert!(!job.out().join("completions.parquet").exists());
+    assert_eq!(temporary(&job), Vec::<PathBuf>::new());
+    let again = job.batch(&["--name", "first"]);
+    assert_eq!(again.code, 0, "{again:?}");
+    let verified = job.run(&["verify", "first", "--output", "out"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+}
+
+/// Files of an output that are not whole.
+fn temporary(job: &Job<'_>) -> Vec<PathBuf> {
+    let mut found = files_below(&job.out());
+    found.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with(".rollout-"));
+    found
+}
+
+#[test]
 fn a_wrong_row_of_a_table_is_named_by_its_number_and_tables_may_be_objects() {
     let (cluster, s3) = (TestCluster::start(), S3::start());
     let first = written(&cluster, 5);
@@ -86,7 +129,7 @@ fn a_wrong_row_of_a_table_is_named_by_its_number_and_tables_may_be_objects() {
     second.write("batch.toml", &config);
     let ended = second.batch(&[]);
     assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stderr.contains("in.parquet: it is no good parquet file"), "{ended:?}");
+    assert!(ended.stderr.contains("in.parquet: it is not a valid Parquet file"), "{ended:?}");
 }
 
 #[test]

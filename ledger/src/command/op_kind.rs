@@ -11,6 +11,7 @@ use crate::checkpoint::CheckpointOp;
 use crate::dataset::DatasetOp;
 use crate::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::job::{JobName, ParticipantDecl};
+use crate::member::MemberOp;
 use crate::quota::Quota;
 use crate::rendezvous::Terms;
 use crate::revocation::RevocationOp;
@@ -354,4 +355,6 @@ pub enum OpKind {
     },
     /// A change of the list of revoked certificates.
     Revocation(RevocationOp),
+    /// The leader reports what it has seen of the members.
+    Member(MemberOp),
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::id::{SessionId, SlotNo};
+use crate::looks::looks_of;
 use crate::spec::EngineSpec;
 use proptest::prelude::*;
 
@@ -203,6 +204,11 @@ impl Both {
             let mut turns: Vec<Turn> = fitting.filter_map(|run| run.turn).collect();
             turns.sort_unstable();
             assert_eq!(self.index.turns_at(cohort).collect::<Vec<_>>(), turns, "{slot:?}");
+            for priority in 0..3 {
+                let of_priority = turns.iter().filter(|turn| turn.priority.0 == priority).copied();
+                let listed: Vec<Turn> = self.index.turns_of_priority(cohort, priority).collect();
+                assert_eq!(listed, of_priority.collect::<Vec<_>>(), "{slot:?}");
+            }
             let giving: Vec<_> = self.index.giving(cohort, None).collect();
             let mut firsts = BTreeMap::new();
             for turn in &turns {
@@ -230,6 +236,13 @@ impl Both {
             assert_eq!(cohorts, fitting.iter().map(|slot| of_slots[slot]).collect());
         }
         for namespace in NAMESPACES {
+            let turns = self.runs.values().filter(|run| run.namespace == namespace);
+            let turns = turns.filter_map(|run| run.turn);
+            let priorities: BTreeSet<u8> = turns.map(|turn| turn.priority.0).collect();
+            assert_eq!(self.index.priorities(namespace), priorities);
+            let cohorts: BTreeSet<CohortNo> = self.index.cohorts_in(namespace).collect();
+            let of = self.index.cohorts.iter().filter(|(_, c)| c.namespace == namespace);
+            assert_eq!(cohorts, of.map(|(number, _)| *number).collect());
             let shapes = self.index.shapes_in(namespace);
             let mut listed: Vec<SlotRef> = shapes
                 .flat_map(|(shape, offers)| {
@@ -273,7 +286,14 @@ impl Eligibility {
             for need in &cohort.needs {
                 assert!(self.needs[need].cohorts.contains(number));
                 assert_eq!(self.needs[need].listed.contains(number), listed);
-                firsts.extend(self.needs[need].turns.first().map(|turn| (*turn, *need)));
+                for turn in &self.needs[need].turns {
+                    let known = firsts.iter().any(|(first, of): (&Turn, &NeedNo)| {
+                        of == need && first.priority == turn.priority
+                    });
+                    if !known {
+                        firsts.insert(*turn, *need);
+                    }
+                }
             }
             assert!(cohort.firsts.as_ref().is_none_or(|kept| *kept == firsts));
         }
@@ -380,4 +400,24 @@ fn where_some_hosts_meet_a_need_those_of_the_smaller_side_move() {
         "they are one again"
     );
     index.check_parts();
+}
+
+#[test]
+fn the_next_turn_of_a_priority_costs_the_same_for_any_number_of_needs() {
+    let mut index = fleet(10, |_| "*");
+    for n in 0..500 {
+        let (priority, run) = (Reverse((n % 10) as u8), RunNo(n));
+        let engine = EngineSpec { model: format!("m{n}"), ..EngineSpec::default() };
+        let spec = RunSpec { engine, ..RunSpec::default() };
+        let turn = Turn { priority, time: u64::from(1000 - n), run };
+        index.set_run(run, ("a", &spec), Some(turn));
+    }
+    let cohort = index.cohorts_in("a").next().expect("one");
+    for priority in 0..10 {
+        let looks = looks_of(|| {
+            let next = index.turns_of_priority(cohort, priority).next().expect("it has some");
+            assert_eq!(next.run, RunNo(490 + u32::from(priority)));
+        });
+        assert!(looks <= 2, "{looks} looks");
+    }
 }

@@ -1,38 +1,70 @@
 //! Whose turn it is at a slot.
 //!
 //! *Invariant:* the order is that of the turns alone, whatever the numbers of needs. Looking takes time in proportion to
-//! what is looked at: a cohort of many needs lists their first turns. One of few does not. A fleet whose hosts are pinned
-//! one by one has many such cohorts, and a run that fits all of them would have to change every list whenever it is served.
+//! what is looked at: a cohort of many needs lists their first turns at each priority. One of few does not. A fleet whose
+//! hosts are pinned one by one has many such cohorts, and a run that fits all of them would have to change every list
+//! whenever it is served.
 
-use super::{CohortNo, Eligibility, NeedNo, Turn};
+use super::{CohortNo, Eligibility, Need, NeedNo, Turn};
 use crate::id::RunNo;
+use crate::looks::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 
 /// Needs that a cohort has without a list of their first turns.
 pub(super) const FEW_NEEDS: usize = if cfg!(test) { 2 } else { 16 };
+
+/// The first and the last turn that a priority may have.
+fn bounds(priority: Reverse<u8>) -> (Turn, Turn) {
+    let first = Turn { priority, time: 0, run: RunNo(0) };
+    (first, Turn { time: u64::MAX, run: RunNo(u32::MAX), ..first })
+}
+
+impl Need {
+    /// Its first turn of a priority.
+    fn first_at(&self, priority: Reverse<u8>) -> Option<Turn> {
+        look();
+        let (first, last) = bounds(priority);
+        self.turns.range(first..=last).next().copied()
+    }
+
+    /// Its first turn of each priority that it has.
+    pub(super) fn firsts(&self) -> impl Iterator<Item = Turn> {
+        let later = |turn: &Turn| {
+            let (_, last) = bounds(turn.priority);
+            self.turns.range((Excluded(last), Unbounded)).next().copied()
+        };
+        std::iter::successors(self.turns.first().copied(), later)
+    }
+}
 
 impl Eligibility {
     /// Changes the turn of one run of a need.
     pub(super) fn change_turn(&mut self, no: NeedNo, before: Option<Turn>, after: Option<Turn>) {
         let Some(need) = self.needs.get_mut(&no) else { return };
-        let first = need.turns.first().copied();
+        let mut priorities = [before, after].map(|turn| turn.map(|turn| turn.priority));
+        if priorities[0] == priorities[1] {
+            priorities[1] = None;
+        }
+        let firsts = |need: &Need| {
+            priorities.map(|priority| priority.and_then(|priority| need.first_at(priority)))
+        };
+        let was = firsts(need);
         if let Some(before) = before {
             need.turns.remove(&before);
         }
         need.turns.extend(after);
-        let next = need.turns.first().copied();
-        if first == next {
-            return;
-        }
-        for cohort in &need.listed {
-            let Some(cohort) = self.cohorts.get_mut(cohort) else { continue };
-            let Some(firsts) = cohort.firsts.as_mut() else { continue };
-            if let Some(first) = first {
-                firsts.remove(&first);
+        let is = firsts(need);
+        for (was, is) in was.into_iter().zip(is).filter(|(was, is)| was != is) {
+            for cohort in &need.listed {
+                let Some(cohort) = self.cohorts.get_mut(cohort) else { continue };
+                let Some(firsts) = cohort.firsts.as_mut() else { continue };
+                if let Some(was) = was {
+                    firsts.remove(&was);
+                }
+                firsts.extend(is.map(|is| (is, no)));
             }
-            firsts.extend(next.map(|next| (next, no)));
         }
     }
 
@@ -51,7 +83,7 @@ impl Eligibility {
                 true => need.listed.insert(number),
                 false => need.listed.remove(&number),
             };
-            firsts.extend(need.turns.first().map(|turn| (*turn, *no)));
+            firsts.extend(need.firsts().map(|turn| (turn, *no)));
         }
         cohort.firsts = lists.then_some(firsts);
     }
@@ -74,12 +106,45 @@ impl Eligibility {
         }
         let after = after.map_or(Unbounded, Excluded);
         let listed = listed.into_iter().flat_map(move |firsts| firsts.range((after, Unbounded)));
-        listed.map(|(turn, need)| (*turn, *need)).chain(few)
+        let is_first = |(turn, need): &(&Turn, &NeedNo)| {
+            self.needs.get(*need).and_then(|need| need.turns.first()) == Some(*turn)
+        };
+        listed.filter(is_first).map(|(turn, need)| (*turn, *need)).chain(few)
     }
 
     /// The runs that slots of a cohort could serve, in their turns.
     pub(crate) fn turns_at(&self, cohort: CohortNo) -> impl Iterator<Item = Turn> {
-        let mut firsts = self.giving(cohort, None).peekable();
+        let last = Turn { priority: Reverse(0), time: u64::MAX, run: RunNo(u32::MAX) };
+        self.merged(self.giving(cohort, None), last)
+    }
+
+    /// Of these, the ones of a priority.
+    pub(crate) fn turns_of_priority(
+        &self,
+        number: CohortNo,
+        priority: u8,
+    ) -> impl Iterator<Item = Turn> {
+        let priority = Reverse(priority);
+        let (first, last) = bounds(priority);
+        let cohort = self.cohorts.get(&number);
+        let listed = cohort.and_then(|cohort| cohort.firsts.as_ref());
+        let mut few: Vec<(Turn, NeedNo)> = Vec::new();
+        if let (Some(cohort), None) = (cohort, listed) {
+            let first = |no: &NeedNo| Some((self.needs.get(no)?.first_at(priority)?, *no));
+            few.extend(cohort.needs.iter().filter_map(first));
+            few.sort_unstable();
+        }
+        let listed = listed.into_iter().flat_map(move |firsts| firsts.range(first..=last));
+        self.merged(listed.map(|(turn, need)| (*turn, *need)).chain(few), last)
+    }
+
+    /// The turns of needs of which these are the first ones, up to a last one, in their order.
+    fn merged(
+        &self,
+        firsts: impl Iterator<Item = (Turn, NeedNo)>,
+        last: Turn,
+    ) -> impl Iterator<Item = Turn> {
+        let mut firsts = firsts.peekable();
         // The next turn of each need of which one was taken.
         let mut nexts: BinaryHeap<Reverse<(Turn, NeedNo)>> = BinaryHeap::new();
         std::iter::from_fn(move || {
@@ -90,7 +155,8 @@ impl Eligibility {
                 (_, Some(_)) => nexts.pop().map(|next| next.0),
                 (_, None) => firsts.next(),
             }?;
-            let later = (Excluded(turn), Unbounded);
+            look();
+            let later = (Excluded(turn), Included(last));
             let next = self.needs.get(&need).and_then(|need| need.turns.range(later).next());
             nexts.extend(next.map(|next| Reverse((*next, need))));
             Some(turn)
@@ -104,9 +170,7 @@ impl Eligibility {
 
     /// Of these, the ones of a priority.
     pub(crate) fn turns(&self, need: NeedNo, priority: u8) -> impl Iterator<Item = Turn> {
-        let priority = Reverse(priority);
-        let first = Turn { priority, time: 0, run: RunNo(0) };
-        let last = Turn { priority, time: u64::MAX, run: RunNo(u32::MAX) };
+        let (first, last) = bounds(Reverse(priority));
         let need = self.needs.get(&need).into_iter();
         need.flat_map(move |need| need.turns.range(first..=last).copied())
     }

@@ -7,6 +7,12 @@
 //! one: the group behind is moved up first, as a whole, so that it has no claim to what the other was served before.
 //! When slots go, or the set of open runs changes, other shares are fair from then on. What a run was behind until then
 //! is forgotten but for [`AHEAD_MAX`].
+//!
+//! A run joins whenever it has something to give again, which one at its cap does after each completion. That costs a look
+//! at each cohort of the run. Of a cohort with few needs it costs a look at each of them, and of one with many the first
+//! turns of those that join too. Groups are looked for only where levels are more than [`AHEAD_MAX`] apart. Gaps are closed
+//! when a run opens, ends, is paused or resumed, and when a session ends, however many do in one `Tick`. That costs the
+//! needs of each cohort of the namespace, and a sort of its turns.
 
 use super::fair::AHEAD_MAX;
 use crate::eligibility::{CohortNo, NeedNo, Turn};
@@ -55,13 +61,15 @@ impl Ledger {
     /// Gives a run its time among those that have something to give, but for `joining`.
     fn join_turns(&mut self, no: RunNo, joining: &BTreeSet<RunNo>) {
         let Some(Turn { priority, .. }) = self.index.turn(no) else { return };
-        let firsts = |ledger: &Self, cohort| {
-            let needs = ledger.index.needs(cohort);
-            needs.filter_map(|need| ledger.first_time(need, priority.0, joining)).min()
+        let level = |cohort: &CohortNo| {
+            let mut turns = self.index.turns_of_priority(*cohort, priority.0);
+            turns.find(|turn| !joining.contains(&turn.run)).map(|turn| turn.time)
         };
         let cohorts: Vec<CohortNo> = self.index.cohorts(no).collect();
-        let levels = || cohorts.iter().filter_map(|cohort| firsts(self, *cohort));
-        let (Some(first), Some(last)) = (levels().min(), levels().max()) else { return };
+        let levels: Vec<u64> = cohorts.iter().filter_map(level).collect();
+        let (Some(&first), Some(&last)) = (levels.iter().min(), levels.iter().max()) else {
+            return;
+        };
         // Within this, times are comparable whether or not these are one group.
         if last - first > AHEAD_MAX {
             let groups = self.groups(&cohorts, priority.0, joining);

@@ -6,9 +6,9 @@ use rollout_ledger::id::{
 };
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
-    JobName, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId,
-    RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
-    StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
+    JobName, LeaderCause, MemberOp, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota,
+    Registration, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
+    SegmentDecl, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
 };
 use std::collections::BTreeMap;
 
@@ -152,6 +152,25 @@ fn revoke_certificates() -> Command {
     ]))
 }
 
+/// What a leader reports of members. The ledger keeps one of each state.
+pub(crate) fn members() -> Command {
+    let started = |id, name: &str| MemberOp::Started { id, name: name.into(), started_ms: 900 };
+    let started_ms = 900;
+    let ops = [
+        MemberOp::Leads { name: "c1".into(), cause: LeaderCause::ElectionTimeout },
+        started(1, "c1"),
+        started(2, "c2"),
+        started(3, "c3"),
+        started(4, "c4"),
+        MemberOp::Stopped { id: 2, started_ms },
+        MemberOp::Unreachable { id: 1, started_ms },
+        MemberOp::Reachable { id: 1, started_ms },
+        MemberOp::Unreachable { id: 3, started_ms },
+        MemberOp::Removed { id: 4 },
+    ];
+    command(Body::Ops(ops.map(|op| OpKind::Member(op).into()).to_vec()))
+}
+
 fn cordon(slot_no: Option<u16>) -> OpKind {
     let (session, slot) = (slot().session, slot_no.map(SlotNo));
     OpKind::Cordon { session, slot, cordoned: true, reason: "a fan is broken".into() }
@@ -179,6 +198,7 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         "withdraw_revocation",
         op(OpKind::Revocation(RevocationOp::Withdraw { whose, by: None })),
     ));
+    all.push(("members", members()));
     all
 }
 

@@ -5,6 +5,7 @@
 
 mod bench;
 mod jobs;
+mod members;
 mod revocations;
 mod runs;
 mod stores;
@@ -103,6 +104,8 @@ const TRIED: &[(&str, fn())] = &[
     ("CHECKPOINTS_MAX", trainings::checkpoints),
     ("KEEP_LAST_DEFAULT", trainings::keep_last),
     ("REVOCATIONS_MAX", revocations::revocations),
+    ("MEMBERS_SEEN_MAX", members::seen),
+    ("MEMBER_NAME_BYTES_MAX", members::names),
     ("TOKENS_MAX", tokens::tokens),
     ("TOKEN_USES_MAX", tokens::uses),
     ("TOKEN_TTL_MS_MAX", tokens::ttl),

@@ -9,6 +9,7 @@ use crate::meanings::{
     blob, carry, close, complete, held, instance, last_death, next_pull, nothing, register, run_no,
     segments, session, settle, spec, store_name, who,
 };
+use crate::members::MemberAct;
 use crate::naive::Model;
 use crate::revocations::RevocationAct;
 use crate::runs::Run;
@@ -79,6 +80,7 @@ pub(crate) enum Act {
     Train(Train),
     Token(TokenAct),
     Revocation(RevocationAct),
+    Member(MemberAct),
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
@@ -286,6 +288,7 @@ impl Act {
             Act::Train(train) => train.kind(model),
             Act::Token(act) => act.kind(),
             Act::Revocation(act) => act.kind(),
+            Act::Member(act) => act.kind(),
             Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
             Act::Job(act) => act.kind(model),
             Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },

@@ -4,8 +4,8 @@
 //! fails the test of random stories until they reach it.
 
 use rollout_ledger::{
-    Body, CheckpointOp, DatasetOp, FailureClass, OpKind, Reply, RevocationOp, RunAction, ShardOp,
-    StoreOp, TokenOp, TrainerOp,
+    Body, CheckpointOp, DatasetOp, FailureClass, MemberOp, OpKind, Reply, RevocationOp, RunAction,
+    ShardOp, StoreOp, TokenOp, TrainerOp,
 };
 use std::collections::BTreeMap;
 
@@ -95,6 +95,12 @@ names!(op, OPS, OpKind, {
     OpKind::Token(TokenOp::Spend(_)) => "spend token",
     OpKind::Revocation(RevocationOp::Revoke { .. }) => "revoke certificates",
     OpKind::Revocation(RevocationOp::Withdraw { .. }) => "withdraw a revocation",
+    OpKind::Member(MemberOp::Leads { .. }) => "member leads",
+    OpKind::Member(MemberOp::Started { .. }) => "member started",
+    OpKind::Member(MemberOp::Stopped { .. }) => "member stopped",
+    OpKind::Member(MemberOp::Unreachable { .. }) => "member unreachable",
+    OpKind::Member(MemberOp::Reachable { .. }) => "member reachable",
+    OpKind::Member(MemberOp::Removed { .. }) => "member removed",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {

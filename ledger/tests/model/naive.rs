@@ -1,6 +1,7 @@
 //! The model's state, and the commands as a whole.
 
 use crate::jobs::Job;
+use crate::members::MembersModel;
 use crate::quotas::Bounds;
 use crate::rows::RowState;
 use crate::runs::Run;
@@ -39,6 +40,7 @@ pub(crate) struct Model {
     pub(crate) trainings: Trainings,
     pub(crate) tokens: BTreeMap<String, Token>,
     pub(crate) revocations: Vec<(Revoked, Revocation)>,
+    pub(crate) members: MembersModel,
     /// What operators have cordoned, by namespace and name: all of it, or some slots.
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
@@ -71,6 +73,7 @@ impl Default for Model {
             trainings: Trainings::default(),
             tokens: BTreeMap::new(),
             revocations: Vec::new(),
+            members: MembersModel::default(),
             cordons: BTreeMap::new(),
             trials: BTreeSet::new(),
             grants: Vec::new(),
@@ -239,6 +242,7 @@ impl Model {
             OpKind::Noticed { run, index, delivered } => self.noticed(run, index, delivered),
             OpKind::Token(op) => self.token(op),
             OpKind::Revocation(op) => self.revocation(op),
+            OpKind::Member(op) => self.member(op),
         }
     }
 

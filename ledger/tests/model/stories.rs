@@ -2,6 +2,7 @@
 
 use crate::actions::{Act, Pick, Settled, Step};
 use crate::job_acts::job_act;
+use crate::members::member_act;
 use crate::revocations::revocation_act;
 use crate::tokens::token_act;
 use crate::trainings_acts::{Train, train};
@@ -25,8 +26,9 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     let tokens = prop_oneof![2 => Just(Vec::new()), 2 => token_story(), 1 => revocation_story()];
     // In half of them shares are fair from the beginning; in others they may become so on the way.
     let version = prop_oneof![Just(Vec::new()), Just(vec![Step::Version(3)])];
-    (version, story, tokens).prop_map(|(version, story, tokens)| {
-        version.into_iter().chain(story).chain(tokens).collect()
+    let members = prop_oneof![4 => Just(Vec::new()), 1 => member_story()];
+    (version, story, tokens, members).prop_map(|(version, story, tokens, members)| {
+        version.into_iter().chain(story).chain(tokens).chain(members).collect()
     })
 }
 
@@ -55,6 +57,20 @@ fn revocation_story() -> impl Strategy<Value = Vec<Step>> {
     ];
     let version = prop_oneof![4 => Just(3), 1 => Just(2)].prop_map(Step::Version);
     (version, prop::collection::vec(step, 1..16))
+        .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
+}
+
+/// Members start, end and lead; now and then in a cluster of too low a version.
+fn member_story() -> impl Strategy<Value = Vec<Step>> {
+    let act = || member_act().prop_map(Act::Member);
+    let step = prop_oneof![
+        8 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+        2 => Just(Step::OpenEpoch),
+    ];
+    let version = prop_oneof![4 => Just(3), 1 => Just(2)].prop_map(Step::Version);
+    (version, prop::collection::vec(step, 1..24))
         .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
 }
 

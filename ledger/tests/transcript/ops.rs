@@ -1,14 +1,16 @@
 //! From a line of input to an operation.
 
 use crate::args::{self, Args, Parsed};
+use crate::identity_ops::{author, create_token, quota, whose_certificates};
+use crate::job_ops::{arrive, job_name, participant, store, store_name, ticket};
+use crate::member_ops::member;
+use crate::run_ops::{carry, close, control, create, seal, segments};
 use crate::training;
 use crate::world::World;
-use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    Among, BarrierSpec, BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, JobName, Op, OpKind,
-    PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, RevocationAuthor,
-    RevocationOp, Revoked, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms,
-    TokenOp, TokenRole, TokenSpec, TokenUse,
+    BlobRef, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
+    RevocationOp, RunAction, SlotOffer, Terms, TokenOp, TokenUse,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -36,6 +38,9 @@ pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
 }
 
 fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    if let Some(kind) = member(args)? {
+        return Ok(kind);
+    }
     let name = args.name.clone();
     Ok(match name.as_str() {
         // Example: namespace name=team-a cap=100
@@ -214,219 +219,6 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
     })
 }
 
-fn quota(args: &mut Args) -> Parsed<OpKind> {
-    fn number<T: std::str::FromStr>(args: &mut Args, key: &str) -> Parsed<Option<T>> {
-        let parse = |text: String| text.parse().map_err(|_| format!("{text} is no number"));
-        args.get(key).map(parse).transpose()
-    }
-    Ok(OpKind::SetQuota(Quota {
-        namespace: args.text("name")?,
-        create: args.number("create", 0)? > 0,
-        pending_rows_max: number(args, "pending")?,
-        running_rows_max: number(args, "running")?,
-        runs_max: number(args, "runs")?,
-    }))
-}
-
-/// `by=admin/ann since=1000`
-fn author(args: &mut Args) -> Parsed<Option<RevocationAuthor>> {
-    let Some(identity) = args.get("by") else { return Ok(None) };
-    Ok(Some(RevocationAuthor { identity, not_before_s: args.number("since", 0)? }))
-}
-
-fn whose_certificates(args: &mut Args) -> Revoked {
-    args.get("of").map_or(Revoked::Everyone, Revoked::Identity)
-}
-
-fn create_token(args: &mut Args) -> Parsed<OpKind> {
-    let role = match args.text_or("role", "worker").as_str() {
-        "worker" => TokenRole::Worker,
-        "client" => TokenRole::Client,
-        other => return Err(format!("{other} gets no token")),
-    };
-    Ok(OpKind::Token(TokenOp::Create {
-        name: args.text("name")?,
-        secret_hash: [args.number("secret", 1)?; 32],
-        spec: TokenSpec {
-            role,
-            holder: args.get("holder"),
-            namespaces: args.list("namespaces"),
-            labels: args.labels("labels")?,
-            ttl_ms: args.number("ttl", 1000)?,
-            uses_max: args.number("uses", 1)?,
-        },
-    }))
-}
-
-fn job_name(args: &mut Args) -> Parsed<JobName> {
-    Ok(JobName { namespace: args.text_or("namespace", "default"), job: args.text("job")? })
-}
-
-fn participant(args: &mut Args) -> Parsed<Box<ParticipantDecl>> {
-    let name = args.text("as")?;
-    Ok(Box::new(ParticipantDecl {
-        host: args.text_or("host", &format!("{name}.example")),
-        addr: args.text_or("addr", ""),
-        name,
-        local_world_size: args.number("local", 1)?,
-        keep_alive_ms: args.number("alive", 15_000)?,
-    }))
-}
-
-/// The ticket that a participant has now, or one by its number.
-fn ticket(world: &World, args: &mut Args) -> Parsed<SessionId> {
-    if let Some(text) = args.get("ticket") {
-        return Ok(SessionId(args::stamp(&text)?));
-    }
-    let (job, name) = (job_name(args)?, args.text("as")?);
-    let view = world.ledger.job(&job).ok_or("no such job")?;
-    let found = view.participants().find(|p| p.decl.name == name);
-    found.map(|p| p.ticket).ok_or_else(|| format!("{name} takes no part"))
-}
-
-// Example: arrive job=t barrier=epoch generation=1 as=n1 members=n1,n2 shrink timeout=300000; or count=2, or
-//          neither: the round's members; or ticket=3.0
-fn arrive(args: &mut Args) -> Parsed<OpKind> {
-    let (members, count) = (args.list("members"), args.number("count", 0)?);
-    let among = match (members.is_empty(), count) {
-        (false, _) => Among::Members(members),
-        (true, 0) => Among::Round,
-        (true, count) => Among::Count(count),
-    };
-    let policy = if args.flag("shrink") { Policy::Shrink } else { Policy::Fail };
-    let spec = BarrierSpec { among, policy, timeout_ms: args.number("timeout", 300_000)? };
-    let ticket = args.get("ticket").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
-    Ok(OpKind::Arrive {
-        job: job_name(args)?,
-        barrier: args.text("barrier")?,
-        generation: args.number("generation", 1)?,
-        participant: match ticket {
-            Some(_) => Box::default(),
-            None => participant(args)?,
-        },
-        ticket,
-        spec,
-    })
-}
-
-pub(crate) fn store_name(args: &mut Args) -> Parsed<StoreName> {
-    Ok(StoreName {
-        namespace: args.text_or("namespace", "default"),
-        job: args.text("job")?,
-        round: args.number("round", 0)?,
-    })
-}
-
-/// What is given is done in this order: set, add, compare, append, delete, push, pop.
-fn store(args: &mut Args) -> Parsed<OpKind> {
-    let store = store_name(args)?;
-    let two = |text: &str| {
-        let (key, value) = text.split_once(':').ok_or_else(|| format!("{text} is no key:value"))?;
-        Ok::<_, String>((key.as_bytes().to_vec(), value.as_bytes().to_vec()))
-    };
-    let mut ops = Vec::new();
-    let pairs = args.list("set").iter().map(|t| two(t)).collect::<Parsed<Vec<_>>>()?;
-    if !pairs.is_empty() {
-        ops.push(StoreOp::Set { pairs });
-    }
-    for text in args.list("add") {
-        let (key, delta) = text.rsplit_once(':').ok_or_else(|| format!("{text} is no key:n"))?;
-        let delta = delta.parse().map_err(|_| format!("{delta} is no number"))?;
-        ops.push(StoreOp::Add { key: key.as_bytes().to_vec(), delta });
-    }
-    for text in args.list("compare") {
-        let parts: Vec<Vec<u8>> = text.split(':').map(|p| p.as_bytes().to_vec()).collect();
-        let [key, expected, desired] =
-            parts.try_into().map_err(|_| format!("{text} is no key:expected:desired"))?;
-        ops.push(StoreOp::CompareSet { key, expected, desired });
-    }
-    for text in args.list("append") {
-        let (key, value) = two(&text)?;
-        ops.push(StoreOp::Append { key, value });
-    }
-    ops.extend(args.list("delete").into_iter().map(|k| StoreOp::Delete { key: k.into_bytes() }));
-    for text in args.list("push") {
-        let (queue, value) = two(&text)?;
-        ops.push(StoreOp::Push { queue, value });
-    }
-    ops.extend(args.list("pop").into_iter().map(|q| StoreOp::Pop { queue: q.into_bytes() }));
-    // Example: long=2000, a key of so many bytes
-    if let Some(bytes) = args.get("long") {
-        let bytes: usize = bytes.parse().map_err(|_| format!("{bytes} is no number"))?;
-        ops.push(StoreOp::Set { pairs: vec![(vec![b'k'; bytes], Vec::new())] });
-    }
-    Ok(OpKind::Store { store, ops })
-}
-
-// Example: create name=chat model=m priority=3 weight=2 cap=10 timeout=1000 failures=5 duplicates=1
-fn seal(world: &World, args: &mut Args) -> Parsed<OpKind> {
-    let run = run(world, &args.text("run")?)?;
-    let now = world.ledger.run_view(run).map_or(0, |view| view.ended_index);
-    Ok(OpKind::Seal { run, manifest: blob("manifest"), ended_index: args.number("at", now)? })
-}
-
-fn create(args: &mut Args) -> Parsed<OpKind> {
-    let spec = RunSpec {
-        engine: EngineSpec {
-            model: args.text_or("model", "m"),
-            revision: args.text_or("revision", ""),
-            task: args.text_or("task", "generate"),
-            ..EngineSpec::default()
-        },
-        selector: args.labels("selector")?,
-        require: args.labels("require")?,
-        priority: args.number("priority", 5)?,
-        weight: args.number("weight", 1)?,
-        running_rows_max: args.number("cap", 0)?,
-        attempt_timeout_ms: args.number("timeout", 0)?,
-        deadline_ms: args.number("deadline", 0)?,
-        notify_url: args.text_or("notify", ""),
-        failures_max: args.number("failures", 100)?,
-        attempts_max: args.number("attempts", 3)?,
-        store_url: args.text_or("store", ""),
-        canary_rows: args.number("canary", 0)?,
-        canary_failures_max: args.number("canary_failures", 0)?,
-        tail_duplicates: args.number("duplicates", 0)? > 0,
-        ..RunSpec::default()
-    };
-    let (namespace, name) = (args.text_or("namespace", "default"), args.text("name")?);
-    let folder = args.text_or("folder", &format!("{name}/0"));
-    Ok(OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder })
-}
-
-// Example: segments run=chat rows=4,4,2 from=0 blob=other
-fn segments(world: &World, args: &mut Args) -> Parsed<OpKind> {
-    let run = run(world, &args.text("run")?)?;
-    let from: u32 = args.number("from", world.ledger.run_view(run).map_or(0, |r| r.segments))?;
-    let label = args.text_or("blob", "segment");
-    let mut segments = Vec::new();
-    for (i, rows) in args.list("rows").iter().enumerate() {
-        let number = SegmentNo(from + i as u32);
-        let rows = rows.parse().map_err(|_| format!("{rows} is no count"))?;
-        segments.push(SegmentDecl { number, rows, blob: blob(&format!("{label}{number}")) });
-    }
-    Ok(OpKind::AddSegments { run, segments })
-}
-
-// Example: close run=chat rows=10 digest=wrong
-fn close(world: &World, args: &mut Args) -> Parsed<OpKind> {
-    let run = run(world, &args.text("run")?)?;
-    let view = world.ledger.run_view(run);
-    let mut digest = blake3::Hasher::new();
-    for number in 0..view.as_ref().map_or(0, |v| v.segments) {
-        let segment = world.ledger.segment_view(run, SegmentNo(number)).ok_or("no segment")?;
-        digest.update(&segment.segment.blob.digest);
-    }
-    digest.update(args.text_or("digest", "").as_bytes());
-    let rows = args.number("rows", view.map_or(0, |v| v.rows))?;
-    Ok(OpKind::CloseInput { run, rows, digest: *digest.finalize().as_bytes() })
-}
-
-fn control(world: &World, args: &mut Args, action: RunAction) -> Parsed<OpKind> {
-    let run = run(world, &args.text("run")?)?;
-    Ok(OpKind::ControlRun { run, action, reason: args.text_or("reason", "") })
-}
-
 // Example: register worker=w1 slots=2 models=m labels=gpu:h100 instance=7 alive resume
 //          held=chat:6.0:0-1
 fn register(world: &World, args: &mut Args) -> Parsed<OpKind> {
@@ -498,20 +290,6 @@ fn complete(world: &World, args: &mut Args) -> Parsed<OpKind> {
         tokens_out: args.number("out", 0)?,
     };
     Ok(OpKind::Complete { slot, run: no, part, sets })
-}
-
-// Example: carry run=chat segment=0 rows=0-3 part=p1 blob=other
-fn carry(world: &World, args: &mut Args) -> Parsed<OpKind> {
-    let run = run(world, &args.text("run")?)?;
-    let segment = SegmentNo(args.number("segment", 0)?);
-    let label = args.text_or("blob", "segment");
-    Ok(OpKind::Carry {
-        run,
-        segment,
-        segment_digest: blob(&format!("{label}{segment}")).digest,
-        part: PartDecl { blob: blob(&args.text("part")?), tokens_in: 0, tokens_out: 0 },
-        rows: args::rows(&args.text("rows")?)?,
-    })
 }
 
 pub(crate) fn blob(label: &str) -> BlobRef {

@@ -181,6 +181,12 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
     let run = |no: &RunNo| format!("run {no}");
     let text = match &event.kind {
         EventKind::EpochOpened { epoch } => format!("epoch {epoch} opened"),
+        EventKind::LeaderChanged { epoch, leader, former, cause } => {
+            format!("{leader} leads epoch {epoch} after {former:?}: {}", cause.word())
+        }
+        EventKind::MemberChanged { member, to, cause } => {
+            format!("member {member} {to} {cause}").trim_end().to_owned()
+        }
         EventKind::WorkerRegistered { session, resumed: false } => {
             format!("{} registered", worker(session))
         }
@@ -256,6 +262,16 @@ pub(crate) fn revocations(ledger: &Ledger) -> String {
     });
     let lines: Vec<String> = lines.collect();
     if lines.is_empty() { "none".into() } else { lines.join("\n") }
+}
+
+/// Every member as its leaders have seen it.
+pub(crate) fn members(ledger: &Ledger) -> String {
+    let members = ledger.members();
+    let lines = members.seen.iter().map(|(id, seen)| {
+        format!("{id} {}: process {} {:?}", seen.name, seen.started_ms, seen.state)
+    });
+    let head = format!("leader {:?} of epoch {}", members.leader, members.epoch);
+    std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n")
 }
 
 /// Everything that a story may want to see, but for what is empty.

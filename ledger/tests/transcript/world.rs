@@ -91,6 +91,8 @@ impl World {
             "tokens" => show::tokens(&self.ledger),
             // Every revocation of certificates.
             "revocations" => show::revocations(&self.ledger),
+            // Every member that was seen.
+            "members" => show::members(&self.ledger),
             // Example: blocked run=chat
             "blocked" => match self.ledger.blocked(ops::run(self, &args.text("run")?)?) {
                 text if text.is_empty() => "not blocked".into(),

@@ -90,7 +90,7 @@ fn advice(forgotten: bool) -> &'static str {
 
 fn list(tried: &[(String, String)]) -> String {
     let each: Vec<_> = tried.iter().map(|(who, why)| format!("{who} ({why})")).collect();
-    if each.is_empty() { "nobody was reached".to_owned() } else { each.join(", ") }
+    if each.is_empty() { "no member was reached".to_owned() } else { each.join(", ") }
 }
 
 impl ClientError {

@@ -79,18 +79,23 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Knowledge>> {
     if size > FILE_BYTES_MAX {
         return Err(io::Error::other(format!("{size} bytes are too many for a member list")));
     }
-    let kept: Kept = serde_json::from_slice(&std::fs::read(path)?)?;
+    parse(&std::fs::read(path)?).map(Some)
+}
+
+/// Reads the bytes of the file.
+pub(super) fn parse(bytes: &[u8]) -> io::Result<Knowledge> {
+    let kept: Kept = serde_json::from_slice(bytes)?;
     if kept.format != FORMAT {
         return Err(io::Error::other(format!("unknown format {}", kept.format)));
     }
-    Ok(Some(Knowledge {
+    Ok(Knowledge {
         cluster_id: kept.cluster_id,
         coord_epoch: kept.coord_epoch,
         version: kept.members_version,
         members: kept.members.into_iter().map(v1::MemberInfo::from).collect(),
         unused: true,
         ..Knowledge::default()
-    }))
+    })
 }
 
 /// Replaces the file, durably.

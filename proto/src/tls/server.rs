@@ -64,7 +64,7 @@ impl ServerTls {
             }
             Security::InsecurePlaintext => {
                 tracing::warn!(
-                    "INSECURE: this server speaks plaintext, so whoever reaches its port may do \
+                    "INSECURE: this server uses plaintext: every caller that reaches its port may do \
                      everything; use certificates anywhere but on a test machine"
                 );
                 Ok(ServerTls {

@@ -1,7 +1,8 @@
-//! Owns: the members as the leader that is asked knows them, and who of them a new one would be mistaken for.
+//! Owns: the list of members as this leader knows it, and the members with whose name or address a new one would
+//! conflict.
 //!
 //! Invariant: nothing here changes them.
-//! Absent: who of them answers; see `majority`.
+//! Absent: which of them answer; see `majority`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +49,7 @@ impl Known {
         }
         Err(match self.named(name, false) {
             Some(_) => ClusterError::Refused(format!(
-                "member {name:?} is a learner, which is in nobody's place: rolloutctl member remove {name}, then member add"
+                "member {name:?} is a learner, so it has no vote to take over: rolloutctl member remove {name}, then member add"
             )),
             None => self.unknown(name),
         })

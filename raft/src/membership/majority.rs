@@ -1,6 +1,6 @@
-//! Owns: whether those that would be left could go on at once, and what to do where they could not.
+//! Owns: whether the remaining voters could continue at once, and what the operator should do if not.
 //!
-//! Invariant: the voters are asked now. The place of one that merely does not answer is not given away.
+//! Invariant: the voters are asked now. A voter that only fails to answer keeps its place.
 //! Absent: the change itself.
 
 use std::collections::BTreeSet;
@@ -99,7 +99,7 @@ async fn check_pace(
         }
         if Instant::now() >= give_up {
             return Err(ClusterError::Unsafe(format!(
-                "without {gone} nothing could be written until {} caught up: more than {LACKS_MAX} entries are lacking \
+                "without {gone} the cluster could write nothing until {} caught up: more than {LACKS_MAX} entries are missing \
                  there; rolloutctl member list says how far each is",
                 known.names(&behind)
             )));

@@ -1,8 +1,8 @@
 //! Owns: how a member that waits becomes part of a cluster: by an adoption, its own or that of a bootstrap.
 //!
-//! Invariant: an adoption that has begun goes on to its end, whatever becomes of who asked for it: otherwise stores would
-//! stay open, or an identity stay on disk, that nobody in this process knows of. One is under way at a time, and it takes the
-//! identity that the directory has.
+//! Invariant: an adoption that has begun completes even if its caller disconnects. Otherwise this process could leave
+//! stores open, or an identity on disk, that it does not know of. One adoption runs at a time, and it uses the identity
+//! that the directory has.
 //! Absent: what the other members are asked; see `cluster`.
 
 use super::{Adopting, Node};

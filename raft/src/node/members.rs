@@ -3,13 +3,17 @@
 //! Invariant: only a member that leads changes the members.
 //! Absent: how a change is made; see `membership` and `transfer`.
 
+use std::time::Instant;
+
 use openraft::async_runtime::WatchReceiver;
 
 use super::Node;
+use crate::contacts::{self, Contact, MemberContact};
 use crate::errors::ClusterError;
 use crate::member::MemberRecord;
 use crate::quorum::since_quorum;
-use crate::{cluster, membership, successor, transfer};
+use crate::transfer::{self, Handover, LeaderLeft};
+use crate::{cluster, membership, successor};
 
 impl Node {
     /// Lists an empty, waiting member, with the versions that it says it can run, as one that joins, in the place of the voter `replace` if one is named (it may have
@@ -80,6 +84,18 @@ impl Node {
         metrics.membership_config.get_node(&leader).cloned()
     }
 
+    /// Whether this member knows what was committed until lately: it has heard a leader, and has applied what it heard to be
+    /// committed. Lately is as for [`heard_leader`](Self::heard_leader).
+    pub fn keeps_up(&self) -> bool {
+        let Some(running) = self.running() else { return false };
+        let lag = {
+            let metrics = running.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            running.progress.lags_for(metrics.cluster_committed, metrics.last_applied)
+        };
+        self.heard_leader().is_some() && lag < running.config.silence_max()
+    }
+
     /// The members, with whether each has a vote, in the order of their ids.
     pub fn members(&self) -> Vec<(MemberRecord, bool)> {
         let Some(running) = self.running() else { return Vec::new() };
@@ -111,7 +127,45 @@ impl Node {
     /// Hands leadership to the named member, or to the most advanced one, and waits until it has left. Refused where that one
     /// does not answer or has not nearly all of the log, and does not within a second: writes would wait for it.
     pub async fn transfer_leader(&self, to: Option<&str>) -> Result<(), ClusterError> {
-        transfer::transfer_leader(&*self.leading()?, to).await
+        transfer::transfer_leader(&*self.leading()?, to, Handover::Requested).await
+    }
+
+    /// The same to the most advanced one, because this member stops.
+    pub async fn leave_to_stop(&self) -> Result<(), ClusterError> {
+        transfer::transfer_leader(&*self.leading()?, None, Handover::Stopping).await
+    }
+
+    /// Tells the other members that this process stops, half a second at most. Call it behind
+    /// [`leave_to_stop`](Self::leave_to_stop), so that the next leader hears of it.
+    pub async fn say_goodbye(&self) {
+        let Some(running) = self.running() else { return };
+        contacts::say_goodbye(&running).await;
+    }
+
+    /// What is known of the processes of all members, this one's first. Empty while it belongs to no cluster.
+    pub fn contacts(&self) -> Vec<MemberContact> {
+        let Some(running) = self.running() else { return Vec::new() };
+        let (id, name) = (running.context.me, running.config.name.clone());
+        let (started_ms, contact) = (running.started_ms, Contact::Reachable);
+        let own = MemberContact { id, name, started_ms, contact };
+        let others = running.peers_except(id);
+        let now = Instant::now();
+        let others = others.iter().map(|member| running.contacts.of(member, now));
+        std::iter::once(own).chain(others).collect()
+    }
+
+    /// How the leader of `term`, of that name, came to lead no more. Ask at the beginning of the next term.
+    pub fn leader_left(&self, term: u64, name: &str) -> LeaderLeft {
+        let Some(running) = self.running() else { return LeaderLeft::Silent };
+        if let Some(why) = running.context.handovers.of(term, running.config.silence_max()) {
+            return LeaderLeft::HandedOver(why);
+        }
+        let members = running.peers_except(running.context.me);
+        let former = members.iter().find(|member| member.name == name);
+        match former.is_some_and(|member| running.presence.of(member.id).1) {
+            true => LeaderLeft::Silent,
+            false => LeaderLeft::ConnectionsLost,
+        }
     }
 
     /// Hands leadership to the voter that keeps up and whose disk has most room, and waits until it has left; false where all

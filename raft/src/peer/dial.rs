@@ -108,7 +108,7 @@ impl Dialer {
     pub(crate) async fn warm(&self, members: Vec<MemberRecord>) {
         let greetings = members.iter().filter_map(|member| {
             let mut client = self.client(member, Lane::Log).ok()?;
-            Some(async move { drop(client.hello(HelloRequest {}).await) })
+            Some(async move { drop(client.hello(HelloRequest::default()).await) })
         });
         drop(
             tokio::time::timeout(self.connect_limit(), futures::future::join_all(greetings)).await,

@@ -36,6 +36,7 @@ use crate::codec::{
 use crate::lease::Followers;
 use crate::member::MemberRecord;
 use crate::state_machine::SnapshotData;
+use crate::transfer::Handovers;
 use crate::types::{Types, Vote};
 
 /// Who speaks: what every outgoing message says of its sender.
@@ -48,6 +49,8 @@ pub(crate) struct PeerContext {
     /// What this member promises, and what the others do.
     pub(crate) promise_ms: u32,
     pub(crate) followers: Followers,
+    /// Why leadership is handed over, by this member and to it.
+    pub(crate) handovers: Handovers,
 }
 
 impl PeerContext {
@@ -236,8 +239,11 @@ impl RaftNetworkV2<Types> for PeerLink {
         option: RPCOption,
     ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
         let payload = encode_transfer(&request);
-        let call =
-            async |mut client: PeerClient<Channel>, request| client.transfer_leader(request).await;
+        let handover = self.context.handovers.told();
+        let call = async |mut client: PeerClient<Channel>, mut request: Request<PeerMessage>| {
+            request.get_mut().handover = handover;
+            client.transfer_leader(request).await
+        };
         let answer = self.unary(payload, option.hard_ttl(), call).await?;
         Ok(decode_transfer_reply(answer).map_err(unreachable)?)
     }

@@ -24,5 +24,6 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
 /// A frame from one member to another.
 pub(crate) fn frame(cluster: &str, from: u64, to: u64, payload: Vec<u8>) -> PeerMessage {
-    PeerMessage { cluster_id: cluster.to_owned(), from, to, payload: payload.into(), promise_ms: 0 }
+    let (cluster_id, payload) = (cluster.to_owned(), payload.into());
+    PeerMessage { cluster_id, from, to, payload, ..PeerMessage::default() }
 }

@@ -52,6 +52,22 @@ impl PeerService {
         })
     }
 
+    /// A member may say that it stops. What another one says of it counts for nothing.
+    fn hear_goodbye(&self, request: &Request<HelloRequest>) {
+        let HelloRequest { cluster_id, from, stops_started_ms } = request.get_ref();
+        let Some(running) = self.node.running().filter(|_| *stops_started_ms > 0) else { return };
+        let ours = *cluster_id == running.context.cluster_text && *from != running.context.me;
+        let listed = || {
+            Caller::of(request)
+                .check(&running, *from)
+                .is_ok_and(|standing| standing == Standing::Listed)
+        };
+        if ours && listed() {
+            tracing::info!(from, "a member stops");
+            running.contacts.stops(*from, *stops_started_ms);
+        }
+    }
+
     /// The running member and the payload of a message that is meant for it.
     fn open(&self, request: Request<PeerMessage>) -> Result<Opened, Status> {
         let running = self.running()?;
@@ -297,8 +313,12 @@ impl Peer for PeerService {
         &self,
         request: Request<PeerMessage>,
     ) -> Result<Response<PeerMessage>, Status> {
+        let handover = request.get_ref().handover;
         let Opened { running, from, payload, .. } = self.open(request)?;
         let request = decode_transfer(payload).map_err(malformed)?;
+        // Before consensus acts on it: whoever is elected by it looks here.
+        let term = request.from_leader().leader_id().term;
+        running.context.handovers.heard(term, handover);
         let answer = running.raft.handle_transfer_leader(request).await.map_err(stopping)?;
         Ok(Response::new(running.context.frame(from, encode_transfer_reply(&answer))))
     }
@@ -331,7 +351,11 @@ impl Peer for PeerService {
         Ok(Response::new(running.context.frame(from, encode_vote(&answer.vote))))
     }
 
-    async fn hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+    async fn hello(
+        &self,
+        request: Request<HelloRequest>,
+    ) -> Result<Response<HelloResponse>, Status> {
+        self.hear_goodbye(&request);
         let identity = self.node.identity();
         Ok(Response::new(HelloResponse {
             cluster_id: identity.as_ref().map_or_else(String::new, |id| id.cluster_id.to_string()),
@@ -342,6 +366,7 @@ impl Peer for PeerService {
             version_max: self.node.config().versions.1,
             fsync_us: self.node.running().map_or(0, |r| r.store.log().stats().fsync_us.latest),
             disk_room: told(self.node.disk_room()),
+            started_ms: self.node.running().map_or(0, |running| running.started_ms),
         }))
     }
 

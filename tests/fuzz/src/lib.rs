@@ -1,17 +1,25 @@
 //! Fuzz targets of the decoders that read bytes from peers, clients, workers, stores and files.
 //!
 //! Invariant: a target takes any bytes and panics only where that is a finding. `cargo test` replays the seeds, the
-//! kept inputs and a fixed number of mutations; the binary `rollout-fuzz` mutates for a given time.
-//! Absent: coverage feedback.
+//! kept inputs and a fixed number of mutations; the binary `rollout-fuzz`, which `make fuzz` builds, runs a target under
+//! libFuzzer for a given time.
+//! Absent: coverage feedback in `cargo test`.
 
 mod mutate;
-mod seeds;
 mod targets;
 
+use std::fs::{DirEntry, File};
+use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use flate2::read::GzDecoder;
 pub use mutate::Mutator;
+use targets::{
+    commands, consensus, credentials, engine, files, images, inputs, objects, records, requests,
+    snapshots, store,
+};
 
 /// A decoder under test.
 #[derive(Clone, Copy)]
@@ -24,22 +32,18 @@ pub struct Target {
 
 /// All targets.
 pub const TARGETS: [Target; 12] = [
-    Target { name: "commands", run: targets::commands, seeds: seeds::commands },
-    Target { name: "images", run: targets::images, seeds: seeds::images },
-    Target { name: "records", run: targets::records, seeds: seeds::records },
-    Target { name: "segments", run: targets::segments, seeds: seeds::segments },
-    Target { name: "parts", run: targets::parts, seeds: seeds::parts },
-    Target { name: "spools", run: targets::spools, seeds: seeds::spools },
-    Target { name: "snapshots", run: targets::snapshots, seeds: seeds::snapshots },
-    Target { name: "consensus", run: targets::consensus, seeds: seeds::consensus },
-    Target { name: "store_requests", run: targets::store_requests, seeds: seeds::store_requests },
-    Target {
-        name: "engine_messages",
-        run: targets::engine_messages,
-        seeds: seeds::engine_messages,
-    },
-    Target { name: "requests", run: targets::requests, seeds: seeds::requests },
-    Target { name: "credentials", run: targets::credentials, seeds: seeds::credentials },
+    Target { name: "commands", run: commands::run, seeds: commands::seeds },
+    Target { name: "images", run: images::run, seeds: images::seeds },
+    Target { name: "consensus", run: consensus::run, seeds: consensus::seeds },
+    Target { name: "records", run: records::run, seeds: records::seeds },
+    Target { name: "snapshots", run: snapshots::run, seeds: snapshots::seeds },
+    Target { name: "objects", run: objects::run, seeds: objects::seeds },
+    Target { name: "store_requests", run: store::run, seeds: store::seeds },
+    Target { name: "engine_messages", run: engine::run, seeds: engine::seeds },
+    Target { name: "requests", run: requests::run, seeds: requests::seeds },
+    Target { name: "credentials", run: credentials::run, seeds: credentials::seeds },
+    Target { name: "inputs", run: inputs::run, seeds: inputs::seeds },
+    Target { name: "files", run: files::run, seeds: files::seeds },
 ];
 
 /// How many inputs a target took, and the input that it failed with.
@@ -53,16 +57,60 @@ pub struct Outcome {
 /// An input that takes longer is a finding.
 pub const SLOW: Duration = Duration::from_secs(5);
 
+/// Inputs, each with its length of four bytes before it.
+fn unpacked(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut inputs = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
+        let (input, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        inputs.push(input.to_vec());
+        bytes = rest;
+    }
+    inputs
+}
+
 impl Target {
+    /// The target of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        TARGETS.into_iter().find(|target| target.name == name)
+    }
+
     /// The seeds.
     pub fn seeds(&self) -> Vec<Vec<u8>> {
         (self.seeds)()
     }
 
+    /// The inputs that the target failed with once, and those that `keep.py` packed because they reach much of its code.
+    ///
+    /// # Panics
+    /// Where the corpus cannot be read.
+    pub fn kept(&self) -> Vec<Vec<u8>> {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+        let failed = std::fs::read_dir(corpus.join(self.name)).into_iter().flatten();
+        let read =
+            |file: std::io::Result<DirEntry>| file.and_then(|file| std::fs::read(file.path()));
+        let mut kept: Vec<_> = failed.map(|file| read(file).expect("a readable file")).collect();
+        let packed = corpus.join(format!("{}.gz", self.name));
+        if packed.is_file() {
+            let file = File::open(packed).expect("a readable file");
+            let mut bytes = Vec::new();
+            GzDecoder::new(file).read_to_end(&mut bytes).expect("a packed corpus");
+            kept.extend(unpacked(&bytes));
+        }
+        kept
+    }
+
+    /// Gives the target an input.
+    ///
+    /// # Panics
+    /// Where the input is a finding.
+    pub fn run(&self, bytes: &[u8]) {
+        (self.run)(bytes);
+    }
+
     /// Whether the target takes these bytes.
     pub fn takes(&self, bytes: &[u8]) -> bool {
         let begun = Instant::now();
-        catch_unwind(AssertUnwindSafe(|| (self.run)(bytes))).is_ok() && begun.elapsed() < SLOW
+        catch_unwind(AssertUnwindSafe(|| self.run(bytes))).is_ok() && begun.elapsed() < SLOW
     }
 
     /// Runs the seeds, then mutations of them until `more` says no.

@@ -1,38 +1,44 @@
-//! `rollout-fuzz TARGET SECONDS [NUMBER]`: mutates the seeds of one target, prints how many inputs it took, and keeps the input
-//! that it failed with in `corpus/TARGET` of this crate, where `cargo test` replays it.
+//! `rollout-fuzz`, libFuzzer with one target: `ROLLOUT_FUZZ_TARGET=NAME rollout-fuzz CORPUS [libFuzzer's options]`. It
+//! writes the target's seeds and kept inputs into CORPUS first. `make fuzz` calls it.
+
+#![no_main]
 
 use std::path::Path;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
 
-use rollout_fuzz::TARGETS;
+use rollout_fuzz::{TARGETS, Target};
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize| args.get(at).and_then(|text| text.parse::<u64>().ok());
-    let named = args.first().and_then(|name| TARGETS.iter().find(|target| target.name == name));
-    let (Some(target), Some(seconds)) = (named, number(1)) else {
+static TARGET: LazyLock<Target> = LazyLock::new(|| {
+    let name = std::env::var("ROLLOUT_FUZZ_TARGET").unwrap_or_default();
+    Target::named(&name).unwrap_or_else(|| {
         let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
-        eprintln!(
-            "usage: rollout-fuzz TARGET SECONDS [NUMBER], where TARGET is one of {}",
-            names.join(", ")
-        );
-        return ExitCode::from(2);
-    };
-    let begun = Instant::now();
-    let within = Duration::from_secs(seconds);
-    let found = target.mutate(number(2).unwrap_or(1), |_| begun.elapsed() < within);
-    let name = target.name;
-    println!("{name}: {} inputs in {} s", found.executions, begun.elapsed().as_secs());
-    let Some(input) = found.failed else { return ExitCode::SUCCESS };
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
-    let file = kept.join(format!("failed-{}", found.executions));
-    match std::fs::create_dir_all(&kept).and_then(|()| std::fs::write(&file, input)) {
-        Ok(()) => eprintln!("{name} failed with the input in {}", file.display()),
-        Err(error) => eprintln!(
-            "{name} failed with an input that cannot be written to {}: {error}",
-            file.display()
-        ),
+        eprintln!("set ROLLOUT_FUZZ_TARGET to one of {}", names.join(", "));
+        std::process::exit(2);
+    })
+});
+
+/// Writes what is known into the corpus, and lets panics unwind: some decoders catch those of a library that they use. One
+/// that reaches libFuzzer ends the process.
+fn begin() {
+    std::panic::set_hook(Box::new(|info| {
+        let within = info.location().map_or("", |place| place.file());
+        if !within.contains("/parquet-") {
+            eprintln!("{info}");
+        }
+    }));
+    let Some(corpus) = std::env::args().nth(1) else { return };
+    // What comes next is no directory where libFuzzer is to run one input, and an empty one where it is to select some.
+    let selects = std::env::args().any(|argument| argument.contains("merge="));
+    if selects || !Path::new(&corpus).is_dir() {
+        return;
     }
-    ExitCode::FAILURE
+    for (number, input) in TARGET.seeds().iter().chain(&TARGET.kept()).enumerate() {
+        let file = Path::new(&corpus).join(format!("known-{number}"));
+        if let Err(error) = std::fs::write(&file, input) {
+            eprintln!("cannot write {}: {error}", file.display());
+            std::process::exit(2);
+        }
+    }
 }
+
+libfuzzer_sys::fuzz_target!(init: begin(), |bytes: &[u8]| TARGET.run(bytes));

@@ -1,25 +1,18 @@
 //! The seeds, the kept inputs and some mutations of every target.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rollout_fuzz::{TARGETS, Target};
+use rollout_fuzz::TARGETS;
 
 /// Of one target, so that all of them together take less than a minute.
 const WITHIN: Duration = Duration::from_secs(2);
 const MUTATIONS: u64 = 20_000;
 
-fn kept(target: &Target) -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
-    let Ok(files) = std::fs::read_dir(dir) else { return Vec::new() };
-    files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
-}
-
 #[test]
 fn every_target_takes_its_seeds_what_was_found_before_and_their_mutations() {
     for target in TARGETS {
         assert!(!target.seeds().is_empty(), "{} has no seeds", target.name);
-        for input in kept(&target) {
+        for input in target.kept() {
             assert!(target.takes(&input), "{} failed with {input:02x?}", target.name);
         }
         let begun = Instant::now();

@@ -52,6 +52,17 @@ impl Fleet {
         });
     }
 
+    /// Stops, or lets go on, the connection on which a leader has sent a member most, which is that for log entries once
+    /// there were enough of them, and every later connection of the two. Its heartbeats go on.
+    pub fn set_log_stalled(&self, leader: &str, member: &str, stalled: bool) {
+        let proxied = self.links.get(&(leader.to_owned(), member.to_owned()));
+        let link = &proxied.expect("the fleet is cuttable").link;
+        match stalled {
+            true => link.stall_busiest(),
+            false => link.resume(),
+        }
+    }
+
     /// How long bytes take from now on between two members of a fleet with a distance, either way.
     pub fn set_distance(&self, a: &str, b: &str, one_way: OneWay) {
         self.between(a, b).for_each(|proxied| proxied.delay.set(one_way));

@@ -1,9 +1,9 @@
 //! Owns: what many callers ask at once, sent as few requests.
 //!
-//! Invariant: requests go out in the order in which their parts were asked for, `IN_FLIGHT` at a time at most, and an
-//! idle queue delays nothing: what is asked first goes out at once, and what comes while it is under way shares the next
-//! request. No timer. The queue is bounded in bytes. When it is full, callers wait for room. A request that only looks ends
-//! when nobody waits for its answer any more.
+//! Invariant: requests go out in the order in which their parts were asked for, `IN_FLIGHT` at a time at most. An idle
+//! queue waits for nothing but callers that are ready to run: those that one event wakes share a request. What comes while
+//! a request is under way shares the next one. No timer. The queue is bounded in bytes. When it is full, callers wait for
+//! room. A request that only looks ends when nobody waits for its answer any more.
 //! Absent: what is asked. A request fails for all who share it, so put together only what one refusal concerns.
 
 use std::collections::VecDeque;
@@ -172,7 +172,11 @@ impl<E: Exchange> Drop for Driver<E> {
 impl<E: Exchange> Driver<E> {
     async fn drive(mut self) {
         self.at_work = true;
-        while let Some(taken) = self.next() {
+        loop {
+            // Callers that were woken together, as by the end of a wait, ask one after another: a request for each would
+            // cost the leader as many times the work.
+            tokio::task::yield_now().await;
+            let Some(taken) = self.next() else { return };
             let (mut parts, mut callers) = (Vec::new(), Vec::new());
             for Waiting { part, answer, room } in taken {
                 parts.push(part);
@@ -285,6 +289,28 @@ mod tests {
             assert!(answer(refused).await.is_err(), "a refusal is for all who share the request");
         }
         assert_eq!(answer(later.next().expect("the fifth")).await.expect("an answer"), 60);
+    }
+
+    /// The last task that a worker thread starts runs before those that were ready earlier, so the driver would, too.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn callers_that_are_ready_at_the_same_time_share_a_request() {
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let batches = Arc::new(Batches::new(Shown(sender)));
+        let callers = tokio::spawn(async move {
+            let mut callers = tokio::task::JoinSet::new();
+            for part in 1..=4 {
+                let batches = batches.clone();
+                callers.spawn(async move { batches.ask(part).await.expect("an answer") });
+            }
+            callers.join_all().await
+        });
+        let (mut parts, go) = asked.recv().await.expect("one request");
+        parts.sort_unstable();
+        assert_eq!(parts, [1, 2, 3, 4]);
+        go.send(true).expect("it waits");
+        let mut answers = callers.await.expect("no panic");
+        answers.sort_unstable();
+        assert_eq!(answers, [10, 20, 30, 40]);
     }
 
     #[tokio::test]

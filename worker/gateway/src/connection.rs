@@ -63,7 +63,7 @@ pub(super) struct Connection {
 struct WaitedFor {
     keys: Vec<Bytes>,
     values: Vec<Bytes>,
-    /// No later than they were read.
+    /// When the wait ended. They were read before, within the operation that the get ends.
     since: Instant,
 }
 
@@ -311,17 +311,17 @@ impl Connection {
 
     async fn wait(&mut self) -> Result<bool, Ended> {
         let keys = wire::keys(&mut self.reader).await?;
-        let (store, since) = (self.store.clone(), Instant::now());
-        let asked = keys.clone();
+        let (store, asked) = (self.store.clone(), keys.clone());
         let there = async move {
             let values = store.values_at_once(asked.clone()).await?;
             if let Some(values) = values.and_then(|values| values.into_iter().collect()) {
                 return Ok(Some(values));
             }
             let waiting = Waiting::new(asked.into_iter().map(present).collect());
-            store.wait(&waiting).await.map(|()| None)
+            store.wait_for_values(&waiting).await
         };
         let ended = self.until(there).await?;
+        let since = Instant::now();
         if let Waited::Ready(values) = &ended {
             let kept = |values: &Vec<Bytes>| {
                 values.iter().map(Bytes::len).sum::<usize>() <= KEPT_BYTES_MAX

@@ -146,7 +146,7 @@ impl Exchange for Gets {
 }
 
 /// Waits for one thing. Each caller's wait is registered at the leader when it comes, so that it sees a key that is set
-/// and deleted at once; only beyond `IN_FLIGHT` do those that come share the next one.
+/// and deleted at once: callers that come together share a request, and so do those beyond `IN_FLIGHT`.
 #[derive(Clone)]
 pub(crate) struct WaitForOne {
     pub(crate) client: Client,
@@ -155,7 +155,8 @@ pub(crate) struct WaitForOne {
 
 impl Exchange for WaitForOne {
     type Part = ();
-    type Answer = ();
+    /// The values at the end of the wait, where the request asks for them.
+    type Answer = Vec<Option<Bytes>>;
     const IN_FLIGHT: usize = 64;
     const LOOKS: bool = true;
 
@@ -167,9 +168,14 @@ impl Exchange for WaitForOne {
         parts.count()
     }
 
-    async fn ask(&self, parts: Vec<()>) -> Result<Vec<()>, ClientError> {
-        while !calls::wait(&self.client, self.request.clone()).await?.ready {}
-        Ok(parts)
+    async fn ask(&self, parts: Vec<()>) -> Result<Vec<Self::Answer>, ClientError> {
+        loop {
+            let answer = calls::wait(&self.client, self.request.clone()).await?;
+            if answer.ready {
+                let values = answer.values.into_iter().map(calls::value).collect();
+                return Ok(vec![values; parts.len()]);
+            }
+        }
     }
 }
 

@@ -43,8 +43,8 @@ pub struct JobStore {
     sessions: Sessions,
 }
 
-/// By the key, and what it is to be at least.
-type Waits = HashMap<(Bytes, Option<i64>), Weak<Batches<WaitForOne>>>;
+/// By the key, what it is to be at least, and whether its value is asked for.
+type Waits = HashMap<(Bytes, Option<i64>, bool), Weak<Batches<WaitForOne>>>;
 
 /// A change that was begun.
 pub(crate) struct Begun(Answered<Vec<v1::store_answer::Kind>>);
@@ -189,36 +189,60 @@ impl JobStore {
 
     /// Whether all of these are there now.
     pub async fn there(&self, keys: Vec<Bytes>) -> Result<bool, ClientError> {
-        Ok(self.ask(keys.into_iter().map(present).collect(), 0).await?.ready)
+        Ok(self.ask(keys.into_iter().map(present).collect(), 0, false).await?.ready)
     }
 
     /// Returns once each of these was there, though not all at one time: as in TCPStore.
     pub async fn wait(&self, waiting: &Waiting) -> Result<(), ClientError> {
+        self.wait_with(waiting, false).await.map(drop)
+    }
+
+    /// The same, and the values of all of them as of one moment within the call. Nothing where one has none by then,
+    /// where they are too many for one answer, or where one was seen long before the last: then read them.
+    pub async fn wait_for_values(
+        &self,
+        waiting: &Waiting,
+    ) -> Result<Option<Vec<Bytes>>, ClientError> {
+        self.wait_with(waiting, true).await
+    }
+
+    async fn wait_with(
+        &self,
+        waiting: &Waiting,
+        values: bool,
+    ) -> Result<Option<Vec<Bytes>>, ClientError> {
         loop {
             let left = waiting.left();
+            let asked = waiting.asked();
+            // An answer has the values of what it was asked to wait for, and of nothing that was seen before.
+            let values = values && left.len() == asked;
+            let all = |values: Vec<Option<Bytes>>| {
+                let values: Option<Vec<Bytes>> = values.into_iter().collect();
+                values.filter(|values| values.len() == asked)
+            };
             if let [one] = left.as_slice() {
-                self.waits_for(one).ask(()).await?;
+                let values = self.waits_for(one, values).ask(()).await?;
                 waiting.saw(&[0]);
-                return Ok(());
+                return Ok(all(values));
             }
-            let answer = self.ask(left, WAIT_MS).await?;
+            let answer = self.ask(left, WAIT_MS, values).await?;
             if answer.ready {
-                return Ok(());
+                return Ok(all(answer.values.into_iter().map(calls::value).collect()));
             }
             waiting.saw(&answer.seen);
         }
     }
 
     /// Where those who wait for this wait together.
-    fn waits_for(&self, one: &v1::StoreAwaited) -> Arc<Batches<WaitForOne>> {
+    fn waits_for(&self, one: &v1::StoreAwaited, values: bool) -> Arc<Batches<WaitForOne>> {
         let mut waits = self.waits.lock();
-        let known = (one.key.clone(), one.at_least);
+        let known = (one.key.clone(), one.at_least, values);
         if let Some(wait) = waits.get(&known).and_then(Weak::upgrade) {
             return wait;
         }
         waits.retain(|_, wait| wait.strong_count() > 0);
         let (store, awaited) = (Some(self.name.clone()), vec![one.clone()]);
-        let request = v1::StoreWaitRequest { store, awaited, wait_ms: WAIT_MS, values: false };
+        let request = v1::StoreWaitRequest { store, awaited, wait_ms: WAIT_MS, values };
         let wait = Arc::new(Batches::new(WaitForOne { client: self.client.clone(), request }));
         waits.insert(known, Arc::downgrade(&wait));
         wait
@@ -228,13 +252,10 @@ impl JobStore {
         &self,
         awaited: Vec<v1::StoreAwaited>,
         wait_ms: u64,
+        values: bool,
     ) -> Result<v1::StoreWaitResponse, ClientError> {
-        let request = v1::StoreWaitRequest {
-            store: Some(self.name.clone()),
-            awaited,
-            wait_ms,
-            values: false,
-        };
+        let store = Some(self.name.clone());
+        let request = v1::StoreWaitRequest { store, awaited, wait_ms, values };
         calls::wait(&self.client, request).await
     }
 }

@@ -9,6 +9,8 @@ mod batches;
 mod calls;
 mod connection;
 mod exchanges;
+#[cfg(test)]
+mod fake;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod job_store;
@@ -153,5 +155,39 @@ async fn serve_one(
     }
     if let Err(error) = Connection::new(stream, store).run().await {
         tracing::warn!(%from, %error, "a connection was closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const VALIDATE: u8 = 0;
+    const GET: u8 = 3;
+    const WAIT: u8 = 6;
+
+    fn sized(text: &[u8]) -> Vec<u8> {
+        [&(text.len() as u64).to_le_bytes(), text].concat()
+    }
+
+    /// torch gets in two requests: a wait and a get.
+    #[tokio::test]
+    async fn a_get_of_what_is_not_there_yet_is_answered_with_the_value_at_the_end_of_its_wait() {
+        let (client, asked, _member) = fake::start().await;
+        let name = v1::StoreName { namespace: "default".into(), job: "j".into(), round: 1 };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(accept(listener, JobStore::new(client, name), None));
+        let mut tcp = TcpStream::connect(address).await.expect("it listens");
+        let hello = [&[VALIDATE][..], &wire::MAGIC.to_le_bytes()].concat();
+        let wait = [&[WAIT][..], &1u64.to_le_bytes(), &sized(b"k")].concat();
+        tcp.write_all(&[hello, wait].concat()).await.expect("it reads");
+        assert_eq!(tcp.read_u8().await.expect("the end of the wait"), 0);
+        tcp.write_all(&[&[GET][..], &sized(b"k")].concat()).await.expect("it reads");
+        let mut value = vec![0; 8 + fake::VALUE.len()];
+        tcp.read_exact(&mut value).await.expect("a value");
+        assert_eq!(value, sized(fake::VALUE));
+        assert_eq!(asked.counts(), (1, 1), "it looks once, waits once, and reads no more");
     }
 }

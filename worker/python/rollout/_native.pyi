@@ -53,7 +53,7 @@ class RolloutError(RuntimeError):
     """The cluster refuses, and a repeat would be refused too."""
 
 class HasToRecover(RolloutError):
-    """The others have recovered without this trainer, or a trainer was lost with what the others may not have."""
+    """The others have recovered without this trainer, or a trainer is gone, with state that the others may not have."""
 
 class Cluster:
     def __init__(

@@ -141,6 +141,6 @@ pub(crate) fn restore_checkpoint<'py>(
         Some(restored) => {
             Ok(handed_over(py, &restored.map_err(|error| raised_training(&error))?.files))
         }
-        None => Err(PyRuntimeError::new_err("nobody waits so long")),
+        None => Err(PyRuntimeError::new_err("the restore timed out")),
     }
 }

@@ -22,7 +22,7 @@ pyo3::create_exception!(
     rollout._native,
     HasToRecover,
     RolloutError,
-    "The others have recovered without this trainer, or a trainer was lost with what the others may not have."
+    "The others have recovered without this trainer, or a trainer is gone, with state that the others may not have."
 );
 
 /// What Python is told of it.

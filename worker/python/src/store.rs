@@ -288,7 +288,9 @@ async fn fetch(
         }
         // What has gone since it was seen is waited for again: there is nothing to get.
         waiting.again();
-        store.wait(waiting).await?;
+        if let Some(values) = store.wait_for_values(waiting).await? {
+            return Ok(values);
+        }
     }
 }
 

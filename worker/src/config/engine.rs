@@ -103,7 +103,7 @@ pub struct EngineConfig {
     /// mock: row numbers that fail as invalid.
     #[serde(default)]
     pub fail_rows: Vec<u64>,
-    /// mock: runs in a process of its own, which prompts can kill.
+    /// mock: runs in a separate process, which prompts can kill.
     #[serde(default)]
     pub process: bool,
     /// mock: the program of that process, a rollout-worker; the agent's own by default.

@@ -26,7 +26,7 @@ pub struct Flags {
     /// The namespace it works for
     #[arg(long, env = "ROLLOUT_NAMESPACE")]
     pub namespace: Option<String>,
-    /// Where session and spool are kept
+    /// Directory for session and spool
     #[arg(long, env = "ROLLOUT_WORKER_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// A member, host:port; repeat it, or separate by commas
@@ -49,7 +49,7 @@ pub struct Flags {
     /// Its key
     #[arg(long, env = "ROLLOUT_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// No TLS: whoever reaches a port is trusted
+    /// Disable TLS: every peer is trusted
     #[arg(long)]
     pub insecure_plaintext: bool,
     /// Dial a member at another address
@@ -64,7 +64,7 @@ pub struct Flags {
     /// Listen to notices of this cloud: auto, aws, gcp, azure or none
     #[arg(long, env = "ROLLOUT_WORKER_COMPUTE", value_parser = ComputeProvider::from_flag, value_name = "PROVIDER")]
     pub compute: Option<ComputeProvider>,
-    /// The cloud's metadata service, where not at its usual address
+    /// The cloud's metadata service, if not at its usual address
     #[arg(long, env = "ROLLOUT_WORKER_COMPUTE_ENDPOINT", value_name = "URL")]
     pub compute_endpoint: Option<String>,
     /// Serve the store of this training job to the torch processes of this host, as `rollout store-gateway` does

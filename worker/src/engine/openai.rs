@@ -6,6 +6,8 @@
 //! Absent: retries (the ledger counts those) and streaming of tokens.
 
 mod answer;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};

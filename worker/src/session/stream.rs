@@ -228,7 +228,7 @@ impl Session {
                 if self.fence.is_open() {
                     self.heartbeat_answered(live, answer.seq);
                 } else if live.rest.is_none() {
-                    tracing::info!("heard again after a silence, registering anew");
+                    tracing::info!("the leader answers again after a silence; registering again");
                     live.rest = Some(self.quiesce());
                 }
             }

@@ -1,8 +1,8 @@
-//! Owns: which refusals of a store are told.
+//! Owns: which refusals of a store a slot reports.
 //!
-//! Invariant: what tells one costs a row its execution, so of a run at most one is told in [`AGAIN`], and only by a row of
-//! a later attempt than any that told one before: the leader pauses the run at the first, and a worker without rows since
-//! has nothing to add.
+//! Invariant: each report wastes one row's execution. So a slot reports at most one per run and [`AGAIN`], and only for
+//! a row of a later attempt than any reported before: the leader pauses the run at the first report, and a worker
+//! without new rows has nothing to add.
 //! Absent: that a store takes parts again, which the slot sees.
 
 use std::collections::BTreeMap;

@@ -177,7 +177,7 @@ impl Slot {
                 tracing::warn!(
                     run = part.id.run,
                     rows = self.combiner.rows_in(part.id),
-                    "nobody wants these results any more, they are dropped"
+                    "these results are no longer needed; dropped"
                 );
                 self.combiner.settle(part.id).await;
             }

@@ -16,7 +16,7 @@ pub enum TrainError {
     #[error("{0}")]
     Damaged(String),
     /// The trainer was lost before its part of a checkpoint was durable: nobody needs that any more.
-    #[error("the trainer has to recover, and gives its part of the checkpoint up")]
+    #[error("the trainer must recover, and abandons its part of the checkpoint")]
     Lost,
     /// The writer's task ended before its work.
     #[error("the checkpoint's writer ended early")]

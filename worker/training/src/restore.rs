@@ -102,7 +102,7 @@ impl<'a> Source<'a> {
     async fn read_file(&self, file: &v1::CheckpointFile) -> Result<Bytes, TrainError> {
         let sum = file.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
         if sum != file.bytes {
-            return Err(damaged(format!("{} is of other chunks than its length says", file.name)));
+            return Err(damaged(format!("{} has chunks that do not match its length", file.name)));
         }
         // What was read is there; what a manifest says may not be.
         let mut content = BytesMut::with_capacity(sum.min(READ_AHEAD_BYTES_MAX) as usize);
@@ -115,7 +115,7 @@ impl<'a> Source<'a> {
         let found = found.await.map_err(|_| TrainError::WriterEnded)?;
         match content.len() as u64 == file.bytes && found.as_bytes()[..] == file.digest[..] {
             true => Ok(content),
-            false => Err(damaged(format!("{} is not what was written", file.name))),
+            false => Err(damaged(format!("{} differs from what was written", file.name))),
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
             };
             let checkpoint = checkpoint_of(dir.path(), file).await;
             let refused = restore_rank(&checkpoint, 0).await.expect_err("refused").to_string();
-            assert_eq!(refused, "model is of other chunks than its length says", "{bytes}");
+            assert_eq!(refused, "model has chunks that do not match its length", "{bytes}");
         }
     }
 

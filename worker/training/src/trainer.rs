@@ -1,8 +1,8 @@
 //! A trainer's place in its job, kept alive in the background.
 //!
-//! *Invariant:* a change is asked for under one request id until it is answered, or for as long as the trainer's
-//! patience is, in a session that the cluster remembers, however long the trainer had asked for none; from its beginning
-//! until it leaves, the trainer is kept alive, whatever it does meanwhile.
+//! *Invariant:* a change keeps one request id until it is answered or the trainer's patience ends. Its session is one
+//! that the cluster still remembers, even if the trainer was idle for long. Keep-alives run from the trainer's start
+//! until it leaves, whatever it does meanwhile.
 //!
 //! Deliberately absent: shards and checkpoints; the modules below have those.
 

@@ -91,7 +91,7 @@ fn values_out_of_bounds_name_their_key() {
         (
             "dir = \"data/completions\"",
             "dir = \"o\"\nformat = \"jsonll\"",
-            "output.format: \"jsonll\" is no value of it; did you mean \"jsonl\"? allowed are ",
+            "output.format: \"jsonll\" is not allowed; did you mean \"jsonl\"? allowed values: ",
         ),
     ];
     for (from, to, key) in cases {

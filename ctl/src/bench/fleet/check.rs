@@ -47,9 +47,7 @@ pub(super) async fn check(
         let (mut started, mut accepted) = (Bits::new(of.rows), Bits::new(of.rows));
         let mut twice = 0;
         for process in &said {
-            let Said::Rows(sets) = process else {
-                bail!("a process of the generator tells no rows")
-            };
+            let Said::Rows(sets) = process else { bail!("a generator process reports no rows") };
             for set in sets.iter().filter(|set| set.run == of.run) {
                 settled.started_again += started.unite(&Bits::from_words(set.started.clone()));
                 twice += accepted.unite(&Bits::from_words(set.accepted.clone()));

@@ -331,14 +331,17 @@ impl Fleet {
     }
 
     async fn kill_leader(&mut self, half: Duration, epoch: u64) -> anyhow::Result<()> {
-        let leader = status::survey(self.target.admin()).await.leader.context("nobody leads")?;
+        let leader = status::survey(self.target.admin())
+            .await
+            .leader
+            .context("the cluster has no leader")?;
         let killed = Instant::now();
         self.target.signal_member(&leader, libc::SIGKILL)?;
         while !self.target.revive_member(&leader)? {
             tokio::time::sleep(POLL / 10).await;
         }
         while status::survey(self.target.admin()).await.coord_epoch <= epoch {
-            ensure!(killed.elapsed() < STOP_PATIENCE, "nobody leads after {STOP_PATIENCE:?}");
+            ensure!(killed.elapsed() < STOP_PATIENCE, "there is no leader after {STOP_PATIENCE:?}");
             tokio::time::sleep(POLL / 10).await;
         }
         let led = killed.elapsed().as_secs_f64();

@@ -55,12 +55,16 @@ impl Record {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        Self::parse(&bytes).map(Some)
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> io::Result<Self> {
         let invalid = |message| io::Error::new(io::ErrorKind::InvalidData, message);
         let record: Self =
-            serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
+            serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
         match record.version {
-            VERSION => Ok(Some(record)),
-            version => Err(invalid(format!("it is of version {version}, of a later rollout"))),
+            VERSION => Ok(record),
+            version => Err(invalid(format!("it has version {version}, from a later rollout"))),
         }
     }
 

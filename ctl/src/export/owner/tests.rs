@@ -184,7 +184,7 @@ fn a_record_that_cannot_be_read_is_refused_with_the_reason() {
     claim.settle().unwrap();
     let kept = fs::read_to_string(claim.dir.join(RECORD)).unwrap();
     let later = kept.replace("\"version\": 1", "\"version\": 2");
-    for (text, why) in [("{", "EOF"), (later.as_str(), "of a later rollout")] {
+    for (text, why) in [("{", "EOF"), (later.as_str(), "from a later rollout")] {
         write(&claim, RECORD, text);
         let said = claim.refusal();
         assert!(said.contains(RECORD) && said.contains(why), "{said}");

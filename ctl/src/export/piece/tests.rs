@@ -137,3 +137,50 @@ async fn a_row_without_an_outcome_is_an_error_behind_the_first_piece_too() {
     };
     assert!(error.contains("row 140 has no outcome"), "{error}");
 }
+
+/// A segment of two rows that a worker says to have taken all tokens that a number counts.
+async fn boundless(store: &BlobStore, first_row: u64) -> v1::ReadResultsResponse {
+    let (mut segment, mut part) = (SegmentWriter::new(), PartWriter::new());
+    for row in 0..2 {
+        segment.push([row as u8; 32], row, b"{\"prompt\":\"a\"}").unwrap();
+        let body = format!("{{\"completion\":\"x\",\"prompt_tokens\":{}}}", u64::MAX);
+        let (row, kind) = (first_row.wrapping_add(row), PartRowKind::Completed);
+        part.push(PartRow { row, attempt: 1, kind, body: body.as_bytes() }).unwrap();
+    }
+    let part = v1::BlobRef { bytes: u64::MAX, ..put(store, "p", part.finish()).await };
+    let other =
+        v1::BlobRef { bytes: u64::MAX, ..put(store, "q", PartWriter::new().finish()).await };
+    v1::ReadResultsResponse {
+        blob: Some(put(store, "s", segment.finish()).await),
+        first_row,
+        rows: 2,
+        parts: vec![1, 1],
+        part_rows: vec![0, 1],
+        part_table: vec![part, other],
+        ..v1::ReadResultsResponse::default()
+    }
+}
+
+#[tokio::test]
+async fn tokens_and_lengths_beyond_what_a_number_counts_are_no_overflow() {
+    let store = BlobStore::open("memory://boundless-tokens").unwrap();
+    let listed = boundless(&store, 7).await;
+    let fetch = fetch_from(&store);
+    // Both are kept, however long the list says that they are.
+    fetch.parts.get(&listed.part_table[1]).await.unwrap();
+    let mut reading = fetch.begin(listed).await.unwrap();
+    let piece = reading.next().await.unwrap().unwrap();
+    assert_eq!((piece.done, piece.prompt_tokens), (2, u64::MAX));
+    let mut totals = crate::export::Totals::default();
+    totals.add(&piece);
+    totals.add(&piece);
+    assert_eq!(totals.prompt_tokens, u64::MAX);
+}
+
+#[tokio::test]
+async fn a_segment_of_rows_that_no_number_names_is_refused() {
+    let store = BlobStore::open("memory://boundless-rows").unwrap();
+    let listed = boundless(&store, u64::MAX).await;
+    let error = fetch_from(&store).begin(listed).await.err().unwrap().to_string();
+    assert!(error.contains("which no run has"), "{error}");
+}

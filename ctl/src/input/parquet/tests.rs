@@ -77,7 +77,7 @@ fn a_broken_file_is_an_error() {
     let file = table();
     let len = file.metadata().unwrap().len();
     file.set_len(len - 1).unwrap();
-    assert!(text(file).unwrap_err().to_string().contains("no good parquet file"));
+    assert!(text(file).unwrap_err().to_string().contains("not a valid Parquet file"));
     // Wherever a byte is another one, there are rows or an error.
     for at in (4..len - 8).step_by(3) {
         let file = table();
@@ -85,4 +85,14 @@ fn a_broken_file_is_an_error() {
         let _ = ParquetText::open(file, &AtomicU64::new(0))
             .and_then(|mut rows| io::copy(&mut rows, &mut io::sink()));
     }
+}
+
+/// A dictionary page that says to have two billion values, for which the library would allocate 64 GB.
+#[test]
+fn a_page_of_more_values_than_its_bytes_can_be_is_an_error() {
+    let file: &[u8] = include_bytes!("../../../testdata/dictionary-of-too-many-values.parquet");
+    let mut broken = tempfile::tempfile().unwrap();
+    io::Write::write_all(&mut broken, file).unwrap();
+    let error = text(broken).unwrap_err().to_string();
+    assert!(error.contains("Parquet file"), "{error}");
 }

@@ -71,7 +71,7 @@ impl Batch<'_> {
         }
         let store = revision::store_of(described, session.store_url())?;
         let (spec, have) = revision::segments(&self.client, &store, described).await?;
-        if !revision::same_spec(&spec, &self.spec) {
+        if !revision::same_spec(&spec, &self.spec, session.store_url()) {
             return Ok(None);
         }
         if self.args.keep_open && !run.input_closed {

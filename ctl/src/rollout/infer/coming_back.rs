@@ -47,7 +47,7 @@ pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) 
     let state = match stage {
         Stage::Carrying | Stage::Submitting => "may lack a part of its input; to complete it",
         Stage::Writing => "has its results; to write them",
-        Stage::Reading | Stage::Watching => "goes on without this command; to come back",
+        Stage::Reading | Stage::Watching => "continues without this command; to resume",
     };
     let cancel = match stage {
         // Every row has its outcome: there is nothing left to cancel.
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(
             back(&[]),
             format!(
-                "run r goes on without this command; to come back:\n{command} --namespace team\n  \
+                "run r continues without this command; to resume:\n{command} --namespace team\n  \
                  rolloutctl run watch r --namespace team\nto cancel it:\n  \
                  rollout run cancel r --namespace team\n"
             )

@@ -119,8 +119,7 @@ impl Batch<'_> {
     pub(super) fn say_if_gone(&self, family: &Family) {
         if family.latest().is_none() && self.claim().had_run() {
             let name = self.name();
-            self.progress
-                .note(&format!("run {name} is not there any more; a new one is submitted"));
+            self.progress.note(&format!("run {name} no longer exists; submitting a new one"));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::rolloutctl::status::{MemberLine, MemberSays, fix};
 
 /// What puts another issuing key in the place of one: members read it when they start.
 pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer --ca-dir DIR, by the authority in DIR; copy its two files to every member, and restart them \
-     one by one; who was enrolled by the old one is not renewed by the new one, and needs a token that is good when its certificate ends";
+     one by one; the new key does not renew certificates from the old one: their holders need a valid token when they expire";
 
 /// Those of one member.
 pub(super) fn of(
@@ -39,15 +39,14 @@ pub(super) fn of(
                 alarm("ISSUER_EXPIRING", what, ANOTHER_ISSUER.into());
             }
             Stage::Ended => {
-                let what =
-                    "the certificate of its issuing key has ended: nobody is enrolled or renewed";
+                let what = "the certificate of its issuing key has expired: it issues and renews no certificates";
                 alarm("ISSUER_EXPIRED", what.into(), ANOTHER_ISSUER.into());
             }
         }
     }
     if let Some(why) = &says.cert_refused {
         let what = format!("it uses an old certificate, its changed files are refused: {why}");
-        let fix = format!("mend them: {}, into the same files", another());
+        let fix = format!("fix them: {}, into the same files", another());
         alarm("CERT_RELOAD_FAILED", what, fix);
     }
 }

@@ -14,7 +14,7 @@ use crate::rolloutctl::status::{DISTRUSTED, survey};
 /// Exit code 1 where there is any, for monitors.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// End with exit code 1 where there is an alarm
+    /// Exit with status 1 if there is an alarm
     #[arg(long)]
     exit_code: bool,
 }

@@ -54,11 +54,10 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
         };
         certificates::of(member, says, &mut alarm);
         if says.role == AWAITING_REPLACE {
-            let what = "it waits with an empty disk, without the vote that it had".into();
+            let what = "it waits with an empty disk and does not vote".into();
             alarm("AWAITING_REPLACE", what, fix::replace(member));
         } else if member.stands_in {
-            let what =
-                "the voter of that name does not answer; the one in its place has no vote yet";
+            let what = "the voter of that name does not answer; its replacement has no vote yet";
             alarm("BEING_REPLACED", what.into(), "let it catch up: rolloutctl member list".into());
         } else if says.behind > BEHIND_MAX {
             let what = format!("it is {} behind", counted(says.behind, "entry"));
@@ -68,8 +67,9 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
         let free = says.disk_free_bytes.as_deref().unwrap_or("an unknown number of");
         match says.disk_room.as_str() {
             "full" => {
-                let what =
-                    format!("its disk has {free} bytes left: it takes in nothing that grows");
+                let what = format!(
+                    "its disk has {free} bytes left: it refuses writes that grow the ledger"
+                );
                 alarm("DISK_FULL", what, DISK_FIX.into());
             }
             "low" => {

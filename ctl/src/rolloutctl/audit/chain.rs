@@ -53,6 +53,16 @@ impl Checked {
         Ok(checked)
     }
 
+    /// The same of bytes, for fuzz targets.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let mut checked = Self::default();
+        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+            checked.take(number, line);
+        }
+        checked
+    }
+
     fn take(&mut self, number: u64, line: &[u8]) {
         let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(line) else {
             self.torn += 1;

@@ -16,10 +16,10 @@ pub(crate) struct AbortArgs {
     pub(in crate::rolloutctl) job: String,
     /// The barrier's name
     pub(in crate::rolloutctl) barrier: String,
-    /// Which use of it; 0 for the one that waits
+    /// Generation to abort; 0 means the waiting one
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     generation: u64,
-    /// Why, for whoever waits there
+    /// Reason, returned to the waiting participants
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
 }
@@ -34,7 +34,7 @@ impl Report for Aborted {
     const KIND: &'static str = "BarrierAborted";
 
     fn table(&self) -> String {
-        format!("nobody waits at barrier {} of {} any more\n", self.barrier, self.job)
+        format!("no participant waits at barrier {} of {} any longer\n", self.barrier, self.job)
     }
 }
 

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// By which token, as whom and where to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnrolArgs {
-    /// The name: the worker's, or that of whoever uses it
+    /// Name of the worker or user
     pub(in crate::rolloutctl) name: String,
     /// The token, as `token create` printed it
     #[arg(long, value_name = "TOKEN", env = "ROLLOUT_JOIN_TOKEN", hide_env_values = true)]
@@ -28,10 +28,10 @@ pub(crate) struct EnrolArgs {
     /// A file with the token
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
-    /// An enrolment address of a member; name all of them
+    /// Enrollment address of a member; give all of them
     #[arg(long = "at", value_name = "HOST:PORT", required = true, value_delimiter = ',')]
     at: Vec<String>,
-    /// Where to write ca.pem, NAME.pem and NAME.key; a key that is there already is used again
+    /// Directory for ca.pem, NAME.pem and NAME.key; an existing key is reused
     #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
     pub(in crate::rolloutctl) out_dir: PathBuf,
 }
@@ -65,7 +65,7 @@ impl Report for Certified {
 
     fn table(&self) -> String {
         format!(
-            "{} {}, good for {} s\nca_file   = {:?}\ncert_file = {:?}\nkey_file  = {:?}\n",
+            "{} {}, valid for {} s\nca_file   = {:?}\ncert_file = {:?}\nkey_file  = {:?}\n",
             self.role, self.name, self.lifetime_s, self.ca_file, self.cert_file, self.key_file
         )
     }

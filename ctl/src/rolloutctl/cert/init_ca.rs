@@ -10,7 +10,7 @@ use crate::output::{self, Format, Report};
 /// Where, and for whom.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitCaArgs {
-    /// Where the authority is kept: guard it, its key makes anybody anybody
+    /// Directory of the authority. Guard it: its key can certify any identity
     #[arg(long = "ca-dir", value_name = "DIR")]
     pub(in crate::rolloutctl) ca_dir: PathBuf,
     /// The name of the cluster

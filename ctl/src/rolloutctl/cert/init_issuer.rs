@@ -10,13 +10,13 @@ use crate::output::{self, Format, Report};
 /// Below which authority, and where to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitIssuerArgs {
-    /// Where the authority is, see `cert init-ca`
+    /// Directory of the authority, see `cert init-ca`
     #[arg(long = "ca-dir", value_name = "DIR")]
     pub(in crate::rolloutctl) ca_dir: PathBuf,
-    /// Where to write issuer.pem and issuer.key, which are for the members
+    /// Directory for issuer.pem and issuer.key; copy both to every member
     #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
     pub(in crate::rolloutctl) out_dir: PathBuf,
-    /// How long it is good for
+    /// Validity in days
     #[arg(long, default_value_t = 365)]
     days: u32,
 }

@@ -17,28 +17,28 @@ use crate::rolloutctl::Failure;
 pub(crate) struct IssueArgs {
     /// member, worker, viewer, client or admin
     pub(in crate::rolloutctl) role: Role,
-    /// The name: of the member, of the worker, or of whoever uses it
+    /// Name of the member, worker or user
     pub(in crate::rolloutctl) name: String,
-    /// Where the authority is, see `cert init-ca`
+    /// Directory of the authority, see `cert init-ca`
     #[arg(long = "ca-dir", value_name = "DIR")]
     pub(in crate::rolloutctl) ca_dir: PathBuf,
     /// Where to write ca.pem, ROLE-NAME.pem and ROLE-NAME.key
     #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
     pub(in crate::rolloutctl) out_dir: PathBuf,
-    /// The namespaces that it is good for; may be repeated; none given: all
+    /// Namespaces that the certificate is limited to; repeatable [default: all]
     #[arg(long = "for-namespace", value_name = "NAME", value_delimiter = ',')]
     for_namespaces: Vec<String>,
-    /// A host name under which a member is reached; may be repeated
+    /// Host name of a member; repeatable
     #[arg(long = "dns", value_name = "HOST", value_delimiter = ',')]
     dns_names: Vec<String>,
-    /// An address under which a member is reached; may be repeated
+    /// IP address of a member; repeatable
     #[arg(long = "ip", value_name = "ADDR", value_delimiter = ',')]
     ip_addrs: Vec<IpAddr>,
-    /// How long it is good for
+    /// Validity in days
     #[arg(long, default_value_t = 365)]
     days: u32,
-    /// Since when it is valid: `now`, or like 2026-11-27T09:30:00Z. Not given: two hours ago, for clocks differ. After
-    /// `cert revoke --issued-before T`, give T or later
+    /// Start of validity: `now`, or a time like 2026-11-27T09:30:00Z [default: two hours ago,
+    /// because clocks differ]. After `cert revoke --issued-before T`, give T or later
     #[arg(long, value_name = "TIME", value_parser = parse_instant)]
     valid_from: Option<u64>,
 }

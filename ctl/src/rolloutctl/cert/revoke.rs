@@ -14,14 +14,14 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
 pub(crate) struct RevokeArgs {
-    /// Whose certificates, as ROLE/NAME: worker/gpu-7. Not given: everyone's
+    /// Identity as ROLE/NAME, such as worker/gpu-7 [default: all identities]
     #[arg(group = "which", value_name = "ROLE/NAME")]
     pub(in crate::rolloutctl) identity: Option<String>,
-    /// Only certificates that are valid from an earlier time than this: `now`, or like 2026-11-27T09:30:00Z. Not given: all
-    /// of them, also those that are issued later
+    /// Only certificates whose validity begins before this time: `now`, or like
+    /// 2026-11-27T09:30:00Z [default: all, including future ones]
     #[arg(long, group = "which", value_name = "TIME", value_parser = parse_instant)]
     pub(in crate::rolloutctl) issued_before: Option<u64>,
-    /// Why, for `cert revocations`
+    /// Reason, shown by `cert revocations`
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
     /// Revoke even if it shuts out you or a member of the cluster
@@ -32,7 +32,7 @@ pub(crate) struct RevokeArgs {
 /// Whose certificates.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UnrevokeArgs {
-    /// Whose certificates, as ROLE/NAME
+    /// Identity as ROLE/NAME
     #[arg(value_name = "ROLE/NAME", required_unless_present = "everyone")]
     pub(in crate::rolloutctl) identity: Option<String>,
     /// Withdraw the revocation of everyone's certificates

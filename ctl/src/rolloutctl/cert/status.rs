@@ -21,7 +21,7 @@ use crate::rolloutctl::{Failure, status};
 /// Which certificates.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Files with certificates; without, your own and those that the members present
+    /// Certificate files [default: your own, and those that the members present]
     files: Vec<PathBuf>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct LabelArgs {
     /// The label
     #[arg(required_unless_present = "remove")]
     pub(in crate::rolloutctl) label: Option<String>,
-    /// Take its label away: it may then be pruned at once
+    /// Remove the label; the checkpoint may then be pruned at once
     #[arg(long, conflicts_with = "label")]
     remove: bool,
 }

@@ -16,10 +16,10 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 pub(crate) struct PruneArgs {
     /// The job's name
     job: String,
-    /// The newest complete checkpoints that stay; labelled ones always do
+    /// Number of newest complete checkpoints to keep, besides labeled ones
     #[arg(long, value_name = "CHECKPOINTS", value_parser = clap::value_parser!(u32).range(1..))]
     keep_last: u32,
-    /// From now on too, as new ones become complete
+    /// Also apply the number to future checkpoints
     #[arg(long)]
     always: bool,
 }

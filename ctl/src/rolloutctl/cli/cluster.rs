@@ -50,28 +50,28 @@ use crate::rolloutctl::token::revoke::RevokeArgs;
 /// Verbs of `member`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MemberVerb {
-    /// Every member, and how far each is
+    /// List the members and how far behind each is
     List(ChooseArgs),
-    /// One member
+    /// Show one member
     Describe(MemberDescribeArgs),
-    /// Bring in a new member: it receives the log, and its vote as soon as it has caught up
+    /// Add a member: it receives the log, and a vote when it has caught up
     Add(AddArgs),
-    /// Have a learner get a vote
+    /// Give a learner a vote
     Promote(PromoteArgs),
-    /// Take a member out for good; refused where the rest would have no majority that answers
+    /// Remove a member permanently; refused if no majority of the remaining voters answers
     Remove(RemoveArgs),
-    /// Put a new member, or the same one on an empty disk, in the place of another
+    /// Replace a member by a new one, or by itself with an empty disk
     Replace(ReplaceArgs),
-    /// Record another address or zone
+    /// Change a member's address or zone
     Update(UpdateArgs),
 }
 
 /// Verbs of `leader`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LeaderVerb {
-    /// Who leads now
+    /// Show the current leader
     Show,
-    /// Have another member lead; the pause is that of a hand-over, not of an election
+    /// Transfer leadership to another member, without waiting for an election timeout
     Transfer(TransferArgs),
 }
 
@@ -80,11 +80,11 @@ pub(crate) enum LeaderVerb {
 pub(crate) enum ClusterVerb {
     /// The cluster on one screen; the same as `rolloutctl status`
     Status,
-    /// Prove that all members hold the same state, in memory and on disk
+    /// Verify that all members hold the same state, in memory and on disk
     Verify(VerifyArgs),
-    /// Form a new cluster of fresh members, once
+    /// Form a new cluster from members with empty data directories
     Bootstrap(BootstrapArgs),
-    /// Raise the version that gates commands and formats, where every member supports it
+    /// Raise the cluster version, which gates commands and formats, if every member supports it
     Upgrade(UpgradeArgs),
 }
 
@@ -93,48 +93,48 @@ pub(crate) enum ClusterVerb {
 pub(crate) enum SnapshotVerb {
     /// Save a running cluster's ledger to a file
     Save(SaveArgs),
-    /// Prove that a snapshot file is whole, and show what it is of; needs no cluster
+    /// Verify a snapshot file and show its cluster and log index; needs no cluster
     Verify(SnapshotVerifyArgs),
-    /// Make the data directory of a member of a new cluster from a snapshot file
+    /// Create the data directory of a member of a new cluster from a snapshot file
     Restore(RestoreArgs),
 }
 
 /// Verbs of `audit`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditVerb {
-    /// Prove that the lines of a member's audit files follow each other; needs no cluster
+    /// Verify the hash chain of a member's audit files; needs no cluster
     Verify(AuditVerifyArgs),
 }
 
 /// Verbs of `storage`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StorageVerb {
-    /// Bytes of log and image, member by member
+    /// Show the size of log and image of each member
     Stats,
 }
 
 /// Verbs of `alarm`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AlarmVerb {
-    /// What is wrong now, and the command that mends it
+    /// List current problems, each with the command that fixes it
     List(AlarmListArgs),
 }
 
 /// Verbs of `token`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenVerb {
-    /// Let a worker or a client come for a certificate; prints the token, once
+    /// Create a join token for a worker or client; prints the token once
     Create(TokenCreateArgs),
-    /// Every token that is good yet, without its secret
+    /// List the valid tokens, without their secrets
     List(ChooseArgs),
-    /// Let nobody in by a token any more; certificates that it brought stay good until they end
+    /// Revoke a token; certificates that were issued with it stay valid until they expire
     Revoke(RevokeArgs),
 }
 
 /// Verbs of `cert`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CertVerb {
-    /// Create a certificate authority, unless it is there
+    /// Create a certificate authority if it does not exist
     InitCa(InitCaArgs),
     /// Issue a certificate for a member, worker, viewer, client or admin
     Issue(IssueArgs),
@@ -142,34 +142,35 @@ pub(crate) enum CertVerb {
     Inspect(InspectArgs),
     /// Show the certificates of members and files: identity, issuer, expiry
     Status(StatusArgs),
-    /// Create the issuing key below the authority, by which members certify workers and clients
+    /// Create the issuing key below the authority, with which members issue certificates to workers
+    /// and clients
     InitIssuer(InitIssuerArgs),
-    /// Get a certificate from the cluster, by a join token
+    /// Get a certificate from the cluster with a join token
     Enrol(EnrolArgs),
-    /// Get another one in the place of your own, which has to have come by `cert enrol`
+    /// Renew your own certificate, if it came from `cert enrol`
     Renew,
-    /// Have every member refuse certificates, and close the connections that were made with them
+    /// Revoke certificates: every member refuses them and closes their connections
     Revoke(CertRevokeArgs),
     /// Withdraw a revocation
     Unrevoke(UnrevokeArgs),
-    /// Every revocation in force
+    /// List the revocations in force
     Revocations,
 }
 
 /// Verbs of `bench`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchVerb {
-    /// What a disk does by itself: appends and fsyncs in a loop
+    /// Measure a disk alone: appends and fsyncs in a loop
     Fsync(FsyncArgs),
     /// Time of a command in the state machine, by number of runs, slots and rows
     Apply(ApplyArgs),
-    /// Claims plus completions a second, each fsynced on a quorum
+    /// Measure claims and completions per second, each fsynced on a quorum
     Ledger(LedgerArgs),
-    /// From the leader's SIGKILL to the next claim
+    /// Measure the time from the leader's SIGKILL to the next claim
     Failover(FailoverArgs),
-    /// How long each worker pauses when the leader is stopped in good order, or hands over
+    /// Measure how long each worker pauses during an orderly handover
     Handover(HandoverArgs),
-    /// Rows a second from a JSONL file to durable segments
+    /// Measure rows per second from a JSONL file to durable segments
     Submit(SubmitArgs),
     /// Time from the first join of a training job's nodes to the last rank
     Rendezvous(RendezvousArgs),
@@ -185,41 +186,41 @@ pub(crate) enum BenchVerb {
 /// Verbs of `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
-    /// Every key of a daemon, its value, and who says so
+    /// Show every key of a daemon's configuration, its value and its source
     View(ViewArgs),
     /// Print a configuration file with the default values
     Default(DefaultArgs),
-    /// Every problem of a configuration file
+    /// List all problems of a configuration file
     Validate(ValidateArgs),
-    /// A JSON Schema of a configuration file
+    /// Print the JSON Schema of a configuration file
     Schema(SchemaArgs),
 }
 
 /// Verbs of `context`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextVerb {
-    /// Every context
+    /// List the contexts
     List,
-    /// One context, or the current one
+    /// Show one context, or the current one
     Show {
         /// Its name
         #[arg(add = completer::of(Names::Contexts))]
         name: Option<String>,
     },
-    /// Make a context the current one: commands use it where nothing else says which cluster
+    /// Make a context the current one, which commands use by default
     Use(NameArgs),
-    /// Keep a cluster under a name, with the connection flags of this command
+    /// Add a named cluster from the connection flags of this command
     Add(ContextAddArgs),
-    /// Forget a context; its files stay
+    /// Remove a context; its files stay
     Remove(NameArgs),
 }
 
 /// Verbs of `errors`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ErrorsVerb {
-    /// Every code
+    /// List the error codes
     List,
-    /// The page of one code
+    /// Print the page of one code
     Explain {
         /// The code, such as RO-1001
         #[arg(value_name = "RO-NNNN")]

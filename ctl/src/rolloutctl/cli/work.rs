@@ -43,19 +43,19 @@ use crate::rolloutctl::worker::uncordon::UncordonArgs;
 /// Verbs of `run`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
-    /// Every run of the namespace, the newest first
+    /// List the runs of the namespace, newest first
     List(RunListArgs),
-    /// One run: progress, spec, failed rows
+    /// Show one run: progress, spec, failed rows
     Describe(DescribeArgs),
     /// Follow one run until it ends
     Watch(WatchArgs),
-    /// End a run; rows that are done stay done
+    /// Cancel a run; finished rows stay finished
     Cancel(ControlArgs),
     /// Grant no more rows of a run
     Pause(ControlArgs),
     /// Grant rows of a paused run again
     Resume(ControlArgs),
-    /// Try all failed rows of a run again
+    /// Retry all failed rows of a run
     Retry(RetryArgs),
     /// Delete an ended run with its input, results and record
     Delete(DeleteArgs),
@@ -64,37 +64,37 @@ pub(crate) enum RunVerb {
 /// Verbs of `item`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ItemVerb {
-    /// Rows of a run that are in one state
+    /// List the rows of a run that are in one state
     List(ItemListArgs),
-    /// One row: where it is, who has it, and what it went through
+    /// Show one row: its state, its worker and its failures
     Describe(ItemDescribeArgs),
-    /// Try failed rows again
+    /// Retry failed rows
     Retry(ItemRetryArgs),
 }
 
 /// Verbs of `worker`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
-    /// Every worker of the namespace
+    /// List the workers of the namespace
     List(WorkerListArgs),
-    /// One worker, slot by slot
+    /// Show one worker, slot by slot
     Describe(WorkerDescribeArgs),
-    /// Give a worker, or one of its slots, no more work; what it holds it finishes
+    /// Give a worker or one of its slots no more work; it finishes the rows that it holds
     Cordon(CordonArgs),
-    /// Give it work again, also after a cordon by the ledger
+    /// Lift cordons of a worker, including those of the ledger
     Uncordon(UncordonArgs),
-    /// Have it finish what it can, give back the rest, and leave
+    /// Finish running rows, return the rest, then exit
     Drain(DrainArgs),
 }
 
 /// Verbs of `namespace`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceVerb {
-    /// Every namespace that your certificate names
+    /// List the namespaces that your certificate allows
     List(ChooseArgs),
-    /// One namespace: what it uses, and what it may
+    /// Show one namespace: usage and quotas
     Describe(NamespaceDescribeArgs),
-    /// Bound what the runs of a namespace may use together
+    /// Set the quotas of a namespace
     SetQuota(SetQuotaArgs),
 }
 
@@ -103,49 +103,49 @@ pub(crate) enum NamespaceVerb {
 pub(crate) enum RendezvousVerb {
     /// Every training job of the namespace
     List(ChooseArgs),
-    /// One job: its participants, their standing and rank, and who is gone
+    /// Show one job: its participants with state and rank, and departed participants
     Describe(RendezvousDescribeArgs),
-    /// Let nobody join a job any more, for good; members stay until they leave
+    /// Close a job's rendezvous permanently; current members stay until they leave
     Close(CloseArgs),
 }
 
 /// Verbs of `barrier`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BarrierVerb {
-    /// The barriers of a job
+    /// List the barriers of a job
     List(BarrierListArgs),
-    /// One barrier: who has arrived, who is missing, why it failed
+    /// Show one barrier: arrived and missing participants, and why it failed
     Describe(BarrierDescribeArgs),
-    /// Let a barrier that waits fail, for all who are there and all who come
+    /// Abort a waiting barrier: it fails for all participants, present and future
     Abort(AbortArgs),
 }
 
 /// Verbs of `dataset`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetVerb {
-    /// Every dataset of the namespace
+    /// List the datasets of the namespace
     List(ChooseArgs),
-    /// One dataset: where it is, how large, and in which order its epochs go
+    /// Show one dataset: location, size, and order of its epochs
     Describe(DatasetDescribeArgs),
-    /// Name one, for jobs to read; it never changes
+    /// Create a dataset; it never changes
     Create(CreateArgs),
-    /// Forget one that no job reads; its data stays where it is
+    /// Delete the record of a dataset that no job reads; its data stays
     Delete(DatasetDeleteArgs),
 }
 
 /// Verbs of `job`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobVerb {
-    /// Every training job, or one: lineage, trainers, and the epochs under way
+    /// List training jobs with lineage, trainers and epochs in progress
     List(ShardListArgs),
-    /// Delete one that has no trainers, with its claims and its checkpoints
+    /// Delete a job without trainers, with its claims and checkpoints
     Delete(JobDeleteArgs),
 }
 
 /// Verbs of `shard`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShardVerb {
-    /// Every training job, or one: lineage, trainers, and the epochs under way
+    /// List training jobs with lineage, trainers and epochs in progress
     List(ShardListArgs),
     /// List the shards of one epoch and their states
     Describe(ShardDescribeArgs),
@@ -154,15 +154,15 @@ pub(crate) enum ShardVerb {
 /// Verbs of `checkpoint`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CheckpointVerb {
-    /// Every checkpoint of the namespace, or of one job
+    /// List checkpoints of the namespace or of one job
     List(CheckpointListArgs),
-    /// One checkpoint, rank by rank
+    /// Show one checkpoint, rank by rank
     Describe(CheckpointDescribeArgs),
-    /// Give up one that is not complete
+    /// Abort a checkpoint that is not complete
     Abort(CheckpointAbortArgs),
-    /// Keep one under a label, or take the label away
+    /// Set or remove a checkpoint's label; labeled checkpoints are kept
     Label(LabelArgs),
-    /// Remove old checkpoints; labelled ones, and the one that recovery would give, stay
+    /// Remove old checkpoints, except labeled ones and the one that a recovery would use
     Prune(PruneArgs),
     /// Read every byte of a checkpoint and compare it with what its ranks reported
     Verify(CheckpointVerifyArgs),

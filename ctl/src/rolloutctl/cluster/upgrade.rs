@@ -13,7 +13,7 @@ use crate::rolloutctl::consent::{self, Consent};
 /// To which version.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpgradeArgs {
-    /// The version; without, the highest that every member supports
+    /// Cluster version [default: the highest that every member supports]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     to: Option<u32>,
 }

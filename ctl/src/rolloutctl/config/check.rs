@@ -88,8 +88,8 @@ fn table(keys: &[Key], table: &Table, found: &mut Vec<Problem>) {
 
 fn unknown(name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
-        Some(meant) => format!("nobody reads it; did you mean {meant}?"),
-        None => "nobody reads it".to_owned(),
+        Some(meant) => format!("unknown key; did you mean {meant}?"),
+        None => "unknown key".to_owned(),
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) const KEYS: &[Key] = &[
         "tls.ca_file",
         Path,
         "",
-        "the authority that others must prove; several while it is replaced",
+        "authorities that the certificates of others must be signed by; several during a replacement",
     )
     .flag("--ca-file")
     .env("ROLLOUT_CA_FILE"),
@@ -35,7 +35,7 @@ pub(super) const KEYS: &[Key] = &[
         .flag("--cert-file")
         .env("ROLLOUT_CERT_FILE"),
     key("tls.key_file", Path, "", "its key").flag("--key-file").env("ROLLOUT_KEY_FILE"),
-    key("tls.insecure_plaintext", Kind::Bool, "false", "no TLS: everybody is an admin"),
+    key("tls.insecure_plaintext", Kind::Bool, "false", "no TLS: every caller is an administrator"),
     key(
         "tls.insecure_plaintext_public",
         Kind::Bool,
@@ -43,18 +43,18 @@ pub(super) const KEYS: &[Key] = &[
         "no TLS where other hosts reach the ports either",
     ),
     key("store.url", Text, "", "the cluster's object store").required(),
-    key("store.urls", Kind::Texts, "[]", "stores besides it that runs may name, and what is below"),
+    key("store.urls", Kind::Texts, "[]", "other stores that runs may name, and everything below them"),
     key(
         "storage.low_bytes",
         Integer(0, MAX),
         "2147483648",
-        "free bytes below which the disk of data_dir has little room",
+        "free bytes of data_dir's disk below which the member raises DISK_LOW",
     ),
     key(
         "storage.reserve_bytes",
         Integer(0, MAX),
         "536870912",
-        "free bytes below which a leader takes in nothing that grows",
+        "free bytes below which a leader refuses writes that grow the ledger",
     ),
     key(
         "raft.profile",
@@ -74,7 +74,7 @@ pub(super) const KEYS: &[Key] = &[
         "log after which the image is written at once",
     ),
     key("raft.log_keep_bytes", Integer(0, MAX), "1073741824", "log kept at least"),
-    key("worker.heartbeat_ms", Integer(1, MAX), "500", "how often a worker says that it lives"),
+    key("worker.heartbeat_ms", Integer(1, MAX), "500", "interval of a worker's heartbeats"),
     key(
         "worker.self_fence_ms",
         Integer(1, MAX),
@@ -86,7 +86,7 @@ pub(super) const KEYS: &[Key] = &[
         "worker.started_grace_ms",
         Integer(0, MAX),
         "60000",
-        "how much longer it keeps what it has started",
+        "how much longer a suspect worker keeps rows that it has started",
     ),
     key("events.bytes_max", Integer(1, MAX), "33554432", "events kept in memory, bytes"),
     key("events.count_max", Integer(1, MAX), "200000", "events kept in memory"),
@@ -96,26 +96,26 @@ pub(super) const KEYS: &[Key] = &[
         "retention.sweep_every_ms",
         Integer(0, MAX),
         "3600000",
-        "between looks for objects of no run; 0: never",
+        "interval between sweeps for objects without a run; 0: never",
     ),
     key(
         "retention.sweep_age_ms",
         Integer(0, MAX),
         "86400000",
-        "for how long objects have to be of no run before they are removed",
+        "how long an object must belong to no run before it is removed",
     ),
-    key("audit.file", Path, "", "who did what, JSON lines; without it in the log"),
+    key("audit.file", Path, "", "audit file, JSON lines; without it, audit lines go to the log"),
     key("audit.bytes_max", Integer(1, MAX), "67108864", "after which a new file is begun"),
     key("audit.files_max", Integer(1, u32::MAX as u64), "8", "files kept"),
     key(
         "autoscale.rows_per_slot",
         Integer(1, MAX),
         "1024",
-        "rows for which rollout_pool_desired_slots wants a slot",
+        "rows per slot in rollout_pool_desired_slots",
     ),
-    key("webhooks.secret_file", Path, "", "what notices of runs' ends are signed with"),
-    key("webhooks.allow", Kind::Texts, "[]", "origins that runs may have told of their end"),
-    key("enrolment.listen", Address, "", "where whoever has no certificate yet connects"),
+    key("webhooks.secret_file", Path, "", "secret that signs run-completion notifications"),
+    key("webhooks.allow", Kind::Texts, "[]", "origins that runs may notify of their completion"),
+    key("enrolment.listen", Address, "", "address for workers and clients that have no certificate yet"),
     key("enrolment.issuer_cert_file", Path, "", "the issuing authority's certificate"),
     key("enrolment.issuer_key_file", Path, "", "its key"),
     key(
@@ -140,5 +140,5 @@ pub(super) const KEYS: &[Key] = &[
         "spans that wait; more are dropped",
     ),
     key("tracing.timeout_ms", Integer(10, 60_000), "5000", "how long the collector may take"),
-    key("dial_map", Map, "", "members dialled elsewhere than the cluster says").flag("--dial-map"),
+    key("dial_map", Map, "", "addresses that override those on record for members").flag("--dial-map"),
 ];

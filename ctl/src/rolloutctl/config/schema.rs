@@ -12,7 +12,7 @@ use crate::output::write_stdout;
 /// Whose.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
-    /// Whose configuration
+    /// Daemon whose configuration to show
     #[arg(long, value_enum, default_value = "coordinator")]
     of: Daemon,
 }

@@ -15,7 +15,7 @@ use crate::rolloutctl::Failure;
 pub(crate) struct ValidateArgs {
     /// The configuration file
     file: PathBuf,
-    /// Whose it is [default: as its keys say]
+    /// Daemon of the file [default: determined from its keys]
     #[arg(long, value_enum)]
     of: Option<Daemon>,
 }
@@ -90,11 +90,11 @@ mod tests {
                [events]\nbytes_max = 0\ncount_max = 0\n[storage]\nlow_bytes = 1000\n";
         let found = of(&bad).join("\n");
         for said in [
-            "data_dri: nobody reads it; did you mean data_dir?",
+            "data_dri: unknown key; did you mean data_dir?",
             "data_dir: is missing, unless --data-dir or ROLLOUT_DATA_DIR gives it",
             "listen.client: \"c1.example:1\" is not an address and port",
             "listen.peer: is reached by other hosts, without TLS",
-            "worker.foo: nobody reads it",
+            "worker.foo: unknown key",
             "raft.election_min_ms: 150 is too little for raft.heartbeat_ms = 100",
             "worker.failure_ms: 5000 is too little for worker.self_fence_ms = 5000",
             "events.bytes_max: 0 is not in 1 to",
@@ -121,7 +121,7 @@ mod tests {
         );
         let found =
             of(&format!("{worker}[[engine]]\nkind = \"openai\"\nseed = 7\nslots = 0\n")).join("\n");
-        assert!(found.contains("engine[0].seed: engine openai: nobody reads it"), "{found}");
+        assert!(found.contains("engine[0].seed: engine openai: unknown key"), "{found}");
         assert!(found.contains("engine[0].slots: 0 is not in 1 to 64"), "{found}");
     }
 

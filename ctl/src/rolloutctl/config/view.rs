@@ -22,16 +22,16 @@ use crate::rolloutctl::Failure;
 /// Of whom, and what it is started with.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ViewArgs {
-    /// Whose configuration
+    /// Daemon whose configuration to show
     #[arg(long, value_enum, default_value = "coordinator")]
     of: Daemon,
     /// The configuration file [default: as the daemon finds it, else that of its unit in /etc/rollout]
     #[arg(long = "file", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// As this process was started: its flags and its environment. It takes the rights of its user
+    /// Read flags and environment of this running process; needs the rights of its user
     #[arg(long, value_name = "PID", conflicts_with = "flags")]
     pid: Option<u32>,
-    /// The flags that it is started with, behind `--`
+    /// Flags of the daemon, after `--`
     #[arg(last = true, value_name = "FLAGS")]
     flags: Vec<String>,
 }

@@ -40,14 +40,14 @@ pub(super) const KEYS: &[Key] = &[
         .flag("--cert-file")
         .env("ROLLOUT_CERT_FILE"),
     key("tls.key_file", Path, "", "its key").flag("--key-file").env("ROLLOUT_KEY_FILE"),
-    key("tls.insecure_plaintext", Bool, "false", "no TLS: everybody is trusted")
+    key("tls.insecure_plaintext", Bool, "false", "no TLS: the worker trusts every peer")
         .flag("--insecure-plaintext"),
     key("enrolment.token_file", Path, "", "a join token, instead of the three files"),
     key("enrolment.endpoints", Texts, "", "the members' enrolment addresses, host:port"),
     key("dial_map", Map, "", "members dialled elsewhere")
         .flag("--dial-map")
         .env("ROLLOUT_DIAL_MAP"),
-    key("store.urls", Texts, "", "stores besides the cluster's that runs may name")
+    key("store.urls", Texts, "", "other stores that runs may name, by exactly these URLs")
         .flag("--store-url"),
     key(
         "credit.rows",
@@ -104,14 +104,9 @@ pub(super) const KEYS: &[Key] = &[
     )
     .flag("--compute")
     .env("ROLLOUT_WORKER_COMPUTE"),
-    key(
-        "compute.endpoint",
-        Text,
-        "",
-        "where the metadata service is, where not at its usual address",
-    )
-    .flag("--compute-endpoint")
-    .env("ROLLOUT_WORKER_COMPUTE_ENDPOINT"),
+    key("compute.endpoint", Text, "", "address of the metadata service, if not the usual one")
+        .flag("--compute-endpoint")
+        .env("ROLLOUT_WORKER_COMPUTE_ENDPOINT"),
     key(
         "compute.poll_ms",
         Integer(100, 30_000),
@@ -166,7 +161,7 @@ pub(super) const KEYS: &[Key] = &[
     key("engine[].side_file", Path, "", "a line for each execution").of(MOCK),
     key("engine[].once_dir", Path, "", "shared memory of rows that failed once").of(MOCK),
     key("engine[].fail_rows", Integers, "[]", "rows that fail as invalid").of(MOCK),
-    key("engine[].process", Bool, "false", "runs in a process of its own").of(MOCK),
+    key("engine[].process", Bool, "false", "runs in a separate process").of(MOCK),
     key("engine[].program", Path, "", "the program of that process").of(MOCK),
     key("engine[].exit_at_start", Integer(0, 255), "", "that process ends so whenever it starts")
         .of(MOCK),
@@ -175,7 +170,8 @@ pub(super) const KEYS: &[Key] = &[
     key("engine[].api_key_env", Text, "", "the variable that holds the key").of(OPENAI),
     key("engine[].timeout_ms", Integer(1, MAX), "600000", "how long one request may take")
         .of(OPENAI),
-    key("engine[].served_model", Text, "", "where the server calls the model otherwise").of(OPENAI),
+    key("engine[].served_model", Text, "", "the model's name on the server, if it differs")
+        .of(OPENAI),
     key("engine[].python", Path, "", "of an environment with vLLM and this project's package")
         .of(VLLM),
     key("engine[].model", Text, "", "a directory, or a name that vLLM finds").of(VLLM),

@@ -17,25 +17,25 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 pub(crate) struct CreateArgs {
     /// The dataset's name
     pub(in crate::rolloutctl) name: String,
-    /// Where its reader finds it; {shard} or {shard:5} stands for a shard's number
+    /// URI for the reader; {shard} or {shard:5} stands for a shard's number
     #[arg(long)]
     uri: String,
-    /// How many samples it has
+    /// Number of samples
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     samples: u64,
-    /// Samples of a shard; the last may have fewer
+    /// Samples per shard; the last shard may have fewer
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     shard_samples: u32,
-    /// What its reader calls it, such as parquet or webdataset
+    /// Format name for the reader, such as parquet or webdataset
     #[arg(long, value_name = "TEXT", default_value = "")]
     format: String,
-    /// Epochs go through the shards by number, instead of each in an order of its own
+    /// Read the shards by number in every epoch, instead of in a different order per epoch
     #[arg(long)]
     in_order: bool,
-    /// Of the epochs' orders
+    /// Seed of the order of the epochs
     #[arg(long, value_name = "NUMBER", default_value_t = 42)]
     seed: u64,
-    /// Something its readers want to know; may be given again
+    /// Metadata for the reader; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
 }

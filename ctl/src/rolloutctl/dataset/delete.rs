@@ -26,7 +26,7 @@ impl Report for Deleted {
     const KIND: &'static str = "DatasetDeleted";
 
     fn table(&self) -> String {
-        format!("dataset {} is forgotten; its data stays where it is\n", self.name)
+        format!("dataset {} is deleted; its data stays\n", self.name)
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
     let info = match pki::inspect(&files.cert) {
         Ok(info) => info,
         Err(error) => {
-            return vec![Finding::fail(check, error.to_string(), "nobody accepts it", issue)];
+            return vec![Finding::fail(check, error.to_string(), "every peer refuses it", issue)];
         }
     };
     let mut findings = Vec::new();
@@ -50,9 +50,10 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
     match named.filter(|id| id.role == wanted.role && id.name == wanted.name) {
         Some(id) => findings.push(Finding::ok(check, format!("names {} {}", id.role, id.name))),
         None => {
-            let found = named
-                .map_or("names nobody".to_owned(), |id| format!("names {} {}", id.role, id.name));
-            let why = format!("it has to name {} {}", wanted.role, wanted.name);
+            let found = named.map_or("names no identity".to_owned(), |id| {
+                format!("names {} {}", id.role, id.name)
+            });
+            let why = format!("it must name {} {}", wanted.role, wanted.name);
             findings.push(Finding::fail(check, found, why, issue.clone()));
         }
     }
@@ -65,11 +66,13 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
     let missing: Vec<&str> = wanted.hosts.iter().copied().filter(|host| !has(host)).collect();
     match missing[..] {
         [] if wanted.hosts.is_empty() => {}
-        [] => findings.push(Finding::ok(check, format!("is good for {}", wanted.hosts.join(", ")))),
+        [] => {
+            findings.push(Finding::ok(check, format!("is valid for {}", wanted.hosts.join(", "))))
+        }
         _ => findings.push(Finding::fail(
             check,
-            format!("is not good for {}", missing.join(", ")),
-            "whoever dials that name refuses the member",
+            format!("is not valid for {}", missing.join(", ")),
+            "clients that dial that name refuse the member",
             issue.clone(),
         )),
     }

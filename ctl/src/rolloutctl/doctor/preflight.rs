@@ -94,7 +94,7 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
         return vec![Finding::warn(
             "certificate",
             "no TLS at all",
-            "whoever reaches a port may do everything",
+            "every caller that reaches a port is an administrator",
             "rolloutctl cert init-ca --ca-dir DIR --cluster NAME; then [tls] with three files",
         )];
     }
@@ -230,7 +230,7 @@ mod tests {
         }
         let found = look("[2001:db8::2]:7420");
         let bad = found.iter().find(|finding| finding.level == Level::Fail).unwrap();
-        assert_eq!(bad.found, "is not good for 2001:db8::2");
+        assert_eq!(bad.found, "is not valid for 2001:db8::2");
         assert!(bad.todo.as_ref().unwrap().contains("--ip 2001:db8::2"), "{bad:?}");
     }
 

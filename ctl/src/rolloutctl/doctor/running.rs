@@ -129,7 +129,7 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
         }
         if let Some(left) = says.issuer() {
             let what = format!("that of the issuing key of {name}");
-            let why = "nobody is enrolled or renewed from then on, and all who were are shut out";
+            let why = "after that, no certificate is issued or renewed, and those that it signed have expired";
             findings.push(expiry(&what, left, args, (why, ANOTHER_ISSUER)));
         }
         if let Some(free) = says.disk_free_bytes.as_ref().and_then(|text| text.parse().ok()) {
@@ -143,7 +143,7 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
         _ => findings.push(Finding::warn(
             "version",
             versions.iter().map(of).collect::<Vec<_>>().join("; "),
-            "fine while an upgrade goes on, and only then",
+            "expected only during a rolling upgrade",
             "finish the rolling upgrade",
         )),
     }
@@ -209,8 +209,8 @@ fn leader(survey: &Survey) -> Finding {
         }
         None => Finding::fail(
             "leader",
-            "nobody leads",
-            "what needs a leader was not looked at: workers, runs, fsyncs",
+            "there is no leader",
+            "not checked without a leader: workers, runs, fsyncs",
             "an election takes a second: look again; then see quorum",
         ),
     }
@@ -233,7 +233,7 @@ fn zones(survey: &Survey) -> Option<Finding> {
     if let Some(unknown) = zones.remove("").filter(|_| voters > 1) {
         return Some(Finding::warn(
             "zones",
-            format!("nobody knows in which zone {} are", unknown.join(", ")),
+            format!("the zone of {} is unknown", unknown.join(", ")),
             "the loss of one zone may stop the cluster",
             "say zone in the configuration of each member",
         ));
@@ -319,11 +319,11 @@ fn workers(survey: &Survey) -> Option<Finding> {
         (_, 1..) => Finding::warn(
             "workers",
             found,
-            "what the silent ones had not started goes to others",
+            "rows that the silent workers had not started go to other workers",
             todo,
         ),
         (0, 0) if survey.runs_running > 0 => {
-            Finding::warn("workers", found, "runs wait, and nobody works on them", todo)
+            Finding::warn("workers", found, "runs wait, and no worker runs their rows", todo)
         }
         _ => Finding::ok("workers", found),
     })

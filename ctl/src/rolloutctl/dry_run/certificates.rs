@@ -69,7 +69,7 @@ fn renewal(connect: &ConnectArgs) -> anyhow::Result<Plan> {
     let ends_s = u64::try_from(info.validity.not_after_unix).unwrap_or_default();
     let ends = rfc3339(UNIX_EPOCH + Duration::from_secs(ends_s));
     let now = format!("{} ends at {ends}", files.cert.display());
-    Ok(Plan::new("get another certificate in the place of your own", now))
+    Ok(Plan::new("renew your own certificate", now))
 }
 
 impl Reader {
@@ -130,7 +130,7 @@ impl Reader {
         };
         Ok(match create {
             true => Plan::new(format!("create join token {name}"), now),
-            false => Plan::new(format!("let nobody in by token {name} any more"), now),
+            false => Plan::new(format!("revoke token {name}"), now),
         })
     }
 }

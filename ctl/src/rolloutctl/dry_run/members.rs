@@ -48,7 +48,7 @@ impl Reader {
                 check_place(&list.members, &args.old, &fresh)?;
                 let at = args.new.client_addr.to_string();
                 let new = self.newcomer(&name, &at).await?;
-                let would = format!("put member {name} in the place of {}", args.old);
+                let would = format!("replace {} by member {name}", args.old);
                 Ok(Plan::new(would, format!("{old}; {new}")))
             }
             MemberVerb::Remove(args) => {
@@ -108,7 +108,7 @@ impl Reader {
 
     pub(super) async fn transfer(&self, to: Option<&str>) -> anyhow::Result<Plan> {
         let list = list::ask(&self.client).await?;
-        let leader = list.leader.clone().unwrap_or_else(|| "nobody".to_owned());
+        let leader = list.leader.clone().unwrap_or_else(|| "no member".to_owned());
         let would = match to {
             None => {
                 check_successor(&list.members, &status::survey(&self.client).await)?;
@@ -136,7 +136,7 @@ fn voter_of<'a>(members: &'a [MemberLine], found: &MemberLine) -> Result<&'a Mem
     let voter = members.iter().find(|member| member.name == *name && member.role != "learner");
     voter.ok_or_else(|| {
         Failure::conflict(format!(
-            "{name} is a learner, which is in nobody's place: rolloutctl member remove {name}, then member add"
+            "{name} is a learner, so it has no vote to take over: rolloutctl member remove {name}, then member add"
         ))
     })
 }
@@ -218,7 +218,7 @@ fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result
     let (answer, needed) = (keep.len() - silent.len(), keep.len() / 2 + 1);
     if keep.is_empty() {
         return Err(Failure::refused(format!(
-            "{gone} is the last voter: the cluster would be gone"
+            "{gone} is the last voter: removing it would end the cluster"
         )));
     }
     let Some(first) = silent.first().filter(|_| answer < needed) else {
@@ -230,7 +230,7 @@ fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result
             return Ok(());
         }
         return Err(Failure::refused(format!(
-            "without {gone} nothing could be written until {} caught up: more than {LACKS_MAX} entries are lacking there",
+            "without {gone} the cluster could write nothing until {} caught up: more than {LACKS_MAX} entries are missing there",
             behind.join(", ")
         )));
     };

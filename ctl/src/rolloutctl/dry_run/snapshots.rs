@@ -37,7 +37,10 @@ impl Reader {
         }
         let survey = status::survey(&self.client).await;
         let Some(leader) = survey.leader else {
-            let text = format!("nobody leads, and a leader saves: {}", survey.unknown.join("; "));
+            let text = format!(
+                "there is no leader, and only a leader saves: {}",
+                survey.unknown.join("; ")
+            );
             return Err(Failure::unavailable(text).into());
         };
         let would = format!("save the ledger of the cluster to {file}");

@@ -45,7 +45,7 @@ impl Reader {
             let samples = counted(found.spec.unwrap_or_default().samples, "sample");
             format!("{samples} in {}", counted(found.shards.into(), "shard"))
         });
-        Ok(Plan::new(format!("forget dataset {name}; its data stays where it is"), now))
+        Ok(Plan::new(format!("delete dataset {name}; its data stays"), now))
     }
 
     pub(super) async fn delete_job(&self, name: &str) -> anyhow::Result<Plan> {

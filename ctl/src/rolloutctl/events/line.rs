@@ -172,7 +172,12 @@ impl Report for EventLine {
 
     fn table(&self) -> String {
         let place = format!("{}:{}", self.index, self.position);
-        let who = self.who.as_ref().map_or("-".to_owned(), ToString::to_string);
+        let who = match &self.who {
+            Some(slot) => slot.to_string(),
+            // A member of the cluster.
+            None if self.job.is_empty() && !self.subject.is_empty() => self.subject.clone(),
+            None => "-".to_owned(),
+        };
         let line = format!(
             "{place:<12} {}  {:<17} {who:<10} {}",
             wall(self.wall_ms),
@@ -241,6 +246,25 @@ mod tests {
         assert!(
             text.ends_with("run number 7: row 5: invalid_row too_long, for good row 5\n"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn an_event_of_a_member_names_it_and_the_cause() {
+        let changed = v1::Event {
+            index: 7,
+            wall_ms: 1_795_000_000_123,
+            kind: "leader_changed".into(),
+            subject: "c2".into(),
+            coord_epoch: 4,
+            code: "stopping".into(),
+            reason: "c1 handed over leadership: it was stopping".into(),
+            ..v1::Event::default()
+        };
+        assert_eq!(
+            EventLine::from(changed).table(),
+            "7:0          2026-11-18T11:06:40.123Z  leader_changed    c2         epoch 4 (c1 handed \
+             over leadership: it was stopping)\n"
         );
     }
 

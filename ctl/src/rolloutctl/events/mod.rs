@@ -13,6 +13,7 @@ use rollout_proto::v1;
 
 use self::line::EventLine;
 use self::since::{Chosen, Since, TAIL_MAX};
+use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::event_stream::{EventStream, Heard, Place, Start};
 use crate::hint::namespace_flag;
@@ -24,7 +25,7 @@ use crate::say::{aside, to_stderr};
 /// Which events, from where.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Go on with what happens from now on, until Ctrl-C
+    /// Continue with new events until Ctrl-C
     #[arg(short, long)]
     follow: bool,
     /// Where to begin: an age such as 5m, a moment, a log index, or the place that an earlier call named [default: the oldest
@@ -37,11 +38,11 @@ pub(crate) struct EventsArgs {
     /// Where events from --since on are gone, go on with the oldest instead of failing with status 9
     #[arg(long)]
     from_oldest: bool,
-    /// Only what is about one worker, run or row
+    /// Only events of one worker, run or row
     #[arg(long = "for", value_name = "worker/NAME|run/NAME|item/RUN/ROW", value_parser = parse_about)]
     about: Option<About>,
     /// Only these kinds, such as granted,stolen,completed
-    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',', add = completer::of(Names::EventKinds))]
     kinds: Vec<String>,
 }
 
@@ -70,9 +71,9 @@ fn parse_about(text: &str) -> Result<About, String> {
         ["run", name] if !name.is_empty() => Ok(About::Run(name.to_owned())),
         ["item", run, row] if !run.is_empty() => match row.parse() {
             Ok(row) => Ok(About::Item(run.to_owned(), row)),
-            Err(_) => Err(format!("{row} is no row number")),
+            Err(_) => Err(format!("{row} is not a row number")),
         },
-        _ => Err("it has to be worker/NAME, run/NAME or item/RUN/ROW".to_owned()),
+        _ => Err("it must be worker/NAME, run/NAME or item/RUN/ROW".to_owned()),
     }
 }
 
@@ -95,7 +96,7 @@ impl EventsArgs {
     fn start(&self) -> Start {
         match self.since {
             Some(Since::Place(place)) => Start::At(place),
-            // What is too old is read and left out.
+            // What is too old is left out, by the member if its build can.
             Some(Since::Age(_) | Since::Moment(_)) => Start::Oldest,
             None if self.follow && self.tail.is_none() => Start::Now,
             None => Start::Oldest,
@@ -134,7 +135,8 @@ pub(crate) async fn run(
     let mut start = args.start();
     if chosen.has_tail() {
         // What has happened, to its end; then, with --follow, what comes behind it.
-        let mut past = EventStream::new(&client, filter.clone(), false, start);
+        let past = EventStream::new(&client, filter.clone(), false, start);
+        let mut past = past.not_before(chosen.not_before_ms());
         if reader.read(&mut past, &mut chosen).await?.is_break() {
             return Ok(());
         }
@@ -144,7 +146,8 @@ pub(crate) async fn run(
         }
         start = past.place().map_or(start, Start::At);
     }
-    let mut stream = EventStream::new(&client, filter, args.follow, start);
+    let stream = EventStream::new(&client, filter, args.follow, start);
+    let mut stream = stream.not_before(chosen.not_before_ms());
     reader.read(&mut stream, &mut chosen).await.map(drop)
 }
 
@@ -193,7 +196,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
         let place = Place { index: oldest, position: 0 };
         if self.args.from_oldest {
             to_stderr(&format!(
-                "events before index {oldest} are no longer kept: going on at {place}\n"
+                "events before index {oldest} are no longer kept: continuing at {place}\n"
             ));
             stream.go_on_at(place);
             return Ok(());
@@ -201,7 +204,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
         let asked = stream.place().unwrap_or_default();
         Err(Failure::compacted(format!(
             "Compacted: events from {asked} on are no longer kept; the oldest index kept is {oldest}. \
-             To go on there: {}",
+             To continue there: {}",
             self.args.resume(self.namespace, place)
         )))
     }

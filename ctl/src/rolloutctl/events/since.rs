@@ -1,7 +1,7 @@
 //! Which of the events that are read are shown: from a place, a moment or an age on, and the last of them.
 //!
 //! Invariant: at most [`TAIL_MAX`] events are held. From the first event that is late enough on all are shown: members' clocks may
-//! differ, places do not. Deliberately absent: finding a moment without reading what is before it; a member finds places alone.
+//! differ, places do not. Members leave out what is too old too, but for those of an older build.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -39,14 +39,14 @@ impl Since {
         let wall_ms =
             moment.and_then(|at| u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok());
         wall_ms.map(Self::Moment).ok_or_else(|| {
-            format!("{text} is no log index, no INDEX:POS, no age such as 5m, and no moment such as 2026-11-22T05:31:07Z")
+            format!("{text} is not a log index, INDEX:POS, an age such as 5m, or a time such as 2026-11-22T05:31:07Z")
         })
     }
 }
 
 fn parse_place(text: &str) -> Result<Place, String> {
     let (index, position) = text.split_once(':').unwrap_or((text, "0"));
-    let bad = |_| format!("{text} is no log index, nor INDEX:POS");
+    let bad = |_| format!("{text} is neither a log index nor INDEX:POS");
     Ok(Place { index: index.parse().map_err(bad)?, position: position.parse().map_err(bad)? })
 }
 
@@ -69,6 +69,11 @@ impl Chosen {
             Some(Since::Place(_)) | None => None,
         };
         Self { not_before_ms, tail: tail.map(|most| (most as usize, VecDeque::new())) }
+    }
+
+    /// The wall time before which nothing is shown; 0 where there is none, or no longer.
+    pub(super) fn not_before_ms(&self) -> u64 {
+        self.not_before_ms.unwrap_or(0)
     }
 
     /// Whether only the last of what there is now are shown.
@@ -133,8 +138,10 @@ mod tests {
         let age = Some(Since::Age(Duration::from_secs(1)));
         let mut chosen = Chosen::new(age, None, 1_100);
         assert!(chosen.take(events(&[1, 99])).is_empty());
+        assert_eq!(chosen.not_before_ms(), 100);
         assert_eq!(walls(&chosen.take(events(&[50, 100, 98]))), [100, 98]);
         assert_eq!(walls(&chosen.take(events(&[97, 200]))), [97, 200]);
+        assert_eq!(chosen.not_before_ms(), 0);
     }
 
     #[test]

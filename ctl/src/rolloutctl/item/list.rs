@@ -6,13 +6,22 @@ use serde::Serialize;
 use super::show::Item;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table};
+use crate::output::{self, Align, Format, Report, Table, counted};
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::choose::{OrderArgs, cut};
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::say::aside;
 
 /// The call, in errors.
 const WHAT: &str = "list items";
 /// Rows asked for at a time.
 const PAGE: u32 = 500;
+/// Rows that can be ordered: they are all in memory.
+const ORDERED_MAX: u64 = 100_000;
+
+/// Why nothing is printed.
+const TOO_MANY: &str = "more than 100,000 rows are in this state, too many to order or select from: begin at a later row \
+     (--from), or read them without --sort-by and --selector (--limit 0 -o jsonl)";
 
 /// The states that can be listed.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -42,15 +51,18 @@ pub(crate) struct ListArgs {
     /// The run's name
     #[arg(add = completer::of(Names::Runs))]
     run: String,
-    /// The state that they are in
+    /// State of the rows
     #[arg(long, value_enum, default_value = "failed")]
     state: State,
-    /// How many at most; 0 for all
+    /// Maximum number of rows; 0 means all
     #[arg(long, value_name = "ROWS", default_value_t = 100)]
     limit: u64,
-    /// The row to begin at
+    /// First row to list
     #[arg(long, value_name = "ROW", default_value_t = 0)]
     from: u64,
+    // With these, all rows in the state are read before the limit cuts.
+    #[command(flatten)]
+    order: OrderArgs,
 }
 
 #[derive(Serialize)]
@@ -98,7 +110,8 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let most = if args.limit == 0 { u64::MAX } else { args.limit };
+    let limit = if args.limit == 0 { u64::MAX } else { args.limit };
+    let most = if args.order.is_asked_for() { ORDERED_MAX } else { limit };
     let mut items: Vec<Item> = Vec::new();
     let page = |from_row: u64, had: usize| v1::ListItemsRequest {
         namespace: settings.namespace.clone(),
@@ -111,7 +124,7 @@ pub(crate) async fn run(
     let first = page(args.from, 0);
     let asked = unconfirmed::ask(&client, WHAT, &first, call).await?;
     let Asked { mut answer, unconfirmed } = asked;
-    let next_row = loop {
+    let mut next_row = loop {
         items.extend(answer.items.into_iter().map(Item::from));
         let next = match answer.next_row {
             0 => break None,
@@ -120,6 +133,16 @@ pub(crate) async fn run(
         };
         answer = unconfirmed::ask_on(&client, WHAT, &next, unconfirmed.as_ref(), call).await?;
     };
+    if args.order.is_asked_for() {
+        if next_row.take().is_some() {
+            return Err(Failure::usage(TOO_MANY).into());
+        }
+        args.order.apply(&mut items)?;
+        let more = cut(&mut items, usize::try_from(limit).unwrap_or(usize::MAX));
+        if more > 0 {
+            aside(format_args!("{} not shown: --limit", counted(more as u64, "more row")));
+        }
+    }
     let list = ItemList { items, next_row, unconfirmed };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())

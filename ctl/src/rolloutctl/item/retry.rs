@@ -47,7 +47,7 @@ impl Report for Retried {
         if *paused {
             let flag = namespace_flag(namespace);
             text.push_str(&format!(
-                "the run is paused; go on with: rolloutctl run resume {run}{flag}\n"
+                "the run is paused; to continue: rolloutctl run resume {run}{flag}\n"
             ));
         }
         text
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(
             text,
             "run eval: 1,200 rows are pending again\n\
-             the run is paused; go on with: rolloutctl run resume eval --namespace team-a\n"
+             the run is paused; to continue: rolloutctl run resume eval --namespace team-a\n"
         );
     }
 

@@ -18,10 +18,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// To whom.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TransferArgs {
-    /// The member that shall lead; without, the one whose log is longest
+    /// New leader [default: the member with the longest log]
     #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: Option<String>,
-    /// Only where this member leads: a repeat of a transfer whose outcome is unknown moves leadership no further
+    /// Transfer only if this member leads, so a repeat of a transfer with unknown outcome has no
+    /// further effect
     #[arg(long, value_name = "NAME", add = completer::of(Names::Members))]
     from: Option<String>,
 }

@@ -20,10 +20,10 @@ pub(crate) struct NewMember {
     /// Its failure domain
     #[arg(long, value_name = "ZONE", default_value = "")]
     zone: String,
-    /// Return as soon as it is listed; the cluster goes on by itself
+    /// Return when the member is listed; the cluster continues by itself
     #[arg(long)]
     no_wait: bool,
-    /// Stop waiting after so long; the cluster goes on by itself
+    /// Time to wait; after that the cluster continues by itself
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait_limit: Option<Duration>,
 }
@@ -31,7 +31,8 @@ pub(crate) struct NewMember {
 /// Which member joins.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
-    /// The name in its own configuration. Start it first, with an empty data directory: it waits
+    /// Name in the member's own configuration. Start the member first, with an empty data
+    /// directory; it waits
     pub(in crate::rolloutctl) name: String,
     #[command(flatten)]
     pub(in crate::rolloutctl) new: NewMember,

@@ -69,7 +69,7 @@ pub(super) async fn wait(
         }
         if limit.is_some_and(|limit| begun.elapsed() > limit) {
             let text = format!(
-                "member {name} has not caught up yet; it goes on by itself: rolloutctl member list"
+                "member {name} has not caught up yet; the cluster continues by itself: rolloutctl member list"
             );
             return Err(Failure::unavailable(text).into());
         }

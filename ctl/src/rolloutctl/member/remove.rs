@@ -11,7 +11,7 @@ use crate::rolloutctl::consent::{self, Consent};
 /// Which member.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
-    /// The member's name. Stop its process afterwards; its data directory is of no more use
+    /// The member's name. Stop its process afterward; its data directory cannot be reused
     #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: String,
 }

@@ -11,7 +11,7 @@ pub(crate) struct ReplaceArgs {
     /// The member that leaves; it may be dead
     #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) old: String,
-    /// The new one's name; without, the same name on an empty disk
+    /// Name of the new member [default: the same name, with an empty disk]
     pub(in crate::rolloutctl) new_name: Option<String>,
     #[command(flatten)]
     pub(in crate::rolloutctl) new: NewMember,

@@ -1,9 +1,8 @@
 //! `--all-namespaces`: a list of all that the caller may see.
 //!
-//! Invariant: the namespaces are those that the cluster names to the caller. Deliberately absent: one answer for all; each namespace
-//! is asked for by itself, so the list is not of one log index.
+//! Invariant: the namespaces are those that the cluster shows to the caller, in one answer of one log index.
 
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::ALL_NAMESPACES;
 
 /// Of which namespaces.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -19,23 +18,8 @@ impl Everywhere {
         self.all_namespaces
     }
 
-    /// The namespaces to ask for: all, or that one.
-    ///
-    /// # Errors
-    /// When no leader says which there are.
-    pub(in crate::rolloutctl) async fn namespaces(
-        self,
-        client: &Client,
-        one: String,
-    ) -> Result<Vec<String>, ClientError> {
-        if !self.all_namespaces {
-            return Ok(vec![one]);
-        }
-        let answer = client
-            .with_leader_opts("list namespaces", CallOptions::read(), |channel| async move {
-                services::namespaces(channel).list_namespaces(v1::ListNamespacesRequest {}).await
-            })
-            .await?;
-        Ok(answer.namespaces.into_iter().map(|namespace| namespace.name).collect())
+    /// What to ask for: all, or that one.
+    pub(in crate::rolloutctl) fn namespace(self, one: String) -> String {
+        if self.all_namespaces { ALL_NAMESPACES.to_owned() } else { one }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct SetQuotaArgs {
     /// Rows that workers may hold of all its runs together; 0 for any number
     #[arg(long, value_name = "N")]
     running_rows_max: Option<u64>,
-    /// Make the namespace where it is not there
+    /// Create the namespace if it does not exist
     #[arg(long)]
     pub(in crate::rolloutctl) create: bool,
 }

@@ -12,7 +12,7 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 /// Which job.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CloseArgs {
-    /// The job's name. One that nobody has used yet is closed before anybody comes
+    /// The job's name; a job that does not exist yet is closed before its first participant joins
     pub(in crate::rolloutctl) job: String,
 }
 

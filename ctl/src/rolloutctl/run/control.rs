@@ -16,7 +16,7 @@ pub(crate) struct ControlArgs {
     /// The run's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// Why, for whoever looks at the run later
+    /// Reason, stored with the run
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
 }

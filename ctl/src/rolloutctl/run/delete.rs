@@ -37,7 +37,7 @@ impl Report for Deleted {
 
     fn table(&self) -> String {
         match self.gone {
-            true => format!("run {} is gone\n", self.name),
+            true => format!("run {} is deleted\n", self.name),
             false => format!("run {} is being deleted\n", self.name),
         }
     }

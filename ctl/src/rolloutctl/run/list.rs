@@ -8,7 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, age, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
-use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 #[derive(Serialize)]
 struct RunList {
@@ -94,16 +94,12 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let (mut runs, mut unconfirmed) = (Vec::new(), None);
-    for namespace in args.everywhere.namespaces(&client, settings.namespace).await? {
-        let request = v1::ListRunsRequest { namespace };
-        let asked = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
-            services::runs(channel).list_runs(request).await
-        });
-        let asked = asked.await?;
-        runs.extend(asked.answer.runs.into_iter().map(Run::from));
-        unconfirmed = unconfirmed.or(asked.unconfirmed);
-    }
+    let request = v1::ListRunsRequest { namespace: args.everywhere.namespace(settings.namespace) };
+    let asked = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
+        services::runs(channel).list_runs(request).await
+    });
+    let Asked { answer, unconfirmed } = asked.await?;
+    let mut runs: Vec<Run> = answer.runs.into_iter().map(Run::from).collect();
     newest_first(&mut runs);
     args.choose.apply(&mut runs)?;
     let everywhere = args.everywhere.is_asked_for();

@@ -12,7 +12,7 @@ pub(crate) struct RetryArgs {
     /// The run's name
     #[arg(add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) name: String,
-    /// The rows that failed: done rows stay done, whatever is retried
+    /// Retry the failed rows; done rows stay done
     #[arg(long, required = true)]
     failed: bool,
 }

@@ -21,7 +21,7 @@ pub(crate) struct WatchArgs {
     /// The run's name
     #[arg(add = completer::of(Names::Runs))]
     name: String,
-    /// The least time between two lines
+    /// Minimum time between two lines
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::connect::parse_duration)]
     interval: Duration,
 }

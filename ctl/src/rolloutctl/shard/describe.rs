@@ -81,7 +81,9 @@ impl Report for Described {
 
     fn table(&self) -> String {
         let end = unconfirmed::line(self.unconfirmed.as_ref());
-        let Some(pass) = &self.pass else { return format!("nobody has begun this epoch\n{end}") };
+        let Some(pass) = &self.pass else {
+            return format!("no trainer has begun this epoch\n{end}");
+        };
         let titles =
             ["SHARD", "STATE", "PLACE", "SAMPLES", "DONE", "SEALED", "PREFERRED", "HOLDER"];
         let mut table = Table::new(&titles);

@@ -30,7 +30,7 @@ pub(crate) struct RestoreArgs {
     /// A member of the new cluster; name all of them [default: the members of the snapshot]
     #[arg(long = "cluster-member", value_name = rollout_proto::MEMBER_ADDRESS_SHAPE)]
     members: Vec<String>,
-    /// Any text: the same for all members of the new cluster, another one each time a cluster is restored
+    /// Any text: the same for all members of the new cluster, and a new one for each restore
     #[arg(long, value_name = "TEXT")]
     token: String,
 }

@@ -31,14 +31,15 @@ const BROKEN_OFF_MAX: u32 = 8;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The file holds the ledger of every namespace: runs, states of rows, stores, datasets, checkpoints. It holds no row and no \
-result; these are in the object store, which has to be kept too.")]
+result; these are in the object store, which must be kept too.")]
 pub(crate) struct SaveArgs {
     /// The file to write
     pub(in crate::rolloutctl) file: PathBuf,
-    /// Replace the file where there is one
+    /// Replace an existing file
     #[arg(long)]
     pub(in crate::rolloutctl) overwrite: bool,
-    /// UNSAFE: from the data directory of a member that does not run, when the majority is lost for ever
+    /// UNSAFE: save from the data directory of a stopped member, when the majority is permanently
+    /// lost
     #[arg(long, value_name = "DIR", conflicts_with = "overwrite")]
     pub(in crate::rolloutctl) from_dir: Option<PathBuf>,
     /// With --from-dir: the name of that member, to confirm that acknowledged work may be missing
@@ -79,7 +80,7 @@ async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow:
         };
         ended += 1;
         may_begin_anew(error, received, ended)?;
-        progress.note("the leader changed, or its stream broke: beginning anew");
+        progress.note("the leader changed, or its stream broke: starting over");
         end.abandon().await;
     };
     partial.finish(&args.file)?;

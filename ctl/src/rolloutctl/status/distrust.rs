@@ -1,4 +1,4 @@
-//! Why a member gave no answer: nobody was reached, or the two sides do not trust each other.
+//! Why a member gave no answer: no member was reached, or the two sides do not trust each other.
 //!
 //! Invariant: a distrusted member runs, so no text here says that it is down. Each text names the file that decides about
 //! trust.
@@ -85,7 +85,7 @@ pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
     }
     match cause.strip_prefix("invalid peer certificate: ") {
         Some("UnknownIssuer" | "BadSignature") => {
-            format!("its certificate is of another authority than {ca}")
+            format!("its certificate is signed by another authority than {ca}")
         }
         Some(other) => format!("its certificate is refused here: {other}"),
         None => cause.to_owned(),
@@ -159,7 +159,10 @@ mod tests {
         let addr = serve(&member).await;
         let stranger = TlsFiles { ca: ours.ca.clone(), ..theirs.clone() };
         for (files, told) in [
-            (theirs.clone(), format!("is of another authority than {}", theirs.ca.display())),
+            (
+                theirs.clone(),
+                format!("is signed by another authority than {}", theirs.ca.display()),
+            ),
             (
                 stranger,
                 format!(
@@ -182,7 +185,7 @@ mod tests {
     #[test]
     fn an_authority_of_the_same_name_with_another_key_is_another_one() {
         let told = |cause: &str| words(cause, "ca.pem", "your certificate a.pem");
-        let other = "its certificate is of another authority than ca.pem";
+        let other = "its certificate is signed by another authority than ca.pem";
         assert_eq!(told("invalid peer certificate: BadSignature"), other);
         assert_eq!(
             told("received fatal alert: DecryptError"),

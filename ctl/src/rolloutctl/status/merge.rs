@@ -157,7 +157,7 @@ fn unknown(survey: &Survey) -> Vec<String> {
     if !silent.is_empty() && survey.cluster_id.is_some() {
         let silent = silent.join(", ");
         unknown.push(format!(
-            "how {silent} is: no answer from here, which does not mean that it is down"
+            "state of {silent}: no answer from here, which does not mean that it is down"
         ));
     }
     unknown

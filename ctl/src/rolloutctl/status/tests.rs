@@ -122,10 +122,12 @@ fn members_of_another_authority_are_distrusted_and_none_is_called_down() {
     assert_eq!(kinds, ["MEMBER_DISTRUSTED"; 3]);
     for shown in [survey.table(), survey.problems()] {
         assert!(!shown.contains("replace") && !shown.contains("unreachable"), "{shown}");
-        assert!(shown.contains("tls: its certificate is of another authority than tls/ca.pem"));
+        assert!(
+            shown.contains("tls: its certificate is signed by another authority than tls/ca.pem")
+        );
     }
     let failure = survey.leaderless().unwrap();
-    let said = "the members and you do not trust each other: c1, c2, c3: tls: its certificate is of another authority \
+    let said = "the members and you do not trust each other: c1, c2, c3: tls: its certificate is signed by another authority \
                 than tls/ca.pem; compare who issued what: rolloutctl cert status";
     assert_eq!(failure.to_string(), said);
     assert_eq!(exit::code(&failure.into()), 7);
@@ -313,7 +315,7 @@ fn without_a_quorum_status_shows_what_it_can_and_says_what_it_cannot() {
         table.contains("unknown  what happens now: 1 of 3 voters answer and 2 are needed"),
         "{table}"
     );
-    assert!(table.contains("unknown  how c2, c3 is: no answer from here"), "{table}");
+    assert!(table.contains("unknown  state of c2, c3: no answer from here"), "{table}");
 }
 
 #[test]

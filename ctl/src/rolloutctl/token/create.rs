@@ -18,25 +18,25 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 /// Whom it lets in, how often and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// The token's name, for people: it is no secret
+    /// Name of the token; not secret
     pub(in crate::rolloutctl) name: String,
-    /// Whom it makes of its holder
+    /// Role in the certificates
     #[arg(long, value_parser = ["worker", "client"])]
     role: String,
-    /// The only name that it is good for. A client's token needs one; a worker's without is good for any name that no
-    /// registered worker has
+    /// Only name for which the token is valid. Required for clients; a worker's token without it is
+    /// valid for any name that no registered worker has
     #[arg(long, value_name = "NAME")]
     holder: Option<String>,
-    /// The namespaces of the certificate; may be repeated; none given: all
+    /// Namespaces of the certificate; repeatable [default: all]
     #[arg(long = "for-namespace", value_name = "NAME", value_delimiter = ',')]
     for_namespaces: Vec<String>,
-    /// A label of every slot of the worker; may be given again
+    /// Label of every slot of the worker; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// How long it is good, such as 30m or 24h, 720h at most
+    /// Validity, such as 30m or 24h, 720h at most
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     ttl: Duration,
-    /// How often it lets somebody in
+    /// Number of uses
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     uses: u32,
 }
@@ -57,7 +57,7 @@ impl Report for Created {
         let Token { name, uses_max, .. } = &self.of;
         let (who, left) = (self.of.who(), duration(self.of.left_s()));
         format!(
-            "token {name} lets in: {who}, {}, for {left}; it is shown this once\n{}\n",
+            "token {name} enrolls {who}, {}, within {left}; it is shown only once\n{}\n",
             counted((*uses_max).into(), "time"),
             self.token
         )
@@ -103,7 +103,7 @@ pub(crate) async fn run(
     let pins: Vec<[u8; 32]> =
         answer.authority_pins.iter().filter_map(|pin| pin[..].try_into().ok()).collect();
     if pins.is_empty() {
-        anyhow::bail!("the member names no authority: revoke the token, it is of no use");
+        anyhow::bail!("the member reports no authority: revoke the token, it cannot be used");
     }
     let of = answer.token.unwrap_or_default().into();
     output::emit(format, &Created { of, token: drawn.naming(pins).reveal() })

@@ -23,7 +23,7 @@ impl Report for Revoked {
     const KIND: &'static str = "TokenRevoked";
 
     fn table(&self) -> String {
-        format!("token {} lets nobody in any more\n", self.name)
+        format!("token {} is revoked\n", self.name)
     }
 }
 

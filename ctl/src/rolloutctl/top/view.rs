@@ -235,7 +235,7 @@ mod tests {
         Look {
             survey: Survey { health: "healthy", ..Survey::default() },
             runs: Ok((0..40).map(|n| run(&format!("run-{n:02}"), n)).collect()),
-            workers: Err("nobody leads".into()),
+            workers: Err("there is no leader".into()),
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let (mut view, look) = (View::new(false), look());
         let first = text(&screen(&mut view, &look));
         assert!(first.contains("> 40 runs, by going on, newest"), "{first}");
-        assert!(first.contains("workers  unknown: nobody leads"), "{first}");
+        assert!(first.contains("workers  unknown: there is no leader"), "{first}");
         assert!(first.trim_end().ends_with("r reverse"), "{first}");
         assert!(first.contains("> run-00") && !first.contains("run-39"), "{first}");
         press(&mut view, KeyCode::End);
@@ -297,11 +297,11 @@ mod tests {
             v1::WorkerInfo { name: "w1".into(), state: "ready".into(), ..Default::default() };
         let look = Look {
             survey: Survey { health: "no leader", alarms: vec![alarm], ..Survey::default() },
-            runs: Err("nobody leads".into()),
+            runs: Err("there is no leader".into()),
             workers: Ok(vec![worker]),
         };
         let shown = text(&screen(&mut View::new(true), &look));
-        assert!(shown.contains("runs     unknown: nobody leads"), "{shown}");
+        assert!(shown.contains("runs     unknown: there is no leader"), "{shown}");
         assert!(shown.contains("alarm    NO_LEADER: 1 of 3 voters answer   fix: start"), "{shown}");
         assert!(shown.contains("w1      ready"), "{shown}");
     }

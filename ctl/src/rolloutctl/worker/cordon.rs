@@ -16,10 +16,10 @@ pub(crate) struct CordonArgs {
     /// The worker's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// One slot of it; without, all of it, and whatever slots it will have
+    /// Cordon only this slot [default: the whole worker, including future slots]
     #[arg(long, value_name = "N")]
     pub(in crate::rolloutctl) slot: Option<u32>,
-    /// Why, for whoever looks at the worker later
+    /// Reason, stored with the worker
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
 }

@@ -24,14 +24,14 @@ pub(crate) struct DrainArgs {
     /// The worker's name, or several
     #[arg(value_name = "NAME", required = true, add = completer::of(Names::Workers))]
     pub(in crate::rolloutctl) names: Vec<String>,
-    /// By then it is gone, and what it still holds is pending again; without, its rows may run
-    /// as long as its own `[timing] drain_ms` says. Asked again, the end can only come nearer
+    /// Time until the worker leaves; rows that it still holds then are pending again [default: the
+    /// worker's `[timing] drain_ms`]. A repeat can only move the deadline earlier
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
-    /// Why, for whoever reads the worker's log
+    /// Reason, printed in the worker's log
     #[arg(long, value_name = "TEXT", default_value = "an operator asks for it")]
     reason: String,
-    /// Return when it has left; without, when it is certain that it will
+    /// Return when the worker has left [default: return when the drain is recorded]
     #[arg(long)]
     wait: bool,
 }
@@ -68,7 +68,7 @@ impl Report for Draining {
         }
         let end = self
             .left_seconds
-            .map_or(String::new(), |left| format!("; gone in {} at the latest", duration(left)));
+            .map_or(String::new(), |left| format!("; leaves within {}", duration(left)));
         let held = counted(self.rows_held.into(), "row");
         format!("worker {} drains; it holds {held}{end}\n", self.worker)
     }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(said, "worker w1 drains; it holds 1,200 rows\n");
         info.drain_left_ms = 60_000;
         let said = Draining::of("w1", Some(&info)).table();
-        assert!(said.contains("it holds 1,200 rows; gone in 1m"), "{said}");
+        assert!(said.contains("it holds 1,200 rows; leaves within 1m"), "{said}");
         assert_eq!(Draining::of("w1", None).table(), "worker w1 has left\n");
     }
 

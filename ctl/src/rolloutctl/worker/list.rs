@@ -198,8 +198,8 @@ impl WorkerList {
 /// In which order, and which of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Those that may go, the first to go first: idle ones, then those that run the fewest rows, of equal ones the
-    /// youngest. Without those that are going already
+    /// List workers in order of removal cost: idle workers first, then those that run the fewest
+    /// rows, the youngest first among equals; without workers that already drain
     #[arg(long)]
     scale_in: bool,
     #[command(flatten)]
@@ -253,12 +253,8 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let (mut workers, mut unconfirmed) = (Vec::new(), None);
-    for namespace in args.everywhere.namespaces(&client, settings.namespace).await? {
-        let asked = ask(&client, &namespace).await?;
-        workers.extend(asked.answer);
-        unconfirmed = unconfirmed.or(asked.unconfirmed);
-    }
+    let namespace = args.everywhere.namespace(settings.namespace);
+    let Asked { answer: mut workers, unconfirmed } = ask(&client, &namespace).await?;
     match args.scale_in {
         true => in_order_of_scale_in(&mut workers),
         false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),

@@ -20,6 +20,7 @@ use crate::config::RaftConfig;
 use crate::lease::Followers;
 use crate::member::MemberRecord;
 use crate::peer::dial::{Dialer, Lane};
+use crate::transfer::Handovers;
 use crate::types::{Vote, log_id};
 
 const LATE: Duration = Duration::from_millis(100);
@@ -63,7 +64,8 @@ impl Peer for Slow {
             told.answer.acquire().await.expect("never closed").forget();
             let payload = encode_append_result(&Ok(request.leader_commit)).into();
             let cluster_id = message.cluster_id;
-            let answer = PeerMessage { promise_ms: 0, cluster_id, from: PEER, to: ME, payload };
+            let answer =
+                PeerMessage { cluster_id, from: PEER, to: ME, payload, ..Default::default() };
             Some((Ok(answer), (asked, told)))
         });
         Ok(Response::new(Box::pin(answers)))
@@ -129,6 +131,7 @@ impl Heartbeats {
             book: RwLock::default(),
             promise_ms: 0,
             followers: Followers::default(),
+            handovers: Handovers::default(),
         };
         let member = MemberRecord { name: "b".to_owned(), peer_addr, ..MemberRecord::default() };
         Self { context, member, kept: None, told }

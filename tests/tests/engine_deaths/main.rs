@@ -1,6 +1,8 @@
 //! Engines that die of what they are given: the guilty row is found and fails, its neighbours finish, whoever
 //! else dies meanwhile.
 
+mod flood;
+
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
     Batch, Executions, Fleet, FleetOptions, WorkerOptions, engines, eventually, is_alive,

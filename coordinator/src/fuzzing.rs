@@ -1,0 +1,30 @@
+//! Decoders of what others send to a member, store for it or configure it with, for fuzz targets alone.
+//!
+//! Invariant: bad bytes are an error here as they are in a member that runs.
+//! Absent: that member.
+
+use rollout_ledger::{Ledger, Op};
+
+use crate::config::{Config, Flags};
+pub use crate::grpc::fuzzing::KINDS;
+
+/// The operations that a client's or worker's message asks for. The kind chooses its type.
+///
+/// # Errors
+/// Why the message is refused.
+pub fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Result<Vec<Op>, String> {
+    crate::grpc::fuzzing::operations(ledger, kind, bytes).map_err(|error| error.to_string())
+}
+
+/// Reads a rank's manifest as a member does before it takes the rank's report, and says how many chunks it names.
+pub fn checkpoint_manifest(bytes: &[u8]) -> Option<usize> {
+    crate::grpc::fuzzing::checkpoint_manifest(bytes)
+}
+
+/// Reads the text of a configuration file.
+///
+/// # Errors
+/// Why it is refused.
+pub fn config(text: &str) -> Result<Config, String> {
+    Config::of(text, Flags::default()).map_err(|error| format!("{error:#}"))
+}

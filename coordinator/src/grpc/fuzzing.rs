@@ -1,0 +1,443 @@
+//! What the services make of requests, as operations of the ledger, for fuzz targets alone.
+//!
+//! Invariant: each message goes through the conversions that its service uses.
+//! Absent: sessions, leases, objects, and who may ask: a service checks those against a running member.
+
+use bytes::Bytes;
+use prost::Message;
+use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::{
+    BarrierSpec, CheckpointOp, DatasetOp, Ledger, Op, OpKind, ParticipantDecl, Policy, Quota,
+    Registration, RevocationOp, RunAction, ShardOp, ShardProgress, ShardRef, Terms, TokenOp,
+    TokenSpec, TrainerOp,
+};
+use rollout_proto::{Identity, Role, v1};
+
+use super::shard::samples_before;
+use super::training_convert::{by_in, decl_in, job_in, on_loss_in, spec_in};
+use super::{
+    barrier, certificates, checkpoint, checkpoint_manifest, namespace_or_default, rendezvous, runs,
+    store, tokens, work_stream,
+};
+use crate::convert::{self, Checked, Kind, invalid};
+use crate::dispatch;
+use v1::worker_message::Kind as Up;
+
+/// How many kinds of messages there are.
+pub const KINDS: u8 = 41;
+
+fn read<M: Message + Default>(bytes: &[u8]) -> Checked<M> {
+    M::decode(bytes).map_err(|error| invalid(error.to_string()))
+}
+
+fn caller() -> Checked<Identity> {
+    Identity::new(Role::Admin, "fuzz", Vec::new()).map_err(|error| invalid(error.to_string()))
+}
+
+/// One operation, with the request's id where it has one.
+fn one(request: Option<&v1::RequestId>, kind: OpKind) -> Checked<Vec<Op>> {
+    Ok(vec![Op { request: convert::request_in(request).ok(), kind }])
+}
+
+/// The chunks that a rank's manifest names.
+pub(crate) fn checkpoint_manifest(bytes: &[u8]) -> Option<usize> {
+    let manifest = checkpoint_manifest::decoded(Bytes::copy_from_slice(bytes))?;
+    Some(manifest.files.iter().map(|file| file.chunks.len()).sum())
+}
+
+/// The operations that a message asks for. The kind chooses its type.
+pub(crate) fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
+    match kind % KINDS {
+        kind @ 0..7 => of_runs(ledger, kind, bytes),
+        kind @ 7..12 => of_workers(ledger, kind, bytes),
+        kind @ 12..18 => of_operators(kind, bytes),
+        kind @ 18..27 => of_jobs(kind, bytes),
+        kind => of_training(ledger, kind, bytes),
+    }
+}
+
+fn run_of(ledger: &Ledger, namespace: &str, name: &str) -> Checked<RunNo> {
+    let found = ledger.find_run(&namespace_or_default(namespace), name);
+    found.ok_or_else(|| invalid("there is no such run"))
+}
+
+fn of_runs(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
+    match kind {
+        0 => {
+            let r: v1::OpenSessionRequest = read(bytes)?;
+            one(None, OpKind::OpenClient { name: r.client_name, holder: "admin/fuzz".into() })
+        }
+        1 => {
+            let r: v1::CreateRunRequest = read(bytes)?;
+            let namespace = namespace_or_default(&r.namespace);
+            let spec = Box::new(convert::spec_in(r.spec)?);
+            let wanted = match r.folder.is_empty() {
+                true => rollout_storage::run_folder(&r.name, "c", ledger.applied().index),
+                false => r.folder,
+            };
+            let folder = runs::folder_of(&r.name, "c", wanted)?;
+            one(r.request.as_ref(), OpKind::CreateRun { namespace, name: r.name, spec, folder })
+        }
+        2 => add_segments(ledger, &read(bytes)?),
+        3 => {
+            let r: v1::CloseInputRequest = read(bytes)?;
+            let digest = convert::digest_in(&r.digest)?;
+            let kind = OpKind::CloseInput { run: RunNo(r.run), rows: r.rows, digest };
+            one(r.request.as_ref(), kind)
+        }
+        4 => {
+            let r: v1::ControlRunRequest = read(bytes)?;
+            let run = run_of(ledger, &r.namespace, &r.name)?;
+            let action = match r.action() {
+                v1::RunAction::Pause => RunAction::Pause,
+                v1::RunAction::Resume => RunAction::Resume,
+                v1::RunAction::Cancel => RunAction::Cancel,
+                v1::RunAction::Unspecified => return Err(invalid("unknown action")),
+            };
+            one(r.request.as_ref(), OpKind::ControlRun { run, action, reason: r.reason })
+        }
+        5 => {
+            let r: v1::DeleteRunRequest = read(bytes)?;
+            let run = run_of(ledger, &r.namespace, &r.name)?;
+            one(r.request.as_ref(), OpKind::DeleteRun { run })
+        }
+        _ => {
+            let r: v1::RetryItemsRequest = read(bytes)?;
+            let run = run_of(ledger, &r.namespace, &r.run)?;
+            let rows = convert::rows_in(r.rows.as_ref())?;
+            let rows = (!r.all_failed).then_some(rows);
+            one(r.request.as_ref(), OpKind::RetryRows { run, rows })
+        }
+    }
+}
+
+fn add_segments(ledger: &Ledger, r: &v1::AddSegmentsRequest) -> Checked<Vec<Op>> {
+    let run = RunNo(r.run);
+    let (namespace, folder) = ledger.run_folder(run).unwrap_or_default();
+    for segment in &r.segments {
+        // A key follows from its digest, which no mutation keeps: what is refused here is converted all the same.
+        let _ = runs::check_key(&namespace, &folder, Kind::Segment, segment.blob.as_ref());
+    }
+    let segments = r.segments.iter().map(convert::segment_in).collect::<Result<_, _>>()?;
+    let mut ops = one(r.request.as_ref(), OpKind::AddSegments { run, segments })?;
+    for part in &r.carried {
+        ops.push(convert::carry_in(run, part)?.into());
+    }
+    Ok(ops)
+}
+
+fn worker_of(ledger: &Ledger, namespace: &str, name: &str) -> Checked<SessionId> {
+    let found = ledger.find_worker(&namespace_or_default(namespace), name);
+    found.ok_or_else(|| invalid("there is no such worker"))
+}
+
+fn of_workers(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
+    match kind {
+        7 => {
+            let r: v1::RegisterRequest = read(bytes)?;
+            let registration = Registration {
+                namespace: namespace_or_default(&r.namespace),
+                name: r.name,
+                instance: r.instance,
+                address: r.address,
+                resume: (r.resume_session != 0).then_some(SessionId(r.resume_session)),
+                holder_alive: false,
+                slots: r.slots.iter().map(convert::offer_in).collect(),
+                held: r.held.iter().map(convert::held_in).collect::<Result<_, _>>()?,
+                stores: r.stores,
+                versions: r.versions.into_iter().collect(),
+                ..Registration::default()
+            };
+            one(None, OpKind::Register(Box::new(registration)))
+        }
+        8 => said_by_worker(ledger, read(bytes)?),
+        9 => {
+            let r: v1::DrainWorkerRequest = read(bytes)?;
+            let session = worker_of(ledger, &r.namespace, &r.name)?;
+            one(r.request.as_ref(), OpKind::Drain { session, deadline_ms: r.deadline_ms })
+        }
+        10 => {
+            let r: v1::CordonWorkerRequest = read(bytes)?;
+            let session = worker_of(ledger, &r.namespace, &r.name)?;
+            let slot = r.slot.map(u16::try_from).transpose();
+            let slot = slot.map_err(|_| invalid("there is no such slot"))?.map(SlotNo);
+            let (cordoned, reason) = (r.cordoned, r.reason);
+            one(r.request.as_ref(), OpKind::Cordon { session, slot, cordoned, reason })
+        }
+        _ => {
+            let r: v1::DeregisterRequest = read(bytes)?;
+            one(None, OpKind::Deregister { session: SessionId(r.session) })
+        }
+    }
+}
+
+/// What a worker says on its stream. A heartbeat is taken for the last one before it fell silent.
+fn said_by_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op>> {
+    let session = SessionId(message.session);
+    match message.kind {
+        Some(Up::Heartbeat(heartbeat)) => {
+            let slots = ledger.slots_of(session).unwrap_or(0);
+            let started = work_stream::named(&heartbeat.started, slots)?;
+            let unheard = work_stream::named(&heartbeat.unfinished, slots)?;
+            one(None, OpKind::SuspectUnheard { session, started, unheard, grace_ms: 15_000 })
+        }
+        Some(Up::Exchange(m)) => {
+            let slot = u16::try_from(m.slot).map_err(|_| invalid("there is no such slot"))?;
+            let slot = SlotRef { session, slot: SlotNo(slot) };
+            let (mut ops, mut sets) = (Vec::new(), Vec::new());
+            dispatch::results_in(slot, &m, &mut ops, &mut sets)?;
+            let held = m.yielded.iter().map(convert::held_in).collect::<Checked<Vec<_>>>()?;
+            if !held.is_empty() {
+                ops.push(OpKind::Nack { slot, held }.into());
+            }
+            let (seq, rows_max) = (m.seq, m.credit_rows);
+            ops.push(OpKind::Claim { slot, instance: message.instance, seq, rows_max }.into());
+            Ok(ops)
+        }
+        None => Err(invalid("a message says nothing")),
+    }
+}
+
+fn of_operators(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
+    match kind {
+        12 => {
+            let r: v1::SetQuotaRequest = read(bytes)?;
+            let quota = Quota {
+                namespace: namespace_or_default(&r.namespace),
+                create: r.create,
+                pending_rows_max: r.pending_rows_max,
+                running_rows_max: r.running_rows_max,
+                runs_max: r.runs_max,
+            };
+            one(r.request.as_ref(), OpKind::SetQuota(quota))
+        }
+        13 => {
+            let r: v1::CreateTokenRequest = read(bytes)?;
+            let secret_hash = r.secret_hash[..].try_into();
+            let secret_hash = secret_hash.map_err(|_| invalid("secret_hash has to be 32 bytes"))?;
+            let spec = TokenSpec {
+                role: tokens::role_in(&r.role)?,
+                holder: Some(r.holder).filter(|holder| !holder.is_empty()),
+                namespaces: r.namespaces,
+                labels: r.labels.into_iter().collect(),
+                ttl_ms: r.ttl_ms,
+                uses_max: r.uses_max,
+            };
+            let op = TokenOp::Create { name: r.name, secret_hash, spec };
+            one(r.request.as_ref(), OpKind::Token(op))
+        }
+        14 => {
+            let r: v1::RevokeTokenRequest = read(bytes)?;
+            one(r.request.as_ref(), OpKind::Token(TokenOp::Revoke { name: r.name }))
+        }
+        15 => {
+            let r: v1::RevokeRequest = read(bytes)?;
+            let (whose, issued_before_s) = (certificates::whose(&r.identity)?, r.issued_before_s);
+            let op = RevocationOp::Revoke { whose, issued_before_s, reason: r.reason, by: None };
+            one(r.request.as_ref(), OpKind::Revocation(op))
+        }
+        16 => {
+            let r: v1::WithdrawRequest = read(bytes)?;
+            let op = RevocationOp::Withdraw { whose: certificates::whose(&r.identity)?, by: None };
+            one(r.request.as_ref(), OpKind::Revocation(op))
+        }
+        _ => {
+            let r: v1::CreateDatasetRequest = read(bytes)?;
+            let (namespace, name) = (namespace_or_default(&r.namespace), r.name);
+            let op = DatasetOp::Create { namespace, name, spec: Box::new(spec_in(r.spec)?) };
+            one(r.request.as_ref(), OpKind::Dataset(op))
+        }
+    }
+}
+
+fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
+    let identity = caller()?;
+    match kind {
+        18 => {
+            let r: v1::JoinRequest = read(bytes)?;
+            let terms = Terms {
+                min: r.min,
+                max: r.max,
+                join_timeout_ms: r.join_timeout_ms,
+                last_call_ms: r.last_call_ms,
+            };
+            let job = rendezvous::job_in(&identity, r.job)?;
+            let participant = Box::new(rendezvous::participant_in(r.participant)?);
+            one(r.request.as_ref(), OpKind::Join { job, participant, terms })
+        }
+        19 => {
+            let r: v1::ParticipateRequest = read(bytes)?;
+            let job = rendezvous::job_in(&identity, r.job)?;
+            let participant = Box::new(rendezvous::participant_in(r.participant)?);
+            one(r.request.as_ref(), OpKind::Participate { job, participant })
+        }
+        20 => {
+            let r: v1::LeaveRequest = read(bytes)?;
+            rendezvous::job_in(&identity, r.job)?;
+            one(r.request.as_ref(), OpKind::Leave { ticket: SessionId(r.ticket) })
+        }
+        21 => {
+            let r: v1::RendezvousCloseRequest = read(bytes)?;
+            let job = rendezvous::job_in(&identity, r.job)?;
+            one(r.request.as_ref(), OpKind::CloseRendezvous { job })
+        }
+        22 => arrive(&identity, read(bytes)?),
+        23 => {
+            let r: v1::BarrierAbortRequest = read(bytes)?;
+            let (job, barrier) = barrier::name_in(&identity, r.barrier)?;
+            let (generation, reason) = (r.generation, r.reason);
+            let kind = OpKind::AbortBarrier { job, barrier, generation, reason };
+            one(r.request.as_ref(), kind)
+        }
+        24 => {
+            let r: v1::StoreApplyRequest = read(bytes)?;
+            let store = store::name_in(&identity, r.store)?;
+            let _ = r.ops.iter().flat_map(store::awaited_keys).count();
+            let ops = r.ops.into_iter().map(store::op_in).collect::<Result<_, _>>()?;
+            one(r.request.as_ref(), store::within_bytes(OpKind::Store { store, ops })?)
+        }
+        25 => {
+            let r: v1::StoreDropRequest = read(bytes)?;
+            let store = store::name_in(&identity, r.store)?;
+            one(r.request.as_ref(), OpKind::DropStore { store })
+        }
+        _ => {
+            let r: v1::DeleteDatasetRequest = read(bytes)?;
+            let (namespace, name) = (namespace_or_default(&r.namespace), r.name);
+            one(r.request.as_ref(), OpKind::Dataset(DatasetOp::Delete { namespace, name }))
+        }
+    }
+}
+
+fn arrive(identity: &Identity, r: v1::ArriveRequest) -> Checked<Vec<Op>> {
+    let (job, barrier) = barrier::name_in(identity, r.barrier)?;
+    let policy = match v1::BarrierPolicy::try_from(r.policy) {
+        Ok(v1::BarrierPolicy::Fail) => Policy::Fail,
+        Ok(v1::BarrierPolicy::Shrink) => Policy::Shrink,
+        Err(_) => return Err(invalid("the barrier's policy is not known")),
+    };
+    let among = barrier::among_in(r.set.unwrap_or_default());
+    let spec = BarrierSpec { among, policy, timeout_ms: r.timeout_ms };
+    let (ticket, participant) = match r.ticket {
+        0 => (None, rendezvous::participant_in(r.participant)?),
+        ticket => (Some(SessionId(ticket)), ParticipantDecl::default()),
+    };
+    let (generation, participant) = (r.generation, Box::new(participant));
+    let kind = OpKind::Arrive { job, barrier, generation, ticket, participant, spec };
+    one(r.request.as_ref(), kind)
+}
+
+fn of_training(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
+    let identity = caller()?;
+    match kind {
+        27 => {
+            let r: v1::JoinJobRequest = read(bytes)?;
+            let job = job_in(&identity, r.job)?;
+            let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
+            one(r.request.as_ref(), OpKind::Trainer(TrainerOp::Join { job, trainer, on_loss }))
+        }
+        28 => {
+            let r: v1::KeepTrainersRequest = read(bytes)?;
+            let job = job_in(&identity, r.job)?;
+            let trainers = r.trainers.into_iter();
+            let trainers = trainers.map(|t| (t.trainer, SessionId(t.ticket))).collect();
+            one(None, OpKind::Trainer(TrainerOp::Keep { job, trainers }))
+        }
+        29 => {
+            let r: v1::LeaveJobRequest = read(bytes)?;
+            one(r.request.as_ref(), OpKind::Trainer(TrainerOp::Leave(by_in(&identity, r.by)?)))
+        }
+        30 => recover(&identity, read(bytes)?),
+        31 => {
+            let r: v1::DeleteJobRequest = read(bytes)?;
+            let op = TrainerOp::DeleteJob(job_in(&identity, r.job)?);
+            one(r.request.as_ref(), OpKind::Trainer(op))
+        }
+        32 => {
+            let r: v1::ClaimShardRequest = read(bytes)?;
+            let by = by_in(&identity, r.by)?;
+            let op = ShardOp::Claim { by, dataset: r.dataset, epoch: r.epoch };
+            one(r.request.as_ref(), OpKind::Shard(op))
+        }
+        33 => {
+            let r: v1::FinishShardRequest = read(bytes)?;
+            let by = by_in(&identity, r.by)?;
+            let (epoch, number, token) = (r.epoch, r.shard, Attempt(r.token));
+            let shard = ShardRef { dataset: r.dataset, epoch, number, token };
+            let op = ShardOp::Finish { by, shard, step: r.step };
+            one(r.request.as_ref(), OpKind::Shard(op))
+        }
+        34 => {
+            let r: v1::ReleaseShardRequest = read(bytes)?;
+            let by = by_in(&identity, r.by)?;
+            let samples =
+                samples_before(ledger, &by.job.namespace, &r.dataset, r.shard, r.end_sample)?;
+            let (epoch, number, token) = (r.epoch, r.shard, Attempt(r.token));
+            let shard = ShardRef { dataset: r.dataset, epoch, number, token };
+            let op = ShardOp::Release { by, shard, samples, step: r.step };
+            one(r.request.as_ref(), OpKind::Shard(op))
+        }
+        kind => of_checkpoints(ledger, &identity, kind, bytes),
+    }
+}
+
+fn recover(identity: &Identity, r: v1::RecoverRequest) -> Checked<Vec<Op>> {
+    let op = TrainerOp::Recover {
+        job: job_in(identity, r.job)?,
+        round: r.round,
+        world: r.world,
+        trainer: decl_in(r.trainer)?,
+        from: r.from,
+        on_loss: on_loss_in(r.on_loss)?,
+    };
+    one(r.request.as_ref(), OpKind::Trainer(op))
+}
+
+fn of_checkpoints(
+    ledger: &Ledger,
+    identity: &Identity,
+    kind: u8,
+    bytes: &[u8],
+) -> Checked<Vec<Op>> {
+    let (request, op) = match kind {
+        35 => {
+            let r: v1::BeginCheckpointRequest = read(bytes)?;
+            let by = by_in(identity, r.by)?;
+            (r.request, CheckpointOp::Begin { by, step: r.step, label: r.label })
+        }
+        36 => {
+            let r: v1::ReportCheckpointRequest = read(bytes)?;
+            let by = by_in(identity, r.by.clone())?;
+            let report = Box::new(checkpoint::report_in(&r)?);
+            let mut progress = Vec::new();
+            for said in r.progress {
+                let v1::ShardProgress { dataset, epoch, shard, end_sample } = said;
+                let samples =
+                    samples_before(ledger, &by.job.namespace, &dataset, shard, end_sample)?;
+                progress.push(ShardProgress { dataset, epoch, shard, samples });
+            }
+            (r.request, CheckpointOp::Report { by, number: r.number, report, progress })
+        }
+        37 => {
+            let r: v1::AbortCheckpointRequest = read(bytes)?;
+            let job = job_in(identity, r.job)?;
+            (r.request, CheckpointOp::Abort { job, number: r.number })
+        }
+        38 => {
+            let r: v1::PruneCheckpointsRequest = read(bytes)?;
+            let job = job_in(identity, r.job)?;
+            (r.request, CheckpointOp::Retain { job, keep_last: r.keep_last, now: r.now })
+        }
+        39 => {
+            let r: v1::LabelCheckpointRequest = read(bytes)?;
+            let job = job_in(identity, r.job)?;
+            (r.request, CheckpointOp::Label { job, number: r.number, label: r.label })
+        }
+        _ => {
+            let r: v1::DescribeCheckpointRequest = read(bytes)?;
+            job_in(identity, r.job)?;
+            return Ok(Vec::new());
+        }
+    };
+    one(request.as_ref(), OpKind::Checkpoint(op))
+}

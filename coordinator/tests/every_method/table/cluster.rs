@@ -1,0 +1,114 @@
+//! The cluster, its members, and how they speak to one another.
+
+use super::{Case, Does, case, default};
+use crate::fixture::{DIGEST, Fixture};
+use rollout_proto::v1;
+
+pub(super) fn cluster(f: &Fixture) -> Vec<Case> {
+    use Does::{Change, Read};
+    let events = v1::WatchEventsRequest {
+        start: v1::EventStart::Oldest.into(),
+        follow: false,
+        ..Default::default()
+    };
+    let again = v1::BootstrapRequest {
+        members: vec![v1::MemberInfo { name: "other".into(), ..Default::default() }],
+        store_url: String::new(),
+    };
+    let quota = v1::SetQuotaRequest {
+        request: f.id(),
+        namespace: default(),
+        runs_max: Some(1000),
+        ..Default::default()
+    };
+    let described = v1::DescribeNamespaceRequest { namespace: default() };
+    vec![
+        case("Cluster/Status", Does::TellEpoch, &v1::StatusRequest::default()),
+        case("Cluster/ListWorkers", Read, &v1::ListWorkersRequest { namespace: default() }),
+        case("Cluster/RequestDigest", Change, &v1::RequestDigestRequest {}),
+        case("Cluster/Digests", Does::Refuse, &v1::DigestsRequest { index: 1, wait_ms: 0 }),
+        case("Cluster/Bootstrap", Does::Refuse, &again),
+        case("Cluster/Counters", Read, &v1::CountersRequest {}),
+        case("Events/WatchEvents", Does::TellHistory, &events),
+        // There is nothing to raise: a new cluster has the newest version.
+        case("Cluster/UpgradeCluster", Read, &v1::UpgradeClusterRequest::default()),
+        case("Maintenance/SaveSnapshot", Read, &v1::SaveSnapshotRequest {}),
+        case("Maintenance/Diagnose", Read, &v1::DiagnoseRequest {}),
+        case("Namespaces/SetQuota", Change, &quota),
+        case("Namespaces/DescribeNamespace", Read, &described),
+        case("Namespaces/ListNamespaces", Read, &v1::ListNamespacesRequest {}),
+    ]
+}
+
+pub(super) fn members() -> Vec<Case> {
+    use Does::{Change, Read, Refuse};
+    // Nobody listens on that port.
+    let nobody = || "127.0.0.1:9".to_owned();
+    let add = v1::AddMemberRequest {
+        name: "c2".into(),
+        peer_addr: nobody(),
+        client_addr: nobody(),
+        ..Default::default()
+    };
+    let update =
+        v1::UpdateMemberRequest { name: "c1".into(), zone: Some("z".into()), ..Default::default() };
+    vec![
+        case("Members/ListMembers", Read, &v1::ListMembersRequest {}),
+        case("Members/AddMember", Refuse, &add),
+        case("Members/PromoteMember", Refuse, &v1::PromoteMemberRequest { name: "nobody".into() }),
+        case("Members/RemoveMember", Refuse, &v1::RemoveMemberRequest { name: "c1".into() }),
+        case("Members/UpdateMember", Change, &update),
+        case(
+            "Members/TransferLeader",
+            Read,
+            &v1::TransferLeaderRequest { to: "c1".into(), from: String::new() },
+        ),
+    ]
+}
+
+/// A member without the issuing key refuses what needs it.
+pub(super) fn enrolment(f: &Fixture) -> Vec<Case> {
+    use Does::{Change, Read, Refuse};
+    let create = v1::CreateTokenRequest {
+        request: f.id(),
+        name: "rack".into(),
+        role: "worker".into(),
+        ttl_ms: 1000,
+        uses_max: 1,
+        secret_hash: DIGEST.to_vec().into(),
+        ..Default::default()
+    };
+    let revoke = v1::RevokeTokenRequest { request: f.id(), name: "nobody's".into() };
+    let revoke_certificates = v1::RevokeRequest {
+        request: f.id(),
+        identity: "worker/stolen".into(),
+        ..Default::default()
+    };
+    let withdraw = v1::WithdrawRequest { request: f.id(), identity: "worker/nobody".into() };
+    let enrol = v1::EnrolRequest { token: "rack".into(), name: "w7".into(), ..Default::default() };
+    vec![
+        case("Tokens/CreateToken", Refuse, &create),
+        case("Tokens/ListTokens", Read, &v1::ListTokensRequest {}),
+        case("Tokens/RevokeToken", Refuse, &revoke),
+        case("Enrolment/Enrol", Refuse, &enrol),
+        case("Enrolment/Renew", Refuse, &v1::RenewRequest::default()),
+        case("Certificates/Revoke", Change, &revoke_certificates),
+        case("Certificates/Withdraw", Refuse, &withdraw),
+        case("Certificates/ListRevocations", Read, &v1::ListRevocationsRequest {}),
+    ]
+}
+
+pub(super) fn peers() -> Vec<Case> {
+    let message = v1::PeerMessage { from: 2, to: 1, ..Default::default() };
+    let adopt = v1::AdoptRequest { cluster_id: "0".repeat(32), member_id: 1, name: "c1".into() };
+    let served = Does::ServePeers;
+    vec![
+        case("Peer/Append", served, &message),
+        case("Peer/Vote", served, &message),
+        case("Peer/PreVote", served, &message),
+        case("Peer/TransferLeader", served, &message),
+        case("Peer/InstallSnapshot", served, &v1::SnapshotChunk { to: 1, ..Default::default() }),
+        case("Peer/Hello", served, &v1::HelloRequest::default()),
+        case("Peer/Adopt", served, &adopt),
+    ]
+}

@@ -1,0 +1,26 @@
+//! Readers of what a user's client reads back, for fuzz targets alone.
+//!
+//! Invariant: bad bytes are an error here as they are in a command.
+//! Absent: what is public anyway: batch files, contexts, inputs and manifests.
+
+use bytes::Bytes;
+use rollout_proto::v1;
+
+/// Puts a segment's rows together with their results, as an export does. The blobs that the message names are taken from
+/// `objects`, whatever digests it says, and gives the rows that came out.
+///
+/// # Errors
+/// Why the segment is refused.
+pub async fn results(listed: v1::ReadResultsResponse, objects: &[Bytes]) -> Result<u64, String> {
+    crate::export::fuzzing::results(listed, objects).await
+}
+
+/// Reads the record of an output directory, and says how many files it names.
+pub fn output_record(bytes: &[u8]) -> Option<usize> {
+    crate::export::fuzzing::output_record(bytes)
+}
+
+/// Checks the chain of an audit file, and says how many breaks it has.
+pub fn audit_chain(bytes: &[u8]) -> usize {
+    crate::rolloutctl::audit_breaks(bytes)
+}

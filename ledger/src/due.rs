@@ -1,0 +1,97 @@
+//! What is due by ledger time, in order.
+//!
+//! *Invariant:* the times are those of the records after each command (`settle.rs`). So the next deadline is a look at a
+//! few first entries, and a `Tick` costs what is due, not what there is. Within a `Tick` an entry may be of a record that
+//! an earlier step has changed: whoever acts on it looks at the record.
+//! Absent: what has an order of its own elsewhere, as waiting rows, stores and jobs.
+
+use crate::id::{LedgerMs, RunNo, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Records by the time at which they are due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Due<K> {
+    times: BTreeMap<K, LedgerMs>,
+    order: BTreeSet<(LedgerMs, K)>,
+}
+
+impl<K> Default for Due<K> {
+    fn default() -> Self {
+        Self { times: BTreeMap::new(), order: BTreeSet::new() }
+    }
+}
+
+impl<K: Ord + Clone> Due<K> {
+    /// Sets when a record is due; `None` when it never is.
+    pub(crate) fn set(&mut self, key: &K, at: Option<LedgerMs>) {
+        let before = self.times.get(key).copied();
+        if before == at {
+            return;
+        }
+        if let Some(before) = before {
+            self.order.remove(&(before, key.clone()));
+        }
+        match at {
+            Some(at) => {
+                self.times.insert(key.clone(), at);
+                self.order.insert((at, key.clone()));
+            }
+            None => drop(self.times.remove(key)),
+        }
+    }
+
+    /// The earliest time.
+    pub(crate) fn first(&self) -> Option<LedgerMs> {
+        self.order.first().map(|first| first.0)
+    }
+
+    /// The records that are due, in the order of their keys: that order decides who comes first where a `Tick` cannot do
+    /// all, as it did before there was this index.
+    pub(crate) fn by(&self, now: LedgerMs) -> BTreeSet<K> {
+        let due = self.order.iter().take_while(|due| due.0 <= now);
+        due.map(|due| due.1.clone()).collect()
+    }
+}
+
+/// The deadlines of records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Deadlines {
+    /// When runs end by their own deadlines.
+    pub(crate) runs: Due<RunNo>,
+    /// When the first trial of a run may go to the excluded slot again.
+    pub(crate) exclusions: Due<RunNo>,
+    /// When the oldest attempt of a run times out.
+    pub(crate) attempts: Due<RunNo>,
+    /// When sessions end.
+    pub(crate) sessions: Due<SessionId>,
+    /// When join tokens expire.
+    pub(crate) tokens: Due<String>,
+}
+
+impl Deadlines {
+    /// The earliest of all.
+    pub(crate) fn first(&self) -> Option<LedgerMs> {
+        let of_runs = [self.runs.first(), self.exclusions.first(), self.attempts.first()];
+        of_runs.into_iter().chain([self.sessions.first(), self.tokens.first()]).flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_comes_first_and_what_is_due_comes_in_the_order_of_its_keys() {
+        let mut due = Due::default();
+        for (key, at) in [(1, 30), (2, 10), (3, 20)] {
+            due.set(&key, Some(LedgerMs(at)));
+        }
+        assert_eq!(due.first(), Some(LedgerMs(10)));
+        due.set(&2, Some(LedgerMs(40)));
+        assert_eq!(due.first(), Some(LedgerMs(20)));
+        assert_eq!(due.by(LedgerMs(19)), BTreeSet::new());
+        assert_eq!(due.by(LedgerMs(30)), BTreeSet::from([1, 3]));
+        (1..=3).for_each(|key| due.set(&key, None));
+        assert_eq!(due, Due::default());
+    }
+}

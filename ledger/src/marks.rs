@@ -1,0 +1,85 @@
+//! Which records of one kind changed: since the last image, and since the derived indexes were last brought up to date.
+//!
+//! *Invariant:* every change of a record inserts its key here, for the image needs it. So the indexes that are derived from
+//! the records need no calls of their own (`settle.rs`).
+//! Absent: what changed in a record. An index entry is made anew from the whole record.
+
+use std::collections::BTreeSet;
+
+/// The keys of changed records.
+#[derive(Clone, Debug)]
+pub(crate) struct Marks<K> {
+    /// Records that differ from the image on disk.
+    image: BTreeSet<K>,
+    /// Records whose index entries are stale; some more than once.
+    stale: Vec<K>,
+}
+
+impl<K> Default for Marks<K> {
+    fn default() -> Self {
+        Self { image: BTreeSet::new(), stale: Vec::new() }
+    }
+}
+
+impl<K: Ord + Clone> Marks<K> {
+    /// A record has changed, has come or is gone.
+    pub(crate) fn insert(&mut self, key: K) {
+        self.touch(key.clone());
+        self.image.insert(key);
+    }
+
+    /// What the indexes say of a record has changed, though the record has not.
+    pub(crate) fn touch(&mut self, key: K) {
+        if self.stale.last() != Some(&key) {
+            self.stale.push(key);
+        }
+    }
+
+    pub(crate) fn extend(&mut self, keys: impl IntoIterator<Item = K>) {
+        keys.into_iter().for_each(|key| self.insert(key));
+    }
+
+    /// The records that differ from the image, and forgets that they do.
+    pub(crate) fn take_image(&mut self) -> BTreeSet<K> {
+        std::mem::take(&mut self.image)
+    }
+
+    /// The stale records, each once, and forgets that they are. Give the list back with [`Marks::reuse`].
+    pub(crate) fn take_stale(&mut self) -> Vec<K> {
+        let mut stale = std::mem::take(&mut self.stale);
+        if stale.len() > 1 {
+            stale.sort_unstable();
+            stale.dedup();
+        }
+        stale
+    }
+
+    /// Keeps the memory of a list, so that a command allocates none.
+    pub(crate) fn reuse(&mut self, mut list: Vec<K>) {
+        list.clear();
+        list.append(&mut self.stale);
+        list.shrink_to(STALE_KEPT);
+        self.stale = list;
+    }
+}
+
+/// Keys for which memory is kept between two commands.
+const STALE_KEPT: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_stays_for_the_image_when_the_indexes_are_up_to_date() {
+        let mut marks = Marks::default();
+        marks.extend([2, 1, 2]);
+        marks.touch(3);
+        assert_eq!(marks.take_stale(), [1, 2, 3]);
+        assert!(marks.take_stale().is_empty());
+        assert_eq!(marks.take_image(), BTreeSet::from([1, 2]));
+        marks.insert(4);
+        marks.reuse(vec![9]);
+        assert_eq!(marks.take_stale(), [4]);
+    }
+}

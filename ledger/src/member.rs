@@ -1,0 +1,246 @@
+//! The members of the cluster as their leaders have seen them: who led last, and each member's last known process.
+//!
+//! *Invariant:* events are made from it and nothing else depends on it. An operation that says what is known already is
+//! accepted, changes nothing and makes no event: a leader may repeat it, and the next leader goes on where the last one
+//! ended. What is rejected changes nothing.
+//!
+//! Absent on purpose: the list of members. Consensus has it, and the leader reports who has left it.
+
+use crate::apply::Context;
+use crate::event::EventKind;
+use crate::id::CoordEpoch;
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Why leadership went to another member, or to the same one again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaderCause {
+    /// The ledger knows of no leader before.
+    First,
+    /// An administrator asked for the transfer.
+    Requested,
+    /// The former leader handed over because it was stopping.
+    Stopping,
+    /// The former leader handed over because its disk was slow.
+    SlowDisk,
+    /// The former leader handed over because its disk was full.
+    FullDisk,
+    /// The former leader handed over because it was losing its vote.
+    Removal,
+    /// The former leader's connections broke: its process ended, or it was cut off.
+    ConnectionsLost,
+    /// The former leader was silent for the election timeout.
+    ElectionTimeout,
+    /// The former leader lost its majority or restarted, and was elected again.
+    Again,
+}
+
+impl LeaderCause {
+    /// The cause as one word, for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Requested => "requested",
+            Self::Stopping => "stopping",
+            Self::SlowDisk => "slow_disk",
+            Self::FullDisk => "full_disk",
+            Self::Removal => "removal",
+            Self::ConnectionsLost => "connections_lost",
+            Self::ElectionTimeout => "election_timeout",
+            Self::Again => "again",
+        }
+    }
+}
+
+/// What a leader reports of the members. A process is named by when it started, in milliseconds since 1970 by its own
+/// clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberOp {
+    /// This member leads in the command's epoch.
+    Leads {
+        /// Its name. At most [`limits::MEMBER_NAME_BYTES_MAX`] bytes, as every name here.
+        name: String,
+        /// Why it and not the former leader.
+        cause: LeaderCause,
+    },
+    /// A member's process answers.
+    Started {
+        /// The member's id.
+        id: u64,
+        /// Its name.
+        name: String,
+        /// Which process.
+        started_ms: u64,
+    },
+    /// A member's process said that it stops.
+    Stopped {
+        /// The member's id.
+        id: u64,
+        /// Which process.
+        started_ms: u64,
+    },
+    /// A member's process has not answered the leader for a while.
+    Unreachable {
+        /// The member's id.
+        id: u64,
+        /// Which process.
+        started_ms: u64,
+    },
+    /// It answers again.
+    Reachable {
+        /// The member's id.
+        id: u64,
+        /// Which process.
+        started_ms: u64,
+    },
+    /// There is no member of this id any more.
+    Removed {
+        /// The member's id.
+        id: u64,
+    },
+}
+
+/// What a member's process was last known to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberState {
+    /// It answers.
+    Running,
+    /// It does not answer.
+    Unreachable,
+    /// It has stopped in good order.
+    Stopped,
+}
+
+/// A member as it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenMember {
+    /// Its name.
+    pub name: String,
+    /// Its latest process.
+    pub started_ms: u64,
+    /// What that was last known to do.
+    pub state: MemberState,
+}
+
+/// All of them, by their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Members {
+    /// The name of the last leader that reported itself; empty before the first.
+    pub leader: String,
+    /// The epoch in which it did.
+    pub epoch: CoordEpoch,
+    /// Those that were seen.
+    pub seen: BTreeMap<u64, SeenMember>,
+}
+
+fn check_name(name: &str) -> Result<(), Rejection> {
+    let max = limits::MEMBER_NAME_BYTES_MAX;
+    match name.is_empty() || name.len() > max {
+        true => Err(Rejection::Invalid(format!("a member's name has 1 to {max} bytes"))),
+        false => Ok(()),
+    }
+}
+
+impl Ledger {
+    pub(crate) fn member_op(&mut self, ctx: &Context, op: MemberOp) -> Result<Reply, Rejection> {
+        match op {
+            MemberOp::Leads { name, cause } => self.member_leads(ctx, name, cause)?,
+            MemberOp::Started { id, name, started_ms } => {
+                self.member_started(ctx, id, (name, started_ms))?;
+            }
+            MemberOp::Stopped { id, started_ms } => {
+                self.member_turned(ctx, (id, started_ms), MemberState::Stopped);
+            }
+            MemberOp::Unreachable { id, started_ms } => {
+                self.member_turned(ctx, (id, started_ms), MemberState::Unreachable);
+            }
+            MemberOp::Reachable { id, started_ms } => {
+                self.member_turned(ctx, (id, started_ms), MemberState::Running);
+            }
+            MemberOp::Removed { id } => {
+                self.dirty.members |= self.members.seen.remove(&id).is_some();
+            }
+        }
+        Ok(Reply::Ok)
+    }
+
+    fn member_leads(
+        &mut self,
+        ctx: &Context,
+        leader: String,
+        cause: LeaderCause,
+    ) -> Result<(), Rejection> {
+        check_name(&leader)?;
+        let epoch = self.meta.epoch;
+        if self.members.epoch == epoch {
+            return Ok(());
+        }
+        self.members.epoch = epoch;
+        let former = std::mem::replace(&mut self.members.leader, leader.clone());
+        self.dirty.members = true;
+        self.emit(ctx, EventKind::LeaderChanged { epoch, leader, former, cause });
+        Ok(())
+    }
+
+    fn member_started(
+        &mut self,
+        ctx: &Context,
+        id: u64,
+        (name, started_ms): (String, u64),
+    ) -> Result<(), Rejection> {
+        check_name(&name)?;
+        let seen = &mut self.members.seen;
+        let cause = match seen.get(&id) {
+            Some(known) if known.started_ms == started_ms => return Ok(()),
+            Some(known) if known.state == MemberState::Stopped => "after_stop",
+            Some(_) => "without_notice",
+            None if seen.len() >= limits::MEMBERS_SEEN_MAX => {
+                let max = limits::MEMBERS_SEEN_MAX as u64;
+                return Err(Rejection::Limit { what: "members".into(), max });
+            }
+            None => "first",
+        };
+        let member = name.clone();
+        seen.insert(id, SeenMember { name, started_ms, state: MemberState::Running });
+        self.dirty.members = true;
+        self.emit(ctx, EventKind::MemberChanged { member, to: "started", cause });
+        Ok(())
+    }
+
+    /// The process of that start does something else. One that has stopped stays so.
+    fn member_turned(&mut self, ctx: &Context, (id, started_ms): (u64, u64), to: MemberState) {
+        let Some(member) = self.members.seen.get_mut(&id) else { return };
+        let (to_text, turns) = match to {
+            MemberState::Running => ("reachable", member.state == MemberState::Unreachable),
+            MemberState::Unreachable => ("unreachable", member.state == MemberState::Running),
+            MemberState::Stopped => ("stopped", member.state != MemberState::Stopped),
+        };
+        if member.started_ms != started_ms || !turns {
+            return;
+        }
+        member.state = to;
+        let member = member.name.clone();
+        self.dirty.members = true;
+        self.emit(ctx, EventKind::MemberChanged { member, to: to_text, cause: "" });
+    }
+
+    /// The members as their leaders have reported them.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    pub(crate) fn check_members(&self) -> Result<(), String> {
+        let Members { seen, .. } = &self.members;
+        if seen.len() > limits::MEMBERS_SEEN_MAX {
+            return Err(format!("{} members were seen", seen.len()));
+        }
+        let low = self.meta.version < crate::gate::SCHEDULING_VERSION;
+        match low && self.members != Members::default() {
+            true => Err("the cluster's version knows no reports of members".into()),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Brings derived indexes up to date with the records that a command has changed.
+//!
+//! *Invariant:* after each command, and before each operation that a quota may refuse, the deadlines (`due.rs`) and the sums
+//! (`tally.rs`) are those of the records. Every change of a record marks it for the image (`marks.rs`); the same marks say
+//! here which entries to make anew, so a command costs what it changed, and each record once. A run costs its trials too,
+//! as it does when a slot asks for them.
+//! Absent: indexes that have to be right within a command, as that of turns and of waiting rows.
+
+use crate::command::slot_ref;
+use crate::due::Deadlines;
+use crate::id::{RunNo, SessionId, SlotRef};
+use crate::ledger::Ledger;
+use crate::looks::look;
+use crate::run::{Run, RunState};
+use crate::tally::{SlotUse, Tally};
+use crate::worker::Worker;
+use std::collections::BTreeSet;
+
+#[cfg(test)]
+mod tests;
+
+impl Ledger {
+    /// After each command, and after whatever else changes records.
+    pub(crate) fn settle_indexes(&mut self) {
+        let runs = self.dirty.runs.take_stale();
+        runs.iter().for_each(|no| self.index_run(*no));
+        self.dirty.runs.reuse(runs);
+        let sessions = self.dirty.workers.take_stale();
+        sessions.iter().for_each(|session| self.index_worker(*session));
+        self.dirty.workers.reuse(sessions);
+        let slots = self.dirty.slots.take_stale();
+        slots.iter().for_each(|slot| self.count_slot(*slot));
+        self.dirty.slots.reuse(slots);
+        let tokens = self.dirty.tokens.take_stale();
+        tokens.iter().for_each(|name| self.index_token(name));
+        self.dirty.tokens.reuse(tokens);
+    }
+
+    /// Builds the indexes of a state that was loaded.
+    pub(crate) fn derive_indexes(&mut self) {
+        let runs: Vec<RunNo> = self.runs.keys().copied().collect();
+        runs.into_iter().for_each(|no| self.index_run(no));
+        let sessions: Vec<SessionId> = self.workers.keys().copied().collect();
+        sessions.into_iter().for_each(|session| self.index_worker(session));
+        let tokens: Vec<String> = self.tokens.keys().cloned().collect();
+        tokens.iter().for_each(|name| self.index_token(name));
+    }
+
+    fn index_run(&mut self, no: RunNo) {
+        let run = self.runs.get(&no);
+        self.deadlines.runs.set(&no, run.and_then(Run::ends_at));
+        self.deadlines.exclusions.set(&no, run.and_then(|run| run.flight.excluded_until()));
+        self.deadlines.attempts.set(&no, run.and_then(Run::attempt_ends));
+        self.tally.count_run(no, run);
+    }
+
+    fn index_worker(&mut self, session: SessionId) {
+        let worker = self.workers.get(&session);
+        self.deadlines.sessions.set(&session, worker.and_then(Worker::ends));
+        let slots = worker.map_or(0, |worker| worker.slots.len());
+        (0..slots).for_each(|number| self.count_slot(slot_ref(session, number)));
+    }
+
+    fn index_token(&mut self, name: &String) {
+        self.deadlines.tokens.set(name, self.tokens.get(name).map(|token| token.ends_at));
+    }
+
+    fn count_slot(&mut self, at: SlotRef) {
+        let Some(worker) = self.workers.get(&at.session) else { return };
+        let Some(is) = self.slot_use(worker, usize::from(at.slot.0)) else { return };
+        let worker = self.workers.get_mut(&at.session);
+        let Some(slot) = worker.and_then(|w| w.slots.get_mut(usize::from(at.slot.0))) else {
+            return;
+        };
+        let was = slot.counted.replace(is);
+        if was != Some(is) {
+            self.tally.count_slot(&slot.offer.models, was, Some(is));
+        }
+    }
+
+    fn slot_use(&self, worker: &Worker, number: usize) -> Option<SlotUse> {
+        look();
+        let slot = worker.slots.get(number)?;
+        let works = slot.offer.ineligible.is_empty() && self.takes_work(worker, number);
+        Some(SlotUse { works, idle: works && slot.rows_held == 0 })
+    }
+
+    /// Compares the indexes with such as are built from the records.
+    pub(crate) fn check_indexes(&self) -> Result<(), String> {
+        let (mut deadlines, mut tally) = (Deadlines::default(), Tally::default());
+        for (no, run) in &self.runs {
+            deadlines.runs.set(no, run.ends_at());
+            deadlines.exclusions.set(no, run.flight.excluded_until());
+            deadlines.attempts.set(no, run.attempt_ends());
+            tally.count_run(*no, Some(run));
+        }
+        for (session, worker) in &self.workers {
+            deadlines.sessions.set(session, worker.ends());
+            for (number, slot) in worker.slots.iter().enumerate() {
+                let counted = self.slot_use(worker, number);
+                if slot.counted != counted {
+                    let at = slot_ref(*session, number);
+                    return Err(format!("{at:?} counts as {:?}, is {counted:?}", slot.counted));
+                }
+                tally.count_slot(&slot.offer.models, None, counted);
+            }
+        }
+        for (name, token) in &self.tokens {
+            deadlines.tokens.set(name, Some(token.ends_at));
+        }
+        let paused = self.runs.values().filter(|run| run.head.state == RunState::Paused);
+        if paused.map(|run| run.no).collect::<BTreeSet<_>>() != self.paused_runs {
+            return Err(format!("the paused runs are not {:?}", self.paused_runs));
+        }
+        if deadlines != self.deadlines {
+            return Err(format!("deadlines are {deadlines:?}, not {:?}", self.deadlines));
+        }
+        match tally == self.tally {
+            true => Ok(()),
+            false => Err(format!("sums are {tally:?}, not {:?}", self.tally)),
+        }
+    }
+}

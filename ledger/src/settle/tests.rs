@@ -1,0 +1,164 @@
+//! What reading and ticking cost, in records that are looked at.
+
+use crate::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
+use crate::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
+use crate::ledger::{EntryId, Ledger};
+use crate::looks::looks_of;
+use crate::quota::Quota;
+use crate::reply::Reply;
+use crate::spec::{EngineSpec, RunSpec, SlotOffer};
+use crate::view::Pool;
+
+const RUNS: u32 = 30;
+const WORKERS: u16 = 20;
+const SLOTS: u16 = 8;
+/// Looks at the one run, worker and slot that an operation changes. It changes some more than once.
+const FEW: u64 = 30;
+
+/// A ledger, and the index of its last entry.
+struct Bench(Ledger, u64);
+
+impl Bench {
+    /// Runs with deadlines and time-outs of two models, and workers with slots of either, of which some hold rows.
+    fn new() -> Self {
+        let mut bench = Self(Ledger::new([1; 16]), 0);
+        bench.apply(Body::OpenEpoch, 0);
+        for n in 0..RUNS {
+            bench.run(&format!("r{n}"), 1_000_000 + u64::from(n));
+        }
+        for n in 0..WORKERS {
+            let slot = bench.worker(&format!("w{n}"));
+            bench.claim(slot, 1);
+        }
+        bench.0.check_invariants().expect("they hold");
+        bench
+    }
+
+    fn apply(&mut self, body: Body, at: u64) -> Reply {
+        self.1 += 1;
+        let command = Command { epoch: CoordEpoch(1), at: LedgerMs(at), wall_ms: 0, body };
+        let entry = EntryId { index: self.1, term: 1 };
+        let mut replies = self.0.apply(entry, &command.encode()).expect("it is known");
+        match replies.pop().expect("a reply") {
+            Reply::Rejected(why) => panic!("{why:?}"),
+            reply => reply,
+        }
+    }
+
+    fn op(&mut self, kind: OpKind) -> Reply {
+        self.apply(Body::Ops(vec![kind.into()]), 0)
+    }
+
+    fn run(&mut self, name: &str, deadline_ms: u64) -> RunNo {
+        // Each run takes two commands.
+        let model = if (self.1 / 2).is_multiple_of(2) { "small" } else { "big" };
+        let spec = RunSpec {
+            engine: EngineSpec { model: model.into(), ..EngineSpec::default() },
+            weight: 1,
+            attempts_max: 3,
+            attempt_timeout_ms: 500_000,
+            deadline_ms,
+            ..RunSpec::default()
+        };
+        let (folder, spec, name) = (format!("{name}/own"), Box::new(spec), name.to_owned());
+        let create = OpKind::CreateRun { namespace: "default".into(), name, spec, folder };
+        let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
+        self.segment(run, 0);
+        run
+    }
+
+    fn segment(&mut self, run: RunNo, number: u32) {
+        let blob = BlobRef::default();
+        let segment = SegmentDecl { number: SegmentNo(number), rows: 100, blob };
+        self.op(OpKind::AddSegments { run, segments: vec![segment] });
+    }
+
+    /// The first slot of a worker.
+    fn worker(&mut self, name: &str) -> SlotRef {
+        let offer = |n: u16| SlotOffer {
+            models: vec![if n.is_multiple_of(2) { "small" } else { "big" }.into()],
+            ..SlotOffer::default()
+        };
+        let registration = Registration {
+            namespace: "default".into(),
+            name: name.into(),
+            instance: 1,
+            slots: (0..SLOTS).map(offer).collect(),
+            ..Registration::default()
+        };
+        match self.op(OpKind::Register(Box::new(registration))) {
+            Reply::Registered { session, .. } => SlotRef { session, slot: SlotNo(0) },
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn claim(&mut self, slot: SlotRef, seq: u64) {
+        self.op(OpKind::Claim { slot, instance: 1, seq, rows_max: 10 });
+    }
+}
+
+#[test]
+fn a_tick_without_anything_due_looks_at_no_run_and_no_worker() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1_000_000)));
+    assert_eq!(looks_of(|| bench.0.next_deadline()), 0);
+    assert_eq!(looks_of(|| bench.apply(Body::Tick, 10)), 0);
+}
+
+#[test]
+fn a_tick_looks_at_what_is_due_and_at_nothing_else() {
+    let mut bench = Bench::new();
+    let run = bench.run("soon", 1000);
+    assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1000)));
+    let looks = looks_of(|| bench.apply(Body::Tick, 1000));
+    assert!((1..=FEW).contains(&looks), "{looks} looks");
+    assert!(bench.0.runs[&run].ended());
+    assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1_000_000)));
+    bench.0.check_invariants().expect("they hold");
+}
+
+#[test]
+fn a_scrape_looks_at_no_run_and_no_slot() {
+    let bench = Bench::new();
+    assert_eq!(looks_of(|| bench.0.pools()), 0);
+    assert_eq!(looks_of(|| bench.0.run_states()), 0);
+    let pools = bench.0.pools();
+    let slots = u64::from(WORKERS * SLOTS / 2);
+    let sum = |of: fn(&Pool) -> u64| pools.values().map(of).sum::<u64>();
+    assert_eq!(pools.values().map(|pool| pool.slots).collect::<Vec<_>>(), [slots, slots]);
+    assert_eq!(sum(|pool| pool.pending + pool.running), u64::from(RUNS) * 100);
+    assert_eq!(sum(|pool| pool.running), u64::from(WORKERS) * 10);
+    assert_eq!(sum(|pool| pool.idle), 2 * slots - u64::from(WORKERS));
+    assert_eq!(bench.0.run_states(), (RUNS, 0, 0));
+}
+
+#[test]
+fn a_claim_counts_the_run_and_the_slot_that_it_changes() {
+    let mut bench = Bench::new();
+    let slot = bench.worker("more");
+    let looks = looks_of(|| bench.claim(slot, 1));
+    assert!((1..=FEW).contains(&looks), "{looks} looks");
+}
+
+#[test]
+fn a_quota_is_checked_without_a_look_at_other_runs() {
+    let mut bench = Bench::new();
+    let run = bench.run("last", 0);
+    let bounds = (Some(1_000_000), Some(1000));
+    let quota = Quota {
+        namespace: "default".into(),
+        pending_rows_max: bounds.0,
+        runs_max: bounds.1,
+        ..Quota::default()
+    };
+    bench.op(OpKind::SetQuota(quota));
+    let looks = looks_of(|| bench.segment(run, 1));
+    assert!((1..=FEW).contains(&looks), "{looks} looks");
+    let looks = looks_of(|| bench.run("more", 0));
+    assert!((1..=FEW).contains(&looks), "{looks} looks");
+    let view = bench.0.namespace_view("default").expect("it is there");
+    assert_eq!(view.runs, RUNS + 2);
+    let pending = u64::from(RUNS + 3) * 100 - u64::from(WORKERS) * 10;
+    assert_eq!(view.pending_rows, pending);
+    bench.0.check_invariants().expect("they hold");
+}

@@ -1,0 +1,252 @@
+//! Owns: what this member knows of the other members' processes: which one answers, since when it does or does not, and
+//! whether it said that it stops.
+//!
+//! Invariant: a member counts as unreachable, or as reachable again, only after it was so for [`STEADY_AFTER`] and at
+//! [`ASKS_MIN`] questions in a row, so a suspension of this machine and a flapping link are no change.
+//! Absent: who is asked and when, see `rtt`; what follows from it. The leader reports it to the ledger.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rollout_proto::v1::HelloRequest;
+
+use crate::member::MemberRecord;
+use crate::peer::Lane;
+use crate::running::Running;
+
+/// For how long a member has to answer, or not to, before it counts as reachable, or as unreachable.
+const STEADY_AFTER: Duration = Duration::from_secs(5);
+/// For how many questions in a row. After a suspension the first answer that is missing may be late.
+const ASKS_MIN: u32 = 3;
+/// How long a member that stops waits for the others to hear of it.
+const GOODBYE_LIMIT: Duration = Duration::from_millis(500);
+
+/// What the latest known process of a member does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contact {
+    /// Too little is known yet.
+    Unclear,
+    /// It answers.
+    Reachable,
+    /// It does not.
+    Unreachable,
+    /// It said that it stops.
+    Stopped,
+}
+
+/// What is known of one member's process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberContact {
+    /// The member's id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// When its process started, in milliseconds since 1970 by its own clock; 0 while it has not answered.
+    pub started_ms: u64,
+    /// What it does.
+    pub contact: Contact,
+}
+
+/// What is known of every other member.
+#[derive(Default)]
+pub(crate) struct Contacts(Mutex<BTreeMap<u64, Known>>);
+
+#[derive(Default)]
+struct Known {
+    started_ms: u64,
+    /// The process that said that it stops.
+    stops: Option<u64>,
+    asked: Option<Asked>,
+}
+
+/// Questions in a row that had the same outcome.
+#[derive(Clone, Copy)]
+struct Asked {
+    answered: bool,
+    /// When the first of them was asked.
+    since: Instant,
+    times: u32,
+}
+
+impl Contacts {
+    /// The member's process of that start answered a question asked at `asked`.
+    pub(crate) fn answered(&self, id: u64, started_ms: u64, asked: Instant) {
+        let mut all = self.0.lock();
+        let known = all.entry(id).or_default();
+        known.started_ms = started_ms;
+        known.count(true, asked);
+    }
+
+    /// The member did not answer a question asked at `asked`.
+    pub(crate) fn silent(&self, id: u64, asked: Instant) {
+        self.0.lock().entry(id).or_default().count(false, asked);
+    }
+
+    /// The member's process of that start stops.
+    pub(crate) fn stops(&self, id: u64, started_ms: u64) {
+        let mut all = self.0.lock();
+        let known = all.entry(id).or_default();
+        (known.started_ms, known.stops) = (started_ms, Some(started_ms));
+    }
+
+    /// Forgets those that are not members any more.
+    pub(crate) fn keep(&self, members: &[MemberRecord]) {
+        self.0.lock().retain(|id, _| members.iter().any(|member| member.id == *id));
+    }
+
+    /// What is known of a member.
+    pub(crate) fn of(&self, member: &MemberRecord, now: Instant) -> MemberContact {
+        let all = self.0.lock();
+        let known = all.get(&member.id);
+        MemberContact {
+            id: member.id,
+            name: member.name.clone(),
+            started_ms: known.map_or(0, |known| known.started_ms),
+            contact: known.map_or(Contact::Unclear, |known| known.contact(now)),
+        }
+    }
+}
+
+impl Known {
+    fn count(&mut self, answered: bool, since: Instant) {
+        match &mut self.asked {
+            Some(asked) if asked.answered == answered => {
+                asked.times = asked.times.saturating_add(1)
+            }
+            asked => *asked = Some(Asked { answered, since, times: 1 }),
+        }
+    }
+
+    fn contact(&self, now: Instant) -> Contact {
+        if self.stops.is_some_and(|stops| stops == self.started_ms) {
+            return Contact::Stopped;
+        }
+        let steady = |asked: &Asked| {
+            asked.times >= ASKS_MIN && now.saturating_duration_since(asked.since) >= STEADY_AFTER
+        };
+        match self.asked.filter(steady) {
+            Some(Asked { answered: true, .. }) => Contact::Reachable,
+            Some(Asked { answered: false, .. }) => Contact::Unreachable,
+            None => Contact::Unclear,
+        }
+    }
+}
+
+/// Tells every other member that this process stops. One that does not hear of it takes this process for lost.
+pub(crate) async fn say_goodbye(running: &Running) {
+    let context = &running.context;
+    let told = running.peers_except(context.me).into_iter().map(|member| {
+        let goodbye = HelloRequest {
+            cluster_id: context.cluster_text.clone(),
+            from: context.me,
+            stops_started_ms: running.started_ms,
+        };
+        async move {
+            let mut client = context.dialer.client(&member, Lane::Log).ok()?;
+            client.hello(goodbye).await.ok().map(drop)
+        }
+    });
+    let told = futures::future::join_all(told);
+    drop(tokio::time::timeout(GOODBYE_LIMIT, told).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Joins;
+    use crate::node::Node;
+    use crate::test_member::until;
+    use crate::transfer::{Handover, LeaderLeft};
+
+    fn member() -> MemberRecord {
+        MemberRecord {
+            id: 2,
+            name: "c2".into(),
+            peer_addr: "127.0.0.1:1".into(),
+            client_addr: "127.0.0.1:2".into(),
+            zone: String::new(),
+            version_min: 1,
+            version_max: 1,
+            joins: Joins::default(),
+            adopted: false,
+        }
+    }
+
+    /// Asked once a second from `from` on; what is known when the last question was asked.
+    fn ask(contacts: &Contacts, from: Instant, outcomes: &[bool]) -> Contact {
+        let mut at = from;
+        for (second, answered) in (0..).zip(outcomes) {
+            at = from + Duration::from_secs(second);
+            match answered {
+                true => contacts.answered(2, 100, at),
+                false => contacts.silent(2, at),
+            }
+        }
+        contacts.of(&member(), at).contact
+    }
+
+    #[test]
+    fn a_member_is_unreachable_after_five_steady_seconds_and_flapping_is_no_change() {
+        let (contacts, now) = (Contacts::default(), Instant::now());
+        let after = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(contacts.of(&member(), now).contact, Contact::Unclear);
+        assert_eq!(ask(&contacts, now, &[true; 5]), Contact::Unclear);
+        assert_eq!(ask(&contacts, after(5), &[true]), Contact::Reachable);
+        assert_eq!(ask(&contacts, after(6), &[false; 5]), Contact::Unclear);
+        assert_eq!(ask(&contacts, after(11), &[false]), Contact::Unreachable);
+        let flapping = [true, false].repeat(100);
+        assert_eq!(ask(&contacts, after(12), &flapping), Contact::Unclear);
+        assert_eq!(ask(&contacts, after(300), &[true; 6]), Contact::Reachable);
+        // This machine was suspended: one question was asked before and is late.
+        contacts.silent(2, after(306));
+        assert_eq!(contacts.of(&member(), after(1000)).contact, Contact::Unclear);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_next_leader_knows_why_the_last_one_left_and_hears_its_goodbye() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut nodes, mut records) = (Vec::new(), Vec::new());
+        for name in ["a", "b", "c"] {
+            let (node, record) = crate::test_member::member(dir.path(), name).await;
+            nodes.push(node);
+            records.push(record);
+        }
+        nodes[0].bootstrap(records).await.expect("a cluster");
+        until("one leads", || nodes.iter().any(Node::lease_valid)).await;
+        let leads = nodes.iter().position(Node::lease_valid).expect("one");
+        let term = nodes[leads].barrier().await.expect("it leads");
+        let name = nodes[leads].config().name.clone();
+        nodes[leads].leave_to_stop().await.expect("handed over");
+        nodes[leads].say_goodbye().await;
+        let next = || (0..3).find(|at| *at != leads && nodes[*at].lease_valid());
+        until("another one leads", || next().is_some()).await;
+        let next = &nodes[next().expect("one")];
+        let why = LeaderLeft::HandedOver(Handover::Stopping);
+        assert_eq!(next.leader_left(term, &name), why);
+        assert_ne!(next.leader_left(term + 100, &name), why);
+        let contacts = next.contacts();
+        assert_eq!(contacts.len(), 3);
+        let former = contacts.iter().find(|at| at.name == name).expect("a member");
+        assert_eq!(former.contact, Contact::Stopped);
+        assert!(former.started_ms > 0);
+        for node in &nodes {
+            node.stop().await;
+        }
+    }
+
+    #[test]
+    fn a_process_that_said_it_stops_has_stopped_until_the_next_one_answers() {
+        let (contacts, now) = (Contacts::default(), Instant::now());
+        contacts.answered(2, 100, now);
+        contacts.stops(2, 100);
+        contacts.answered(2, 100, now);
+        let known = contacts.of(&member(), now);
+        assert_eq!((known.contact, known.started_ms), (Contact::Stopped, 100));
+        contacts.answered(2, 200, now);
+        let known = contacts.of(&member(), now);
+        assert_eq!((known.contact, known.started_ms), (Contact::Unclear, 200));
+        contacts.keep(&[]);
+        assert_eq!(contacts.of(&member(), now).started_ms, 0);
+    }
+}

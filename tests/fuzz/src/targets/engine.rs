@@ -1,0 +1,74 @@
+//! Messages between an agent and its engine, answers of HTTP engines, and what an engine gets of a row. The first byte
+//! chooses which.
+
+use prost::Message as _;
+use rollout_engine_protocol::{FromEngine, ToEngine};
+use rollout_proto::v1;
+use rollout_worker::fuzzing;
+
+use super::{of, push_sized, take_sized};
+
+pub(crate) fn run(bytes: &[u8]) {
+    let Some((kind, mut rest)) = bytes.split_first() else { return };
+    match kind % 4 {
+        0 => {
+            let _ = rollout_engine_protocol::read::<FromEngine>(&mut &rest[..]);
+            let _ = rollout_engine_protocol::read::<ToEngine>(&mut &rest[..]);
+        }
+        1 => drop(fuzzing::answer(rest)),
+        2 => {
+            let run = take_sized(&mut rest).and_then(|run| v1::GetRunResponse::decode(run).ok());
+            if let Some(run) = run {
+                let _ = fuzzing::row(run, rest);
+            }
+        }
+        _ => {
+            if let Ok(heartbeat) = v1::Heartbeat::decode(rest) {
+                fuzzing::rows(heartbeat.started);
+            }
+        }
+    }
+}
+
+fn row(task: &str, body: &[u8]) -> Vec<u8> {
+    let engine = v1::EngineSpec { task: task.into(), ..Default::default() };
+    let spec = v1::RunSpec {
+        engine: Some(engine),
+        sampling_json: r#"{"temperature":0.5,"chat_template_kwargs":{"a":1}}"#.into(),
+        ..Default::default()
+    };
+    let run = v1::GetRunResponse { spec: Some(spec), ..Default::default() };
+    let mut seed = vec![2];
+    push_sized(&mut seed, &run.encode_to_vec());
+    seed.extend(body);
+    seed
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    // The kinds of messages, each with as many zeros as any of them has fields.
+    let mut messages: Vec<Vec<u8>> =
+        (0..8u8).map(|kind| [&24u32.to_le_bytes()[..], &[kind], &[0; 23]].concat()).collect();
+    let read =
+        messages.iter().filter_map(|seed| rollout_engine_protocol::read(&mut &seed[..]).ok());
+    let decoded: Vec<ToEngine> = read.collect();
+    messages
+        .extend(decoded.iter().filter_map(|message| rollout_engine_protocol::encode(message).ok()));
+    let mut seeds: Vec<Vec<u8>> = messages.iter().map(|message| of(0, message)).collect();
+    let answers: [&[u8]; 5] = [
+        br#" {"choices":[{"text":"a","finish_reason":"stop","logprobs":null,"index":0},{"message":{"content":"b"},"stop_reason":7}],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#,
+        b"\x01{\"data\":[{\"embedding\":[0.5,1e3]}],\"usage\":null}",
+        br#"!{"data":[{"embedding":[]}]}"#,
+        br#""{"usage":{"prompt_tokens":3}}"#,
+        br#"/{"error":{"message":"no"}}"#,
+    ];
+    seeds.extend(answers.map(|answer| of(1, answer)));
+    seeds.push(row("generate", br#"{"prompt":"a","sampling_params":{"seed":1}}"#));
+    seeds.push(row("embed", br#"{"messages":[{"role":"user"}],"chat_template_kwargs":{"b":2}}"#));
+    seeds.push(row("score", br#"{"query":"a","document":"b"}"#));
+    seeds.push(row("openai", br#"{"custom_id":"a","method":"POST","url":"/v1/x","body":{}}"#));
+    let rows = v1::Rows { starts: vec![1, 9], lens: vec![3, 2] };
+    let held = v1::HeldRows { run: 1, attempt: 2, rows: Some(rows) };
+    let heartbeat = v1::Heartbeat { started: vec![held], ..Default::default() };
+    seeds.push(of(3, &heartbeat.encode_to_vec()));
+    seeds
+}

@@ -1,0 +1,76 @@
+//! Requests of clients and workers, one after another, as commands that a ledger applies. A request is a byte that
+//! chooses its type and a message with a length of two bytes before it.
+
+mod stories;
+
+use std::sync::LazyLock;
+
+use rollout_coordinator::fuzzing::{KINDS, operations};
+use rollout_ledger::id::{CoordEpoch, LedgerMs};
+use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, SCHEDULING_VERSION};
+
+pub(crate) use self::stories::seeds;
+use super::take_sized;
+
+/// The kind of message that lets time pass: the first two bytes are how many seconds.
+const TICK: u8 = KINDS;
+/// Requests of one input.
+const REQUESTS_MAX: usize = 64;
+const EPOCH: u64 = 1;
+
+/// A ledger in whose cluster a leader has opened its epoch.
+static OPEN: LazyLock<Ledger> = LazyLock::new(|| {
+    let mut member = Member { ledger: Ledger::new([9; 16]) };
+    member.apply(0, Body::OpenEpoch);
+    member.apply(0, Body::SetVersion(SCHEDULING_VERSION));
+    member.ledger
+});
+
+/// A member's ledger, and what the leader proposes to it.
+struct Member {
+    ledger: Ledger,
+}
+
+impl Member {
+    fn open() -> Self {
+        Self { ledger: OPEN.clone() }
+    }
+
+    fn apply(&mut self, after_ms: u64, body: Body) -> Vec<Reply> {
+        let at = LedgerMs(self.ledger.clock().0 + after_ms);
+        let command = Command { epoch: CoordEpoch(EPOCH), at, wall_ms: 1, body }.encode();
+        let entry = EntryId { index: self.ledger.applied().index + 1, term: EPOCH };
+        let replies = self.ledger.apply(entry, &command);
+        self.ledger.take_events();
+        replies.expect("a command that was written is read")
+    }
+
+    /// Takes a request as a leader does. None: it is refused, or asks for nothing.
+    fn take(&mut self, kind: u8, message: &[u8]) -> Option<Vec<Reply>> {
+        if kind % (KINDS + 1) == TICK {
+            let seconds = message.first_chunk::<2>().map_or(1, |two| u16::from_le_bytes(*two));
+            return Some(self.apply(u64::from(seconds.min(60)) * 1000, Body::Tick));
+        }
+        let ops: Vec<Op> = operations(&self.ledger, kind % (KINDS + 1), message).ok()?;
+        (!ops.is_empty()).then(|| self.apply(1, Body::Ops(ops)))
+    }
+}
+
+/// Whatever is asked for, the ledger keeps its promises, and its image loads as the same.
+pub(crate) fn run(mut bytes: &[u8]) {
+    let mut member = Member::open();
+    for _ in 0..REQUESTS_MAX {
+        let Some((kind, rest)) = bytes.split_first() else { break };
+        bytes = rest;
+        let Some(message) = take_sized(&mut bytes) else { break };
+        member.take(*kind, message);
+    }
+    let ledger = member.ledger;
+    ledger.check_invariants().expect("the ledger keeps its promises");
+    let mut image = Vec::new();
+    ledger.for_each_record(|key, value| image.push((key.to_vec(), value.to_vec())));
+    let loaded = Ledger::load(image.clone()).expect("an image that was written loads");
+    let mut again = Vec::new();
+    loaded.for_each_record(|key, value| again.push((key.to_vec(), value.to_vec())));
+    assert_eq!(image, again, "the image of a loaded ledger differs");
+}

@@ -1,0 +1,194 @@
+//! A member that leads, and counts what its store is asked.
+//!
+//! Invariant: no key has a value before somebody waits for it; from then on each has [`VALUE`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use rollout_proto::{Client, ClientConfig, Security, v1};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use v1::store_answer::Kind;
+use v1::{cluster_server, store_server};
+
+pub(crate) const VALUE: &[u8] = b"v";
+
+/// What the store was asked.
+#[derive(Clone, Default)]
+pub(crate) struct Asked {
+    reads: Arc<AtomicUsize>,
+    waits: Arc<AtomicUsize>,
+}
+
+impl Asked {
+    /// How many reads, and how many waits.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.reads.load(Ordering::SeqCst), self.waits.load(Ordering::SeqCst))
+    }
+}
+
+/// Starts one, and a client of it.
+pub(crate) async fn start() -> (Client, Asked, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let asked = Asked::default();
+    let member = Member { address, asked: asked.clone() };
+    let serving = tokio::spawn(async move {
+        let served = tonic::transport::Server::builder()
+            .add_service(cluster_server::ClusterServer::new(member.clone()))
+            .add_service(store_server::StoreServer::new(member))
+            .serve_with_incoming(TcpIncoming::from(listener));
+        served.await.expect("it serves");
+    });
+    let config = ClientConfig::new(vec![address.to_string()], Security::InsecurePlaintext);
+    (Client::new(config).expect("a client"), asked, serving)
+}
+
+#[derive(Clone)]
+struct Member {
+    address: SocketAddr,
+    asked: Asked,
+}
+
+impl Member {
+    fn header(&self) -> Option<v1::ClusterHeader> {
+        let member = v1::MemberInfo {
+            name: "c1".into(),
+            client_addr: self.address.to_string(),
+            voter: true,
+            ..Default::default()
+        };
+        let members =
+            Some(v1::MemberList { version: 1, members: vec![member], leader: "c1".into() });
+        let cluster_id = "a".repeat(32);
+        Some(v1::ClusterHeader { cluster_id, coord_epoch: 1, members, ..Default::default() })
+    }
+}
+
+fn value(kind: Kind) -> v1::StoreAnswer {
+    v1::StoreAnswer { kind: Some(kind) }
+}
+
+fn unused<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented("no test asks for this"))
+}
+
+#[tonic::async_trait]
+impl store_server::Store for Member {
+    async fn apply(
+        &self,
+        _: Request<v1::StoreApplyRequest>,
+    ) -> Result<Response<v1::StoreApplyResponse>, Status> {
+        unused()
+    }
+
+    async fn read(
+        &self,
+        request: Request<v1::StoreReadRequest>,
+    ) -> Result<Response<v1::StoreReadResponse>, Status> {
+        self.asked.reads.fetch_add(1, Ordering::SeqCst);
+        let there = self.asked.waits.load(Ordering::SeqCst) > 0;
+        let kind = || if there { Kind::Value(VALUE.into()) } else { Kind::Nothing(true) };
+        let values: Vec<_> = request.into_inner().keys.iter().map(|_| value(kind())).collect();
+        let answered = values.len() as u32;
+        let header = self.header();
+        Ok(Response::new(v1::StoreReadResponse { header, values, answered, ..Default::default() }))
+    }
+
+    async fn wait(
+        &self,
+        request: Request<v1::StoreWaitRequest>,
+    ) -> Result<Response<v1::StoreWaitResponse>, Status> {
+        self.asked.waits.fetch_add(1, Ordering::SeqCst);
+        let asked = request.into_inner();
+        let count = if asked.values { asked.awaited.len() } else { 0 };
+        let values = vec![value(Kind::Value(Bytes::from_static(VALUE))); count];
+        let seen = (0..asked.awaited.len() as u32).collect();
+        let header = self.header();
+        Ok(Response::new(v1::StoreWaitResponse { header, ready: true, seen, values }))
+    }
+
+    async fn drop(
+        &self,
+        _: Request<v1::StoreDropRequest>,
+    ) -> Result<Response<v1::StoreDropResponse>, Status> {
+        unused()
+    }
+}
+
+#[tonic::async_trait]
+impl cluster_server::Cluster for Member {
+    async fn status(
+        &self,
+        _: Request<v1::StatusRequest>,
+    ) -> Result<Response<v1::StatusResponse>, Status> {
+        let role = "leader".to_owned();
+        let this = v1::MemberStatus { name: "c1".into(), role, term: 1, ..Default::default() };
+        Ok(Response::new(v1::StatusResponse {
+            header: self.header(),
+            self_: Some(this),
+            has_quorum: true,
+            ..Default::default()
+        }))
+    }
+
+    async fn list_workers(
+        &self,
+        _: Request<v1::ListWorkersRequest>,
+    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
+        unused()
+    }
+
+    async fn request_digest(
+        &self,
+        _: Request<v1::RequestDigestRequest>,
+    ) -> Result<Response<v1::RequestDigestResponse>, Status> {
+        unused()
+    }
+
+    async fn digests(
+        &self,
+        _: Request<v1::DigestsRequest>,
+    ) -> Result<Response<v1::DigestsResponse>, Status> {
+        unused()
+    }
+
+    async fn bootstrap(
+        &self,
+        _: Request<v1::BootstrapRequest>,
+    ) -> Result<Response<v1::BootstrapResponse>, Status> {
+        unused()
+    }
+
+    async fn cordon_worker(
+        &self,
+        _: Request<v1::CordonWorkerRequest>,
+    ) -> Result<Response<v1::CordonWorkerResponse>, Status> {
+        unused()
+    }
+
+    async fn upgrade_cluster(
+        &self,
+        _: Request<v1::UpgradeClusterRequest>,
+    ) -> Result<Response<v1::UpgradeClusterResponse>, Status> {
+        unused()
+    }
+
+    async fn drain_worker(
+        &self,
+        _: Request<v1::DrainWorkerRequest>,
+    ) -> Result<Response<v1::DrainWorkerResponse>, Status> {
+        unused()
+    }
+
+    async fn counters(
+        &self,
+        _: Request<v1::CountersRequest>,
+    ) -> Result<Response<v1::CountersResponse>, Status> {
+        unused()
+    }
+}

@@ -1,0 +1,28 @@
+//! Answers of engines that speak the OpenAI HTTP API, for fuzz targets alone.
+//!
+//! Invariant: bytes go the way that an engine's answer goes.
+//! Absent: HTTP.
+
+use reqwest::StatusCode;
+
+use super::answer::{called, completion, embedding, in_one_line};
+use crate::part::Finished;
+
+/// Reads an answer of the kind that the first byte chooses, and writes it as a result.
+///
+/// # Errors
+/// Why the answer is refused.
+pub fn answer(bytes: &[u8]) -> Result<usize, String> {
+    let (kind, bytes) = bytes.split_first().ok_or("it is empty")?;
+    let bytes = in_one_line(bytes.to_vec());
+    let status = StatusCode::from_u16(200 + 50 * u16::from(kind / 3 % 8));
+    let status = status.map_err(|error| error.to_string())?;
+    let read = match kind % 3 {
+        0 => completion(&bytes),
+        1 => embedding(&bytes),
+        _ => called(status, "id", &bytes),
+    };
+    let completion = read.map_err(|failure| failure.message)?;
+    let finished = Finished::new(1, 0, &completion).map_err(|error| error.to_string())?;
+    Ok(finished.as_part_row().body.len())
+}

@@ -1,0 +1,44 @@
+//! Decoders of what a worker gets from the leader, from engines and from its own disk, for fuzz targets alone.
+//!
+//! Invariant: bad bytes are an error here as they are in a worker that runs.
+//! Absent: that worker.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rollout_proto::v1;
+
+use crate::disk::WorkerState;
+use crate::engine::EngineRow;
+pub use crate::engine::openai::fuzzing::answer;
+use crate::held::{Named, first_ranges, listed};
+use crate::run::RunInfo;
+
+/// Reads a row as an engine gets it: the leader's description of its run, and its bytes in the segment.
+///
+/// # Errors
+/// Why the row or its run is refused.
+pub fn row(run: v1::GetRunResponse, body: &[u8]) -> Result<(), String> {
+    let run = Arc::new(RunInfo::from_wire(run).map_err(|error| error.to_string())?);
+    let body = Bytes::copy_from_slice(body);
+    let row = EngineRow { run, row: 0, attempt: 1, item_id: [0; 32], body, tokens: 0 };
+    row.request().map(drop).map_err(|failure| failure.message)
+}
+
+/// Reads the rows of what the leader grants or revokes, and says how many there are.
+pub fn rows(held: Vec<v1::HeldRows>) -> usize {
+    let rows = held.iter().flat_map(|set| &set.rows).filter_map(listed).map(|rows| rows.len());
+    let rows = rows.sum();
+    let few = first_ranges(held, 4);
+    Named::new(few).contains((0, 0), 0);
+    rows
+}
+
+/// Reads `worker.json`.
+///
+/// # Errors
+/// Why it is refused.
+pub fn state(bytes: &[u8]) -> Result<u64, String> {
+    let state = serde_json::from_slice::<WorkerState>(bytes);
+    state.map(|state| state.session).map_err(|error| error.to_string())
+}
