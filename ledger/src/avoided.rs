@@ -1,7 +1,9 @@
 //! Returned rows that a slot should not get again while another one fits.
 //!
 //! *Invariant:* a returned row with an open incident is listed under the slot of that incident. The lists are derived from the
-//! returned rows and their troubles. A change costs what the rows that it touches cost, however many slots are listed.
+//! returned rows and their troubles. A change costs what the rows that it touches cost, however many slots are listed; and
+//! to take rows costs what is taken, however many rows are kept from the slot. Such a slot gets rows without an open incident
+//! first, and then those of other slots, slot by slot.
 //! From cluster version 3 on, a slot gets no row that its worker failed last while a ready slot of another worker fits the
 //! run. Where no other worker fits, it gets no row that it failed last itself while another slot of its worker fits. Both
 //! end with the incident's wait. Absent: trials, which a slot is kept from by `incident.rs`.
@@ -9,16 +11,19 @@
 use crate::id::{RunNo, SlotNo, SlotRef};
 use crate::incident::{Incident, NamedSlot};
 use crate::ledger::Ledger;
+use crate::returned::Returned;
 use crate::rows::Rows;
 use crate::run::Run;
 use crate::worker::{Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returned rows by the slot that failed them last, and the reverse.
+/// Returned rows by the slot of their open incident, and the reverse.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Avoided {
     by_worker: BTreeMap<String, BTreeMap<SlotNo, BTreeSet<u64>>>,
     by_row: BTreeMap<u64, (String, SlotNo)>,
+    /// The returned rows without an open incident.
+    plain: Returned,
 }
 
 /// Whose failed rows a slot does not get.
@@ -52,18 +57,53 @@ impl Avoided {
         own.map(|(_, rows)| rows.len() as u64).sum()
     }
 
-    fn contains(&self, kept: KeptFrom<'_>, row: u64) -> bool {
-        self.by_row.get(&row).is_some_and(|(worker, slot)| kept.covers(worker, *slot))
-    }
-
     fn list(&mut self, row: u64, incident: &Incident) {
         let NamedSlot { worker, slot } = incident.at.clone();
         self.by_worker.entry(worker.clone()).or_default().entry(slot).or_default().insert(row);
         self.by_row.insert(row, (worker, slot));
+        self.plain.subtract(&Rows::range(row, 1));
+    }
+
+    /// The image does not have them.
+    pub(crate) fn forget_changes(&mut self) {
+        self.plain.take_changed();
+    }
+
+    /// The incident of a row is over.
+    pub(crate) fn release(&mut self, row: u64) {
+        if self.by_row.contains_key(&row) {
+            self.forget_row(row);
+            self.plain.unite(&Rows::range(row, 1));
+        }
+    }
+
+    /// Up to `count` rows that are not kept, and how many rows, slots and workers it looked at to find them.
+    fn find_beside(&self, count: u32, kept: KeptFrom<'_>) -> (BTreeSet<u64>, usize) {
+        let count = count as usize;
+        let mut rows: BTreeSet<u64> = self.plain.from(0).take(count).collect();
+        let mut looked_at = rows.len();
+        let is_kept = |worker: &str| matches!(kept, KeptFrom::Worker(kept) if kept == worker);
+        let others = self.by_worker.iter().filter(|(worker, _)| !is_kept(worker));
+        let listed = others.flat_map(|(worker, slots)| {
+            slots.iter().map(move |(slot, listed)| (worker.as_str(), *slot, listed))
+        });
+        for (worker, slot, listed) in listed {
+            let missing = count - rows.len();
+            if missing == 0 {
+                break;
+            }
+            looked_at += 1;
+            if !kept.covers(worker, slot) {
+                rows.extend(listed.iter().take(missing));
+                looked_at += missing.min(listed.len());
+            }
+        }
+        (rows, looked_at)
     }
 
     /// They are no longer among the returned rows.
     pub(crate) fn forget(&mut self, rows: &Rows) {
+        self.plain.subtract(rows);
         for &(start, len) in rows.ranges() {
             let end = start + u64::from(len);
             while let Some((&row, _)) = self.by_row.range(start..end).next() {
@@ -91,6 +131,7 @@ impl Run {
     /// Adds rows to the returned ones.
     pub(crate) fn bring_back(&mut self, rows: &Rows) {
         self.flight.returned.unite(rows);
+        self.flight.avoided.plain.unite(rows);
         self.list_avoided(rows);
     }
 
@@ -114,23 +155,15 @@ impl Run {
     pub(crate) fn derive_avoided(&mut self) {
         self.flight.avoided = Avoided::default();
         let all = self.flight.returned.to_rows();
+        self.flight.avoided.plain.unite(&all);
         self.list_avoided(&all);
     }
 
     /// Takes up to `count` of the returned rows, except those that are kept from the slot.
     pub(crate) fn take_returned_beside(&mut self, count: u32, kept: KeptFrom<'_>) -> Rows {
-        let (mut rows, mut left) = (Rows::default(), count);
-        if self.flight.avoided.count(kept) < self.flight.returned.len() {
-            for row in self.flight.returned.from(0) {
-                if left == 0 {
-                    break;
-                }
-                if !self.flight.avoided.contains(kept, row) {
-                    rows.push(row, 1);
-                    left -= 1;
-                }
-            }
-        }
+        let found = self.flight.avoided.find_beside(count, kept).0;
+        let mut rows = Rows::default();
+        found.into_iter().for_each(|row| rows.push(row, 1));
         self.take_out(&rows);
         rows
     }
@@ -204,6 +237,7 @@ mod tests {
     use super::*;
     use crate::id::LedgerMs;
     use crate::incident::EndKind;
+    use crate::trouble::Trouble;
 
     /// The rows and workers are so many that this takes minutes where each row costs a visit to each worker's list.
     #[test]
@@ -221,5 +255,44 @@ mod tests {
             avoided.forget(&Rows::range(row, 1));
         }
         assert_eq!((avoided.by_row.len(), avoided.by_worker.len()), (1, 1));
+    }
+
+    /// One worker failed every other row of many, and other workers some of the rest.
+    #[test]
+    fn what_is_taken_beside_the_rows_that_a_worker_failed_costs_what_is_taken() {
+        let mut run = Run::default();
+        let rows = 20_000;
+        for row in (0..rows).filter(|row| row % 4 != 1) {
+            let worker = if row % 2 == 0 { "w0".to_owned() } else { format!("w{}", row % 40) };
+            let at = NamedSlot { worker, slot: SlotNo((row / 4 % 8) as u16) };
+            let end = EndKind::RowFailed;
+            let incident = Incident { end, at, until: Some(LedgerMs(1)), died_alone_at: None };
+            let trouble = Trouble { incident: Some(incident), ..Trouble::default() };
+            run.troubles.insert(row, trouble);
+        }
+        run.bring_back(&Rows::range(0, rows as u32));
+        let mut left = rows / 2;
+        for kept in [KeptFrom::Worker("w0"), KeptFrom::Slot("w0", SlotNo(3))].iter().cycle() {
+            let want = 16;
+            let (found, looked_at) = run.flight.avoided.find_beside(want, *kept);
+            assert!(looked_at <= 2 * found.len() + 2, "{looked_at} for {}", found.len());
+            if matches!(kept, KeptFrom::Slot(..)) {
+                assert_eq!(found.len(), want as usize, "other slots of the worker failed many");
+                continue;
+            }
+            let taken = run.take_returned_beside(want, *kept);
+            assert_eq!(taken.iter().collect::<BTreeSet<_>>(), found);
+            assert!(taken.iter().all(|row| row % 2 == 1), "others are kept: {taken}");
+            left -= taken.len();
+            if left == 0 {
+                break;
+            }
+        }
+        let kept = run.flight.avoided.count(KeptFrom::Worker("w0"));
+        assert_eq!((run.flight.returned.len(), kept), (rows / 2, rows / 2));
+        assert!(run.take_returned_beside(16, KeptFrom::Worker("w0")).is_empty());
+        let now = run.flight.avoided.clone();
+        run.derive_avoided();
+        assert_eq!(now, run.flight.avoided);
     }
 }

@@ -49,7 +49,7 @@ impl Ledger {
 
     /// Whether another slot than this one may have rows of a run that this one had: it takes work and fits.
     pub(crate) fn another_slot_takes(&self, run: &Run, slot: SlotRef) -> bool {
-        // Where all have a cordon, each may try, and then also another one of these comes first.
+        // Where all slots have a cordon, each may have trials, and the others of these come first too.
         let cordoned = self.slot(slot).is_some_and(|pulls| pulls.cordon.is_some());
         self.others(run, slot).any(|(worker, number)| {
             worker.state == WorkerState::Ready

@@ -106,7 +106,7 @@ impl<'a> Blocked<'a> {
             match ledger.cordon_of(worker, at.slot.0 as usize) {
                 None => return String::new(),
                 // Its trials show whether it stays so.
-                Some(_) if ledger.may_be_cleared(run, worker, at) => return String::new(),
+                Some(_) if ledger.trials_may_lift_cordon(run, worker, at) => return String::new(),
                 Some(why) if cordons.len() < REASONS_MAX => {
                     let why = if why.is_empty() { "no reason given" } else { why };
                     cordons.insert(format!("{} slot {} is cordoned: {why}", worker.name, at.slot));

@@ -93,6 +93,7 @@ impl InFlight {
         let mut attempts = self.grants.take_changed();
         attempts.append(&mut self.lapsed.take_changed());
         attempts.append(&mut self.shadows.take_changed());
+        self.avoided.forget_changes();
         (attempts, self.returned.take_changed())
     }
 

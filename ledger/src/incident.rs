@@ -6,9 +6,9 @@
 //! the wait if it is of the same slot and the wait is not over. An incident that is over still says where an engine last died
 //! of the row alone. It goes when the row is decided, or when a user retries it. A trial has the incident of its first row.
 //!
-//! Below that version rows have none, and a run has a list instead: the slot whose engine died of a trial of one row, with a
-//! time, by trial. It cannot become incidents, for the image and the digest of these versions have it, and a retried or
-//! moved row does not carry it along. The command that raises the version drops it.
+//! Below that version rows have none. A run has a list instead: by trial of one row, the slot whose engine died of it, and
+//! until when other slots come first. The list does not become incidents: images and digests of these versions have it, and
+//! its entries stay with the trial, whatever becomes of the row. The command that raises the version drops it.
 //!
 //! Absent: which pending rows an incident keeps from a slot (`avoided.rs`), what follows if an engine dies again (`blame.rs`),
 //! and what counts against a slot (`slot_incidents.rs`).
@@ -16,7 +16,6 @@
 use crate::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
-use crate::rows::Rows;
 use crate::run::{InFlight, Run};
 use crate::trial::TrialNo;
 use crate::trouble::Trouble;
@@ -68,7 +67,7 @@ impl Run {
             return false;
         };
         incident.until = None;
-        self.flight.avoided.forget(&Rows::range(row, 1));
+        self.flight.avoided.release(row);
         true
     }
 
@@ -171,7 +170,7 @@ impl InFlight {
 impl Ledger {
     /// Other slots come first for the latest trial of a run.
     pub(crate) fn exclude_from_latest_trial(&mut self, no: RunNo, slot: SlotRef) {
-        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::SHUN_MS));
+        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::OTHER_SLOTS_FIRST_MS));
         let by_incident = self.asks_a_second_slot();
         let Some(run) = self.runs.get_mut(&no).filter(|_| !by_incident) else { return };
         run.flight.excluded.insert(run.flight.trials_made, (slot, until));

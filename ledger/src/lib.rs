@@ -86,6 +86,7 @@ mod run_ops;
 mod schedule;
 pub mod seeded;
 mod segment;
+mod session_leases;
 mod session_room;
 mod settle;
 mod shard;

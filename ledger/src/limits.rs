@@ -69,7 +69,7 @@ pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
 /// that often and once more, alone, it is a strike as of an engine that died.
 pub const ABRUPT_ENDS_MAX: u32 = 3;
 /// How long other slots come before the one whose engine died of a row, for that row.
-pub const SHUN_MS: u64 = 10_000;
+pub const OTHER_SLOTS_FIRST_MS: u64 = 10_000;
 /// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a second
 /// slot. After that the slot that had them decides.
 pub const SECOND_SLOT_WAIT_MS: u64 = 600_000;

@@ -102,11 +102,9 @@ impl Slot {
         match (deaths, self.incidents.len() - deaths) {
             (deaths, 0) => format!("its engine died {deaths} times without finishing a row{code}"),
             (0, failed) => format!("{failed} rows failed there without a finished one between"),
-            (deaths, failed) => {
-                format!(
-                    "its engine died {deaths} times and {failed} rows failed there without a finished one between"
-                )
-            }
+            (deaths, failed) => format!(
+                "its engine died {deaths} times and rows failed there {failed} times without a finished one between{code}"
+            ),
         }
     }
 }

@@ -12,9 +12,9 @@
 //! After an engine died of a trial, other slots than that engine's come first for a while, also when one of them has had the
 //! trial and gave it back: `incident.rs`. Below cluster version 3 only for a trial of one row.
 //!
-//! A slot that the ledger itself has cordoned gets trials all the same, when it is empty and no slot
-//! without a cordon could have them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and
-//! nobody would be left to find them.
+//! A slot that the ledger itself has cordoned gets trials all the same, when it is empty and no slot without a cordon could
+//! have them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and no slot would
+//! be left to find them.
 
 use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
@@ -165,8 +165,8 @@ impl Ledger {
         found.or_else(|| any().filter(|_| empty))
     }
 
-    /// Whether the ledger's own cordon keeps a slot from trials of a run: not where it is the last
-    /// resort. Whoever is only silent may come back, and comes before it.
+    /// Whether a slot may have trials of a run: with a cordon of the ledger's own only if no slot without a cordon could.
+    /// The slots of a worker that is only silent count, for it may come back.
     fn cordon_allows_trials(&self, run: &Run, slot: SlotRef, pulls: &Slot) -> bool {
         pulls.cordon.is_none()
             || !self.others(run, slot).any(|(w, number)| self.cordon_of(w, number).is_none())
@@ -185,7 +185,7 @@ impl Ledger {
     }
 
     /// Whether trials show, now or soon, if a slot that the ledger itself has cordoned stays so.
-    pub(crate) fn may_be_cleared(&self, run: &Run, worker: &Worker, slot: SlotRef) -> bool {
+    pub(crate) fn trials_may_lift_cordon(&self, run: &Run, worker: &Worker, slot: SlotRef) -> bool {
         let number = slot.slot.0 as usize;
         let in_trial = worker.slots.get(number).is_some_and(|s| s.trial.is_some());
         self.is_cordoned_by_itself(worker, number) && (in_trial || !run.flight.trials.is_empty())

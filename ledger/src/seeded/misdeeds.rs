@@ -55,7 +55,7 @@ impl Run {
         let mut some: Vec<u64> = all.into_iter().take(count as usize).collect();
         some.sort_unstable();
         let rows = Rows::from_ranges(some.into_iter().map(|row| (row, 1)))?;
-        self.flight.returned.subtract(&rows);
+        self.take_out(&rows);
         Some(rows)
     }
 }
@@ -108,7 +108,7 @@ impl Ledger {
             } else if run.flight.returned.contains(row) {
                 let Some(run) = self.runs.get_mut(&no) else { break };
                 run.outdate_lapsed(&one);
-                run.flight.returned.subtract(&one);
+                run.take_out(&one);
             } else {
                 continue;
             }
@@ -129,7 +129,7 @@ impl Ledger {
                 taken.push(row, 1);
             }
         }
-        run.flight.returned.unite(&taken);
+        run.bring_back(&taken);
         self.dirty.runs.insert(no);
         self.refresh_active(no);
         taken
@@ -147,7 +147,7 @@ impl Ledger {
             let Some(run) = self.runs.get_mut(&held.run) else { continue };
             for row in held.rows.iter() {
                 if run.outcome(row).part().is_some() {
-                    run.flight.returned.unite(&Rows::range(row, 1));
+                    run.bring_back(&Rows::range(row, 1));
                 }
             }
             self.dirty.runs.insert(held.run);
@@ -160,7 +160,7 @@ impl Ledger {
         let Some(run) = self.runs.get_mut(&no).filter(|_| seeded(Bug::RowsLostWithSession)) else {
             return;
         };
-        run.flight.returned.subtract(rows);
+        run.take_out(rows);
         run.flight.lapsed.remove(&attempt);
         self.refresh_active(no);
     }

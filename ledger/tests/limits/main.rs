@@ -56,7 +56,7 @@ const TRIED: &[(&str, fn())] = &[
     ("HISTORY_MAX", runs::history),
     ("OUT_OF_MEMORY_STRIKES_MAX", workers::out_of_memory_strikes),
     ("ENGINE_DIED_STRIKES_MAX", workers::engine_died_strikes),
-    ("SHUN_MS", workers::shun),
+    ("OTHER_SLOTS_FIRST_MS", workers::other_slots_first),
     ("SECOND_SLOT_WAIT_MS", workers::second_slot_wait),
     ("FAILURE_CORDON_MS", workers::failure_cordon),
     ("DEATHS_IN_ROW_MAX", workers::deaths_in_row),

@@ -201,7 +201,7 @@ pub(crate) fn engine_died_strikes() {
 }
 
 /// The slot whose engine died of a row gets it again, but later than others could.
-fn shuns_for(version: u32, shun_ms: u64) {
+fn other_slots_come_first_for(version: u32, wait_ms: u64) {
     let mut bench = Bench::new();
     bench.command(Body::SetVersion(version));
     bench.run("r", spec(), 1);
@@ -210,18 +210,18 @@ fn shuns_for(version: u32, shun_ms: u64) {
     assert_eq!(held[0].rows, Rows::range(0, 1));
     let then = bench.now();
     bench.granted(died(first, 1, held, FailureClass::EngineDied));
-    bench.tick_to(then + shun_ms - 1);
+    bench.tick_to(then + wait_ms - 1);
     assert_eq!(rows(&bench.pull(first, 2, 1)), 0, "the other comes first");
-    bench.tick_to(then + shun_ms);
+    bench.tick_to(then + wait_ms);
     assert_eq!(rows(&bench.pull(first, 3, 1)), 1, "it never asked");
 }
 
-pub(crate) fn shun() {
-    shuns_for(SCHEDULING_VERSION - 1, limits::SHUN_MS);
+pub(crate) fn other_slots_first() {
+    other_slots_come_first_for(SCHEDULING_VERSION - 1, limits::OTHER_SLOTS_FIRST_MS);
 }
 
 pub(crate) fn second_slot_wait() {
-    shuns_for(SCHEDULING_VERSION, limits::SECOND_SLOT_WAIT_MS);
+    other_slots_come_first_for(SCHEDULING_VERSION, limits::SECOND_SLOT_WAIT_MS);
 }
 
 /// A slot that fails rows of two runs gets none for so long.

@@ -2,6 +2,7 @@
 
 use crate::naive::Model;
 use crate::rows::{Lease, Row, RowState};
+use crate::runs::Run;
 use rollout_ledger::id::{Attempt, SessionId, SlotRef};
 use rollout_ledger::limits;
 use rollout_ledger::view::RunState;
@@ -201,6 +202,12 @@ impl Model {
             // What it failed last is for others.
             let avoids = self.avoids(slot, no);
             let may = |row: &Row| ordinary(row) && !row.is_avoided(&avoids);
+            let some_kept = |row: &Row| ordinary(row) && row.is_avoided(&avoids);
+            // Where some are kept from the slot, it gets others that failed after those that did not.
+            let first = |run: &Run| match run.rows.iter().any(some_kept) {
+                true => run.first_by(may, Row::turn_beside_kept),
+                false => run.first(may),
+            };
             let run = &mut self.runs[no as usize - 1];
             if let Some((number, _)) = offer.filter(|offer| offer.1 || order.is_empty()) {
                 let waits = |r: &&Row| {
@@ -216,7 +223,7 @@ impl Model {
                 let serves =
                     *left > 0 && !self.cordoned(slot) && self.has_room(slot) && self.fits(no, slot);
                 let run = &mut self.runs[no as usize - 1];
-                let Some(row) = run.first(may).filter(|_| serves) else { break };
+                let Some(row) = first(run).filter(|_| serves) else { break };
                 let lease = Lease { attempt: Attempt(0), slot, granted_at: self.clock };
                 (run.rows[row].state, run.rows[row].granted) = (RowState::Running(lease), true);
                 picked.entry(no).or_default().push(row as u64);

@@ -87,6 +87,15 @@ impl Row {
         self.incident.as_ref().filter(|i| i.until.is_some()).map(|i| &i.at)
     }
 
+    /// Its place among the rows for a slot that others are kept from: rows that somebody had and that no slot comes last for,
+    /// then those that failed elsewhere, then fresh ones.
+    pub(crate) fn turn_beside_kept(&self) -> (u8, Option<(String, SlotNo)>) {
+        match self.excluded() {
+            Some(at) => (1, Some(at.clone())),
+            None => (if self.granted { 0 } else { 2 }, None),
+        }
+    }
+
     /// It failed at a slot, or an engine died there: of it `alone`, or of others too.
     pub(crate) fn ended_at(&mut self, at: (String, SlotNo), now: u64, alone: bool) {
         let before = self.incident.take();

@@ -147,6 +147,17 @@ impl Run {
         self.rows.iter().take(end).position(such)
     }
 
+    /// The one with the least key of these.
+    pub(crate) fn first_by<K: Ord>(
+        &self,
+        such: impl Fn(&Row) -> bool,
+        key: impl Fn(&Row) -> K,
+    ) -> Option<usize> {
+        let end = if self.in_canary() { self.spec.canary_rows as usize } else { usize::MAX };
+        let rows = self.rows.iter().enumerate().take(end).filter(|(_, row)| such(row));
+        rows.min_by_key(|(_, row)| key(row)).map(|(at, _)| at)
+    }
+
     pub(crate) fn canary_failures(&self) -> u64 {
         self.rows
             .iter()

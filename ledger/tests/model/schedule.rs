@@ -65,7 +65,8 @@ impl Model {
         }
         let mut grants = Vec::new();
         for no in order {
-            let rows = picked.remove(&no).unwrap_or_default();
+            let mut rows = picked.remove(&no).unwrap_or_default();
+            rows.sort_unstable();
             let attempt = Attempt::at(self.index, self.granted);
             self.granted += 1;
             // The rows were marked with whatever attempt; now it is known which.

@@ -1,0 +1,360 @@
+//! The kinds of operations.
+//!
+//! *Invariant:* as that of [`crate::command`]: no variant's encoding changes, and new ones are added at the end.
+
+use super::{
+    BlobRef, Evidence, FailureClass, HeldRows, PartDecl, Registration, RunAction, SegmentDecl,
+    StoreName, StoreOp,
+};
+use crate::barrier::BarrierSpec;
+use crate::checkpoint::CheckpointOp;
+use crate::dataset::DatasetOp;
+use crate::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::job::{JobName, ParticipantDecl};
+use crate::member::MemberOp;
+use crate::quota::Quota;
+use crate::rendezvous::Terms;
+use crate::revocation::RevocationOp;
+use crate::rows::Rows;
+use crate::shard::ShardOp;
+use crate::spec::RunSpec;
+use crate::token::TokenOp;
+use crate::trainer::TrainerOp;
+use serde::{Deserialize, Serialize};
+
+/// The operations. Who may ask for which is the coordinator's business.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OpKind {
+    /// Opens a client session.
+    OpenClient {
+        /// For people.
+        name: String,
+        /// Whose it is, as `role/name` of the certificate: nobody else's requests are of this session.
+        holder: String,
+    },
+    /// Creates a run, or finds the same one.
+    CreateRun {
+        /// Namespace, which must exist.
+        namespace: String,
+        /// Name within it.
+        name: String,
+        /// What it asks for.
+        spec: Box<RunSpec>,
+        /// Where its objects are if this creates it: its name, and what no other creation has.
+        folder: String,
+    },
+    /// Appends segments to an open input.
+    AddSegments {
+        /// The run.
+        run: RunNo,
+        /// In order, each already durable in the store.
+        segments: Vec<SegmentDecl>,
+    },
+    /// Closes a run's input: from now on it can finish.
+    CloseInput {
+        /// The run.
+        run: RunNo,
+        /// How many rows it has.
+        rows: u64,
+        /// blake3 over its segments' digests in order.
+        digest: [u8; 32],
+    },
+    /// Pauses, resumes or cancels a run.
+    ControlRun {
+        /// The run.
+        run: RunNo,
+        /// What to do with it.
+        action: RunAction,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Registers a worker or resumes its session.
+    Register(Box<Registration>),
+    /// Takes a worker's session away with all that it holds.
+    Deregister {
+        /// The session.
+        session: SessionId,
+    },
+    /// A worker is silent: what it has not started is free, no more is granted to it.
+    Suspect {
+        /// The session.
+        session: SessionId,
+        /// What it is known to have started, which it keeps for the grace period.
+        started: Vec<HeldRows>,
+        /// How long, in ledger time.
+        grace_ms: u64,
+    },
+    /// A suspect worker is back.
+    Unsuspect {
+        /// The session.
+        session: SessionId,
+    },
+    /// A worker takes no more work, by its own or an operator's wish.
+    Drain {
+        /// The session.
+        session: SessionId,
+        /// In how much ledger time it has to be gone; 0 for no bound. A later call may only bring
+        /// the end nearer.
+        deadline_ms: u64,
+    },
+    /// Grants pending rows to a slot.
+    Claim {
+        /// Who pulls.
+        slot: SlotRef,
+        /// The process that pulls: what a dead one asked for must not go to its successor, who
+        /// would not know of it.
+        instance: u64,
+        /// Counts the slot's pulls: the same one gets the same answer.
+        seq: u64,
+        /// How many rows at most.
+        rows_max: u32,
+    },
+    /// Rows are done: their results are in a durable part.
+    Complete {
+        /// Who says so.
+        slot: SlotRef,
+        /// The run.
+        run: RunNo,
+        /// The part.
+        part: PartDecl,
+        /// Its rows in its order.
+        sets: Vec<HeldRows>,
+    },
+    /// An attempt failed.
+    Fail {
+        /// Who says so.
+        slot: SlotRef,
+        /// What failed.
+        held: HeldRows,
+        /// Which policy applies.
+        class: FailureClass,
+        /// Machine-readable reason.
+        code: String,
+        /// For people.
+        message: String,
+        /// What the class was decided by.
+        evidence: Evidence,
+    },
+    /// Rows come back unstarted or unfinished through no fault of theirs.
+    Nack {
+        /// Who says so.
+        slot: SlotRef,
+        /// What comes back.
+        held: Vec<HeldRows>,
+    },
+    /// Creates a namespace, or changes its cap.
+    SetNamespace {
+        /// Its name.
+        name: String,
+        /// Rows that its runs together may have at workers; 0 for no cap.
+        running_rows_max: u64,
+    },
+    /// Moves rows that a slot gave up unstarted to one that has nothing to do.
+    Steal {
+        /// Who gave them up.
+        victim: SlotRef,
+        /// What it gave up.
+        held: Vec<HeldRows>,
+        /// Who gets them. Where it can take none, they are pending.
+        thief: SlotRef,
+        /// The process that pulls for the thief.
+        instance: u64,
+        /// The thief's pull that this answers.
+        seq: u64,
+    },
+    /// Gives a slot rows that others run already, at the tail of a run that allows it: the first
+    /// result wins.
+    Duplicate {
+        /// Who pulls.
+        slot: SlotRef,
+        /// The process that pulls.
+        instance: u64,
+        /// Its pull.
+        seq: u64,
+        /// How many rows at most.
+        rows_max: u32,
+    },
+    /// A slot's engine died with these rows started.
+    EngineDied {
+        /// Whose engine.
+        slot: SlotRef,
+        /// Counts the deaths that the slot's process tells of, from 1; 0: it does not count them.
+        number: u64,
+        /// What it had started and not finished, of all runs.
+        started: Vec<HeldRows>,
+        /// [`FailureClass::EngineDied`] or [`FailureClass::OutOfMemory`], by the evidence.
+        class: FailureClass,
+        /// Machine-readable reason.
+        code: String,
+        /// For people.
+        message: String,
+        /// What is known of the death.
+        evidence: Evidence,
+    },
+    /// Stops grants to a worker or to one of its slots, or allows them again.
+    Cordon {
+        /// The session.
+        session: SessionId,
+        /// One slot, or all.
+        slot: Option<SlotNo>,
+        /// Whether grants stop.
+        cordoned: bool,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Rows that failed for good are pending again.
+    RetryRows {
+        /// The run.
+        run: RunNo,
+        /// Which; `None` for all that failed.
+        rows: Option<Rows>,
+    },
+    /// Rows that nobody was granted yet are done: their results were carried over from an earlier
+    /// run of the same items.
+    Carry {
+        /// The run.
+        run: RunNo,
+        /// The segment that holds the rows.
+        segment: SegmentNo,
+        /// The digest of that segment: a carry into another one is refused.
+        segment_digest: [u8; 32],
+        /// The part, durable under this run.
+        part: PartDecl,
+        /// Its rows in its order.
+        rows: Rows,
+    },
+    /// An ended run's rows have moved to a manifest object.
+    Seal {
+        /// The run.
+        run: RunNo,
+        /// The manifest, durable.
+        manifest: BlobRef,
+        /// The log index at which the run had ended when its manifest was made.
+        ended_index: u64,
+    },
+    /// An ended run goes: its name stays taken until its objects are gone.
+    DeleteRun {
+        /// The run.
+        run: RunNo,
+    },
+    /// The objects of a deleted run are gone, and with this the run.
+    ForgetRun {
+        /// The run.
+        run: RunNo,
+    },
+    /// Operations on a shared store, in order, each with an answer of its own. Without any, the
+    /// store is used all the same, and lives on.
+    Store {
+        /// Which.
+        store: StoreName,
+        /// At most [`limits::STORE_OPS_MAX`](crate::limits::STORE_OPS_MAX), of which
+        /// [`limits::STORE_VALUE_OPS_MAX`](crate::limits::STORE_VALUE_OPS_MAX) may be answered with a value.
+        ops: Vec<StoreOp>,
+    },
+    /// A shared store goes with all that it holds.
+    DropStore {
+        /// Which.
+        store: StoreName,
+    },
+    /// Takes part in a job and joins its rendezvous, in the place of what was there under the name.
+    Join {
+        /// The job, made if need be.
+        job: JobName,
+        /// Who.
+        participant: Box<ParticipantDecl>,
+        /// On what terms.
+        terms: Terms,
+    },
+    /// Takes part in a job without joining its rendezvous, in the place of what was there under the
+    /// name.
+    Participate {
+        /// The job, made if need be.
+        job: JobName,
+        /// Who.
+        participant: Box<ParticipantDecl>,
+    },
+    /// A participant goes.
+    Leave {
+        /// Its ticket.
+        ticket: SessionId,
+    },
+    /// A participant was silent for too long.
+    LoseParticipant {
+        /// Its ticket.
+        ticket: SessionId,
+        /// For how long; `None` where the leader has never heard it.
+        silent_ms: Option<u64>,
+    },
+    /// Nobody joins a job's rendezvous any more.
+    CloseRendezvous {
+        /// The job, made if need be.
+        job: JobName,
+    },
+    /// A participant has arrived at a barrier.
+    Arrive {
+        /// The job, made if need be.
+        job: JobName,
+        /// The barrier, made if need be.
+        barrier: String,
+        /// Which use of it.
+        generation: u64,
+        /// Who has arrived; `None` for the participant of that name, made if need be.
+        ticket: Option<SessionId>,
+        /// Without a ticket: who it is.
+        participant: Box<ParticipantDecl>,
+        /// Whom the generation waits for.
+        spec: BarrierSpec,
+    },
+    /// A barrier that waits fails.
+    AbortBarrier {
+        /// The job.
+        job: JobName,
+        /// The barrier.
+        barrier: String,
+        /// Which use of it; 0 for the one that waits.
+        generation: u64,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Something is done to a dataset.
+    Dataset(DatasetOp),
+    /// Trainers come, stay, go or recover.
+    Trainer(TrainerOp),
+    /// Trainers take shards and give them back.
+    Shard(ShardOp),
+    /// Something is done to a checkpoint.
+    Checkpoint(CheckpointOp),
+    /// What nobody names of a sealed run is gone from its store.
+    Swept {
+        /// The run.
+        run: RunNo,
+    },
+    /// Changes what a namespace may use.
+    SetQuota(Quota),
+    /// Whoever wanted to know of a run's end was told, or cannot be.
+    Noticed {
+        /// The run.
+        run: RunNo,
+        /// The log index of its end.
+        index: u64,
+        /// Whether it was acknowledged; else it is given up.
+        delivered: bool,
+    },
+    /// Something is done with a join token.
+    Token(TokenOp),
+    /// As [`OpKind::Suspect`], of a worker that may have started more than it was heard to have.
+    SuspectUnheard {
+        /// The session.
+        session: SessionId,
+        /// What it is known to have started, which it keeps for the grace period.
+        started: Vec<HeldRows>,
+        /// What else it may have started, of its own: free at once, and counted if its session ends unheard.
+        unheard: Vec<HeldRows>,
+        /// How long, in ledger time.
+        grace_ms: u64,
+    },
+    /// A change of the list of revoked certificates.
+    Revocation(RevocationOp),
+    /// The leader reports what it has seen of the members.
+    Member(MemberOp),
+}

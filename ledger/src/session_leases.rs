@@ -1,0 +1,238 @@
+//! What a session holds, and what of it is its own again when its worker is heard or comes back.
+//!
+//! *Invariant:* a row that lapsed is its session's again only while it is pending, which is as long as no other slot was given
+//! it. A trial has no company: what would be beside it stays pending.
+//! Absent: when sessions begin, fall silent and end (`worker_ops.rs`).
+
+use crate::apply::Context;
+use crate::command::{HeldRows, slot_ref};
+use crate::event::EventKind;
+use crate::grant::Grant;
+use crate::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::rows::Rows;
+use crate::run::RunState;
+use crate::segment::Outcome;
+use crate::worker::Slot;
+
+impl Ledger {
+    /// How many attempts a session holds, or would hold again if it were heard: what its loss and its return cost.
+    pub fn attempts_of(&self, session: SessionId) -> usize {
+        let lapsed = self.lapsed_runs.iter().filter_map(|no| self.runs.get(no));
+        let lapsed = lapsed.map(|run| run.flight.lapsed.of_session(session).count());
+        self.held_by(session).len() + lapsed.sum::<usize>()
+    }
+
+    pub(crate) fn held_by(&self, session: SessionId) -> Vec<(RunNo, Attempt)> {
+        let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
+        slots.iter().flat_map(|s| s.held.iter().copied()).collect()
+    }
+
+    /// What lapsed while this session was silent and was given to nobody else is its own again.
+    pub(crate) fn adopt_lapsed(&mut self, ctx: &Context, session: SessionId) {
+        for no in self.runs_with_lapsed() {
+            let Some(run) = self.runs.get(&no) else { continue };
+            let mine: Vec<Attempt> = run.flight.lapsed.of_session(session).collect();
+            for &attempt in &mine {
+                self.revive(ctx, no, attempt);
+            }
+            if !mine.is_empty() {
+                self.refresh_active(no);
+            }
+        }
+    }
+
+    /// Runs that have lapsed attempts, ascending: none that has ended.
+    fn runs_with_lapsed(&mut self) -> Vec<RunNo> {
+        let runs = &self.runs;
+        let has = |no: &RunNo| runs.get(no).is_some_and(|run| !run.flight.lapsed.is_empty());
+        self.lapsed_runs.retain(has);
+        self.lapsed_runs.iter().copied().collect()
+    }
+
+    /// Whether an attempt can be the first slot's: a trial has no company.
+    pub(crate) fn may_join_first(&self, session: SessionId, no: RunNo, attempt: Attempt) -> bool {
+        let first = self.slot(SlotRef { session, slot: SlotNo(0) });
+        let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
+        first.is_some_and(|slot| slot.trial.is_none())
+            && grant.is_none_or(|grant| grant.trial.is_none())
+    }
+
+    /// What is left of an attempt is the first slot's of its session.
+    pub(crate) fn move_to_first(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        let Some((from, rows)) = run.holding(attempt) else { return };
+        let to = SlotRef { slot: SlotNo(0), ..from };
+        let flight = &mut run.flight;
+        let own = flight.grants.get(&attempt).map(|grant| grant.rows.clone());
+        if let Some(grant) = flight.grants.get_mut(&attempt) {
+            grant.slot = to;
+        }
+        flight.shadows.move_to(&attempt, to);
+        flight.lapsed.move_to(&attempt, to);
+        if let Some(held) = self.slot_mut(from) {
+            held.held.remove(&(no, attempt));
+            held.rows_held -= rows.len();
+        }
+        if let Some(held) = self.slot_mut(to) {
+            held.held.insert((no, attempt));
+            held.rows_held += rows.len();
+        }
+        self.dirty.runs.insert(no);
+        // Rows that it shares are told as those of the attempt beside which it runs them.
+        if let Some(rows) = own {
+            let held = HeldRows { run: no, attempt, rows };
+            self.emit(ctx, EventKind::Granted { slot: to, held, how: "back" });
+        }
+    }
+
+    /// A worker whose session has ended comes with rows of it: those that nobody else was given since
+    /// are its own again, so that it need not run them twice. A trial's go back to their trial.
+    pub(crate) fn adopt_held(&mut self, ctx: &Context, session: SessionId, held: &[HeldRows]) {
+        for HeldRows { run: no, attempt, rows } in held {
+            let slots = self.workers.get(&session).map_or(0, |worker| worker.slots.len());
+            let Some(run) = self.runs.get_mut(no).filter(|run| !run.ended()) else { continue };
+            let Some(grant) = run.flight.lapsed.get(attempt) else { continue };
+            if self.workers.contains_key(&grant.slot.session) || grant.trial.is_some() {
+                continue;
+            }
+            let same = Some(grant.slot.slot).filter(|slot| usize::from(slot.0) < slots);
+            let slot = same.unwrap_or(SlotNo(0));
+            // What it does not say that it has, nobody has any more.
+            let (mine, _) = grant.rows.partition(rows);
+            if !mine.is_empty() {
+                let grant = Grant { rows: mine, slot: SlotRef { session, slot }, ..*grant };
+                run.flight.lapsed.insert(*attempt, grant);
+                self.revive(ctx, *no, *attempt);
+                self.refresh_active(*no);
+            }
+        }
+    }
+
+    /// After a silence or a resumption the answer to a slot's last pull may name rows that it has
+    /// lost. A repeat of that pull gets what is left of it, or, when nothing is, new rows.
+    pub(crate) fn forget_lost_grants(&mut self, session: SessionId) {
+        let Some(worker) = self.workers.get_mut(&session) else { return };
+        for (number, slot) in worker.slots.iter_mut().enumerate() {
+            let (runs, mut changed) = (&self.runs, false);
+            let had_any = !slot.last_grant.is_empty();
+            slot.last_grant.retain_mut(|granted| {
+                let HeldRows { run, attempt, rows } = &mut granted.held;
+                let Some(run) = runs.get(run) else {
+                    changed = true;
+                    return false;
+                };
+                let live = run.holding(*attempt);
+                let kept = live.map(|(_, held)| rows.partition(&held).0).unwrap_or_default();
+                if kept != *rows {
+                    changed = true;
+                    granted.segments = run.segments_of(&kept);
+                    *rows = kept;
+                }
+                !rows.is_empty()
+            });
+            if had_any && slot.last_grant.is_empty() {
+                slot.last_pull -= 1; // A pull that was answered has a seq of 1 at least.
+            }
+            if changed {
+                self.dirty.slots.insert(slot_ref(session, number));
+            }
+        }
+    }
+
+    fn revive(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {
+        let company = |slot: &Slot, trial: bool| match slot.trial {
+            Some(own) => own != (no, attempt),
+            None => trial && slot.rows_held > 0,
+        };
+        let Some(run) = self.runs.get(&no).filter(|r| !r.ended()) else { return };
+        let Some(grant) = run.flight.lapsed.get(&attempt) else { return };
+        let (at, trial) = (grant.slot, grant.trial);
+        if self.slot_mut(at).is_none_or(|slot| company(slot, trial.is_some())) {
+            return; // A trial has no company: what would be beside it stays pending.
+        }
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        let Some(grant) = run.flight.lapsed.remove(&attempt) else { return };
+        let (slot, len) = (grant.slot, grant.rows.len());
+        let back = HeldRows { run: no, attempt, rows: grant.rows.clone() };
+        run.take_back(trial, &grant.rows);
+        run.head.counts.running += len;
+        run.head.counts.returned = run.head.counts.returned.saturating_sub(len);
+        let namespace = run.head.namespace.clone();
+        match run.flight.grants.get_mut(&attempt) {
+            Some(live) => live.rows.unite(&grant.rows),
+            None => {
+                run.flight.grants.insert(attempt, grant);
+            }
+        }
+        if let Some(namespace) = self.namespaces.get_mut(&namespace) {
+            namespace.running += len;
+        }
+        if let Some(held) = self.slot_mut(slot) {
+            held.held.insert((no, attempt));
+            held.rows_held += len;
+            held.trial = held.trial.or(trial.map(|_| (no, attempt)));
+        }
+        self.dirty.runs.insert(no);
+        self.emit(ctx, EventKind::Granted { slot, held: back, how: "back" });
+    }
+
+    /// What of `held` that attempt may no longer decide: somebody else has it, or it is decided.
+    pub fn lost_of(&self, held: &HeldRows) -> Option<HeldRows> {
+        let mut rows = held.rows.clone();
+        if let Some(run) = self.runs.get(&held.run) {
+            let lapsed = run.flight.lapsed.get(&held.attempt).map(|grant| grant.rows.clone());
+            for own in run.holding(held.attempt).map(|(_, rows)| rows).into_iter().chain(lapsed) {
+                rows.subtract(&own);
+            }
+        }
+        (!rows.is_empty()).then_some(HeldRows { run: held.run, attempt: held.attempt, rows })
+    }
+
+    /// The same of rows that have ended at their worker: those that are decided are left out, for the answer to what it
+    /// says of them tells it so, be it accepted or refused.
+    pub fn lost_of_ended(&self, held: &HeldRows) -> Option<HeldRows> {
+        let mut lost = self.lost_of(held)?;
+        let Some(run) = self.runs.get(&held.run) else { return Some(lost) };
+        if run.head.state == RunState::Finished {
+            return None; // All are, also where its rows are sealed.
+        }
+        // No more rows are looked at than there are, whatever a worker names.
+        let end = run.segments.last().map_or(0, |last| last.first_row + u64::from(last.rows));
+        let known = lost.rows.iter().take_while(|row| *row < end);
+        let decided = known.filter(|row| run.outcome(*row) != Outcome::NONE);
+        lost.rows.subtract(&Rows::from_ranges(decided.map(|row| (row, 1))).unwrap_or_default());
+        (!lost.rows.is_empty()).then_some(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::LedgerMs;
+    use crate::limits;
+    use crate::run::{Run, RunHead};
+
+    #[test]
+    fn a_worker_that_comes_back_looks_at_no_run_but_those_that_have_what_lapsed() {
+        let mut ledger = Ledger::new([1; 16]);
+        let (last, live) = (limits::RUNS_MAX as u32, RunNo(7));
+        for no in (1..=last).map(RunNo) {
+            let state = if no == live { RunState::Running } else { RunState::Finished };
+            let mut run =
+                Run { no, head: RunHead { state, ..RunHead::default() }, ..Run::default() };
+            if no == live {
+                let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
+                let (rows, granted_at, trial) = (Rows::range(0, 1), LedgerMs(0), None);
+                run.flight
+                    .lapsed
+                    .insert(Attempt::at(1, 0), Grant { slot, rows, granted_at, trial });
+            }
+            ledger.runs.insert(no, run);
+        }
+        // Each had some once; most are gone or have ended since.
+        ledger.lapsed_runs = (1..=last + 9).map(RunNo).collect();
+        assert_eq!(ledger.runs_with_lapsed(), [live]);
+        assert_eq!(ledger.lapsed_runs.len(), 1, "they are not looked at again");
+    }
+}

@@ -1,0 +1,172 @@
+//! One record of incidents: what a row and a slot remember of deaths of engines and failures together.
+
+#[allow(dead_code, reason = "other tests need the rest of it")]
+#[path = "bisection/fleet.rs"]
+mod fleet;
+
+use fleet::Fleet;
+use rollout_ledger::id::RunNo;
+use rollout_ledger::view::{ItemPlace, RunState};
+use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction};
+
+const SECOND: u64 = 1000;
+const MINUTE: u64 = 60 * SECOND;
+
+/// A run of so many rows, and workers of one slot.
+fn fleet(rows: u32, workers: &[&str]) -> (Fleet, RunNo) {
+    let mut fleet = Fleet::new(3);
+    let run = fleet.run("default", "chat", rows);
+    for name in workers {
+        fleet.worker("default", name, 1);
+    }
+    (fleet, run)
+}
+
+/// Fails the next row at a slot.
+fn fail_next(fleet: &mut Fleet, at: usize) -> HeldRows {
+    let held = fleet.pull(at, 1).remove(0).held;
+    let (slot, class) = (fleet.slots[at].0, FailureClass::Transient);
+    let (code, message) = ("ENGINE_ERROR".into(), "no such model".into());
+    let evidence = Evidence::default();
+    fleet.op(OpKind::Fail { slot, held: held.clone(), class, code, message, evidence });
+    held
+}
+
+/// An engine dies of the next rows at a slot.
+fn die_next(fleet: &mut Fleet, at: usize, rows: u32) {
+    let held = fleet.pull(at, rows).remove(0).held;
+    fleet.died(at, vec![held], FailureClass::EngineDied);
+}
+
+fn control(fleet: &mut Fleet, run: RunNo, action: RunAction) {
+    fleet.op(OpKind::ControlRun { run, action, reason: String::new() });
+}
+
+fn finish_next(fleet: &mut Fleet, at: usize, rows: u32) {
+    for granted in fleet.pull(at, rows) {
+        fleet.done(at, granted.held);
+    }
+}
+
+#[test]
+fn a_failure_at_a_second_slot_hides_no_death_at_the_first() {
+    let (mut fleet, run) = fleet(1, &["w1", "w2"]);
+    die_next(&mut fleet, 0, 1);
+    fail_next(&mut fleet, 1);
+    fleet.tick(SECOND);
+    fleet.lead();
+    assert!(fleet.pull(1, 1).is_empty(), "it failed there, and the first slot fits");
+    die_next(&mut fleet, 0, 1);
+    let place = fleet.ledger.item(run, 0).expect("there").place;
+    assert_eq!(place, ItemPlace::Pending, "one slot saw it twice, and another one takes work");
+    die_next(&mut fleet, 1, 1);
+    let place = fleet.ledger.item(run, 0).expect("there").place;
+    assert_eq!(place, ItemPlace::Failed, "two slots saw it");
+}
+
+#[test]
+fn another_slot_of_a_worker_that_registers_anew_is_a_second_slot() {
+    let mut fleet = Fleet::new(3);
+    let run = fleet.run("default", "chat", 1);
+    fleet.worker("default", "w", 2);
+    die_next(&mut fleet, 0, 1);
+    fleet.op(OpKind::Deregister { session: fleet.slots[0].0.session });
+    let again = fleet.worker("default", "w", 2);
+    fleet.lead();
+    assert!(fleet.pull(again, 1).is_empty(), "it is the slot that had it");
+    die_next(&mut fleet, again + 1, 1);
+    assert_eq!(fleet.ledger.item(run, 0).expect("there").place, ItemPlace::Failed);
+}
+
+#[test]
+fn the_same_slot_does_not_prolong_the_wait_for_a_second_one() {
+    let (mut fleet, run) = fleet(2, &["w1"]);
+    die_next(&mut fleet, 0, 2);
+    fleet.tick(MINUTE);
+    die_next(&mut fleet, 0, 1);
+    finish_next(&mut fleet, 0, 1);
+    fleet.worker("default", "w2", 1);
+    let why = fleet.ledger.blocked(run);
+    assert!(why.contains("died of rows 0: they wait for another slot, for 540 s at most"), "{why}");
+    fleet.tick(9 * MINUTE - 1);
+    assert!(fleet.pull(0, 1).is_empty(), "another slot is ready");
+    fleet.tick(1);
+    die_next(&mut fleet, 0, 1);
+    assert_eq!(fleet.ledger.item(run, 0).expect("there").place, ItemPlace::Failed);
+}
+
+#[test]
+fn deaths_and_failures_at_a_slot_count_together() {
+    let (mut fleet, _) = fleet(100, &["w1", "w2"]);
+    die_next(&mut fleet, 0, 1);
+    fail_next(&mut fleet, 0);
+    fleet.tick(SECOND);
+    // The trial, and then the row that failed.
+    finish_next(&mut fleet, 1, 1);
+    finish_next(&mut fleet, 1, 1);
+    fleet.lead();
+    assert_eq!(fleet.cordon(0), None);
+    die_next(&mut fleet, 0, 1);
+    let says = "its engine died 2 times and rows failed there 1 times without a finished one between (sigkill)";
+    assert_eq!(fleet.cordon(0).as_deref(), Some(says));
+    fleet.lead();
+    // Deaths alone would not have cordoned it: it may try again.
+    fleet.tick(10 * MINUTE);
+    assert_eq!(fleet.cordon(0), None);
+}
+
+#[test]
+fn a_row_that_is_the_cause_takes_its_deaths_and_failures_off_every_slot() {
+    let (mut fleet, run) = fleet(100, &["w1", "w2", "w3"]);
+    // Row 0 fails at the first slot, and kills the engines of the others.
+    assert_eq!(fail_next(&mut fleet, 0).rows.iter().next(), Some(0));
+    fleet.tick(SECOND);
+    die_next(&mut fleet, 1, 1);
+    die_next(&mut fleet, 2, 1);
+    assert_eq!(fleet.ledger.item(run, 0).expect("there").place, ItemPlace::Failed);
+    // Two more failures, of another run: with that of row 0 they would be three of two runs.
+    let other = fleet.run("default", "other", 100);
+    control(&mut fleet, run, RunAction::Pause);
+    for _ in 0..2 {
+        assert_eq!(fail_next(&mut fleet, 0).run, other);
+    }
+    assert_eq!(fleet.cordon(0), None);
+    control(&mut fleet, run, RunAction::Resume);
+    control(&mut fleet, other, RunAction::Pause);
+    assert_eq!(fail_next(&mut fleet, 0).run, run);
+    assert!(fleet.cordon(0).is_some());
+}
+
+/// The guard visits every slot of the model, and a broken slot may fail ten rows a second.
+#[test]
+fn a_slot_that_fails_rows_without_end_makes_the_guard_look_at_its_model_a_bounded_number_of_times()
+{
+    for (failures, looks) in [(3, true), (6, true), (7, false), (8, false), (60, false)] {
+        let mut fleet = Fleet::new(3);
+        for name in ["one", "two"] {
+            fleet.run("default", name, 100);
+        }
+        fleet.worker("default", "w1", 1);
+        for _ in 0..failures {
+            fail_next(&mut fleet, 0);
+            assert_eq!(fleet.cordon(0), None, "it is the last slot that takes work");
+        }
+        // Now the ledger may cordon it: the next failure does if the guard looks.
+        let other = fleet.worker("default", "w2", 1);
+        fail_next(&mut fleet, 0);
+        assert_eq!(fleet.cordon(0).is_some(), looks, "after {failures} failures");
+        if looks {
+            continue;
+        }
+        fail_next(&mut fleet, 0);
+        assert_eq!(fleet.cordon(0), None, "after {failures} failures and two");
+        // It looks again once others have completed enough of the rows.
+        fleet.tick(SECOND);
+        finish_next(&mut fleet, other, 16);
+        fleet.lead();
+        fail_next(&mut fleet, 0);
+        assert!(fleet.cordon(0).is_some(), "others completed rows that failed there");
+        let running = |run: &rollout_ledger::view::RunView| run.state == RunState::Running;
+        assert!(fleet.ledger.run_views("").iter().all(running));
+    }
+}
