@@ -4,7 +4,7 @@
 //! without `Metadata-Flavor: Google` (GCP), or without `Metadata: true` (Azure). The cloud has its own clock, which says that it is noon.
 //! Absent: version 1 of AWS's service, and all paths that a test has not set.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -175,17 +175,18 @@ fn serve(provider: Provider, shared: &Shared, stream: TcpStream) -> Result<()> {
     Ok((&stream).write_all(text.as_bytes())?)
 }
 
+/// Fails if the caller hangs up before its question ends, as a worker that exits does: that is no question.
 fn read(stream: &TcpStream) -> Result<Question> {
     let mut lines = BufReader::new(stream).lines();
-    let first = lines.next().transpose()?.unwrap_or_default();
+    let first = lines.next().transpose()?.context("the caller asked nothing")?;
     let mut words = first.split(' ').map(str::to_owned);
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let query = query.split('&').filter_map(|pair| pair.split_once('='));
     let query = query.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     let mut headers = BTreeMap::new();
-    for line in lines {
-        let line = line?;
+    loop {
+        let line = lines.next().transpose()?.context("the caller hung up in the headers")?;
         let Some((name, value)) = line.split_once(':') else { break };
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
@@ -264,4 +265,24 @@ fn azure_events(more: &str) -> String {
 
 fn etag(value: &str) -> String {
     value.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker that exits may have connected and asked nothing yet, or half of a question.
+    #[test]
+    fn a_caller_that_hangs_up_is_not_refused() -> Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        for half in ["", "GET /computeMetadata/v1/instance/preempted HTTP/1.1\r\n"] {
+            let mut caller = TcpStream::connect(listener.local_addr()?)?;
+            caller.write_all(half.as_bytes())?;
+            drop(caller);
+            let shared = Shared::default();
+            serve(Provider::Gcp, &shared, listener.accept()?.0).expect_err("nothing was asked");
+            assert_eq!(shared.0.lock().expect("no panic holds it").refused, 0);
+        }
+        Ok(())
+    }
 }
