@@ -1,8 +1,8 @@
 //! Barriers of a job: a generation opens for all when every expected participant has arrived, and never earlier.
 //!
-//! *Invariant:* a generation ends once, open or failed, and never changes after. Whoever has arrived is of its set and
-//! counts once, for as long as its ticket holds: nobody passes by the arrival of an earlier process of its name. Only
-//! the latest generation of a barrier waits.
+//! *Invariant:* a generation ends once, open or failed, and never changes after. A participant that has arrived belongs to
+//! its set and counts once while its ticket is valid: a process does not pass by the arrival of an earlier process of the
+//! same name. Only the latest generation of a barrier waits.
 //!
 //! Deliberately absent: who is told and when (`coordinator`).
 

@@ -1,8 +1,8 @@
 //! What is due by ledger time, in order.
 //!
 //! *Invariant:* the times are those of the records after each command (`settle.rs`). So the next deadline is a look at a
-//! few first entries, and a `Tick` costs what is due, not what there is. Within a `Tick` an entry may be of a record that
-//! an earlier step has changed: whoever acts on it looks at the record.
+//! few first entries, and a `Tick` costs what is due, not what there is. An earlier step of a
+//! `Tick` may have changed the record of an entry, so each step reads the record before it acts.
 //! Absent: what has an order of its own elsewhere, as waiting rows, stores and jobs.
 
 use crate::id::{LedgerMs, RunNo, SessionId};

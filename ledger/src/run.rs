@@ -123,8 +123,8 @@ pub(crate) struct InFlight {
     /// Second attempts of rows that are in `grants` too.
     pub(crate) shadows: DisjointAttempts,
     pub(crate) trials: BTreeMap<TrialNo, Trial>,
-    /// Below cluster version 3, of trials of one row that an engine died of: the slot of that engine, and until when other
-    /// slots come first, whoever has the trial meanwhile. After that the rows' incidents say it.
+    /// Below cluster version 3, for each trial of one row whose engine died: the slot of that engine, and until when other
+    /// slots come first, also while another slot holds the trial. From version 3 on, the rows' incidents record it.
     pub(crate) excluded: BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
     /// Trials made so far.
     pub(crate) trials_made: TrialNo,

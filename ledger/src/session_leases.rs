@@ -79,7 +79,7 @@ impl Ledger {
             held.rows_held += rows.len();
         }
         self.dirty.runs.insert(no);
-        // Rows that it shares are told as those of the attempt beside which it runs them.
+        // The event of shared rows names the attempt beside which this slot runs them.
         if let Some(rows) = own {
             let held = HeldRows { run: no, attempt, rows };
             self.emit(ctx, EventKind::Granted { slot: to, held, how: "back" });
@@ -189,8 +189,8 @@ impl Ledger {
         (!rows.is_empty()).then_some(HeldRows { run: held.run, attempt: held.attempt, rows })
     }
 
-    /// The same of rows that have ended at their worker: those that are decided are left out, for the answer to what it
-    /// says of them tells it so, be it accepted or refused.
+    /// The same for rows that have ended at their worker. It leaves out decided rows: the worker learns about them from
+    /// the answer to its report, whether the leader accepts or refuses it.
     pub fn lost_of_ended(&self, held: &HeldRows) -> Option<HeldRows> {
         let mut lost = self.lost_of(held)?;
         let Some(run) = self.runs.get(&held.run) else { return Some(lost) };

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::types::LogId;
 
-/// Entries that are told apart by when they were committed; those that come later count as the last of these.
+/// Groups of entries by commit time. Entries beyond the last group count as part of it.
 const GROUPS: usize = 8;
 
 /// What this member has not applied yet.

@@ -1,9 +1,9 @@
-//! What a leader reports of the members: that it leads and why, whose process started or stopped, and with whom contact
-//! was lost. The ledger makes events of it.
+//! What a leader reports about the members: that it leads and why, which processes started or stopped, and which members
+//! are unreachable. The ledger turns the reports into events.
 //!
 //! *Invariant:* it proposes only what the ledger does not know yet, and at most [`CHANGES_MAX`] changes of one member in
-//! [`WINDOW`]: a member that flaps fills neither the log nor the events. What was left out is caught up with by its latest
-//! state.
+//! [`WINDOW`]: a member that flaps fills neither the log nor the events. After the window it reports the latest
+//! state of a member whose changes it left out.
 //!
 //! Absent: when a member counts as unreachable; `rollout-raft` decides it.
 

@@ -302,7 +302,7 @@ pub enum OpKind {
         ticket: Option<SessionId>,
         /// Without a ticket: who it is.
         participant: Box<ParticipantDecl>,
-        /// Whom the generation waits for.
+        /// The participants that the generation waits for.
         spec: BarrierSpec,
     },
     /// A barrier that waits fails.
@@ -331,7 +331,7 @@ pub enum OpKind {
     },
     /// Changes what a namespace may use.
     SetQuota(Quota),
-    /// Whoever wanted to know of a run's end was told, or cannot be.
+    /// The coordinator delivered a notification of a run's end, or gave it up.
     Noticed {
         /// The run.
         run: RunNo,

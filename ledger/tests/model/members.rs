@@ -15,7 +15,7 @@ type Seen = (u64, String, u64, &'static str);
 pub(crate) struct MembersModel {
     leader: (String, u64),
     seen: Vec<Seen>,
-    /// What a reader is told, since somebody compared.
+    /// Events since the last comparison.
     told: Vec<String>,
 }
 

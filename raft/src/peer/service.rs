@@ -52,7 +52,7 @@ impl PeerService {
         })
     }
 
-    /// A member may say that it stops. What another one says of it counts for nothing.
+    /// Records that the caller stops. Only the member itself can report this.
     fn hear_goodbye(&self, request: &Request<HelloRequest>) {
         let HelloRequest { cluster_id, from, stops_started_ms } = request.get_ref();
         let Some(running) = self.node.running().filter(|_| *stops_started_ms > 0) else { return };
@@ -316,7 +316,7 @@ impl Peer for PeerService {
         let handover = request.get_ref().handover;
         let Opened { running, from, payload, .. } = self.open(request)?;
         let request = decode_transfer(payload).map_err(malformed)?;
-        // Before consensus acts on it: whoever is elected by it looks here.
+        // Before consensus acts on it, because the elected member reads it here.
         let term = request.from_leader().leader_id().term;
         running.context.handovers.heard(term, handover);
         let answer = running.raft.handle_transfer_leader(request).await.map_err(stopping)?;
