@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
-    BadDay, Batch, Dialect, Fleet, FleetOptions, S3, WorkerOptions, engines, eventually_or_show,
-    output,
+    BadDay, Batch, Dialect, Executions, Fleet, FleetOptions, S3, WorkerOptions, engines,
+    eventually_or_show, output,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -169,6 +169,58 @@ fn workers_that_may_not_write_to_the_store_pause_no_run_that_another_can_finish(
     }
     fleet.worker_process("w3").kill();
     Batch::submit(&fleet, "after", 300, "")?.finish(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// Files with finished rows in the spool of a worker's first slot.
+fn spool_files(fleet: &Fleet, worker: &str) -> usize {
+    let spool = fleet.path(&format!("worker-{worker}")).join("spool/slot-0");
+    std::fs::read_dir(spool).map_or(0, Iterator::count)
+}
+
+#[test]
+fn results_that_a_worker_may_no_longer_write_do_not_hold_up_the_run_for_others() -> Result<()> {
+    let s3 = S3::start()?;
+    let mut fleet = fleet(&s3, &[], "")?;
+    let mock =
+        "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
+    let side = fleet.path("w1.side");
+    // It publishes nothing before its run has no more rows for it.
+    let head = "[part]\nrows = 4096\nlinger_ms = 60000\n[timing]\nstore_refused_ms = 4000\n";
+    let engine = format!("{mock}side_file = {side:?}\n");
+    fleet.start_worker("w1", &WorkerOptions { engine, head: head.to_owned() })?;
+    let mut batch = Batch::submit(&fleet, "held", 1200, "")?;
+    eventually_or_show("w1 has finished rows", PATIENCE, |seen| {
+        let started = Executions::read(std::slice::from_ref(&side)).ok()?.started;
+        *seen = format!("{started} rows were started");
+        (started >= 200).then_some(())
+    });
+    s3.forbid_writes("w1", true);
+    let reason = eventually_or_show("the run is paused", PATIENCE, |seen| {
+        let run = described(&fleet, "held")?;
+        *seen = run.to_string();
+        run["state"].as_str()?.to_lowercase().contains("paused").then(|| run["reason"].to_string())
+    });
+    ensure!(reason.contains("no other fits the run"), "{reason}");
+
+    // Another worker finishes the run although w1 still may not write.
+    start_worker(&mut fleet, "w2", mock)?;
+    let resumed = fleet.ctl(&["run", "resume", "held"])?;
+    ensure!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    batch.finish(&fleet)?;
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.done, counts.failed) == (1200, 0), "{counts:?}");
+    eventually_or_show("w1 keeps no results", PATIENCE, |seen| {
+        let files = spool_files(&fleet, "w1");
+        *seen = format!("{files} files");
+        (files == 0).then_some(())
+    });
+
+    // What w1 had finished is not accepted later.
+    s3.forbid_writes("w1", false);
+    until_refused(&fleet, "w1", false);
+    ensure!(fleet.rows_done_by("w1") == Some(0), "w1 brought a result late");
     fleet.verify()?;
     fleet.passed()
 }

@@ -389,6 +389,7 @@ fn slot_parts(
         credit_tokens: shared.config.credit.tokens.unwrap_or(0),
         part: shared.config.part.clone(),
         probe_every: Duration::from_millis(timing.probe_ms),
+        store_refused: Duration::from_millis(timing.store_refused_ms),
         fence: shared.fence.clone(),
         eligibility: shared.eligibility.clone(),
         ran_dry: shared.ran_dry.clone(),

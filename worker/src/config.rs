@@ -191,6 +191,8 @@ pub struct TimingConfig {
     /// A worker whose registration is refused for a reason that a person has to mend, such as a name that a
     /// live process has, tries again for so long and then ends.
     pub register_refused_ms: u64,
+    /// A part that the store has refused for so long is dropped, and its rows go back to the leader.
+    pub store_refused_ms: u64,
 }
 
 /// Input segments kept in memory.
@@ -246,6 +248,7 @@ impl Default for TimingConfig {
             drain_ms: 60_000,
             probe_ms: 2000,
             register_refused_ms: 60_000,
+            store_refused_ms: 60_000,
         }
     }
 }
@@ -369,6 +372,7 @@ impl Config {
         within("timing.drain_ms", timing.drain_ms, 0, 3_600_000)?;
         within("timing.probe_ms", timing.probe_ms, 10, 600_000)?;
         within("timing.register_refused_ms", timing.register_refused_ms, 0, 3_600_000)?;
+        within("timing.store_refused_ms", timing.store_refused_ms, 0, 3_600_000)?;
         if timing.leader_silent_ms >= timing.self_fence_ms {
             let reason = format!(
                 "{} must be below timing.self_fence_ms = {}",

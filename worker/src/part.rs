@@ -124,6 +124,8 @@ pub(crate) struct OpenPart {
     pub(crate) opened: Instant,
     /// Where its rows are spooled: slots, and the files there.
     pub(crate) files: BTreeSet<(u32, PartId)>,
+    /// When the store first refused it.
+    pub(crate) refused_since: Option<Instant>,
 }
 
 /// A part as bytes, with what the leader is told of it.
@@ -137,7 +139,14 @@ pub(crate) struct Encoded {
 
 impl OpenPart {
     pub(crate) fn new(id: PartId) -> Self {
-        Self { id, rows: Vec::new(), bytes: 0, opened: Instant::now(), files: BTreeSet::new() }
+        Self {
+            id,
+            rows: Vec::new(),
+            bytes: 0,
+            opened: Instant::now(),
+            files: BTreeSet::new(),
+            refused_since: None,
+        }
     }
 
     /// Whether one more such row keeps it within what a part may be.

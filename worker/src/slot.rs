@@ -100,6 +100,8 @@ pub(crate) struct SlotParts {
     pub(crate) credit_tokens: u64,
     pub(crate) part: PartConfig,
     pub(crate) probe_every: Duration,
+    /// How long a part that the store refuses is kept.
+    pub(crate) store_refused: Duration,
     pub(crate) fence: Fence,
     /// Told when the slot becomes able, or unable, to take work, or may be so: the worker registers anew.
     pub(crate) eligibility: Arc<tokio::sync::Notify>,
@@ -162,6 +164,7 @@ struct Slot {
     credit: Option<usize>,
     part: PartConfig,
     probe_every: Duration,
+    store_refused: Duration,
     fence: Fence,
     loader: Loader,
     uploader: Uploader,
@@ -249,6 +252,7 @@ impl Slot {
             credit: parts.credit,
             part: parts.part,
             probe_every: parts.probe_every,
+            store_refused: parts.store_refused,
             fence: parts.fence,
             loader,
             uploader,

@@ -38,7 +38,14 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ("part", &["rows", "bytes", "linger_ms"]),
     (
         "timing",
-        &["self_fence_ms", "leader_silent_ms", "drain_ms", "probe_ms", "register_refused_ms"],
+        &[
+            "self_fence_ms",
+            "leader_silent_ms",
+            "drain_ms",
+            "probe_ms",
+            "register_refused_ms",
+            "store_refused_ms",
+        ],
     ),
     ("cache", &["bytes"]),
     ("compute", &["provider", "endpoint", "poll_ms"]),

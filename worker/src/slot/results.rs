@@ -2,7 +2,8 @@
 //!
 //! Invariant: every ended row stays in the book until the leader has answered for it, and a finished one in the
 //! spool. Finished rows go to the combiner; this slot stores and reports the parts that it closes, with rows of any
-//! slot. A store that refuses costs the run one row's execution each time that it is resumed, and no finished one else.
+//! slot. A store that refuses costs the run one row's execution each time that it is resumed. If it refuses a part for
+//! `timing.store_refused_ms`, the part is dropped and its rows go back: their run does not wait for this worker.
 //! Absent: sending.
 
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use super::{Event, Slot, Uploaded};
 use crate::combiner::Appetite;
 use crate::engine::{Completion, EngineFailure, RowEnd};
 use crate::held::{Held, Lease, Named, ranges};
-use crate::part::{BODY_BYTES_MAX, Finished, OpenPart};
+use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
 use crate::run::RunInfo;
 
 /// A refusing store is tried so often.
@@ -181,18 +182,22 @@ impl Slot {
                 );
                 self.combiner.settle(part.id).await;
             }
-            Uploaded::Unusable { part, reason } => {
-                let (run, rows) = (part.id.run, self.combiner.give_up_rows(part.id));
-                tracing::warn!(run, rows = rows.len(), reason, "results are given back");
-                // The leader takes these rows for held: without a word they would be so for ever.
-                self.exchanges.nack(&rows);
-                self.combiner.settle(part.id).await;
-            }
+            Uploaded::Unusable { part, reason } => self.give_part_back(part.id, &reason).await,
             Uploaded::Refused { part, reason } => self.store_refuses(part, &reason).await,
         }
     }
 
-    /// Reports a refusing store by one row, which pauses the run; all others are kept and tried again.
+    /// Drops a closed part and gives its rows back. The leader ends their attempts, so no later result of these counts.
+    async fn give_part_back(&mut self, id: PartId, reason: &str) {
+        let rows = self.combiner.give_up_rows(id);
+        tracing::warn!(run = id.run, rows = rows.len(), reason, "results are given back");
+        // The leader takes these rows for held: without a word they would be so for ever.
+        self.exchanges.nack(&rows);
+        self.combiner.settle(id).await;
+    }
+
+    /// Reports a refusing store by one row. All others are kept and tried again, but not for ever: the leader may count on
+    /// this worker for them while others could run them.
     async fn store_refuses(&mut self, mut part: OpenPart, reason: &str) {
         let run = part.id.run;
         let latest = part.rows.iter().map(|row| (row.attempt, row.row)).max();
@@ -211,8 +216,11 @@ impl Slot {
             // Should it be the cluster's store, the next registration finds out, and this worker takes no more rows.
             self.eligibility.notify_one();
         }
+        let since = *part.refused_since.get_or_insert_with(Instant::now);
         if part.rows.is_empty() {
             self.combiner.settle(part.id).await;
+        } else if since.elapsed() >= self.store_refused {
+            self.give_part_back(part.id, reason).await;
         } else {
             self.spawn_upload(part, REFUSED_RETRY);
         }

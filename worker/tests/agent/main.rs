@@ -8,3 +8,4 @@ mod leaders;
 mod parts;
 mod rows;
 mod setup;
+mod store_refusals;

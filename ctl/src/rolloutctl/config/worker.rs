@@ -95,6 +95,12 @@ pub(super) const KEYS: &[Key] = &[
         "60000",
         "how long a refused registration is tried",
     ),
+    key(
+        "timing.store_refused_ms",
+        Integer(0, 3_600_000),
+        "60000",
+        "how long a refused part is kept",
+    ),
     key("cache.bytes", Bytes, "\"256MiB\"", "input segments in memory"),
     key(
         "compute.provider",
