@@ -57,6 +57,18 @@ impl Avoided {
         own.map(|(_, rows)| rows.len() as u64).sum()
     }
 
+    /// How many rows are listed under a slot.
+    pub(crate) fn listed(&self) -> u64 {
+        self.by_row.len() as u64
+    }
+
+    /// How many rows are listed under each slot, by the name of its worker.
+    pub(crate) fn by_slot(&self) -> impl Iterator<Item = (&str, SlotNo, u64)> {
+        self.by_worker.iter().flat_map(|(worker, slots)| {
+            slots.iter().map(move |(slot, rows)| (worker.as_str(), *slot, rows.len() as u64))
+        })
+    }
+
     fn list(&mut self, row: u64, incident: &Incident) {
         let NamedSlot { worker, slot } = incident.at.clone();
         self.by_worker.entry(worker.clone()).or_default().entry(slot).or_default().insert(row);
@@ -181,6 +193,14 @@ impl Ledger {
         } else {
             None
         }
+    }
+
+    /// Whether a slot does not get the returned rows of a run that it failed last.
+    pub(crate) fn is_kept_from_own(&self, run: &Run, worker: &str, slot: SlotNo) -> bool {
+        let name = (run.head.namespace.clone(), worker.to_owned());
+        let session = self.worker_names.get(&name);
+        let worker = session.and_then(|session| self.workers.get(session));
+        worker.is_some_and(|worker| self.avoids(run, worker, slot).is_some())
     }
 
     /// Whether another slot of the same worker takes work and fits a run.

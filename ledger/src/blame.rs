@@ -6,13 +6,14 @@
 //! does not clear that slot. A slot of a worker that registers anew under its name is the same slot.
 //!
 //! Absent: where an engine died of a row and how long the row waits (`incident.rs`), what a death means for the rows
-//! (`engine_death.rs`), who is given which trial (`trial.rs`), and what operators cordon (`cordon.rs`).
+//! (`engine_death.rs`), who is given which trial (`trial.rs`), what people see of the wait (`second_slot.rs`), and what
+//! operators cordon (`cordon.rs`).
 //!
 //! [`limits::SECOND_SLOT_WAIT_MS`]: crate::limits::SECOND_SLOT_WAIT_MS
 
 use crate::gate::SCHEDULING_VERSION;
 use crate::id::{RunNo, SlotRef};
-use crate::incident::{EndKind, Incident};
+use crate::incident::Incident;
 use crate::ledger::Ledger;
 use crate::run::Run;
 use crate::worker::WorkerState;
@@ -56,34 +57,5 @@ impl Ledger {
                 && (self.cordon_of(worker, number).is_none()
                     || cordoned && self.is_cordoned_by_itself(worker, number))
         })
-    }
-
-    /// Of a run that has nothing else to give: the rows that wait for a second slot, for people.
-    pub(crate) fn waits_for_a_second_slot(&self, run: &Run) -> String {
-        if !self.asks_a_second_slot() || run.grantable_beside_trials() > 0 {
-            return String::new();
-        }
-        let mut waiting = Vec::new();
-        for (number, trial) in run.ready_trials() {
-            match self.excluded_slot(run, number) {
-                Some(excluded) if self.another_slot_takes(run, excluded.0) => {
-                    waiting.push((number, trial, excluded));
-                }
-                _ => return String::new(),
-            }
-        }
-        let Some((number, trial, (at, until))) = waiting.first() else { return String::new() };
-        let name = self.worker_name(at.session).map_or("", |name| name.1);
-        let (slot, rows) = (at.slot, &trial.rows);
-        let what = match run.incident_of_trial(*number).map(|incident| incident.end) {
-            Some(EndKind::RowFailed) => format!("rows {rows} failed at {name} slot {slot}"),
-            _ => format!("an engine of {name} slot {slot} died of rows {rows}"),
-        };
-        let seconds = until.0.saturating_sub(self.meta.clock.0).div_ceil(1000);
-        let more = match waiting.len() {
-            1 => String::new(),
-            trials => format!("; {} more groups of rows wait too", trials - 1),
-        };
-        format!("{what}: they wait for another slot, for {seconds} s at most{more}")
     }
 }

@@ -93,7 +93,7 @@ impl<'a> Blocked<'a> {
         };
         // Some slot could have rows, but these are not for it now.
         match answer.is_empty() {
-            true => self.ledger.waits_for_a_second_slot(run),
+            true => self.ledger.waits_for_another_slot(run),
             false => answer,
         }
     }

@@ -84,6 +84,7 @@ mod rows;
 mod run;
 mod run_ops;
 mod schedule;
+mod second_slot;
 pub mod seeded;
 mod segment;
 mod session_leases;

@@ -96,6 +96,27 @@ fn the_same_slot_does_not_prolong_the_wait_for_a_second_one() {
 }
 
 #[test]
+fn rows_that_wait_for_another_slot_than_the_one_that_failed_them_are_counted() {
+    let (mut fleet, run) = fleet(3, &["w1", "w2"]);
+    fail_next(&mut fleet, 0);
+    fail_next(&mut fleet, 0);
+    fleet.tick(SECOND);
+    assert_eq!(fleet.ledger.blocked(run), "", "any slot may have the row that none has had");
+    let new = fleet.pull(0, 1).remove(0).held;
+    for _ in 0..2 {
+        let says = "2 rows failed at w1 slot 0: they wait for another slot, for 600 s at most";
+        assert_eq!(fleet.ledger.blocked(run), says);
+        fleet.lead();
+    }
+    fleet.done(0, new);
+    assert!(fleet.pull(0, 1).is_empty(), "it failed them, and the other worker fits");
+    fleet.op(OpKind::Deregister { session: fleet.slots[1].0.session });
+    assert_eq!(fleet.ledger.blocked(run), "", "no other worker fits");
+    finish_next(&mut fleet, 0, 2);
+    assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);
+}
+
+#[test]
 fn deaths_and_failures_at_a_slot_count_together() {
     let (mut fleet, _) = fleet(100, &["w1", "w2"]);
     die_next(&mut fleet, 0, 1);

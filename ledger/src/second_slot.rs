@@ -1,0 +1,79 @@
+//! Which rows of a run wait for another slot than the one that had them, for people.
+//!
+//! *Invariant:* reading changes nothing. Rows of trials are named; other rows are counted by slot, and no row is visited.
+//! There is an answer only for a run that has nothing else to give.
+//! Absent: which trials and rows a slot does not get (`incident.rs`, `avoided.rs`).
+
+use crate::incident::EndKind;
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::run::Run;
+
+/// Slots that are named with their rows.
+const NAMED_MAX: usize = 3;
+/// Slots that are checked, at most. If their rows wait, those of further slots are taken to wait too.
+const CHECKED_MAX: usize = 64;
+
+impl Ledger {
+    /// Which rows wait for another slot; empty if a slot that asks now may get rows whatever it had before.
+    pub(crate) fn waits_for_another_slot(&self, run: &Run) -> String {
+        let others = run.grantable_beside_trials() > run.flight.avoided.listed();
+        if !self.asks_a_second_slot() || others || run.room() == 0 {
+            return String::new();
+        }
+        match (self.waiting_trials(run), self.waiting_rows(run)) {
+            (Some(trials), Some(rows)) if trials.is_empty() || rows.is_empty() => trials + &rows,
+            (Some(trials), Some(rows)) => format!("{trials}; {rows}"),
+            _ => String::new(),
+        }
+    }
+
+    /// The trials that wait; `None` if one does not.
+    fn waiting_trials(&self, run: &Run) -> Option<String> {
+        let mut waiting = Vec::new();
+        for (number, trial) in run.ready_trials() {
+            let excluded = self.excluded_slot(run, number)?;
+            if !self.another_slot_takes(run, excluded.0) {
+                return None;
+            }
+            waiting.push((number, trial, excluded));
+        }
+        let Some((number, trial, (at, until))) = waiting.first() else {
+            return Some(String::new());
+        };
+        let name = self.worker_name(at.session).map_or("", |name| name.1);
+        let (slot, rows) = (at.slot, &trial.rows);
+        let what = match run.incident_of_trial(*number).map(|incident| incident.end) {
+            Some(EndKind::RowFailed) => format!("rows {rows} failed at {name} slot {slot}"),
+            _ => format!("an engine of {name} slot {slot} died of rows {rows}"),
+        };
+        let seconds = until.0.saturating_sub(self.meta.clock.0).div_ceil(1000);
+        let more = match waiting.len() {
+            1 => String::new(),
+            trials => format!("; {} more groups of rows wait too", trials - 1),
+        };
+        Some(format!("{what}: they wait for another slot, for {seconds} s at most{more}"))
+    }
+
+    /// The rows beside trials that wait, counted by the slot that failed them last; `None` if some do not.
+    fn waiting_rows(&self, run: &Run) -> Option<String> {
+        let (mut named, mut more) = (Vec::new(), 0);
+        for (number, (worker, slot, rows)) in run.flight.avoided.by_slot().enumerate() {
+            if number < CHECKED_MAX && !self.is_kept_from_own(run, worker, slot) {
+                return None;
+            }
+            match number < NAMED_MAX {
+                true => named.push(format!("{rows} rows failed at {worker} slot {slot}")),
+                false => more += rows,
+            }
+        }
+        if named.is_empty() {
+            return Some(String::new());
+        }
+        if more > 0 {
+            named.push(format!("{more} rows failed at other slots"));
+        }
+        let (what, seconds) = (named.join(", "), limits::SECOND_SLOT_WAIT_MS / 1000);
+        Some(format!("{what}: they wait for another slot, for {seconds} s at most"))
+    }
+}
