@@ -33,6 +33,21 @@ pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const STORE_REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024 - 4 * 1024;
 /// HTTP/2 window of one stream.
 pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+/// How rustls reports a TLS alert of the other side; the alert's name follows.
+const ALERT: &str = "received fatal alert: ";
+/// The alert of a server that refuses a revoked certificate.
+const REVOKED: &str = "CertificateRevoked";
+/// Alerts about this side's certificate. A server sends them before it reads any request.
+const ABOUT_THE_CERTIFICATE: [&str; 8] = [
+    REVOKED,
+    "DecryptError",
+    "CertificateExpired",
+    "UnknownCA",
+    "BadCertificate",
+    "CertificateUnknown",
+    "UnsupportedCertificate",
+    "CertificateRequired",
+];
 /// HTTP/2 window of a connection.
 pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
@@ -116,6 +131,37 @@ impl ConnectError {
         }
         None
     }
+
+    /// The connect error behind a status, as [`Self::find`] has it. On a busy server the refusal of a certificate may come
+    /// after this side counted the connection as made: that is a connect error of `endpoint` too.
+    pub fn behind(status: &tonic::Status, endpoint: &impl fmt::Display) -> Option<ConnectError> {
+        if let Some(found) = Self::find(status) {
+            return Some(found.clone());
+        }
+        let mut next = std::error::Error::source(status);
+        while let Some(error) = next {
+            // HTTP/2 keeps no more than the text of the error that ended the connection.
+            if let Some(cause) = certificate_alert(&error.to_string()) {
+                let (endpoint, phase) = (endpoint.to_string(), Phase::Tls);
+                return Some(ConnectError { endpoint, phase, cause, permanent: true });
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    /// Whether the other side refuses this side's certificate because it is revoked.
+    pub fn is_revoked(&self) -> bool {
+        self.phase == Phase::Tls && self.cause.strip_prefix(ALERT) == Some(REVOKED)
+    }
+}
+
+/// The part of an error's text that reports an alert about the certificate.
+fn certificate_alert(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once(ALERT)?;
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+    let alert = &rest[..end];
+    ABOUT_THE_CERTIFICATE.contains(&alert).then(|| format!("{ALERT}{alert}"))
 }
 
 /// A channel that connects when it is first used and again whenever the connection is lost.

@@ -26,8 +26,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 
 pub use self::answer::Answer;
@@ -38,7 +40,7 @@ pub use self::session::{PendingRequest, Session};
 
 use self::members::Knowledge;
 use self::probe::Heard;
-use crate::channel::{ConnectError, OpenConnections, counted_channel};
+use crate::channel::{OpenConnections, counted_channel};
 use crate::endpoint::Endpoint;
 use crate::error::RpcError;
 use crate::pki::Validity;
@@ -56,6 +58,8 @@ pub(crate) fn members_in(bytes: &[u8]) -> std::io::Result<usize> {
 const CHANNELS_MAX: usize = 128;
 /// Limit of one member's answer to [`Client::each_member`].
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(2);
+/// That limit once another member has said that the caller's certificate is revoked.
+const AFTER_REVOKED: Duration = Duration::from_millis(300);
 
 /// A client of one cluster. Clones share connections and knowledge.
 #[derive(Clone)]
@@ -215,19 +219,24 @@ impl Client {
     }
 
     /// Asks every member, or every seed while no member is known, at the same time. Each has two
-    /// seconds. A seed that is no member, which one that was removed remains, is told of only where it answers.
+    /// seconds, or less once one of them has said that the caller's certificate is revoked. A seed that is no member, which
+    /// one that was removed remains, is told of only where it answers.
     pub async fn each_member<T, F, Fut>(&self, f: F) -> Vec<(MemberRef, Result<T, ClientError>)>
     where
         F: Fn(MemberRef, Channel) -> Fut,
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         if self.members().is_empty() {
-            join_all(self.candidates().into_iter().map(|seed| self.probe(seed))).await;
+            self.learn_members().await;
         }
+        let revoked = &watch::Sender::new(false);
         let asked = self.candidates().into_iter().map(|endpoint| {
             let member = MemberRef::from(&endpoint);
             let answer = self.channel_to(&endpoint).map(|channel| f(member.clone(), channel));
-            async move { (member, one_answer(answer).await) }
+            async move {
+                let answer = one_answer(&member, answer, revoked).await;
+                (member, answer)
+            }
         });
         let mut answers = join_all(asked).await;
         if !self.members().is_empty() {
@@ -246,6 +255,23 @@ impl Client {
             })
             .await?;
         Ok(Session::new(self.clone(), opened.session, opened.store_url))
+    }
+
+    /// Asks the seeds for the member list: until all have answered, or the caller's certificate turns out to be revoked.
+    /// Once a list is known, the others have as long as for any answer.
+    async fn learn_members(&self) {
+        let begun = Instant::now();
+        let limit = self.inner.config.timeout;
+        let mut asked: FuturesUnordered<_> =
+            self.candidates().into_iter().map(|seed| self.probe(seed)).collect();
+        loop {
+            let known = !self.members().is_empty();
+            let until = begun + if known { limit.min(MEMBER_TIMEOUT) } else { limit };
+            match timeout_at(until, asked.next()).await {
+                Ok(Some(_)) if !self.is_revoked() => {}
+                _ => return,
+            }
+        }
     }
 
     fn candidates(&self) -> Vec<Endpoint> {
@@ -310,18 +336,41 @@ impl Client {
     }
 }
 
+/// The answer of one member of several that are asked at the same time; `revoked` is what all of them share.
 async fn one_answer<T>(
+    member: &MemberRef,
     answer: Result<impl Future<Output = Result<tonic::Response<T>, Status>>, ClientError>,
+    revoked: &watch::Sender<bool>,
 ) -> Result<T, ClientError> {
-    match tokio::time::timeout(MEMBER_TIMEOUT, answer?).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(match ConnectError::find(&status) {
-            Some(error) => ClientError::Connect(error.clone()),
-            None => ClientError::Rpc(RpcError::from_status(&status)),
-        }),
-        Err(_) => {
-            let message = format!("no answer within {} ms", MEMBER_TIMEOUT.as_millis());
-            Err(ClientError::Rpc(RpcError::new(crate::ErrorCode::TimedOut, message)))
+    let silent = |limit: Duration, why: &str| {
+        let message = format!("no answer within {} ms{why}", limit.as_millis());
+        Err(ClientError::Rpc(RpcError::new(crate::ErrorCode::TimedOut, message)))
+    };
+    let answer = answer?;
+    tokio::select! {
+        biased;
+        answered = timeout(MEMBER_TIMEOUT, answer) => match answered {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => {
+                let error = ClientError::of_member(&status, member);
+                if error.is_revoked() {
+                    revoked.send_replace(true);
+                }
+                Err(error)
+            }
+            Err(_) => silent(MEMBER_TIMEOUT, ""),
+        },
+        () = after_revoked(revoked.subscribe()) => {
+            silent(AFTER_REVOKED, " after another member refused the certificate as revoked")
         }
     }
+}
+
+/// Ends a little after a member has said that the caller's certificate is revoked.
+async fn after_revoked(mut revoked: watch::Receiver<bool>) {
+    let gone = revoked.wait_for(|revoked| *revoked).await.is_err();
+    if gone {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(AFTER_REVOKED).await;
 }

@@ -113,3 +113,26 @@ async fn a_server_that_never_shakes_hands_fails_at_tls_in_time() {
         (Phase::Tls, "no answer within 1000 ms", false)
     );
 }
+
+#[test]
+fn a_certificate_that_is_refused_after_the_handshake_is_a_connect_error_too() {
+    let ended = |text: &str| tonic::Status::from_error(Box::new(io::Error::other(text.to_owned())));
+    let behind = |status: &tonic::Status| ConnectError::behind(status, &"c1:7000");
+    let late =
+        behind(&ended("connection error: received fatal alert: CertificateRevoked")).unwrap();
+    assert!(late.is_revoked() && late.permanent, "{late}");
+    let told = "cannot connect to c1:7000: received fatal alert: CertificateRevoked (at tls)";
+    assert_eq!(late.to_string(), told);
+    let unknown = behind(&ended("received fatal alert: UnknownCA (again)")).unwrap();
+    assert_eq!(
+        (unknown.cause.as_str(), unknown.is_revoked()),
+        ("received fatal alert: UnknownCA", false)
+    );
+    // The connection may have carried requests before these.
+    for text in ["received fatal alert: InternalError", "connection reset by peer"] {
+        assert_eq!(behind(&ended(text)), None, "{text}");
+    }
+    // What a member says is no alert.
+    let said = tonic::Status::internal("received fatal alert: CertificateRevoked");
+    assert_eq!(behind(&said), None);
+}

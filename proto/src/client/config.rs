@@ -33,6 +33,10 @@ pub struct ClientConfig {
     /// Where the members file is of a cluster from which the one that answers was restored: follow that one, as if there
     /// were no file. For programs that keep nothing else of a cluster; for others it is an error.
     pub follow_restored: bool,
+    /// End a call where some members refuse the caller's certificate and the others cannot be reached. For commands, whose
+    /// user has to hear of the refusal. Others keep trying: while an authority is replaced, members differ in which
+    /// certificates they accept.
+    pub end_where_refused: bool,
     /// Told, at most once a second, what a call is waiting for.
     pub on_wait: Option<OnWait>,
     /// How connections are made.
@@ -49,6 +53,7 @@ impl ClientConfig {
             timeout: Duration::from_secs(30),
             members_file: None,
             follow_restored: false,
+            end_where_refused: false,
             on_wait: None,
             channel: ChannelOptions::default(),
         }

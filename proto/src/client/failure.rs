@@ -94,6 +94,23 @@ fn list(tried: &[(String, String)]) -> String {
 }
 
 impl ClientError {
+    /// The failure that the status of a call to one member reports.
+    pub fn of_member(status: &tonic::Status, member: &impl std::fmt::Display) -> Self {
+        match ConnectError::behind(status, member) {
+            Some(error) => ClientError::Connect(error),
+            None => ClientError::Rpc(RpcError::from_status(status)),
+        }
+    }
+
+    /// Whether a member refused the caller's certificate because it is revoked. No other member has to confirm that.
+    pub fn is_revoked(&self) -> bool {
+        match self {
+            ClientError::Connect(error) => error.is_revoked(),
+            ClientError::Rpc(error) => error.code == ErrorCode::CertificateRevoked,
+            _ => false,
+        }
+    }
+
     /// The exit status of a command that ends with it: 1 failed, 2 wrong use, 3 unavailable or no
     /// leader, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown, 9 no longer kept.
     pub fn exit_code(&self) -> u8 {

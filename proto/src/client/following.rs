@@ -14,7 +14,6 @@ use tracing::Instrument;
 
 use super::pace::Pace;
 use super::{Answer, CallOptions, Client, ClientError, MemberRef};
-use crate::channel::ConnectError;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, Outcome, RpcError};
 use crate::stamp::Channel;
@@ -47,6 +46,9 @@ impl Call {
         if self.doubt {
             return self.unknown(client, false);
         }
+        if let Some(refusal) = client.refused() {
+            return refusal;
+        }
         let (what, waited_ms, tried) = (self.what, self.waited_ms(), client.tried());
         match self.asked {
             true if client.leader().is_some() => ClientError::Timeout { what, waited_ms, tried },
@@ -59,8 +61,12 @@ impl Call {
         ClientError::OutcomeUnknown { what, waited_ms, tried, forgotten }
     }
 
+    pub(super) fn waited(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     fn waited_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.waited().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -266,8 +272,15 @@ impl Client {
         options: &CallOptions,
         status: &Status,
     ) -> Option<Result<T, ClientError>> {
+        let failed = ClientError::of_member(status, leader);
+        if failed.is_revoked() {
+            self.hear_failure(leader, status);
+            // An earlier attempt may have been applied before the certificate was refused.
+            let failed = if call.doubt { call.unknown(self, false) } else { failed };
+            return Some(Err(failed));
+        }
         let error = RpcError::from_status(status);
-        let connect = ConnectError::find(status).is_some();
+        let connect = matches!(failed, ClientError::Connect(_));
         if !connect && !error.retryable {
             // The answer of an attempt that may have been executed is forgotten with its session.
             let forgotten = call.doubt && error.code == ErrorCode::SessionUnknown;

@@ -9,13 +9,15 @@
 use std::time::Duration;
 
 use super::{Client, ClientError, services};
-use crate::channel::ConnectError;
+use crate::channel::{ConnectError, Phase};
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RpcError};
 use crate::v1;
 
 /// After so long a member counts as one that does not answer, for people.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
+/// How long members that cannot be reached have to come back while others refuse the caller's certificate.
+const REFUSED_AFTER: Duration = Duration::from_secs(3);
 /// Limit of one question, with the connection that it may need. What is given up is begun anew, with another handshake, and a
 /// member that thousands reach for at once never comes to an end of them: so this is not less than the limit of a handshake.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,6 +40,14 @@ pub(super) struct Heard {
     pub(super) why: String,
     /// Asking again cannot help, and why.
     pub(super) fatal: Option<Fatal>,
+    /// It was not reached, so it is unknown what it would say.
+    unreached: bool,
+}
+
+impl Heard {
+    fn refuses_certificate(&self) -> bool {
+        self.fatal.as_ref().is_some_and(Fatal::is_about_certificate)
+    }
 }
 
 /// An answer that waiting does not mend.
@@ -48,8 +58,21 @@ pub(super) enum Fatal {
 }
 
 impl Fatal {
-    fn is_restored(&self) -> bool {
-        matches!(self, Fatal::Rpc(error) if error.code == ErrorCode::ClusterRestored)
+    /// Whether it is enough that one member says so. Members of a cluster that lives on as another one stay silent, and a
+    /// certificate that one member knows to be revoked is of no use at the others.
+    fn is_final(&self) -> bool {
+        let code = match self {
+            Fatal::Connect(error) => return error.is_revoked(),
+            Fatal::Rpc(error) => error.code,
+        };
+        matches!(code, ErrorCode::ClusterRestored | ErrorCode::CertificateRevoked)
+    }
+
+    fn is_about_certificate(&self) -> bool {
+        match self {
+            Fatal::Connect(error) => error.phase == Phase::Tls,
+            Fatal::Rpc(error) => error.code == ErrorCode::Unauthenticated,
+        }
     }
 }
 
@@ -68,7 +91,7 @@ impl Client {
         let channel = match self.channel_to(&endpoint) {
             Ok(channel) => channel,
             Err(error) => {
-                self.hear(&endpoint, error.to_string(), None);
+                self.hear_nothing(&endpoint, error.to_string());
                 return Said::Nothing;
             }
         };
@@ -78,7 +101,7 @@ impl Client {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 let silent_ms = SILENT_AFTER.as_millis();
-                self.hear(&endpoint, format!("no answer within {silent_ms} ms"), None);
+                self.hear_nothing(&endpoint, format!("no answer within {silent_ms} ms"));
                 tokio::time::timeout(PROBE_TIMEOUT - SILENT_AFTER, asked).await
             }
         };
@@ -152,24 +175,40 @@ impl Client {
         Said::Leads
     }
 
-    /// Notes what a member said, or how reaching it failed.
+    /// Notes what a member said.
     pub(super) fn hear(&self, endpoint: &Endpoint, why: String, fatal: Option<Fatal>) {
+        self.note(endpoint, Heard { why, fatal, unreached: false });
+    }
+
+    /// Notes that a member was not reached, and why.
+    fn hear_nothing(&self, endpoint: &Endpoint, why: String) {
+        self.note(endpoint, Heard { why, fatal: None, unreached: true });
+    }
+
+    fn note(&self, endpoint: &Endpoint, said: Heard) {
         let mut heard = self.inner.heard.lock();
         if heard.len() >= super::CHANNELS_MAX && !heard.contains_key(endpoint) {
             heard.clear();
         }
-        heard.insert(endpoint.clone(), Heard { why, fatal });
+        heard.insert(endpoint.clone(), said);
     }
 
     /// Notes a failed call.
     pub(super) fn hear_failure(&self, endpoint: &Endpoint, status: &tonic::Status) {
-        if let Some(error) = ConnectError::find(status) {
-            let fatal = error.permanent.then(|| Fatal::Connect(error.clone()));
-            return self.hear(endpoint, format!("{} at {}", error.cause, error.phase), fatal);
+        if let Some(error) = ConnectError::behind(status, endpoint) {
+            let why = format!("{} at {}", error.cause, error.phase);
+            return match error.permanent {
+                true => self.hear(endpoint, why, Some(Fatal::Connect(error))),
+                false => self.hear_nothing(endpoint, why),
+            };
         }
         let error = RpcError::from_status(status);
+        if error.code == ErrorCode::ConnectFailed {
+            return self.hear_nothing(endpoint, error.message);
+        }
         let refused = [
             ErrorCode::Unauthenticated,
+            ErrorCode::CertificateRevoked,
             ErrorCode::PermissionDenied,
             ErrorCode::UnsupportedVersion,
             ErrorCode::OtherCluster,
@@ -190,15 +229,46 @@ impl Client {
         candidates.iter().map(said).collect()
     }
 
-    /// The reason why no candidate will ever answer, if all have one, or if one says that the cluster which is known here
-    /// lives on as another: those of the old one that are silent will stay so.
-    pub(super) fn hopeless(&self) -> Option<ClientError> {
+    /// The reason why no candidate will ever answer: one of them gives one that is final, each gives one, or the caller is
+    /// [`refused`](Self::refused) for some time.
+    pub(super) fn hopeless(&self, waited: Duration) -> Option<ClientError> {
+        let candidates = self.candidates();
+        let all: Option<Vec<Fatal>> = {
+            let heard = self.inner.heard.lock();
+            let fatal =
+                |endpoint: &Endpoint| heard.get(endpoint).and_then(|said| said.fatal.clone());
+            if let Some(last_word) = candidates.iter().filter_map(fatal).find(Fatal::is_final) {
+                return Some(last_word.into());
+            }
+            candidates.iter().map(fatal).collect()
+        };
+        let agreed = all.and_then(|all| all.into_iter().next()).map(ClientError::from);
+        agreed.or_else(|| self.refused().filter(|_| waited >= REFUSED_AFTER))
+    }
+
+    /// Why some candidates refuse the caller's certificate, where no other one is reached and the configuration says that a
+    /// call is to end there.
+    pub(super) fn refused(&self) -> Option<ClientError> {
+        if !self.inner.config.end_where_refused {
+            return None;
+        }
+        let candidates = self.candidates();
+        let heard = self.inner.heard.lock();
+        let each: Vec<&Heard> = candidates.iter().filter_map(|each| heard.get(each)).collect();
+        let nobody_else = each.iter().all(|said| said.unreached || said.refuses_certificate());
+        if each.len() < candidates.len() || !nobody_else {
+            return None;
+        }
+        let refusal = each.iter().find(|said| said.refuses_certificate())?;
+        refusal.fatal.clone().map(ClientError::from)
+    }
+
+    /// Whether a candidate has said that the caller's certificate is revoked.
+    pub(super) fn is_revoked(&self) -> bool {
         let candidates = self.candidates();
         let heard = self.inner.heard.lock();
         let fatal = |endpoint: &Endpoint| heard.get(endpoint).and_then(|said| said.fatal.clone());
-        let restored = candidates.iter().filter_map(fatal).find(Fatal::is_restored);
-        let all: Option<Vec<Fatal>> = candidates.iter().map(fatal).collect();
-        restored.or_else(|| all?.into_iter().next()).map(ClientError::from)
+        candidates.iter().filter_map(fatal).any(|fatal| ClientError::from(fatal).is_revoked())
     }
 
     fn name_members_file(&self, mut error: RpcError) -> RpcError {

@@ -115,7 +115,11 @@ impl Client {
                 () = sleep_until(search.next_at) => {}
                 () = sleep_until(call.deadline) => return Err(call.give_up(self)),
             }
-            match self.hopeless() {
+            // Members that did not lead may have said anything before this one did.
+            if self.known_leader().is_some() {
+                continue;
+            }
+            match self.hopeless(call.waited()) {
                 // An attempt may have been applied before everybody began to refuse.
                 Some(_) if call.doubt => return Err(call.give_up(self)),
                 Some(error) => return Err(error),

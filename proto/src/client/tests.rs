@@ -3,6 +3,7 @@
 mod fake;
 mod knowing;
 mod leaving;
+mod refusing;
 mod searching;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 use tonic::{Request, Response, Status};
 
 use crate::error::{ErrorCode, RpcError};
+use crate::revocations::Revocations;
 use crate::tls::{Security, ServerTls};
 use crate::v1::{self, cluster_server, runs_server};
 
@@ -29,6 +30,8 @@ pub(super) struct Says {
     pub(super) members: Option<v1::MemberList>,
     /// Never answers anything, like a stopped process.
     pub(super) hangs: bool,
+    /// The error of every question for its status.
+    pub(super) status_refused: Option<RpcError>,
     /// Errors for the next calls, the first one first; then calls succeed.
     pub(super) refusals: Vec<RpcError>,
 }
@@ -61,6 +64,15 @@ impl Fake {
     }
 
     pub(super) fn start_with(name: &str, security: &Security) -> Fake {
+        Self::start_refusing(name, security, Revocations::default())
+    }
+
+    /// Refuses these certificates with the handshake.
+    pub(super) fn start_refusing(
+        name: &str,
+        security: &Security,
+        revocations: Revocations,
+    ) -> Fake {
         // A runtime of its own, so that dropping the member cuts its connections like a kill.
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
@@ -74,11 +86,12 @@ impl Fake {
             leads: false,
             members: None,
             hangs: false,
+            status_refused: None,
             refusals: Vec::new(),
         }));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let service = Service { name: name.to_owned(), says: says.clone(), asked: asked.clone() };
-        let tls = ServerTls::load(security).unwrap();
+        let tls = ServerTls::refusing(security, revocations).unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let counted = accepted.clone();
         runtime.spawn(async move {
@@ -164,10 +177,13 @@ impl cluster_server::Cluster for Service {
         _: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
         self.hang_if_told().await;
-        let (leads, term) = {
+        let (leads, term, refused) = {
             let says = self.says.lock();
-            (says.leads, says.term)
+            (says.leads, says.term, says.status_refused.clone())
         };
+        if let Some(refused) = refused {
+            return Err(refused.into());
+        }
         let role = if leads { "leader" } else { "follower" }.to_owned();
         let member = v1::MemberStatus { name: self.name.clone(), role, term, ..Default::default() };
         Ok(Response::new(v1::StatusResponse {
