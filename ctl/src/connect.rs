@@ -248,13 +248,22 @@ impl ConnectSettings {
     /// A client with these settings. It connects with its first request. Without an `on_wait`, a longer wait is told
     /// on stderr, once.
     pub fn client(&self, on_wait: Option<OnWait>) -> Result<Client, ConnectError> {
+        Ok(Client::new(ClientConfig { end_where_refused: true, ..self.config(on_wait) })?)
+    }
+
+    /// As [`client`](Self::client), for a process that serves others and outlives the replacement of an authority.
+    pub fn lasting_client(&self, on_wait: Option<OnWait>) -> Result<Client, ConnectError> {
+        Ok(Client::new(self.config(on_wait))?)
+    }
+
+    fn config(&self, on_wait: Option<OnWait>) -> ClientConfig {
         let mut config = ClientConfig::new(self.endpoints.clone(), self.security.clone());
         config.dial_map = self.dial_map.clone();
         config.timeout = self.timeout;
         config.members_file = self.members_file();
         config.follow_restored = true;
         config.on_wait = Some(on_wait.unwrap_or_else(waiting::on_stderr));
-        Ok(Client::new(config)?)
+        config
     }
 
     /// Where the last member list seen from these seeds is kept, so that they may all have moved by the next call.

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollout_proto::{Client, ClientError, ErrorCode, MemberRef, RpcError, services, v1};
-use tonic::Streaming;
+use rollout_proto::{Client, ClientError, ErrorCode, MemberRef, services, v1};
+use tonic::{Status, Streaming};
 
 use crate::leader_stream::Patience;
 
@@ -16,6 +16,8 @@ use crate::leader_stream::Patience;
 const SILENCE: Duration = Duration::from_secs(4);
 /// How long one member may take to open a stream.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
+/// How long members that cannot be reached have to come back while others refuse the caller's certificate.
+const REFUSED_AFTER: Duration = Duration::from_secs(3);
 /// Between two rounds of all members.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -133,7 +135,7 @@ impl EventStream {
                 Ok(Ok(None)) if !self.follow && self.place().is_some() => return Ok(Heard::End),
                 Ok(Err(status)) => {
                     self.open = None;
-                    self.judge(&member, &RpcError::from_status(&status))?;
+                    self.judge(&member, &status)?;
                 }
                 // Over, or silent: the next member knows as much.
                 Ok(Ok(None)) | Err(_) => self.open = None,
@@ -168,7 +170,8 @@ impl EventStream {
             self.client.leader_channel().await?;
         }
         let members = self.client.member_channels()?;
-        let mut answered = 0;
+        let (mut answered, mut silent, mut refusal) = (0, 0, None);
+        let mut refused = 0;
         for _ in 0..members.len() {
             let (member, channel) = &members[self.turn % members.len()];
             self.turn += 1;
@@ -182,9 +185,23 @@ impl EventStream {
                     self.open = Some((member.clone(), stream.into_inner()));
                     return Ok(None);
                 }
-                Ok(Err(status)) => self.judge(member, &RpcError::from_status(&status))?,
-                Err(_) => {}
+                Ok(Err(status)) => match self.judge(member, &status)? {
+                    Some(ClientError::Connect(error)) if error.permanent => {
+                        refused += 1;
+                        refusal = Some(ClientError::Connect(error));
+                    }
+                    Some(_) => silent += 1,
+                    None => {}
+                },
+                Err(_) => silent += 1,
             }
+        }
+        // Waiting mends no certificate; members that are only out of reach have a moment to come back.
+        if let Some(refusal) = refusal
+            && refused + silent == members.len()
+            && (silent == 0 || self.patience.waited() >= REFUSED_AFTER)
+        {
+            return Err(refusal);
         }
         if answered > 0
             && let Some(oldest) = self.gone.values().min()
@@ -213,15 +230,24 @@ impl EventStream {
         }
     }
 
-    /// An error where no other member would say otherwise.
-    fn judge(&mut self, member: &MemberRef, error: &RpcError) -> Result<(), ClientError> {
-        match error.code {
-            ErrorCode::Compacted => {
+    /// An error where no other member would say otherwise. Some: there was no connection, for this reason.
+    fn judge(
+        &mut self,
+        member: &MemberRef,
+        status: &Status,
+    ) -> Result<Option<ClientError>, ClientError> {
+        match ClientError::of_member(status, member) {
+            revoked if revoked.is_revoked() => Err(revoked),
+            failed @ ClientError::Connect(_) => Ok(Some(failed)),
+            ClientError::Rpc(error) if error.code == ErrorCode::Compacted => {
                 self.gone.insert(member.addr.clone(), error.oldest_index);
-                Ok(())
+                Ok(None)
             }
-            _ if error.retryable => Ok(()),
-            _ => Err(error.clone().into()),
+            ClientError::Rpc(error) if !error.retryable => Err(error.into()),
+            ClientError::Rpc(error) if error.code == ErrorCode::ConnectFailed => {
+                Ok(Some(error.into()))
+            }
+            _ => Ok(None),
         }
     }
 }

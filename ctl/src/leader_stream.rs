@@ -82,9 +82,14 @@ impl Patience {
         self.since = Instant::now();
     }
 
+    /// How long nothing has arrived.
+    pub(crate) fn waited(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// An error once nothing has arrived for the client's time-out.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
-        let waited = self.since.elapsed();
+        let waited = self.waited();
         if waited < self.client.config().timeout {
             return Ok(());
         }

@@ -25,7 +25,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
     };
     // A wait of a client is long by its nature, and nothing to tell.
     let quiet: OnWait = Arc::new(|what: &str| tracing::debug!(what, "waiting"));
-    let client = match settings.client(Some(quiet)) {
+    let client = match settings.lasting_client(Some(quiet)) {
         Ok(client) => client,
         Err(error) => return failed(&error, 2),
     };

@@ -103,7 +103,8 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     });
     if let Some(failed) = distrust {
         let told = distrust::words(&failed.cause, "your CA file", "your certificate");
-        text.push_str(&format!("  that is: {told}; {}\n", distrust::COMPARE));
+        let fix = if failed.is_revoked() { distrust::REVOKED_FIX } else { distrust::COMPARE };
+        text.push_str(&format!("  that is: {told}; {fix}\n"));
     }
     let repeatable = error.chain().find_map(|cause| cause.downcast_ref::<Repeatable>());
     if let Some(repeatable) = repeatable.filter(|_| code(error) == 8) {
@@ -160,6 +161,21 @@ mod tests {
         let told = "  that is: its certificate is signed by another authority than your CA file; \
                     compare who issued what: rolloutctl cert status\n";
         assert!(text.ends_with(told), "{text}");
+    }
+
+    #[test]
+    fn a_revoked_certificate_is_told_with_what_to_do_about_it() {
+        let error = anyhow::Error::from(ClientError::Connect(Unconnected {
+            endpoint: "c1:7420".into(),
+            phase: Phase::Tls,
+            cause: "received fatal alert: CertificateRevoked".into(),
+            permanent: true,
+        }));
+        assert_eq!(code(&error), 7);
+        let text = explain(&error);
+        let told =
+            format!("it refuses your certificate: it is revoked; {}\n", distrust::REVOKED_FIX);
+        assert!(text.ends_with(&told), "{text}");
     }
 
     #[test]

@@ -79,11 +79,12 @@ pub fn main() -> ExitCode {
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let traced = TraceContext::of_env();
-    let result = builder
-        .enable_all()
-        .build()
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(trace::within(traced, obey(cli))));
+    let result = builder.enable_all().build().map_err(anyhow::Error::from).and_then(|runtime| {
+        let ended = runtime.block_on(trace::within(traced, obey(cli)));
+        // The look-up of a name may go on for minutes after its limit; nobody waits for what it finds.
+        runtime.shutdown_background();
+        ended
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -126,6 +126,9 @@ pub struct MemberLine {
     pub problem: Option<String>,
     /// Whether it did not answer because one of the two sides does not trust the other's certificate.
     pub distrusted: bool,
+    /// Whether it refuses the caller's certificate because that is revoked.
+    #[serde(skip)]
+    pub revoked: bool,
     /// What it said.
     pub says: Option<MemberSays>,
     /// Whether the voter of that name is another, which does not answer, and whose place this one takes.
@@ -195,7 +198,8 @@ pub struct MemberSays {
 
 /// The role of a voter by name whose disk is empty: it has forgotten what it voted for, so it has no vote any more.
 pub(in crate::rolloutctl) const AWAITING_REPLACE: &str = "awaiting-replace";
-/// The health of a cluster of which nobody answers, and some do so for the certificates alone.
+/// The health of a cluster of which nobody answers, and some do so for the certificates alone; or of which a member says
+/// that the caller's certificate is revoked, whatever the others say.
 pub(in crate::rolloutctl) const DISTRUSTED: &str = "distrusted";
 
 impl MemberLine {
@@ -235,11 +239,11 @@ impl Survey {
         self.members.iter().any(|member| member.name == name && says(member) && !member.stands_in)
     }
 
-    /// How a command ends that needs a leader; `None` where there is one.
+    /// How a command ends that needs a leader; `None` where there is one, and the caller's certificate is not revoked.
     pub(in crate::rolloutctl) fn leaderless(&self) -> Option<Failure> {
         let why = match self.health {
-            _ if self.leader.is_some() => return None,
             DISTRUSTED => return Some(Failure::distrusted(distrust::summary(self))),
+            _ if self.leader.is_some() => return None,
             "unreachable" => "no member can be reached",
             "not formed" => {
                 "the cluster was not formed yet; see: rolloutctl cluster bootstrap --help"
@@ -270,7 +274,8 @@ impl Survey {
     }
 }
 
-/// Prints the survey. Exit code 3 where no leader serves, 7 where no member is trusted, or trusts the caller.
+/// Prints the survey. Exit code 3 where no leader serves, 7 where no member is trusted, or trusts the caller, or one says
+/// that the caller's certificate is revoked.
 pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let client = connect.client(None)?;
     let survey = survey(&client).await;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::certificates;
 use crate::hint::namespace_flag;
 use crate::output::counted;
-use crate::rolloutctl::status::distrust::COMPARE;
+use crate::rolloutctl::status::distrust::{self, COMPARE};
 use crate::rolloutctl::status::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, fix};
 
 /// What to do where a disk has little room.
@@ -47,7 +47,7 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
         };
         let Some(says) = &member.says else {
             match member.distrusted {
-                true => alarm("MEMBER_DISTRUSTED", member.silence(), COMPARE.into()),
+                true => alarm("MEMBER_DISTRUSTED", member.silence(), distrust::fix(member).into()),
                 false => alarm("MEMBER_UNREACHABLE", member.silence(), fix::silent(member)),
             }
             continue;

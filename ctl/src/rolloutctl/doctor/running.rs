@@ -19,7 +19,7 @@ use crate::hint::namespace_flag;
 use crate::output::{counted, duration};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
-use crate::rolloutctl::status::distrust::COMPARE;
+use crate::rolloutctl::status::distrust::{self, COMPARE, REVOKED_FIX};
 use crate::rolloutctl::status::{self, Answer, DISTRUSTED, MemberLine, Survey, fix};
 
 /// A member that lacks more entries than this is not merely a heartbeat behind.
@@ -108,7 +108,7 @@ fn identities(answers: &[Answer]) -> Vec<Finding> {
 
 fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
     let mut findings = match survey.health {
-        DISTRUSTED => vec![trust()],
+        DISTRUSTED => vec![trust(survey)],
         _ => vec![quorum(survey), leader(survey)],
     };
     findings.extend(zones(survey));
@@ -153,7 +153,15 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
 }
 
 /// In the place of what is said of voters and leader.
-fn trust() -> Finding {
+fn trust(survey: &Survey) -> Finding {
+    if survey.members.iter().any(|member| member.revoked) {
+        return Finding::fail(
+            "trust",
+            "your certificate is revoked",
+            "members that know of the revocation answer nothing",
+            REVOKED_FIX,
+        );
+    }
     Finding::fail(
         "trust",
         "no member is trusted, or trusts you",
@@ -165,7 +173,10 @@ fn trust() -> Finding {
 fn of_silent(member: &MemberLine) -> Finding {
     let MemberLine { name, address, .. } = member;
     let (found, todo) = match member.distrusted {
-        true => (format!("{name} is there at {address}, and not for you"), COMPARE.to_owned()),
+        true => (
+            format!("{name} is there at {address}, and not for you"),
+            distrust::fix(member).to_owned(),
+        ),
         false => (format!("{name} does not answer at {address}"), fix::silent(member)),
     };
     Finding::fail("member", found, member.silence(), todo)

@@ -77,7 +77,7 @@ impl Reader {
     async fn newcomer(&self, name: &str, address: &str) -> anyhow::Result<String> {
         let endpoint = Endpoint::seed(address)?;
         let answer = status::ask_one(&self.settings, &endpoint).await;
-        let answer = answer.map_err(|NoAnswer { problem, distrusted }| match distrusted {
+        let answer = answer.map_err(|NoAnswer { problem, distrusted, .. }| match distrusted {
             true => Failure::distrusted(format!("{name} at {address}: {problem}; {COMPARE}")),
             false => Failure::unavailable(format!(
                 "{name} does not answer at {address}: {problem}; start it first, it waits"

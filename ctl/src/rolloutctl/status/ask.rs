@@ -5,8 +5,8 @@
 use std::time::{Duration, SystemTime};
 
 use rollout_proto::{
-    Channel, ChannelOptions, Client, ClientError, ClientTls, ConnectError, Endpoint, MemberRef,
-    RpcError, Stamp, channel, services, v1,
+    Channel, ChannelOptions, Client, ClientError, ClientTls, Endpoint, MemberRef, Stamp, channel,
+    services, v1,
 };
 
 use super::Survey;
@@ -53,10 +53,9 @@ pub(in crate::rolloutctl) async fn ask_one(
     .await
     {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(match ConnectError::find(&status) {
-            Some(error) => NoAnswer::of_connection(error, &settings.security),
-            None => NoAnswer::silent(RpcError::from_status(&status)),
-        }),
+        Ok(Err(status)) => {
+            Err(NoAnswer::of(&ClientError::of_member(&status, endpoint), &settings.security))
+        }
         Err(_) => Err(NoAnswer::silent(format!("no answer within {} s", ONE_TIMEOUT.as_secs()))),
     }
 }

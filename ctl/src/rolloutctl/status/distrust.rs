@@ -9,10 +9,13 @@ use std::fmt::Display;
 
 use rollout_proto::{ClientError, ConnectError, Phase, Security};
 
-use super::Survey;
+use super::{MemberLine, Survey};
 
 /// What to do about it.
 pub(in crate::rolloutctl) const COMPARE: &str = "compare who issued what: rolloutctl cert status";
+/// What to do where the caller's certificate is revoked.
+pub(in crate::rolloutctl) const REVOKED_FIX: &str =
+    "get another certificate, or have the revocation withdrawn: rolloutctl errors explain RO-3013";
 
 /// Why a member gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,18 +24,23 @@ pub(in crate::rolloutctl) struct NoAnswer {
     pub(in crate::rolloutctl) problem: String,
     /// Whether one side does not trust the other.
     pub(in crate::rolloutctl) distrusted: bool,
+    /// Whether it refuses the caller's certificate because that is revoked.
+    pub(in crate::rolloutctl) revoked: bool,
 }
 
 impl NoAnswer {
     /// For a reason that has nothing to do with trust.
     pub(super) fn silent(why: impl Display) -> Self {
-        Self { problem: why.to_string(), distrusted: false }
+        Self { problem: why.to_string(), distrusted: false, revoked: false }
     }
 
     /// Of a call to one member.
     pub(super) fn of(error: &ClientError, security: &Security) -> Self {
         match error {
             ClientError::Connect(error) => Self::of_connection(error, security),
+            revoked if revoked.is_revoked() => {
+                Self { problem: revoked.to_string(), distrusted: true, revoked: true }
+            }
             ClientError::Timeout { tried, .. } | ClientError::NoLeader { tried, .. } => {
                 Self::silent(
                     tried.first().map_or_else(|| error.to_string(), |(_, why)| why.clone()),
@@ -52,7 +60,8 @@ impl NoAnswer {
             }
             _ => error.cause.clone(),
         };
-        Self { problem: format!("{}: {cause}", error.phase), distrusted }
+        let problem = format!("{}: {cause}", error.phase);
+        Self { problem, distrusted, revoked: error.is_revoked() }
     }
 }
 
@@ -92,18 +101,28 @@ pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
     }
 }
 
+/// What to do about a member that one side does not trust.
+pub(in crate::rolloutctl) fn fix(member: &MemberLine) -> &'static str {
+    if member.revoked { REVOKED_FIX } else { COMPARE }
+}
+
 /// Who is distrusted, and why: one sentence for all members of one problem.
 pub(super) fn summary(survey: &Survey) -> String {
     let mut problems: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &survey.members {
-        let problem = member.problem.as_deref().unwrap_or_default();
-        problems.entry(problem).or_default().push(&member.name);
+        if let Some(problem) = member.problem.as_deref() {
+            problems.entry(problem).or_default().push(&member.name);
+        }
     }
     let each: Vec<String> = problems
         .into_iter()
         .map(|(problem, names)| format!("{}: {problem}", names.join(", ")))
         .collect();
-    format!("the members and you do not trust each other: {}; {COMPARE}", each.join("; "))
+    let each = each.join("; ");
+    match survey.members.iter().any(|member| member.revoked) {
+        true => format!("your certificate is revoked: {each}; {REVOKED_FIX}"),
+        false => format!("the members and you do not trust each other: {each}; {COMPARE}"),
+    }
 }
 
 #[cfg(test)]

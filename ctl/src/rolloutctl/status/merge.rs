@@ -165,7 +165,10 @@ fn unknown(survey: &Survey) -> Vec<String> {
 
 fn health(survey: &Survey) -> &'static str {
     let answered = survey.members.iter().any(|member| member.says.is_some());
+    let revoked = survey.members.iter().any(|member| member.revoked);
     match (&survey.leader, survey.voters_reachable, survey.cluster_id.is_some()) {
+        // A member that still answers has not heard of the revocation.
+        _ if revoked => DISTRUSTED,
         _ if !answered && survey.members.iter().any(|member| member.distrusted) => DISTRUSTED,
         (_, 0, _) => "unreachable",
         (None, _, false) => "not formed",
@@ -183,8 +186,9 @@ fn place(member: MemberRef) -> (String, String) {
 
 fn silent(member: MemberRef, why: NoAnswer) -> MemberLine {
     let (name, address) = place(member);
-    let NoAnswer { problem, distrusted } = why;
-    MemberLine { name, address, problem: Some(problem), distrusted, ..MemberLine::default() }
+    let NoAnswer { problem, distrusted, revoked } = why;
+    let problem = Some(problem);
+    MemberLine { name, address, problem, distrusted, revoked, ..MemberLine::default() }
 }
 
 fn line(

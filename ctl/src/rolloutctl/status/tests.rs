@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rollout_proto::{ClientError, ConnectError, MemberRef, Phase, Security, TlsFiles};
+use rollout_proto::{
+    ClientError, ConnectError, ErrorCode, MemberRef, Phase, RpcError, Security, TlsFiles,
+};
 
 use super::*;
 use crate::output::Report as _;
@@ -141,6 +143,32 @@ fn members_of_another_authority_are_distrusted_and_none_is_called_down() {
     let refused = "it refuses your certificate tls/a.pem: it trusts another authority";
     assert!(said.contains(refused), "{said}");
     crate::golden::report("status-distrusted.txt", &mixed);
+}
+
+#[test]
+fn a_revoked_certificate_is_the_answer_though_a_member_that_has_not_heard_of_it_answers() {
+    let at_handshake = failed("c1", Phase::Tls, "received fatal alert: CertificateRevoked");
+    let error = RpcError::new(ErrorCode::CertificateRevoked, "client/ann's is revoked");
+    let (member, _) = unreachable("c1");
+    let at_request = (member, Err(ClientError::Rpc(error)));
+    for refused in [at_handshake, at_request] {
+        for third in [answer("c3", "follower", 3, 90), unreachable("c3")] {
+            let survey = merge(vec![refused.clone(), third], UNIX_EPOCH);
+            assert_eq!(survey.health, DISTRUSTED);
+            let alarm = survey.alarms.iter().find(|alarm| alarm.kind == "MEMBER_DISTRUSTED");
+            assert_eq!(alarm.unwrap().fix, distrust::REVOKED_FIX);
+            let failure = survey.leaderless().unwrap();
+            let said = failure.to_string();
+            assert!(said.starts_with("your certificate is revoked: "), "{said}");
+            assert!(said.contains("c1: "), "{said}");
+            assert!(said.ends_with(distrust::REVOKED_FIX), "{said}");
+            assert_eq!(exit::code(&failure.into()), 7);
+        }
+    }
+    // A leader that has applied the revocation a moment ago still answers on this connection.
+    let leads = answer("c2", "leader", 3, 100);
+    let refused = failed("c1", Phase::Tls, "received fatal alert: CertificateRevoked");
+    assert!(merge(vec![refused, leads], UNIX_EPOCH).leaderless().is_some());
 }
 
 #[test]
