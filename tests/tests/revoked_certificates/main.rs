@@ -3,9 +3,13 @@
 mod out_of_contact;
 
 use anyhow::{Context, Result, bail, ensure};
+use out_of_contact::is_known_as_revoked;
 use rollout_proto::enrolment::{self, JoinToken};
 use rollout_proto::pki::{self, IssueRequest};
-use rollout_proto::{Client, ClientConfig, ErrorCode, Role, Security, TlsFiles, services, v1};
+use rollout_proto::{
+    ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, ErrorCode, Role, Security,
+    TlsFiles, channel, services, v1,
+};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -43,8 +47,18 @@ fn is_refused(out: &Output) -> Result<()> {
     Ok(())
 }
 
+/// Every member itself refuses the certificate: a command ends at the first member that does.
 fn every_member_refuses(fleet: &Fleet, files: &TlsFiles) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tls = ClientTls::load(&Security::Mtls(files.clone()))?;
     for member in fleet.member_names() {
+        let endpoint = Endpoint::named(&member, fleet.client_addr(&member))?;
+        let refuses = runtime.block_on(async {
+            let channel =
+                channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
+            anyhow::Ok(is_known_as_revoked(&channel).await)
+        })?;
+        ensure!(refuses, "{member} does not refuse the certificate as revoked");
         is_refused(&asks(fleet, files, &member, &["status"])?).context(member)?;
     }
     Ok(())

@@ -128,7 +128,7 @@ impl Scene {
 }
 
 /// Whether the member refuses the request or the handshake because the certificate is revoked.
-async fn is_known_as_revoked(asker: &Channel) -> bool {
+pub(crate) async fn is_known_as_revoked(asker: &Channel) -> bool {
     let list = v1::ListRunsRequest { namespace: "default".into() };
     let answer = RunsClient::new(asker.clone()).list_runs(unconfirmed(list)).await;
     answer.is_err_and(|status| ClientError::of_member(&status, &"the member").is_revoked())
