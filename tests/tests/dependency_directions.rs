@@ -7,8 +7,9 @@ use std::process::Command;
 
 /// Who may depend on which of ours. `storage` for worker, coordinator and ctl is its blobs alone.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("rollout-ledger", &[]),
+    ("rollout-ledger", &["rollout-store-url"]),
     ("rollout-storage", &[]),
+    ("rollout-store-url", &[]),
     ("rollout-proto", &[]),
     ("rollout-raft", &["rollout-ledger", "rollout-storage", "rollout-proto"]),
     ("rollout-telemetry", &["rollout-proto"]),
@@ -19,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "rollout-ledger",
             "rollout-proto",
             "rollout-storage",
+            "rollout-store-url",
             "rollout-telemetry",
         ],
     ),
@@ -29,6 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "rollout-gateway",
             "rollout-proto",
             "rollout-storage",
+            "rollout-store-url",
             "rollout-telemetry",
         ],
     ),

@@ -147,7 +147,7 @@ pub struct TlsConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreConfig {
-    /// URLs that runs may name.
+    /// URLs that runs may name, and all below them.
     pub urls: Vec<String>,
 }
 

@@ -1,12 +1,16 @@
 //! Owns: the object stores that this worker uses, one connection each.
 //!
-//! Invariant: only the cluster's own store and those of the configuration are ever opened.
+//! Invariant: only the cluster's own store and those that the configuration allows are ever opened.
 //! Absent: retries and digests.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use rollout_storage::{BlobError, BlobStore};
+use rollout_store_url::allows;
+
+/// Stores that are kept open. Users choose the URLs below those of the configuration.
+const OPEN_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Stores {
@@ -45,12 +49,16 @@ impl Stores {
         if let Some(store) = open.stores.get(&url) {
             return Ok(store.clone());
         }
-        if url != open.cluster && !self.allowed.contains(&url) {
-            let reason = "it is not among this worker's store.urls".to_owned();
+        if url != open.cluster && !self.allowed.iter().any(|listed| allows(listed, &url)) {
+            let reason =
+                "this worker's [store] urls has neither it nor a URL above it: add one".to_owned();
             return Err(BlobError::Url { url, reason });
         }
         let store = BlobStore::open(&url)?;
-        // At most one for each configured URL, and those that the cluster had.
+        if open.stores.len() >= OPEN_MAX {
+            // Those in use live on in their users' hands, and are opened again for the next one.
+            open.stores.clear();
+        }
         open.stores.insert(url, store.clone());
         Ok(store)
     }
@@ -68,5 +76,25 @@ mod tests {
         assert_eq!(stores.get("").unwrap().url(), "memory://cluster");
         assert!(stores.get("memory://more").is_ok());
         assert!(stores.get("memory://strange").is_err());
+    }
+
+    #[test]
+    fn a_configured_url_allows_what_is_below_it() {
+        let stores = Stores::new(vec!["memory://more/a".into()]);
+        for good in ["memory://more/a", "memory://more/a/", "memory://more/a/b/c"] {
+            assert!(stores.get(good).is_ok(), "{good}");
+        }
+        for bad in ["memory://more", "memory://more/ab", "memory://more/a/../b", ""] {
+            assert!(stores.get(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn runs_of_many_stores_keep_a_bounded_number_open() {
+        let stores = Stores::new(vec!["file:///srv".into()]);
+        for number in 0..2 * OPEN_MAX {
+            assert!(stores.get(&format!("file:///srv/{number}")).is_ok(), "{number}");
+            assert!(stores.open.lock().stores.len() <= OPEN_MAX);
+        }
     }
 }

@@ -55,7 +55,7 @@ pub struct Flags {
     /// Dial a member at another address
     #[arg(long = "dial-map", env = "ROLLOUT_DIAL_MAP", value_delimiter = ',', value_parser = pair, value_name = "NAME=ADDR")]
     pub dial_map: Vec<(String, String)>,
-    /// A further object store that runs may name
+    /// An object store that runs may name, and everything below it
     #[arg(long = "store-url", value_name = "URL")]
     pub store_urls: Vec<String>,
     /// Rows that a slot may have queued or running

@@ -47,7 +47,7 @@ pub(super) const KEYS: &[Key] = &[
     key("dial_map", Map, "", "members dialled elsewhere")
         .flag("--dial-map")
         .env("ROLLOUT_DIAL_MAP"),
-    key("store.urls", Texts, "", "other stores that runs may name, by exactly these URLs")
+    key("store.urls", Texts, "", "other stores that runs may name, and everything below them")
         .flag("--store-url"),
     key(
         "credit.rows",
