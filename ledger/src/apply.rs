@@ -119,6 +119,7 @@ impl Ledger {
                 let (before, was_fair) = (self.meta.version, self.is_fair());
                 self.meta.version = before.max(version);
                 self.convert_image(before);
+                self.reindex_stores(before);
                 if self.is_fair() && !was_fair {
                     self.begin_fair_sharing();
                 }

@@ -5,10 +5,12 @@
 //! the same models and tasks.
 
 use crate::eligibility::NeedNo;
+use crate::gate::SCHEDULING_VERSION;
 use crate::id::RunNo;
 use crate::ledger::Ledger;
 use crate::run::{Run, RunState};
 use crate::spec::{Misfit, RunSpec, SlotOffer};
+use crate::store_access::StoreAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Slots of one offer that are named, at most, where they take no work at all.
@@ -135,7 +137,7 @@ impl<'a> Blocked<'a> {
         let mut lacking: BTreeMap<Misfit, BTreeSet<String>> = BTreeMap::new();
         let engine = RunSpec { engine: spec.engine.clone(), ..RunSpec::default() };
         for (shape, offers) in self.ledger.index.shapes_in(namespace) {
-            match shape.fits(&engine, &[]) {
+            match shape.fits(&engine, &StoreAccess::default()) {
                 Err(Misfit::Ineligible) => {}
                 // The same of each of its offers, which differ in nothing that counts here.
                 Err(misfit) => {
@@ -151,7 +153,8 @@ impl<'a> Blocked<'a> {
                 }
             }
         }
-        lacking.last_key_value().map(|(misfit, has)| lack(*misfit, spec, has))
+        let version = self.ledger.version();
+        lacking.last_key_value().map(|(misfit, has)| lack(*misfit, spec, has, version))
     }
 
     /// Why slots of a namespace take no work at all.
@@ -197,7 +200,7 @@ fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String>
 }
 
 /// What no slot has of what a run asks for, and what the closest ones have instead.
-fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>) -> String {
+fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>, version: u32) -> String {
     let model = &spec.engine.model;
     let has = || has.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
     match misfit {
@@ -214,8 +217,12 @@ fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>) -> String {
                 spec.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
             format!("no slot that offers model {model} has labels {}", labels.join(","))
         }
-        Misfit::Store => {
+        Misfit::Store if version < SCHEDULING_VERSION => {
             format!("no worker that fits lists exactly {} in its [store] urls", spec.store_url)
+        }
+        Misfit::Store => {
+            let url = &spec.store_url;
+            format!("no worker that fits lists {url}, or a URL above it, in its [store] urls")
         }
     }
 }

@@ -21,6 +21,7 @@ mod turns;
 
 use crate::id::{RunNo, SlotRef};
 use crate::spec::{RunSpec, SlotOffer};
+use crate::store_access::StoreAccess;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,7 @@ pub(crate) struct Turn {
 }
 
 /// An offer, the stores that its worker can use, and its slots.
-pub(crate) type Offering<'a> = (&'a SlotOffer, &'a [String], &'a BTreeSet<SlotRef>);
+pub(crate) type Offering<'a> = (&'a SlotOffer, &'a StoreAccess, &'a BTreeSet<SlotRef>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct NeedKey {
@@ -104,7 +105,7 @@ struct Need {
 struct OfferKey {
     namespace: String,
     offer: SlotOffer,
-    stores: Vec<String>,
+    stores: StoreAccess,
 }
 
 impl OfferKey {
@@ -240,12 +241,12 @@ impl Eligibility {
         &mut self,
         namespace: &str,
         offer: &SlotOffer,
-        stores: &[String],
+        stores: &StoreAccess,
         slot: SlotRef,
     ) -> OfferNo {
         // The kind of engine is for people: slots that differ in nothing else meet the same needs.
         let offer = SlotOffer { engine: String::new(), ..offer.clone() };
-        let key = OfferKey { namespace: namespace.to_owned(), offer, stores: stores.to_vec() };
+        let key = OfferKey { namespace: namespace.to_owned(), offer, stores: stores.clone() };
         let number = match self.offer_numbers.get(&key) {
             Some(number) => *number,
             None => self.add_offer(key),
@@ -378,8 +379,7 @@ impl Eligibility {
         let shapes = shapes.take_while(move |shape| shape.key.0 == namespace);
         shapes.map(|shape| {
             let offers = shape.offers.iter().filter_map(|offer| self.offers.get(offer));
-            let offers =
-                offers.map(|offer| (&offer.key.offer, &offer.key.stores[..], &offer.slots));
+            let offers = offers.map(|offer| (&offer.key.offer, &offer.key.stores, &offer.slots));
             (&shape.key.1, offers)
         })
     }

@@ -9,6 +9,7 @@ use crate::ledger::Ledger;
 use crate::rows::Rows;
 use crate::run::{InFlight, Run, RunState};
 use crate::segment::Outcome;
+use crate::store_access::StoreAccess;
 use crate::worker::WorkerState;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,8 +71,9 @@ impl Ledger {
             .filter(|run| self.index.need(run.no).is_some_and(|n| needs.insert(n)))
         {
             let fitting = self.slots().filter(|(worker, _, slot)| {
+                let stores = StoreAccess::new(&worker.stores, self.meta.version);
                 run.head.namespace == worker.namespace
-                    && slot.offer.fits(&run.head.spec, &worker.stores).is_ok()
+                    && slot.offer.fits(&run.head.spec, &stores).is_ok()
             });
             let fitting: BTreeSet<_> = fitting.map(|(_, at, _)| at).collect();
             let listed: BTreeSet<_> = self.index.slots_for(run.no).collect();

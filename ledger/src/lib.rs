@@ -98,6 +98,7 @@ mod slot_incidents;
 mod spec;
 mod steal;
 mod store;
+mod store_access;
 mod store_ops;
 mod store_refusal;
 mod tail;

@@ -6,6 +6,7 @@
 use crate::condition;
 use crate::limits;
 use crate::reply::Rejection;
+use crate::store_access::StoreAccess;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -142,7 +143,7 @@ pub struct SlotOffer {
 
 /// Why a slot can take no row of a run, from the worst fit to the closest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Misfit {
+pub(crate) enum Misfit {
     /// The slot takes no work at all.
     Ineligible,
     /// It has not the model, or not the task.
@@ -158,11 +159,11 @@ pub enum Misfit {
 }
 
 impl SlotOffer {
-    /// Whether this slot, of a worker with access to `stores` beside the cluster's, can run `spec`.
+    /// Whether this slot, of a worker that can use `stores` beside the cluster's, can run `spec`.
     ///
     /// # Errors
     /// The first thing that does not fit.
-    pub fn fits(&self, spec: &RunSpec, stores: &[String]) -> Result<(), Misfit> {
+    pub(crate) fn fits(&self, spec: &RunSpec, stores: &StoreAccess) -> Result<(), Misfit> {
         if !self.ineligible.is_empty() {
             return Err(Misfit::Ineligible);
         }
@@ -183,7 +184,7 @@ impl SlotOffer {
         if self.unmet(spec).next().is_some() {
             return Err(Misfit::Require);
         }
-        if !spec.store_url.is_empty() && !stores.contains(&spec.store_url) {
+        if !spec.store_url.is_empty() && !stores.allows(&spec.store_url) {
             return Err(Misfit::Store);
         }
         Ok(())

@@ -13,6 +13,7 @@ use crate::limits;
 use crate::reply::{Rejection, Reply};
 use crate::rows::Rows;
 use crate::spec;
+use crate::store_access::StoreAccess;
 use crate::worker::{SessionEnd, Slot, Worker, WorkerState};
 
 impl Ledger {
@@ -286,9 +287,10 @@ impl Ledger {
     /// Adds a worker's slots to the index.
     pub(crate) fn index_slots(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
+        let stores = StoreAccess::new(&worker.stores, self.meta.version);
         for (number, slot) in worker.slots.iter_mut().enumerate() {
             let at = slot_ref(session, number);
-            slot.offer_no = self.index.add_slot(&worker.namespace, &slot.offer, &worker.stores, at);
+            slot.offer_no = self.index.add_slot(&worker.namespace, &slot.offer, &stores, at);
         }
     }
 

@@ -268,6 +268,24 @@ fn a_run_that_names_the_clusters_own_store_is_one_without_a_store() -> Result<()
 }
 
 #[test]
+fn workers_run_a_run_whose_store_is_below_one_that_they_list() -> Result<()> {
+    let s3 = S3::start()?;
+    let mut fleet = Fleet::start(FleetOptions {
+        s3: Some(s3.clone()),
+        member_lines: vec![("store", "urls = [\"s3://fleet/teams\"]")],
+        ..FleetOptions::default()
+    })?;
+    let engine = "kind = \"mock\"\nconcurrency = 8\n".to_owned();
+    let head = "[part]\nlinger_ms = 100\n[store]\nurls = [\"s3://fleet/teams/a\"]\n".to_owned();
+    fleet.start_worker("w1", &WorkerOptions { engine, head })?;
+    let store = "[store]\nurl = \"s3://fleet/teams/a/b\"\n";
+    Batch::submit(&fleet, "below", 100, store)?.finish(&fleet)?;
+    ensure!(!s3.keys("teams/a/b/runs/").is_empty(), "its objects are elsewhere");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
 fn a_worker_without_valid_credentials_gets_no_work_and_says_why() -> Result<()> {
     let s3 = S3::start()?;
     s3.expire("w1", true);

@@ -5,6 +5,7 @@
 
 use super::{Cohort, CohortKey, CohortNo, Eligibility, Need, NeedKey, NeedNo, OfferNo};
 use super::{Offers, Shape, ShapeNo};
+use crate::store_access::StoreAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which offers of a shape in a cohort meet a need.
@@ -26,7 +27,7 @@ impl Need {
         selector.clear();
         require.clear();
         spec.store_url.clear();
-        match shape.key.1.fits(&spec, &[]) {
+        match shape.key.1.fits(&spec, &StoreAccess::default()) {
             Err(_) => Some(false),
             Ok(()) => (!asks).then_some(true),
         }

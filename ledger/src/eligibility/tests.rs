@@ -1,6 +1,7 @@
 //! The index beside a comparison of every run with every slot.
 
 use super::*;
+use crate::gate::SCHEDULING_VERSION;
 use crate::id::{SessionId, SlotNo};
 use crate::looks::looks_of;
 use crate::spec::EngineSpec;
@@ -29,13 +30,14 @@ fn spec(kind: u8) -> RunSpec {
         6 => spec.selector = labels(&[("zone", "y")]),
         7 => spec.selector = labels(&[("host", "1")]),
         8 => spec.require = labels(&[("vllm", ">=0.5")]),
-        _ => spec.store_url = STORE.into(),
+        9 => spec.store_url = STORE.into(),
+        _ => spec.store_url = format!("{STORE}/below"),
     }
     spec
 }
 
 /// One of the things that slots of a host offer, with the stores of its worker.
-fn offer(kind: u8, host: u8) -> (SlotOffer, Vec<String>) {
+fn offer(kind: u8, host: u8) -> (SlotOffer, StoreAccess) {
     let models: &[&str] = match kind {
         0 => &["m"],
         1 => &["n"],
@@ -57,7 +59,11 @@ fn offer(kind: u8, host: u8) -> (SlotOffer, Vec<String>) {
         offer.versions = labels(&[("vllm", "0.6.0")]);
         offer.tasks = vec!["generate".into(), "embed".into()];
     }
-    let stores = if host == 4 { vec![STORE.to_owned()] } else { Vec::new() };
+    let stores = match host {
+        4 => StoreAccess::new(&[STORE.to_owned()], SCHEDULING_VERSION - 1),
+        5 => StoreAccess::new(&[STORE.to_owned()], SCHEDULING_VERSION),
+        _ => StoreAccess::default(),
+    };
     (offer, stores)
 }
 
@@ -76,7 +82,7 @@ enum Act {
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let turn = || proptest::option::weighted(0.8, (0_u8..3, 0_u8..20));
     let act = prop_oneof![
-        6 => (0_u8..12, 0_u8..2, 0_u8..10, turn()).prop_map(|(r, n, s, t)| Act::SetRun(r, n, s, t)),
+        6 => (0_u8..12, 0_u8..2, 0_u8..11, turn()).prop_map(|(r, n, s, t)| Act::SetRun(r, n, s, t)),
         2 => (0_u8..12).prop_map(Act::EndRun),
         3 => (0_u8..8, 0_u8..2, 0_u8..6, 1_u8..4).prop_map(|(h, n, o, s)| Act::AddHost(h, n, o, s)),
         1 => (0_u8..8).prop_map(Act::RemoveHost),
@@ -88,7 +94,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 struct Host {
     session: SessionId,
     namespace: &'static str,
-    offer: (SlotOffer, Vec<String>),
+    offer: (SlotOffer, StoreAccess),
     numbers: Vec<OfferNo>,
 }
 
@@ -155,7 +161,7 @@ impl Both {
         &mut self,
         (host, session): (u8, SessionId),
         namespace: &'static str,
-        offer: (SlotOffer, Vec<String>),
+        offer: (SlotOffer, StoreAccess),
         slots: usize,
     ) {
         let add =
@@ -342,7 +348,7 @@ fn fleet(hosts: u32, model_of: impl Fn(u32) -> &'static str) -> Eligibility {
             ..SlotOffer::default()
         };
         let slot = SlotRef { session: SessionId(host.into()), slot: SlotNo(0) };
-        index.add_slot("a", &offer, &[], slot);
+        index.add_slot("a", &offer, &StoreAccess::default(), slot);
     }
     index.work = Work::default();
     index

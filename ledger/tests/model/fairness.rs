@@ -171,7 +171,9 @@ impl Model {
         let run = &self.runs[no as usize - 1];
         let worker = &self.workers[&slot.session];
         let offer = &worker.slots[usize::from(slot.slot.0)].offer;
-        run.namespace == worker.namespace && offer.models.contains(&run.spec.engine.model)
+        run.namespace == worker.namespace
+            && offer.models.contains(&run.spec.engine.model)
+            && self.has_store(run, worker)
     }
 
     /// Gives rows, one by one, until a trial comes.

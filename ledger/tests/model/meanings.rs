@@ -35,6 +35,7 @@ pub(crate) fn spec(run: u8, other: bool) -> RunSpec {
         canary_failures_max: [0, 0, 0, 1, 0][usize::from(run)],
         tail_duplicates: run < 2,
         deadline_ms: [0, 0, 40_000, 0, 0][usize::from(run)],
+        store_url: if run == 4 { "s3://team/a/b".into() } else { String::new() },
         notify_url: ["", "https://hooks/1", "https://hooks/2", "", ""][usize::from(run)].into(),
         ..RunSpec::default()
     }
@@ -163,6 +164,12 @@ pub(crate) fn register(model: &Model, what: (u8, u8, bool, bool, u8), picks: &[P
     let (worker, instance, holder_alive, resume, slots) = what;
     let models = if worker == 1 { vec!["m".into(), "n".into()] } else { vec!["m".into()] };
     let offer = SlotOffer { models, ..SlotOffer::default() };
+    // The other namespace's worker lists its run's store, or what is above it.
+    let stores = match (worker, instance % 2) {
+        (2, 0) => vec!["s3://team/a".into()],
+        (2, _) => vec!["s3://team/a/b".into()],
+        _ => Vec::new(),
+    };
     OpKind::Register(Box::new(Registration {
         namespace: if worker == 2 { "team".into() } else { "default".into() },
         name: format!("w{worker}"),
@@ -178,6 +185,7 @@ pub(crate) fn register(model: &Model, what: (u8, u8, bool, bool, u8), picks: &[P
             .filter_map(|p| held(model, Pick { mask: !p.mask | 1, ..*p }))
             .map(|h| h.1)
             .collect(),
+        stores,
         ..Registration::default()
     }))
 }

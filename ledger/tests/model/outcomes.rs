@@ -314,7 +314,8 @@ impl Model {
         self.slots().into_iter().filter(|other| other.session != slot.session).any(|other| {
             let worker = &self.workers[&other.session];
             let of = &worker.slots[usize::from(other.slot.0)];
-            let offers = of.offer.models.contains(&run.spec.engine.model);
+            let offers =
+                of.offer.models.contains(&run.spec.engine.model) && self.has_store(run, worker);
             worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
         })
     }
@@ -333,7 +334,8 @@ impl Model {
         let fits = self.slots().into_iter().filter(own).any(|other| {
             let worker = &self.workers[&other.session];
             let of = &worker.slots[usize::from(other.slot.0)];
-            let offers = of.offer.models.contains(&run.spec.engine.model);
+            let offers =
+                of.offer.models.contains(&run.spec.engine.model) && self.has_store(run, worker);
             worker.ready() && worker.namespace == run.namespace && offers && !self.cordoned(other)
         });
         fits.then_some((name, Some(slot.slot)))

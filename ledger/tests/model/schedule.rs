@@ -2,6 +2,8 @@
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, Row, RowState};
+use crate::runs::Run;
+use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{GrantedRows, HeldRows, Rejection, Reply, Rows, SegmentRef, limits};
@@ -212,7 +214,18 @@ impl Model {
         let cap = run.spec.running_rows_max;
         run.namespace == worker.namespace
             && offer.models.contains(&run.spec.engine.model)
+            && self.has_store(run, worker)
             && (cap == 0 || run.running() < cap)
+    }
+
+    /// Whether a worker can use a run's store: only from version 3 on by a URL above it.
+    pub(crate) fn has_store(&self, run: &Run, worker: &Worker) -> bool {
+        let url = &run.spec.store_url;
+        let allows = |listed: &String| {
+            let rest = url.strip_prefix(listed.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || self.version >= 3 && rest.starts_with('/'))
+        };
+        url.is_empty() || worker.stores.iter().any(allows)
     }
 
     pub(crate) fn has_room(&self, slot: SlotRef) -> bool {

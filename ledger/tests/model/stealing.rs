@@ -97,6 +97,7 @@ impl Model {
         run.state == RunState::Running
             && run.namespace == worker.namespace
             && offer.models.contains(&run.spec.engine.model)
+            && self.has_store(run, worker)
     }
 
     fn is_live(&self, slot: SlotRef, set: &HeldRows, row: u64) -> bool {

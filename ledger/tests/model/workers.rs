@@ -37,6 +37,7 @@ pub(crate) struct Worker {
     /// When it has to be gone.
     pub(crate) gone_by: Option<u64>,
     pub(crate) slots: Vec<Slot>,
+    pub(crate) stores: Vec<String>,
 }
 
 impl Worker {
@@ -98,6 +99,7 @@ impl Model {
                 draining: false,
                 gone_by: None,
                 slots: slots(&r.slots),
+                stores: r.stores,
             },
         );
         self.adopt_held(session, &r.held, r.slots.len());
@@ -138,6 +140,7 @@ impl Model {
         worker.slots = fresh;
         worker.instance = r.instance;
         worker.address = r.address.clone();
+        worker.stores.clone_from(&r.stores);
         worker.suspect = None;
         worker.unheard.clear();
         self.trim_grants(session);

@@ -37,19 +37,20 @@ impl Fleet {
         let member = self.member(name);
         let (client, peer) = (member.client.clone(), member.peer.clone());
         let http = free_addr()?;
+        let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (section, line) in &self.options.member_lines {
+            sections.entry(section).or_default().push(line);
+        }
+        let store_lines = sections.remove("store").unwrap_or_default().join("\n");
         let mut text = format!(
             "name = {name:?}\ndata_dir = {:?}\n[listen]\nclient = {client:?}\npeer = {peer:?}\n\
-             http = {http:?}\n[tls]\n{}[store]\nurl = {:?}\n",
+             http = {http:?}\n[tls]\n{}[store]\nurl = {:?}\n{store_lines}\n",
             self.path(name),
             self.tls_lines(&format!("member-{name}")),
             self.store_url(),
         );
         if self.options.cuttable || self.options.distance.is_some() {
             write!(text, "[dial_map]\n{dial_map}")?;
-        }
-        let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (section, line) in &self.options.member_lines {
-            sections.entry(section).or_default().push(line);
         }
         for (section, lines) in sections {
             write!(text, "[{section}]\n{}\n", lines.join("\n"))?;

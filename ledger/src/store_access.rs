@@ -1,0 +1,68 @@
+//! Owns: which object stores a worker can use, by the URLs of its registration.
+//!
+//! Invariant: from [`SCHEDULING_VERSION`] on, a URL allows what is below it too, by the rule of members and workers. Below
+//! that version it allows itself alone, so that a log replays as it did.
+//! Absent: the cluster's own store, which every worker can use, and the shared stores of training jobs (`store.rs`).
+
+use crate::command::slot_ref;
+use crate::gate::SCHEDULING_VERSION;
+use crate::id::SessionId;
+use crate::ledger::Ledger;
+use rollout_store_url::allows;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StoreAccess {
+    urls: Vec<String>,
+    /// Whether they allow what is below them. Not where there are none: such workers share their offers.
+    below: bool,
+}
+
+impl StoreAccess {
+    /// What these URLs allow in a cluster of this version.
+    pub(crate) fn new(urls: &[String], version: u32) -> Self {
+        let below = version >= SCHEDULING_VERSION && !urls.is_empty();
+        Self { urls: urls.to_vec(), below }
+    }
+
+    /// Whether its worker can use the store of this URL.
+    pub(crate) fn allows(&self, url: &str) -> bool {
+        self.urls.iter().any(|listed| listed == url || self.below && allows(listed, url))
+    }
+}
+
+impl Ledger {
+    /// The version was raised from `before`: the URLs of workers may allow more from here on.
+    pub(crate) fn reindex_stores(&mut self, before: u32) {
+        if before >= SCHEDULING_VERSION || self.meta.version < SCHEDULING_VERSION {
+            return;
+        }
+        let listing = self.workers.values().filter(|worker| !worker.stores.is_empty());
+        let sessions: Vec<SessionId> = listing.map(|worker| worker.id).collect();
+        for session in sessions {
+            let Some(worker) = self.workers.get(&session) else { continue };
+            for (number, slot) in worker.slots.iter().enumerate() {
+                self.index.remove_slot(slot.offer_no, slot_ref(session, number));
+            }
+            self.index_slots(session);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_url_is_allowed_from_version_3_on() {
+        let urls = ["s3://team/a".to_owned()];
+        for (version, below) in [(1, false), (2, false), (3, true), (4, true)] {
+            let access = StoreAccess::new(&urls, version);
+            assert!(access.allows("s3://team/a"), "{version}");
+            assert_eq!(access.allows("s3://team/a/"), below, "{version}");
+            assert_eq!(access.allows("s3://team/a/b"), below, "{version}");
+            assert!(!access.allows("s3://team/ab"), "{version}");
+        }
+        assert_eq!(StoreAccess::new(&[], 3), StoreAccess::new(&[], 2), "they share offers");
+    }
+}
