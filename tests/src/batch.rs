@@ -66,6 +66,28 @@ impl Batch {
         Self::submit_file(fleet, name, input, rows, lines)
     }
 
+    /// Writes `rows` prompts, of which those in `asks` ask the mock engine for something, and submits them. `lines` are
+    /// added to the configuration.
+    ///
+    /// # Errors
+    /// When a file cannot be written or the process not be started.
+    pub fn submit_asking(
+        fleet: &Fleet,
+        name: &str,
+        rows: u64,
+        asks: &[(u64, &str)],
+        lines: &str,
+    ) -> Result<Self> {
+        let mut text = String::new();
+        for row in 0..rows {
+            let ask = asks.iter().find(|ask| ask.0 == row).map_or("", |ask| ask.1);
+            writeln!(text, r#"{{"id":"{name}-{row}","prompt":"say {row} {ask}"}}"#)?;
+        }
+        let input = fleet.path(&format!("{name}.jsonl"));
+        std::fs::write(&input, text)?;
+        Self::submit_file(fleet, name, input, rows, lines)
+    }
+
     /// Submits a file that is there.
     ///
     /// # Errors

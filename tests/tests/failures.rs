@@ -3,7 +3,6 @@
 use anyhow::{Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
 use serde_json::Value;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -12,23 +11,6 @@ const PATIENCE: Duration = Duration::from_secs(90);
 fn worker(lines: &str) -> WorkerOptions {
     let engine = format!("kind = \"mock\"\nslots = 1\nconcurrency = 8\n{lines}");
     WorkerOptions { engine, head: String::new() }
-}
-
-/// Prompts of which these rows ask for a failure.
-fn submit(fleet: &Fleet, name: &str, rows: u64, bad: &[(u64, &str)], lines: &str) -> Result<Batch> {
-    let mut text = String::new();
-    for row in 0..rows {
-        let ask = bad.iter().find(|b| b.0 == row).map_or("", |b| b.1);
-        writeln!(text, r#"{{"id":"{name}-{row}","prompt":"say {row} {ask}"}}"#)?;
-    }
-    let input = fleet.path(&format!("{name}.jsonl"));
-    std::fs::write(&input, text)?;
-    Batch::submit_file(fleet, name, input, rows, lines)
-}
-
-fn items(fleet: &Fleet, run: &str, state: &str) -> Result<Vec<Value>> {
-    let list = fleet.ctl_json(&["item", "list", run, "--state", state, "--limit", "0"])?;
-    Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
 fn rows_of(items: &[Value]) -> Vec<&str> {
@@ -69,7 +51,7 @@ fn failures_max_pauses_a_run_and_keeps_what_is_done_and_a_retry_after_repair_hea
     let counts = batch.until(&fleet, "nobody holds a row", |c| c.running == 0);
     ensure!(counts.failed == 3 && counts.done > 0, "{counts:?}");
 
-    let failed = items(&fleet, "hurt", "failed")?;
+    let failed = fleet.items("hurt", "failed")?;
     ensure!(rows_of(&failed) == ["3", "7", "11"], "{failed:?}");
     ensure!(failed[0]["history"][0]["class"] == "invalid_row", "{failed:?}");
     let item = fleet.ctl_json(&["item", "describe", "hurt", "7"])?;
@@ -90,8 +72,8 @@ fn failures_max_pauses_a_run_and_keeps_what_is_done_and_a_retry_after_repair_hea
     ensure!(item["history"].as_array().is_some_and(|h| h.len() == 1), "history stays: {item}");
     ensure!(fleet.ctl(&["run", "resume", "hurt"])?.status.success());
     batch.finish(&fleet)?;
-    ensure!(items(&fleet, "hurt", "failed")?.is_empty());
-    ensure!(items(&fleet, "hurt", "done")?.len() == 200);
+    ensure!(fleet.items("hurt", "failed")?.is_empty());
+    ensure!(fleet.items("hurt", "done")?.len() == 200);
     fleet.verify()?;
     fleet.passed()
 }
@@ -102,10 +84,10 @@ fn a_transient_failure_has_as_many_strikes_as_its_run_allows_and_a_finished_run_
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &worker(""))?;
     let bad = [(5, "MOCK_FAIL_TRANSIENT"), (9, "MOCK_FAIL_INVALID"), (12, "MOCK_FAIL_OOM")];
-    let batch = submit(&fleet, "mixed", 40, &bad, "[run]\nattempts_max = 2\n")?;
+    let batch = Batch::submit_asking(&fleet, "mixed", 40, &bad, "[run]\nattempts_max = 2\n")?;
     batch.until(&fleet, "rows wait", |c| c.waiting > 0 || c.failed == 3);
     until_state(&fleet, "mixed", "finished");
-    let failed = items(&fleet, "mixed", "failed")?;
+    let failed = fleet.items("mixed", "failed")?;
     ensure!(rows_of(&failed) == ["5", "9", "12"], "{failed:?}");
     let strikes: Vec<_> = failed.iter().map(|item| item["strikes"].as_u64()).collect();
     ensure!(strikes == [Some(2), Some(0), Some(3)], "by class: {strikes:?}");

@@ -4,7 +4,6 @@
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
 use serde_json::Value;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -184,19 +183,11 @@ fn a_row_that_takes_too_long_is_stopped_and_fails_after_its_strikes_alone() -> R
         let options = worker(&fleet, name, 5);
         fleet.start_worker(name, &options)?;
     }
-    let mut text = String::new();
-    for row in 0..200 {
-        let ask = if row == 5 { "MOCK_HANG" } else { "" };
-        writeln!(text, r#"{{"id":"slow-{row}","prompt":"say {row} {ask}"}}"#)?;
-    }
-    let input = fleet.path("slow.jsonl");
-    std::fs::write(&input, text)?;
     let lines = "[run]\nattempt_timeout_ms = 1500\nattempts_max = 2\n";
-    let mut batch = Batch::submit_file(&fleet, "slow", input, 200, lines)?;
+    let mut batch = Batch::submit_asking(&fleet, "slow", 200, &[(5, "MOCK_HANG")], lines)?;
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
     ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
-    let failed = fleet.ctl_json(&["item", "list", "slow", "--state", "failed", "--limit", "0"])?;
-    let failed = failed["items"].as_array().cloned().unwrap_or_default();
+    let failed = fleet.items("slow", "failed")?;
     ensure!(failed.len() == 1 && failed[0]["row"] == "5", "{failed:?}");
     let item = fleet.ctl_json(&["item", "describe", "slow", "5"])?;
     let history = item["history"].as_array().context("history")?;

@@ -59,6 +59,15 @@ impl Fleet {
         Ok(value.get("data").cloned().unwrap_or(value))
     }
 
+    /// The rows of a run in a state, as the operator sees them.
+    ///
+    /// # Errors
+    /// When the list cannot be had.
+    pub fn items(&self, run: &str, state: &str) -> Result<Vec<Value>> {
+        let list = self.ctl_json(&["item", "list", run, "--state", state, "--limit", "0"])?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
     /// A command of `rollout`, as the user.
     pub fn rollout(&self, args: &[&str]) -> Command {
         let mut command = Command::new(self.bin.join("rollout"));

@@ -1,6 +1,6 @@
 //! A run of which every row kills its engine, beside other runs: it stops with a reason, and they finish.
 
-use crate::{submit, submit_with, worker};
+use crate::{submit, worker};
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
 use serde_json::Value;
@@ -45,7 +45,7 @@ fn ten_thousand_rows_that_kill_every_engine_stop_their_own_run_and_no_other() ->
     ensure!(made.status.success(), "{made:?}");
     let deadly: Vec<(u64, &str)> = (0..DEADLY).map(|row| (row, "MOCK_CRASH")).collect();
     let lines = format!("[run]\nfailures_max = {FAILURES_MAX}\n");
-    let mut flood = submit_with(&fleet, "flood", DEADLY, &deadly, &lines)?;
+    let mut flood = Batch::submit_asking(&fleet, "flood", DEADLY, &deadly, &lines)?;
     let mut beside = submit(&fleet, "beside", 1000, &[])?;
     // A worker serves one namespace: that of another has workers of its own, and the same leader.
     let mut team = Batch::submit(&fleet, "team", 1000, "[cluster]\nnamespace = \"team\"\n")?;

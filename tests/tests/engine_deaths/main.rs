@@ -9,7 +9,6 @@ use rollout_tests::{
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -26,29 +25,7 @@ fn worker(fleet: &Fleet, name: &str, slots: u32, lines: &str) -> WorkerOptions {
 
 /// Prompts of which these rows ask for a death.
 fn submit(fleet: &Fleet, name: &str, rows: u64, bad: &[(u64, &str)]) -> Result<Batch> {
-    submit_with(fleet, name, rows, bad, "")
-}
-
-fn submit_with(
-    fleet: &Fleet,
-    name: &str,
-    rows: u64,
-    bad: &[(u64, &str)],
-    lines: &str,
-) -> Result<Batch> {
-    let mut text = String::new();
-    for row in 0..rows {
-        let ask = bad.iter().find(|b| b.0 == row).map_or("", |b| b.1);
-        writeln!(text, r#"{{"id":"{name}-{row}","prompt":"say {row} {ask}"}}"#)?;
-    }
-    let input = fleet.path(&format!("{name}.jsonl"));
-    std::fs::write(&input, text)?;
-    Batch::submit_file(fleet, name, input, rows, lines)
-}
-
-fn items(fleet: &Fleet, run: &str, state: &str) -> Result<Vec<Value>> {
-    let list = fleet.ctl_json(&["item", "list", run, "--state", state, "--limit", "0"])?;
-    Ok(list["items"].as_array().cloned().unwrap_or_default())
+    Batch::submit_asking(fleet, name, rows, bad, "")
 }
 
 /// The run ends with exactly these rows failed, with this class, and all others done.
@@ -61,7 +38,8 @@ fn ends_with(
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
     let expected = if guilty.is_empty() { 0 } else { 10 };
     ensure!(status.code() == Some(expected), "{status}{}", fleet.logs());
-    let failed: BTreeMap<u64, Value> = items(fleet, &batch.name, "failed")?
+    let failed: BTreeMap<u64, Value> = fleet
+        .items(&batch.name, "failed")?
         .into_iter()
         .filter_map(|item| Some((item["row"].as_str()?.parse().ok()?, item)))
         .collect();
@@ -71,7 +49,7 @@ fn ends_with(
         let history = item["history"].as_array().context("history")?;
         ensure!(history.iter().all(|h| h["class"] == class), "{item}");
     }
-    let done = items(fleet, &batch.name, "done")?.len();
+    let done = fleet.items(&batch.name, "done")?.len();
     ensure!(done + guilty.len() == batch.rows as usize, "{done} done");
     Ok(failed)
 }
@@ -315,7 +293,7 @@ fn an_engine_that_hangs_with_rows_that_nobody_waits_for_is_killed_and_costs_the_
     fleet.start_worker("w1", &worker(&fleet, "w1", 1, "stall_timeout_ms = 6000\n"))?;
     // Its time is over long before the engine's.
     let lines = "[run]\nattempt_timeout_ms = 500\nattempts_max = 1\n";
-    let mut batch = submit_with(&fleet, "frozen", 1, &[(0, "MOCK_FREEZE")], lines)?;
+    let mut batch = Batch::submit_asking(&fleet, "frozen", 1, &[(0, "MOCK_FREEZE")], lines)?;
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
     ensure!(status.code() == Some(10), "{status}{}", fleet.logs());
     let item = fleet.ctl_json(&["item", "describe", "frozen", "0"])?;
@@ -325,7 +303,7 @@ fn an_engine_that_hangs_with_rows_that_nobody_waits_for_is_killed_and_costs_the_
     // These come while it hangs, and wait for the next engine.
     // Their own time, which is over several times meanwhile, begins when an engine is given them.
     let lines = "[run]\nattempt_timeout_ms = 2000\nattempts_max = 1\n";
-    let mut next = submit_with(&fleet, "next", 40, &[], lines)?;
+    let mut next = Batch::submit_asking(&fleet, "next", 40, &[], lines)?;
     ends_with(&fleet, &mut next, &[], "")?;
     let log = std::fs::read_to_string(fleet.path("worker-w1.log"))?;
     let killed = "made no progress for 6000 ms with 0 rows started and 1 that it was to stop";
