@@ -30,8 +30,11 @@ fn spec(kind: u8) -> RunSpec {
         6 => spec.selector = labels(&[("zone", "y")]),
         7 => spec.selector = labels(&[("host", "1")]),
         8 => spec.require = labels(&[("vllm", ">=0.5")]),
-        9 => spec.store_url = STORE.into(),
-        _ => spec.store_url = format!("{STORE}/below"),
+        _ => {
+            // Hosts with stores name their tasks.
+            spec.engine.task = "generate".into();
+            spec.store_url = if kind == 9 { STORE.into() } else { format!("{STORE}/below") };
+        }
     }
     spec
 }
