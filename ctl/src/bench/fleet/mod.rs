@@ -80,7 +80,7 @@ pub(crate) struct FleetArgs {
     /// How long a slot collects finished rows before it reports them, as one part for each run
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     linger: Duration,
-    /// Fraction of the workers, 0 to 1, to disconnect at once, after the first half of --seconds
+    /// Fraction of the workers, 0 to 1, that fall silent at once, after the first half of --seconds
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
     lose_share: f64,
     /// With --lose-share: time after which these workers may reconnect [default: never]

@@ -225,17 +225,19 @@ impl Worker {
         place < u64::from(orders.lost_per_mille)
     }
 
-    /// All its connections are gone at once; its rows go on.
+    /// Falls silent: sends and reads nothing, while its rows go on. Its connections close when it comes
+    /// back: a real machine would not close them on this machine's processors.
     async fn be_lost(&mut self) {
         self.lost = true;
+        self.went_offline();
+        while self.is_lost(&self.orders.borrow().clone()) && !self.orders.borrow().stop {
+            self.meanwhile(pending::<()>()).await;
+        }
         if let Some(client) = &self.client {
             client.disconnect();
             if let Some(leader) = client.leader() {
                 client.leader_failed(&leader.addr);
             }
-        }
-        while self.is_lost(&self.orders.borrow().clone()) && !self.orders.borrow().stop {
-            self.meanwhile(pending::<()>()).await;
         }
         self.returned = self.orders.borrow().returned;
         // Where it was in the pause between two tries.

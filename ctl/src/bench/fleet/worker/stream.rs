@@ -88,6 +88,7 @@ impl Worker {
                 Ok(()) = self.orders.changed() => {
                     let orders = self.orders.borrow().clone();
                     if self.is_lost(&orders) {
+                        self.be_lost().await;
                         return Ok(End::Ordered);
                     }
                 }
