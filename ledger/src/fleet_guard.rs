@@ -14,26 +14,26 @@ use crate::id::{RunNo, SlotRef};
 use crate::incident::EndKind;
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::looks::look;
 use crate::run::RunState;
 use crate::slot_incidents::SlotIncident;
-use crate::worker::WorkerState;
 use std::collections::BTreeSet;
 
 /// The ready slots that offer a model.
 #[derive(Clone, Copy, Default)]
 struct ModelSlots {
     /// All of them.
-    all: usize,
+    all: u64,
     /// Those that the ledger has cordoned.
-    cordoned: usize,
+    cordoned: u64,
     /// Those without any cordon.
-    free: usize,
+    free: u64,
 }
 
 impl ModelSlots {
     /// Whether one more may be cordoned.
     fn allows_a_cordon(self) -> bool {
-        let most = (self.all * limits::CORDONED_PERCENT_MAX / 100).max(1);
+        let most = (self.all * limits::CORDONED_PERCENT_MAX as u64 / 100).max(1);
         self.cordoned < most && self.free > 0
     }
 }
@@ -57,32 +57,33 @@ fn runs_of_unrelated_deaths(incidents: &[SlotIncident]) -> BTreeSet<RunNo> {
 }
 
 impl Ledger {
-    /// The ready slots of a slot's namespace beside it that offer what it offers, model by model; it counts in `all`.
+    /// The ready slots of a slot's namespace beside it that offer what it offers, model by model; it counts in `all`. Costs the
+    /// lists of models that slots offer, however many slots there are.
     fn slots_by_model(&self, slot: SlotRef) -> Vec<ModelSlots> {
         let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
         let Some(own) = worker.slots.get(usize::from(slot.slot.0)) else { return Vec::new() };
+        let itself = own.counted.unwrap_or_default();
         let count = |model: &String| {
             let mut counted = ModelSlots { all: 1, ..ModelSlots::default() };
-            let shapes = self.index.shapes_in(&worker.namespace);
-            let shapes = shapes
-                .filter(|(shape, _)| shape.ineligible.is_empty())
-                .filter(|(shape, _)| shape.models.iter().any(|offer| covers(offer, model)));
-            for at in shapes.flat_map(|(_, offers)| offers).flat_map(|(_, _, slots)| slots) {
-                let other = self.workers.get(&at.session).filter(|_| *at != slot);
-                let Some(other) = other.filter(|w| w.state == WorkerState::Ready) else { continue };
-                let number = usize::from(at.slot.0);
-                let by_ledger = other.slots.get(number).is_some_and(|s| s.cordon.is_some());
-                counted.all += 1;
-                counted.cordoned += usize::from(by_ledger);
-                counted.free += usize::from(self.cordon_of(other, number).is_none());
+            for (models, slots) in self.tally.lists_in(&worker.namespace) {
+                look();
+                if models.iter().any(|offer| covers(offer, model)) {
+                    counted.all += slots.ready;
+                    counted.cordoned += slots.cordoned;
+                    counted.free += slots.free;
+                }
             }
+            counted.all -= u64::from(itself.ready);
+            counted.cordoned -= u64::from(itself.cordoned);
+            counted.free -= u64::from(itself.free);
             counted
         };
         own.offer.models.iter().map(count).collect()
     }
 
     /// Whether the ledger may cordon a slot: of each model that it offers, enough slots remain.
-    pub(crate) fn may_be_cordoned(&self, slot: SlotRef) -> bool {
+    pub(crate) fn may_be_cordoned(&mut self, slot: SlotRef) -> bool {
+        self.settle_slots();
         self.slots_by_model(slot).into_iter().all(ModelSlots::allows_a_cordon)
     }
 

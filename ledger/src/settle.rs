@@ -1,9 +1,9 @@
 //! Brings derived indexes up to date with the records that a command has changed.
 //!
 //! *Invariant:* after each command, and before each operation that a quota may refuse, the deadlines (`due.rs`) and the sums
-//! (`tally.rs`) are those of the records. Every change of a record marks it for the image (`marks.rs`); the same marks say
-//! here which entries to make anew, so a command costs what it changed, and each record once. A run costs its trials too,
-//! as it does when a slot asks for them.
+//! (`tally.rs`) are those of the records. The sums of slots also are before the ledger cordons a slot (`fleet_guard.rs`).
+//! Every change of a record marks it for the image (`marks.rs`); the same marks say here which entries to make anew, so a
+//! command costs what it changed, and each record once. A run costs its trials too, as it does when a slot asks for them.
 //! Absent: indexes that have to be right within a command, as that of turns and of waiting rows.
 
 use crate::command::slot_ref;
@@ -13,7 +13,7 @@ use crate::ledger::Ledger;
 use crate::looks::look;
 use crate::run::{Run, RunState};
 use crate::tally::{SlotUse, Tally};
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerState};
 use std::collections::BTreeSet;
 
 #[cfg(test)]
@@ -25,15 +25,20 @@ impl Ledger {
         let runs = self.dirty.runs.take_stale();
         runs.iter().for_each(|no| self.index_run(*no));
         self.dirty.runs.reuse(runs);
+        self.settle_slots();
+        let tokens = self.dirty.tokens.take_stale();
+        tokens.iter().for_each(|name| self.index_token(name));
+        self.dirty.tokens.reuse(tokens);
+    }
+
+    /// The same of workers and their slots alone, for an operation that reads their sums.
+    pub(crate) fn settle_slots(&mut self) {
         let sessions = self.dirty.workers.take_stale();
         sessions.iter().for_each(|session| self.index_worker(*session));
         self.dirty.workers.reuse(sessions);
         let slots = self.dirty.slots.take_stale();
         slots.iter().for_each(|slot| self.count_slot(*slot));
         self.dirty.slots.reuse(slots);
-        let tokens = self.dirty.tokens.take_stale();
-        tokens.iter().for_each(|name| self.index_token(name));
-        self.dirty.tokens.reuse(tokens);
     }
 
     /// Builds the indexes of a state that was loaded.
@@ -68,21 +73,24 @@ impl Ledger {
     fn count_slot(&mut self, at: SlotRef) {
         let Some(worker) = self.workers.get(&at.session) else { return };
         let Some(is) = self.slot_use(worker, usize::from(at.slot.0)) else { return };
-        let worker = self.workers.get_mut(&at.session);
-        let Some(slot) = worker.and_then(|w| w.slots.get_mut(usize::from(at.slot.0))) else {
-            return;
-        };
+        let Some(worker) = self.workers.get_mut(&at.session) else { return };
+        let Some(slot) = worker.slots.get_mut(usize::from(at.slot.0)) else { return };
         let was = slot.counted.replace(is);
         if was != Some(is) {
-            self.tally.count_slot(&slot.offer.models, was, Some(is));
+            let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
+            self.tally.count_slot(list, was, Some(is));
         }
     }
 
     fn slot_use(&self, worker: &Worker, number: usize) -> Option<SlotUse> {
         look();
         let slot = worker.slots.get(number)?;
-        let works = slot.offer.ineligible.is_empty() && self.takes_work(worker, number);
-        Some(SlotUse { works, idle: works && slot.rows_held == 0 })
+        let ready = slot.offer.ineligible.is_empty() && worker.state == WorkerState::Ready;
+        let works = ready && self.takes_work(worker, number);
+        let idle = works && slot.rows_held == 0;
+        let cordoned = ready && slot.cordon.is_some();
+        let free = works || (ready && self.cordon_of(worker, number).is_none());
+        Some(SlotUse { works, idle, ready, cordoned, free })
     }
 
     /// Compares the indexes with such as are built from the records.
@@ -102,7 +110,8 @@ impl Ledger {
                     let at = slot_ref(*session, number);
                     return Err(format!("{at:?} counts as {:?}, is {counted:?}", slot.counted));
                 }
-                tally.count_slot(&slot.offer.models, None, counted);
+                let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
+                tally.count_slot(list, None, counted);
             }
         }
         for (name, token) in &self.tokens {

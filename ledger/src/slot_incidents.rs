@@ -138,18 +138,18 @@ impl Ledger {
         if self.counting(&held.incidents) < limits::DEATHS_IN_ROW_MAX {
             return;
         }
-        if self.asks_a_second_slot() {
-            // The guard looks at all slots of the model. A slot with a full list asks it only for what others completed.
-            let full = held.incidents.len() == limits::DEATHS_HELD_MAX;
-            if full && self.completed(&held.incidents).count() < limits::DEATHS_IN_ROW_MAX {
-                return;
-            }
-            if !self.may_be_cordoned(slot) {
-                return self.pause_runs_of(ctx, slot);
-            }
+        let guarded = self.asks_a_second_slot();
+        // A slot with a full list was judged before: only rows that other slots have completed since say more.
+        let full = held.incidents.len() == limits::DEATHS_HELD_MAX;
+        let completed = || self.completed(&held.incidents).count();
+        if guarded && full && completed() < limits::DEATHS_IN_ROW_MAX {
+            return;
         }
         let reason = held.describe_incidents(code);
         let needs_failures = held.deaths_listed() < limits::DEATHS_IN_ROW_MAX;
+        if guarded && !self.may_be_cordoned(slot) {
+            return self.pause_runs_of(ctx, slot);
+        }
         let until = LedgerMs(self.meta.clock.0.saturating_add(limits::FAILURE_CORDON_MS));
         let until = needs_failures.then_some(until);
         self.cordon_ends.extend(until.map(|until| (until, slot)));

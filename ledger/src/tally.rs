@@ -1,4 +1,4 @@
-//! Sums over runs and slots, kept as these change: what autoscalers, quotas and counts of runs ask for.
+//! Sums over runs and slots, kept as these change: for autoscalers, quotas, counts of runs, and the bound on cordons.
 //!
 //! *Invariant:* after each command the sums are those of the runs that have not ended and of all slots (`settle.rs`). So
 //! a reader costs the number of models and lists of models, a quota one look, and a change what changed.
@@ -58,20 +58,49 @@ struct ModelRows {
 }
 
 /// How a slot is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotUse {
     /// It takes work.
     pub(crate) works: bool,
     /// It takes work and holds no row.
     pub(crate) idle: bool,
+    /// It is eligible and its worker is ready, whatever its cordons and trials.
+    pub(crate) ready: bool,
+    /// It is ready, and the ledger itself has cordoned it.
+    pub(crate) cordoned: bool,
+    /// It is ready and has no cordon.
+    pub(crate) free: bool,
 }
 
-/// Slots that offer the same list of models.
+/// Slots of a namespace that offer the same list of models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Slots {
+pub(crate) struct Slots {
     all: u64,
     work: u64,
     idle: u64,
+    pub(crate) ready: u64,
+    pub(crate) cordoned: u64,
+    pub(crate) free: u64,
+}
+
+impl Slots {
+    fn add(&mut self, slot: SlotUse) {
+        self.all += 1;
+        self.work += u64::from(slot.works);
+        self.idle += u64::from(slot.idle);
+        self.ready += u64::from(slot.ready);
+        self.cordoned += u64::from(slot.cordoned);
+        self.free += u64::from(slot.free);
+    }
+
+    fn subtract(&mut self, slot: SlotUse) {
+        self.all -= 1;
+        self.work -= u64::from(slot.works);
+        self.idle -= u64::from(slot.idle);
+        self.ready -= u64::from(slot.ready);
+        self.cordoned -= u64::from(slot.cordoned);
+        self.free -= u64::from(slot.free);
+    }
 }
 
 /// See the module.
@@ -80,7 +109,8 @@ pub(crate) struct Tally {
     runs: BTreeMap<RunNo, Counted>,
     namespaces: BTreeMap<String, Used>,
     models: BTreeMap<String, ModelRows>,
-    slots: BTreeMap<Vec<String>, Slots>,
+    /// By namespace and list of models.
+    slots: BTreeMap<String, BTreeMap<Vec<String>, Slots>>,
     deleting: BTreeSet<RunNo>,
 }
 
@@ -124,27 +154,36 @@ impl Tally {
     /// Counts a slot as it is now, that was counted otherwise before; `None` where it is or was not there.
     pub(crate) fn count_slot(
         &mut self,
-        models: &[String],
+        (namespace, models): (&str, &[String]),
         was: Option<SlotUse>,
         is: Option<SlotUse>,
     ) {
-        if !self.slots.contains_key(models) {
-            self.slots.insert(models.to_vec(), Slots::default());
+        if !self.slots.contains_key(namespace) {
+            self.slots.insert(namespace.to_owned(), BTreeMap::new());
         }
-        let Some(slots) = self.slots.get_mut(models) else { return };
+        let Some(lists) = self.slots.get_mut(namespace) else { return };
+        if !lists.contains_key(models) {
+            lists.insert(models.to_vec(), Slots::default());
+        }
+        let Some(slots) = lists.get_mut(models) else { return };
         if let Some(is) = is {
-            slots.all += 1;
-            slots.work += u64::from(is.works);
-            slots.idle += u64::from(is.idle);
+            slots.add(is);
         }
         if let Some(was) = was {
-            slots.all -= 1;
-            slots.work -= u64::from(was.works);
-            slots.idle -= u64::from(was.idle);
+            slots.subtract(was);
         }
         if slots.all == 0 {
-            self.slots.remove(models);
+            lists.remove(models);
         }
+        if lists.is_empty() {
+            self.slots.remove(namespace);
+        }
+    }
+
+    /// The lists of models that slots of a namespace offer, and the sums over the slots of each.
+    pub(crate) fn lists_in(&self, namespace: &str) -> impl Iterator<Item = (&[String], &Slots)> {
+        let lists = self.slots.get(namespace).into_iter().flatten();
+        lists.map(|(models, slots)| (models.as_slice(), slots))
     }
 
     /// What a namespace has of what quotas bound.
@@ -172,7 +211,7 @@ impl Tally {
         let mut pools: BTreeMap<String, Pool> =
             self.models.iter().map(|(model, rows)| (model.clone(), of_rows(rows))).collect();
         let mut any = Slots::default();
-        for (models, slots) in &self.slots {
+        for (models, slots) in self.slots.values().flatten() {
             let names: BTreeSet<&str> = models.iter().map(|model| name_of(model)).collect();
             if names.contains("*") {
                 (any.work, any.idle) = (any.work + slots.work, any.idle + slots.idle);

@@ -300,7 +300,8 @@ impl Ledger {
         for (number, slot) in worker.slots.iter_mut().enumerate() {
             self.index.remove_slot(slot.offer_no, slot_ref(session, number));
             if let Some(was) = slot.counted.take() {
-                self.tally.count_slot(&slot.offer.models, Some(was), None);
+                let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
+                self.tally.count_slot(list, Some(was), None);
             }
         }
     }

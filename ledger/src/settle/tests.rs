@@ -1,8 +1,12 @@
 //! What reading and ticking cost, in records that are looked at.
 
-use crate::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
+use crate::command::{
+    BlobRef, Body, Command, Evidence, FailureClass, Op, OpKind, Registration, SegmentDecl,
+};
+use crate::gate::SCHEDULING_VERSION;
 use crate::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
 use crate::ledger::{EntryId, Ledger};
+use crate::limits;
 use crate::looks::looks_of;
 use crate::quota::Quota;
 use crate::reply::Reply;
@@ -160,5 +164,39 @@ fn a_quota_is_checked_without_a_look_at_other_runs() {
     assert_eq!(view.runs, RUNS + 2);
     let pending = u64::from(RUNS + 3) * 100 - u64::from(WORKERS) * 10;
     assert_eq!(view.pending_rows, pending);
+    bench.0.check_invariants().expect("they hold");
+}
+
+/// As many reports of a dead engine as cordon a slot.
+fn deaths(slot: SlotRef) -> impl Iterator<Item = Op> {
+    let died = move |number| OpKind::EngineDied {
+        slot,
+        number,
+        started: Vec::new(),
+        class: FailureClass::EngineDied,
+        code: String::new(),
+        message: String::new(),
+        evidence: Evidence::default(),
+    };
+    (1..=limits::DEATHS_IN_ROW_MAX as u64).map(died).map(Op::from)
+}
+
+#[test]
+fn the_bound_on_cordons_is_kept_without_a_look_at_other_slots() {
+    let mut bench = Bench::new();
+    bench.apply(Body::SetVersion(SCHEDULING_VERSION), 0);
+    let slots = bench.0.slots().map(|(_, at, _)| at);
+    let small: Vec<SlotRef> = slots.filter(|at| at.slot.0.is_multiple_of(2)).collect();
+    let most = small.len() * limits::CORDONED_PERCENT_MAX / 100;
+    for op in small[..most - 1].iter().flat_map(|slot| deaths(*slot)) {
+        let looks = looks_of(|| bench.apply(Body::Ops(vec![op]), 0));
+        assert!((1..=FEW).contains(&looks), "{looks} looks");
+    }
+    // The operations of one command see the cordons of those before them.
+    let ops = small[most - 1..most + 9].iter().flat_map(|slot| deaths(*slot)).collect();
+    let looks = looks_of(|| bench.apply(Body::Ops(ops), 0));
+    assert!(looks <= 10 * limits::DEATHS_IN_ROW_MAX as u64 * FEW, "{looks} looks");
+    let cordoned = bench.0.slots().filter(|(_, _, slot)| slot.cordon.is_some());
+    assert_eq!(cordoned.count(), most);
     bench.0.check_invariants().expect("they hold");
 }
