@@ -23,8 +23,10 @@ const LOOKS: usize = 32;
 /// Enough for 6 TB in chunks of 64 MiB.
 const MANIFEST_BYTES_MAX: u32 = 4 << 20;
 const FILES_MAX: usize = 65_536;
-/// Manifests that are read and decoded at a time.
-static READING: Semaphore = Semaphore::const_new(2);
+/// Manifests that are in memory before they are decoded: all ranks of a job report at once, and a store may take 100 ms.
+static READING: Semaphore = Semaphore::const_new(32);
+/// Manifests that are decoded at a time: one file may name millions of empty chunks.
+static DECODING: Semaphore = Semaphore::const_new(2);
 
 /// Refuses what is not durable, or another rank's, or less than is reported.
 pub(super) async fn check(
@@ -40,16 +42,16 @@ pub(super) async fn check(
     if report.manifest.bytes > MANIFEST_BYTES_MAX {
         return refused("is longer than 4 MiB");
     }
-    // invariant: nobody closes this semaphore.
-    let turn = READING.acquire().await;
+    // invariant: nobody closes these semaphores.
+    let reading = READING.acquire().await;
     if store.size(&key).await.map_err(unread)? != u64::from(report.manifest.bytes) {
         return refused("has another length");
     }
     let bytes = store.get(&key, digest).await.map_err(unread)?;
+    let decoding = DECODING.acquire().await;
     let Some(manifest) = decoded(bytes) else {
         return refused("is none, or names more than 65,536 files");
     };
-    drop(turn);
     let chunks = || manifest.files.iter().flat_map(|file| &file.chunks);
     let sum: u64 = chunks().map(|chunk| u64::from(chunk.bytes)).sum();
     if manifest.format != FORMAT || manifest.trainer != trainer {
@@ -67,6 +69,7 @@ pub(super) async fn check(
             return refused("names one object with two lengths");
         }
     }
+    drop((decoding, reading));
     let looks = named.into_iter().map(|(digest, bytes)| look(store, prefix, digest, bytes));
     futures::stream::iter(looks).buffer_unordered(LOOKS).try_collect().await
 }
@@ -124,6 +127,7 @@ fn refused(error: &BlobError, what: &str) -> RpcError {
 pub(super) mod tests {
     use super::*;
     use rollout_ledger::BlobRef;
+    use std::time::Duration;
 
     const PREFIX: &str = "training/default/sft/00000001";
 
@@ -174,6 +178,18 @@ pub(super) mod tests {
         let mut other = put(&store, [0x22, 0].repeat(8)).await;
         other.manifest.bytes += 1;
         assert!(refused(other).await.contains("another length"));
+    }
+
+    #[tokio::test]
+    async fn a_report_is_checked_while_the_store_is_slow_for_others() {
+        let store = BlobStore::open(&format!("memory://slow-{}", std::process::id())).unwrap();
+        let (_, report) = written(&store).await;
+        // As two others that wait for the store.
+        let others = READING.acquire_many(2).await.unwrap();
+        let checked = check(&store, PREFIX, "t0", &report);
+        let checked = tokio::time::timeout(Duration::from_secs(30), checked).await;
+        drop(others);
+        checked.expect("it waits for the others").unwrap();
     }
 
     #[tokio::test]
