@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// Lines of one identity in a window.
 pub(super) const LINES_MAX: u32 = 10;
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// Identities that are counted apart. Beyond that those that come share one count.
+/// Identities that are counted apart. One whose window is over makes room for another, and what it had without a line goes to
+/// the count that all further identities share.
 const IDENTITIES_MAX: usize = 1024;
 
 struct Count {
@@ -29,7 +30,7 @@ impl Refusals {
     pub(super) fn told(&self, identity: &str, now: Instant) -> Option<u64> {
         let mut counts = self.0.lock();
         if counts.len() >= IDENTITIES_MAX && !counts.contains_key(identity) {
-            counts.retain(|_, count| count.untold > 0 || !is_over(count, now));
+            make_room(&mut counts, now);
         }
         let key = match counts.len() >= IDENTITIES_MAX && !counts.contains_key(identity) {
             true => "",
@@ -46,6 +47,19 @@ impl Refusals {
         }
         count.lines += 1;
         Some(std::mem::take(&mut count.untold))
+    }
+}
+
+fn make_room(counts: &mut HashMap<String, Count>, now: Instant) {
+    let mut untold = 0;
+    counts.retain(|identity, count| {
+        let stays = identity.is_empty() || !is_over(count, now);
+        untold += if stays { 0 } else { count.untold };
+        stays
+    });
+    if untold > 0 {
+        let shared = Count { since: now, lines: 0, untold: 0 };
+        counts.entry(String::new()).or_insert(shared).untold += untold;
     }
 }
 
@@ -66,6 +80,22 @@ mod tests {
         let later = begin + WINDOW;
         assert_eq!(refusals.told("client/loud", later), Some(1000 - u64::from(LINES_MAX)));
         assert_eq!(refusals.told("client/loud", later), Some(0));
+    }
+
+    #[test]
+    fn identities_that_were_over_their_bound_once_make_room_for_others() {
+        let (refusals, begin) = (Refusals::default(), Instant::now());
+        for n in 0..IDENTITIES_MAX {
+            let identity = format!("client/loud{n}");
+            for _ in 0..=LINES_MAX {
+                refusals.told(&identity, begin);
+            }
+        }
+        let later = begin + WINDOW;
+        let told = (0..100).filter(|n| refusals.told(&format!("client/c{n}"), later).is_some());
+        assert_eq!(told.count(), 100);
+        let shared = refusals.0.lock().get("").map(|count| count.untold);
+        assert_eq!(shared, Some(IDENTITIES_MAX as u64), "one each");
     }
 
     #[test]
