@@ -39,6 +39,19 @@ pub enum LeaderCause {
 }
 
 impl LeaderCause {
+    /// Every cause.
+    pub const ALL: [Self; 9] = [
+        Self::First,
+        Self::Requested,
+        Self::Stopping,
+        Self::SlowDisk,
+        Self::FullDisk,
+        Self::Removal,
+        Self::ConnectionsLost,
+        Self::ElectionTimeout,
+        Self::Again,
+    ];
+
     /// The cause as one word, for programs.
     pub fn word(self) -> &'static str {
         match self {

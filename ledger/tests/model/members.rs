@@ -39,17 +39,7 @@ pub(crate) enum MemberAct {
 }
 
 pub(crate) fn member_act() -> impl Strategy<Value = MemberAct> {
-    let cause = prop::sample::select(vec![
-        LeaderCause::First,
-        LeaderCause::Requested,
-        LeaderCause::Stopping,
-        LeaderCause::SlowDisk,
-        LeaderCause::FullDisk,
-        LeaderCause::Removal,
-        LeaderCause::ConnectionsLost,
-        LeaderCause::ElectionTimeout,
-        LeaderCause::Again,
-    ]);
+    let cause = prop::sample::select(LeaderCause::ALL.to_vec());
     let one = || (0..3u8, prop_oneof![4 => Just(1u8), 1 => 2..4u8]);
     prop_oneof![
         3 => (0..3u8, cause).prop_map(|(member, cause)| MemberAct::Leads { member, cause }),

@@ -41,20 +41,6 @@ fn id(args: &mut Args) -> Parsed<u64> {
 }
 
 fn leader_cause(word: &str) -> Parsed<LeaderCause> {
-    use LeaderCause::{
-        Again, ConnectionsLost, ElectionTimeout, First, FullDisk, Removal, Requested, SlowDisk,
-        Stopping,
-    };
-    let all = [
-        First,
-        Requested,
-        Stopping,
-        SlowDisk,
-        FullDisk,
-        Removal,
-        ConnectionsLost,
-        ElectionTimeout,
-        Again,
-    ];
-    all.into_iter().find(|cause| cause.word() == word).ok_or_else(|| format!("no cause {word}"))
+    let mut all = LeaderCause::ALL.into_iter();
+    all.find(|cause| cause.word() == word).ok_or_else(|| format!("no cause {word}"))
 }
