@@ -1,16 +1,7 @@
 use super::*;
 
-const GOOD: &str = r#"
-    name = "c1"
-    data_dir = "/tmp/c1"
-    [listen]
-    client = "127.0.0.1:1"
-    peer = "127.0.0.1:2"
-    [tls]
-    insecure_plaintext = true
-    [store]
-    url = "file:///tmp/store"
-"#;
+/// Its text is the same for fuzz targets, which add to it.
+const GOOD: &str = include_str!("tests/minimal.toml");
 
 fn load(text: &str) -> Result<Config> {
     let dir = tempfile::tempdir()?;

@@ -96,21 +96,15 @@ dial_map = ["c1=127.0.0.1:7420"]
 [tls]
 ca_file = "ca.pem"
 "#;
-const MEMBER: &str = r#"
-name = "c1"
-data_dir = "/tmp/c1"
-[listen]
-client = "127.0.0.1:1"
-peer = "127.0.0.1:2"
-[tls]
-insecure_plaintext = true
-[store]
-url = "file:///tmp/store"
+const MEMBER: &str = concat!(
+    include_str!("../../../../coordinator/src/config/tests/minimal.toml"),
+    r#"
 [dial_map]
 c2 = "127.0.0.1:3"
 [tracing]
 otlp_endpoint = "http://127.0.0.1:4317"
-"#;
+"#
+);
 const CONTEXTS: &str = r#"
 current = "prod"
 [context.prod]
