@@ -1,18 +1,18 @@
 //! A bound on the bytes of requests that have arrived in part.
 //!
-//! *Invariant:* the unfinished messages of all callers together take at most [`BUDGET_BYTES`]. A message that would take more
-//! fails as overloaded, so callers who send megabytes and never finish cannot fill the member's memory. Bytes are counted
-//! from a message's first byte until its last: then the service has it, whose own bounds hold.
+//! *Invariant:* the unfinished messages of all callers together take at most [`BUDGET_BYTES`], those of one identity three
+//! quarters of that. A message that would take more fails as overloaded. So callers that send megabytes and never finish
+//! cannot fill the member's memory, and one of them cannot keep the others from sending. Bytes are counted from a message's
+//! first byte until its last: then the service has it, whose own bounds hold.
 //!
 //! Deliberately absent: bounds of one message, which each service has (`server`).
 
+use crate::fair_room::{FairRoom, Place};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use rollout_proto::{ErrorCode, RpcError};
+use rollout_proto::{ErrorCode, Identity, PeerInfo, RpcError};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tower::{Layer, Service};
 
@@ -23,7 +23,7 @@ const HEADER_BYTES: usize = 5;
 
 /// The layer, for all services of a port.
 #[derive(Clone)]
-pub(crate) struct BodyBudgetLayer(Arc<Semaphore>);
+pub(crate) struct BodyBudgetLayer(FairRoom);
 
 impl BodyBudgetLayer {
     pub(crate) fn new() -> Self {
@@ -31,7 +31,7 @@ impl BodyBudgetLayer {
     }
 
     fn of(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bytes)))
+        Self(FairRoom::new(bytes))
     }
 }
 
@@ -47,7 +47,7 @@ impl<S> Layer<S> for BodyBudgetLayer {
 #[derive(Clone)]
 pub(crate) struct Budgeted<S> {
     inner: S,
-    room: Arc<Semaphore>,
+    room: FairRoom,
 }
 
 impl<S> Service<http::Request<tonic::body::Body>> for Budgeted<S>
@@ -63,8 +63,9 @@ where
     }
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        let room = self.room.clone();
-        let counted = |inner| Counted { inner, room, held: None, message: Message::default() };
+        let caller = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.clone());
+        let held = self.room.none(caller.unwrap_or_else(Identity::insecure));
+        let counted = |inner| Counted { inner, held, message: Message::default() };
         self.inner.call(request.map(|body| tonic::body::Body::new(counted(body))))
     }
 }
@@ -111,29 +112,23 @@ impl Message {
 /// A body whose unfinished message holds its part of the budget.
 struct Counted {
     inner: tonic::body::Body,
-    room: Arc<Semaphore>,
-    held: Option<OwnedSemaphorePermit>,
+    held: Place,
     message: Message,
 }
 
 impl Counted {
     fn count(&mut self, bytes: &Bytes) -> Result<(), Status> {
         if self.message.advance(bytes) {
-            self.held = None;
+            self.held.give_back();
         }
-        if self.message.is_whole() {
+        if self.message.is_whole() || self.held.grow(bytes.len()) {
             return Ok(());
         }
-        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let Ok(more) = self.room.clone().try_acquire_many_owned(length) else {
-            let text = "requests that have arrived in part take too much memory";
-            return Err(RpcError::new(ErrorCode::Overloaded, text).into());
-        };
-        match &mut self.held {
-            Some(held) => held.merge(more),
-            None => self.held = Some(more),
-        }
-        Ok(())
+        let text = format!(
+            "partially received requests use all the memory that they may, or {} uses three quarters of it: try again later",
+            self.held.holder()
+        );
+        Err(RpcError::new(ErrorCode::Overloaded, text).into())
     }
 }
 
@@ -169,7 +164,9 @@ mod tests {
     use super::*;
     use futures::StreamExt;
     use http_body_util::{BodyExt, StreamBody};
+    use rollout_proto::Role;
     use std::convert::Infallible;
+    use std::net::SocketAddr;
     use tokio::sync::mpsc;
     use tokio_stream::wrappers::UnboundedReceiverStream;
 
@@ -180,10 +177,16 @@ mod tests {
     }
 
     async fn ask(layer: &BodyBudgetLayer) -> Asked {
+        ask_as(layer, Identity::insecure()).await
+    }
+
+    async fn ask_as(layer: &BodyBudgetLayer, caller: Identity) -> Asked {
         let (send, receive) = mpsc::unbounded_channel::<Bytes>();
         let frames =
             UnboundedReceiverStream::new(receive).map(|b| Ok::<_, Infallible>(Frame::data(b)));
-        let request = http::Request::new(tonic::body::Body::new(StreamBody::new(frames)));
+        let mut request = http::Request::new(tonic::body::Body::new(StreamBody::new(frames)));
+        let addr = SocketAddr::from(([127, 0, 0, 1], 1));
+        request.extensions_mut().insert(PeerInfo::uncertified(caller, addr));
         let echo = tower::service_fn(|request: http::Request<tonic::body::Body>| async move {
             Ok::<_, Infallible>(request.into_body())
         });
@@ -221,6 +224,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_caller_leaves_a_quarter_of_the_budget_to_others() {
+        let layer = BodyBudgetLayer::of(1000);
+        let named = |name: &str| Identity::new(Role::Client, name, Vec::new()).expect("a name");
+        let mut greedy = Vec::new();
+        for _ in 0..3 {
+            let mut one = ask_as(&layer, named("greedy")).await;
+            one.send(message(2000)[..250].to_vec()).await.expect("there is room");
+            greedy.push(one);
+        }
+        let mut more = ask_as(&layer, named("greedy")).await;
+        let refused = more.send(message(2000)[..10].to_vec()).await.expect_err("it has its share");
+        assert_eq!(RpcError::from_status(&refused).code, ErrorCode::Overloaded);
+        let mut other = ask_as(&layer, named("other")).await;
+        other.send(message(2000)[..250].to_vec()).await.expect("the rest is for others");
+        drop((greedy, other));
+        assert_eq!(layer.0.left(), 1000);
+    }
+
+    #[tokio::test]
     async fn a_stream_of_finished_messages_holds_nothing() {
         let layer = BodyBudgetLayer::of(1000);
         let mut stream = ask(&layer).await;
@@ -231,14 +253,14 @@ mod tests {
                 stream.send(piece.to_vec()).await.expect("there is room");
             }
         }
-        assert_eq!(layer.0.available_permits(), 1000);
+        assert_eq!(layer.0.left(), 1000);
         // Two messages and the beginning of a third in one piece.
         let mut bytes = [message(10), message(0), message(100)].concat();
         let end = bytes.split_off(40);
         stream.send(bytes).await.expect("there is room");
-        assert_eq!(layer.0.available_permits(), 960);
+        assert_eq!(layer.0.left(), 960);
         stream.send(end).await.expect("there is room");
-        assert_eq!(layer.0.available_permits(), 1000);
+        assert_eq!(layer.0.left(), 1000);
         // Messages that never end with a piece.
         let many = message(90).repeat(100);
         for piece in many.chunks(100) {

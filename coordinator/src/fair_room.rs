@@ -1,4 +1,4 @@
-//! Room for a bounded number of things that callers hold, of which no single caller takes all.
+//! Room for a bounded number of things or bytes that callers hold, of which no single caller takes all.
 //!
 //! *Invariant:* callers hold at most `places`, and one identity holds at most three quarters of them. The rest is left for
 //! others.
@@ -22,10 +22,11 @@ struct Taken {
     by: HashMap<Identity, usize>,
 }
 
-/// A place, given back when it is dropped.
+/// Places of one holder, given back when this is dropped.
 pub(crate) struct Place {
     holder: Identity,
-    taken: Arc<Mutex<Taken>>,
+    count: usize,
+    room: FairRoom,
 }
 
 impl FairRoom {
@@ -40,25 +41,61 @@ impl FairRoom {
 
     /// A place for `holder`; `None` where there is none for it.
     pub(crate) fn take(&self, holder: &Identity) -> Option<Place> {
-        let mut taken = self.taken.lock();
-        let own = taken.by.get(holder).copied().unwrap_or(0);
-        if taken.all >= self.places || own >= self.share() {
-            return None;
+        let mut place = self.none(holder.clone());
+        place.grow(1).then_some(place)
+    }
+
+    /// No place for `holder` yet.
+    pub(crate) fn none(&self, holder: Identity) -> Place {
+        Place { holder, count: 0, room: self.clone() }
+    }
+
+    /// How many places nobody holds.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> usize {
+        self.places - self.taken.lock().all
+    }
+}
+
+impl Place {
+    pub(crate) fn holder(&self) -> &Identity {
+        &self.holder
+    }
+
+    /// Takes so many more places; false where there are not as many for the holder.
+    pub(crate) fn grow(&mut self, more: usize) -> bool {
+        let mut taken = self.room.taken.lock();
+        let own = taken.by.get(&self.holder).copied().unwrap_or(0);
+        if taken.all + more > self.room.places || own + more > self.room.share() {
+            return false;
         }
-        taken.all += 1;
-        taken.by.insert(holder.clone(), own + 1);
-        Some(Place { holder: holder.clone(), taken: self.taken.clone() })
+        taken.all += more;
+        match taken.by.get_mut(&self.holder) {
+            Some(own) => *own += more,
+            None => drop(taken.by.insert(self.holder.clone(), more)),
+        }
+        self.count += more;
+        true
+    }
+
+    /// Gives back all places.
+    pub(crate) fn give_back(&mut self) {
+        let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return;
+        }
+        let mut taken = self.room.taken.lock();
+        taken.all -= count;
+        match taken.by.get_mut(&self.holder) {
+            Some(own) if *own > count => *own -= count,
+            _ => drop(taken.by.remove(&self.holder)),
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.taken.lock();
-        taken.all -= 1;
-        match taken.by.get_mut(&self.holder) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => drop(taken.by.remove(&self.holder)),
-        }
+        self.give_back();
     }
 }
 
