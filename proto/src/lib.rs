@@ -33,6 +33,7 @@ mod stamp;
 mod supervisor;
 mod tls;
 pub mod trace;
+mod unanswered;
 
 pub use answer_place::{AnswerPlace, LOG_POSITION_HEADER};
 pub use authz::AuthzLayer;

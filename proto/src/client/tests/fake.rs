@@ -194,55 +194,6 @@ impl cluster_server::Cluster for Service {
         }))
     }
 
-    async fn list_workers(
-        &self,
-        _: Request<v1::ListWorkersRequest>,
-    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
-        unused()
-    }
-
-    async fn request_digest(
-        &self,
-        _: Request<v1::RequestDigestRequest>,
-    ) -> Result<Response<v1::RequestDigestResponse>, Status> {
-        unused()
-    }
-
-    async fn digests(
-        &self,
-        _: Request<v1::DigestsRequest>,
-    ) -> Result<Response<v1::DigestsResponse>, Status> {
-        unused()
-    }
-
-    async fn bootstrap(
-        &self,
-        _: Request<v1::BootstrapRequest>,
-    ) -> Result<Response<v1::BootstrapResponse>, Status> {
-        unused()
-    }
-
-    async fn cordon_worker(
-        &self,
-        _: Request<v1::CordonWorkerRequest>,
-    ) -> Result<Response<v1::CordonWorkerResponse>, Status> {
-        unused()
-    }
-
-    async fn upgrade_cluster(
-        &self,
-        _: Request<v1::UpgradeClusterRequest>,
-    ) -> Result<Response<v1::UpgradeClusterResponse>, Status> {
-        unused()
-    }
-
-    async fn drain_worker(
-        &self,
-        _: Request<v1::DrainWorkerRequest>,
-    ) -> Result<Response<v1::DrainWorkerResponse>, Status> {
-        unused()
-    }
-
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,
@@ -250,6 +201,16 @@ impl cluster_server::Cluster for Service {
         self.hang_if_told().await;
         let member = self.name.clone();
         Ok(Response::new(v1::CountersResponse { member, ..Default::default() }))
+    }
+
+    crate::unanswered! {
+        list_workers(ListWorkersRequest) -> ListWorkersResponse,
+        request_digest(RequestDigestRequest) -> RequestDigestResponse,
+        digests(DigestsRequest) -> DigestsResponse,
+        bootstrap(BootstrapRequest) -> BootstrapResponse,
+        cordon_worker(CordonWorkerRequest) -> CordonWorkerResponse,
+        upgrade_cluster(UpgradeClusterRequest) -> UpgradeClusterResponse,
+        drain_worker(DrainWorkerRequest) -> DrainWorkerResponse,
     }
 }
 
@@ -284,41 +245,6 @@ impl runs_server::Runs for Service {
         Ok(Response::new(v1::CreateRunResponse { header, run: 5, ..Default::default() }))
     }
 
-    async fn add_segments(
-        &self,
-        _: Request<v1::AddSegmentsRequest>,
-    ) -> Result<Response<v1::AddSegmentsResponse>, Status> {
-        unused()
-    }
-
-    async fn close_input(
-        &self,
-        _: Request<v1::CloseInputRequest>,
-    ) -> Result<Response<v1::CloseInputResponse>, Status> {
-        unused()
-    }
-
-    async fn control_run(
-        &self,
-        _: Request<v1::ControlRunRequest>,
-    ) -> Result<Response<v1::ControlRunResponse>, Status> {
-        unused()
-    }
-
-    async fn list_runs(
-        &self,
-        _: Request<v1::ListRunsRequest>,
-    ) -> Result<Response<v1::ListRunsResponse>, Status> {
-        unused()
-    }
-
-    async fn describe_run(
-        &self,
-        _: Request<v1::DescribeRunRequest>,
-    ) -> Result<Response<v1::DescribeRunResponse>, Status> {
-        unused()
-    }
-
     async fn watch_run(
         &self,
         _: Request<v1::WatchRunRequest>,
@@ -333,10 +259,12 @@ impl runs_server::Runs for Service {
         unused()
     }
 
-    async fn delete_run(
-        &self,
-        _: Request<v1::DeleteRunRequest>,
-    ) -> Result<Response<v1::DeleteRunResponse>, Status> {
-        unused()
+    crate::unanswered! {
+        add_segments(AddSegmentsRequest) -> AddSegmentsResponse,
+        close_input(CloseInputRequest) -> CloseInputResponse,
+        control_run(ControlRunRequest) -> ControlRunResponse,
+        list_runs(ListRunsRequest) -> ListRunsResponse,
+        describe_run(DescribeRunRequest) -> DescribeRunResponse,
+        delete_run(DeleteRunRequest) -> DeleteRunResponse,
     }
 }

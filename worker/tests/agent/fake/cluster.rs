@@ -6,10 +6,6 @@ use tonic::{Request, Response, Status};
 
 use super::member::Member;
 
-fn unused<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("no worker asks for this"))
-}
-
 #[tonic::async_trait]
 impl Cluster for Member {
     async fn status(
@@ -35,53 +31,15 @@ impl Cluster for Member {
             ..Default::default()
         }))
     }
-    async fn list_workers(
-        &self,
-        _: Request<v1::ListWorkersRequest>,
-    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
-        unused()
-    }
-    async fn request_digest(
-        &self,
-        _: Request<v1::RequestDigestRequest>,
-    ) -> Result<Response<v1::RequestDigestResponse>, Status> {
-        unused()
-    }
-    async fn digests(
-        &self,
-        _: Request<v1::DigestsRequest>,
-    ) -> Result<Response<v1::DigestsResponse>, Status> {
-        unused()
-    }
-    async fn bootstrap(
-        &self,
-        _: Request<v1::BootstrapRequest>,
-    ) -> Result<Response<v1::BootstrapResponse>, Status> {
-        unused()
-    }
-    async fn cordon_worker(
-        &self,
-        _: Request<v1::CordonWorkerRequest>,
-    ) -> Result<Response<v1::CordonWorkerResponse>, Status> {
-        unused()
-    }
 
-    async fn upgrade_cluster(
-        &self,
-        _: Request<v1::UpgradeClusterRequest>,
-    ) -> Result<Response<v1::UpgradeClusterResponse>, Status> {
-        unused()
-    }
-    async fn drain_worker(
-        &self,
-        _: Request<v1::DrainWorkerRequest>,
-    ) -> Result<Response<v1::DrainWorkerResponse>, Status> {
-        unused()
-    }
-    async fn counters(
-        &self,
-        _: Request<v1::CountersRequest>,
-    ) -> Result<Response<v1::CountersResponse>, Status> {
-        unused()
+    rollout_proto::unanswered! {
+        list_workers(ListWorkersRequest) -> ListWorkersResponse,
+        request_digest(RequestDigestRequest) -> RequestDigestResponse,
+        digests(DigestsRequest) -> DigestsResponse,
+        bootstrap(BootstrapRequest) -> BootstrapResponse,
+        cordon_worker(CordonWorkerRequest) -> CordonWorkerResponse,
+        upgrade_cluster(UpgradeClusterRequest) -> UpgradeClusterResponse,
+        drain_worker(DrainWorkerRequest) -> DrainWorkerResponse,
+        counters(CountersRequest) -> CountersResponse,
     }
 }

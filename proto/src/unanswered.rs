@@ -1,0 +1,38 @@
+//! Owns: methods of services that fake members leave out.
+//!
+//! Invariant: each answers `UNIMPLEMENTED`, so a test that needs one says so.
+//! Absent: real services. They implement every method, and the compiler checks that.
+
+/// Implements methods of a service that no test calls: `list_workers(ListWorkersRequest) -> ListWorkersResponse`. Streams
+/// are not among them.
+///
+/// A service's trait is expanded by `async_trait`, which leaves a macro within an implementation as it is. So the signature
+/// is the expanded one.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! unanswered {
+    ($($method:ident($request:ident) -> $response:ident),+ $(,)?) => {$(
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            _: ::tonic::Request<$crate::v1::$request>,
+        ) -> ::core::pin::Pin<
+            ::std::boxed::Box<
+                dyn ::core::future::Future<
+                        Output = ::core::result::Result<
+                            ::tonic::Response<$crate::v1::$response>,
+                            ::tonic::Status,
+                        >,
+                    > + ::core::marker::Send
+                    + 'async_trait,
+            >,
+        >
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait,
+        {
+            ::std::boxed::Box::pin(async {
+                Err(::tonic::Status::unimplemented("no test asks for this"))
+            })
+        }
+    )+};
+}
