@@ -14,7 +14,7 @@ use crate::tenancy;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{
-    GrantedRows, HeldRows, Op, OpKind, PartDecl, RefusedRows, Rejection, Reply, Rows,
+    FailureClass, GrantedRows, HeldRows, Op, OpKind, PartDecl, RefusedRows, Rejection, Reply, Rows,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::DiskRoom;
@@ -178,6 +178,9 @@ async fn apply(
         return Ok(answered.then(|| Done::refused(foreign)));
     }
     let stands = sets.len();
+    let refusal =
+        |op: &Op| matches!(op.kind, OpKind::Fail { class: FailureClass::StoreRefused, .. });
+    let refused_by_store = ops.iter().any(refusal);
     let proposed = leading.proposer.ops(ops);
     #[cfg(feature = "seeded-bugs")]
     let proposed = hopeful(leading, proposed, stands);
@@ -216,6 +219,10 @@ async fn apply(
         let rows = outrun.iter().map(|loser| loser.1.rows.len()).sum();
         metrics::counter!("rollout_rows_outrun_total").increment(rows);
         leading.revoke(outrun, "another worker was faster");
+    }
+    // The ledger takes the worker's other rows of the run too, those of its other slots among them.
+    if refused_by_store {
+        leading.revoke_taken(at.index, "the store of the run refuses the worker");
     }
     if let Some(pull) = thief {
         // What was yielded is the last result.

@@ -22,7 +22,7 @@ const LOOK_ROWS: u32 = 4096;
 /// Events read at once.
 const PAGE_EVENTS: usize = 512;
 /// Why rows come back without their worker's doing, while its session goes on and it is heard.
-const TAKEN: [&str; 3] = ["cancelled", "deadline", "timed_out"];
+const TAKEN: [&str; 4] = ["cancelled", "deadline", "timed_out", "store_refused"];
 
 impl Leading {
     /// Tells workers at once what is no longer theirs.
@@ -246,9 +246,10 @@ mod tests {
             returned(5, 2, "deadline"),
             returned(5, 3, "lost"),
             returned(5, 4, "timed_out"),
+            returned(5, 5, "store_refused"),
             returned(6, 0, "cancelled"),
         ];
-        assert_eq!(taken(5, &events), [50, 52, 54]);
+        assert_eq!(taken(5, &events), [50, 52, 54, 55]);
         assert_eq!(taken(6, &events), [60]);
         assert_eq!(taken(7, &events), [0; 0]);
         let compacted = |_| Err(Compacted { oldest: 9 });
