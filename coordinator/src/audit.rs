@@ -4,7 +4,8 @@
 //!
 //! *Invariant:* a line is in the file before the answer leaves, one of a request whose caller did
 //! not wait as soon as that is known; which methods are audited is a table that a test compares
-//! with the contract ([`methods`]). Of those who have proved to be nobody only some have a line ([`strangers`]). A line that cannot be written goes to the log, and is counted.
+//! with the contract ([`methods`]). Of callers without a proven identity only some
+//! have a line ([`strangers`]). A line that cannot be written goes to the log, and is counted.
 //!
 //! Deliberately absent: what workers and training processes do all the time, which the events
 //! tell; requests that this member did not decide, for another one leads; the content of requests.

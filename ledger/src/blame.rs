@@ -1,4 +1,4 @@
-//! Who is to blame where an engine dies: the row or the slot.
+//! Whether the row or the slot is to blame when an engine dies.
 //!
 //! *Invariant:* from cluster version 3 on, a row fails for good of engines that died only after it ended engines on two
 //! slots, where a second one that takes work fits it. It waits for the second one for [`limits::SECOND_SLOT_WAIT_MS`] at

@@ -217,7 +217,7 @@ impl Ledger {
         let second = flight.shadows.of_rows(rows);
         let second = second.iter().filter_map(|attempt| flight.shadows.get_key_value(attempt));
         let second = second.map(|(attempt, grant)| (attempt, grant, rows));
-        // Whoever has them alone took them from nobody: most do, and then no other attempt is looked at.
+        // Most results are of rows that no other attempt has: then no other attempt is looked at.
         let grants = (!shared.is_empty()).then_some(&flight.grants);
         let first = grants.into_iter().flat_map(|grants| grants.iter());
         let first = first.map(|(attempt, grant)| (attempt, grant, &shared));

@@ -80,7 +80,7 @@ impl Ledger {
         }
         let of_store = failure.class == FailureClass::StoreRefused;
         if self.is_old_refusal(held, &failure) {
-            // Whoever resumed the run has seen to it.
+            // The store is taken for repaired since then.
         } else if of_store && self.asks_a_second_slot() {
             self.store_refuses(ctx, slot, held.run, &failure.message);
         } else {
@@ -152,8 +152,8 @@ impl Ledger {
         );
     }
 
-    /// A refusal of the store that an attempt met before the run was resumed may be told after it.
-    /// Whoever resumed the run has seen to the store, so only an attempt since then tells anything new.
+    /// Whether the store refused an attempt that was granted before the run was last resumed. Such a report may come after the
+    /// resumption, which takes the store for repaired: only a later attempt says anything new.
     fn is_old_refusal(&self, held: &HeldRows, failure: &Failure) -> bool {
         let resumed = self.runs.get(&held.run).map_or(0, |run| run.head.resumed_index);
         failure.class == FailureClass::StoreRefused && held.attempt.index() < resumed

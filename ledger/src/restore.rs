@@ -1,7 +1,7 @@
 //! A new cluster that begins where an old one was at some moment.
 //!
 //! *Invariant:* it depends on the old state and the new id alone, so that every member of the new
-//! cluster makes the same state by itself. Nobody's right outlives the old cluster: no session, no
+//! cluster makes the same state by itself. No right of the old cluster goes over: no session, no
 //! lease, no ticket, no join token, no late result. Rows that ran are pending; what was decided stays so, and so do
 //! runs, stores, datasets, checkpoints and revocations of certificates.
 //!

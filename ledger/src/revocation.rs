@@ -1,7 +1,8 @@
-//! Revoked certificates: whose are refused, and those issued before when.
+//! The list of revoked certificates: single ones, and those of an identity, all or those issued before a time.
 //!
-//! *Invariant:* who is revoked changes nothing in the list. An identity's revocation never comes to cover fewer certificates, unless it is withdrawn. What is rejected
-//! changes nothing. A restored cluster keeps them all: a certificate that was stolen before the backup stays refused.
+//! *Invariant:* a caller whose certificate the list covers cannot change the list. The revocation of an identity never comes
+//! to cover fewer certificates, unless it is withdrawn. A rejected operation changes nothing. A restored
+//! cluster keeps the whole list: a certificate that was stolen before the backup stays refused.
 //!
 //! Absent on purpose: certificates. Each member compares those that it meets with this list.
 

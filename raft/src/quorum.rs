@@ -122,7 +122,7 @@ async fn step_down(running: &Running, term: u64) {
         Ok(answer) if answer.vote_granted => {
             tracing::warn!(
                 term,
-                "stepping down: no quorum has acknowledged this leader for four leases"
+                "stepping down: no quorum has acknowledged this leader for too long"
             );
         }
         Ok(_) => {

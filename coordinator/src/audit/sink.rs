@@ -8,7 +8,8 @@
 //! Each line has `prev`, the hash of the whole line before it, also across files and restarts ([`chain`]). So a line that
 //! is changed, removed or inserted later is found by `rolloutctl audit verify`.
 //!
-//! Deliberately absent: a proof against somebody who writes all later lines anew. fsyncs. What a host's power loss takes of the last second is in the ledger.
+//! Deliberately absent: protection against someone who writes all later lines anew, and fsyncs. The lines of the last second
+//! before a host loses power may be lost; the changes that they tell of are in the ledger.
 
 use super::chain;
 use super::refusals::Refusals;

@@ -1,7 +1,7 @@
 //! One accepted connection, with who is at its other end.
 //!
 //! *Invariant:* a value of this type is past its handshake, and reads and writes nothing once the certificate of the other end has
-//! ended or is revoked: whoever has been given another by then connects anew with that one.
+//! ended or is revoked. A peer that has a newer certificate by then connects anew with that one.
 
 use std::future::Future;
 use std::io::{self, IoSlice};

@@ -16,9 +16,9 @@ use crate::transfer::{self, Handover, LeaderLeft};
 use crate::{cluster, membership, successor};
 
 impl Node {
-    /// Lists an empty, waiting member, with the versions that it says it can run, as one that joins, in the place of the voter `replace` if one is named (it may have
-    /// the same name: its disk was lost), and returns its id. This member must lead. What [`MemberRecord::joins`] says is
-    /// done afterwards, by whoever leads then; asking again changes nothing.
+    /// Lists an empty, waiting member as one that joins, with the versions that it says it can run, and returns its id. It
+    /// takes the place of the voter `replace` if one is named, which may have the same name: its disk was lost. This member
+    /// must lead. The leader of that time does later what [`MemberRecord::joins`] says; asking again changes nothing.
     pub async fn add_member(
         &self,
         member: MemberRecord,

@@ -1,7 +1,8 @@
 //! Owns: the incoming side: the `Peer` service of this member.
 //!
 //! Invariant: a message reaches consensus only if it names this cluster, this member and another member as its
-//! sender. A member that was removed reaches it no more, whatever its certificate says ([`Caller`]). A member that waits to be adopted answers `Hello` and `Adopt` alone.
+//! sender. A member that was removed reaches it no more, whatever its certificate says ([`Caller`]). A member that waits to
+//! be adopted answers `Hello` and `Adopt` alone.
 //! Absent: who may connect at all. The certificate's role is checked by whoever mounts the service.
 
 use std::pin::Pin;
