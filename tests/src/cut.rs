@@ -40,14 +40,20 @@ impl Cut {
 
 /// One connection through a proxy.
 #[derive(Clone, Default)]
-struct Connection {
+pub struct Connection {
     /// Bytes that have passed, either way.
     bytes: Arc<AtomicU64>,
     own: Cut,
     link: Cut,
+    ended: Arc<AtomicBool>,
 }
 
 impl Connection {
+    /// Whether one of its sides has closed it, and no cut hides that from the other.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     fn pass(&self, bytes: usize) {
         self.link.pass();
         self.own.pass();
@@ -102,14 +108,22 @@ impl Link {
                     let Ok(outbound) = TcpStream::connect(&to) else { return };
                     let connection = Connection { link: cut.clone(), ..Connection::default() };
                     made.lock().expect("no panic holds it").push(connection.clone());
+                    let ended = connection.ended.clone();
                     match delay {
                         None => forward(inbound, outbound, connection),
                         Some(delay) => forward_later(inbound, outbound, cut, delay),
                     }
+                    ended.store(true, Ordering::Relaxed);
                 });
             }
         });
         Ok(Self { addr, ended, connections, later })
+    }
+
+    /// The connections that are open now.
+    pub fn open(&self) -> Vec<Connection> {
+        let connections = self.connections.lock().expect("no panic holds it");
+        connections.iter().filter(|connection| !connection.has_ended()).cloned().collect()
     }
 
     /// Stops the connection that has carried most so far, and all that are made later. The others go on.

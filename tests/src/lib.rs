@@ -32,7 +32,7 @@ mod writers;
 pub use batch::{Batch, Counts, Executions};
 pub use cloud::{FakeCloud, Provider};
 pub use collector::{CollectedSpan, Collector};
-pub use cut::{Cut, Link};
+pub use cut::{Connection, Cut, Link};
 pub use events::{check_order, find_event, json_lines, logged_events, place};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions, free_addr, program};
 pub use freeze::Frozen;

@@ -1,7 +1,7 @@
 //! Under what conditions processes run: the links between them, their wall clocks, and what they preload.
 
 use super::Fleet;
-use crate::cut::{Cut, Link};
+use crate::cut::{Connection, Cut, Link};
 use crate::preload;
 use anyhow::{Context, Result};
 use rollout_jepsen::delay::{Delay, OneWay};
@@ -50,6 +50,11 @@ impl Fleet {
             true => proxied.cut.cut(),
             false => proxied.cut.heal(),
         });
+    }
+
+    /// The connections between two names that are open now, whichever made them. The fleet has to be cuttable.
+    pub fn connections(&self, a: &str, b: &str) -> Vec<Connection> {
+        self.between(a, b).flat_map(|proxied| proxied.link.open()).collect()
     }
 
     /// Stops, or lets go on, the connection on which a leader has sent a member most, which is that for log entries once
