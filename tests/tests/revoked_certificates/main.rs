@@ -1,5 +1,6 @@
 //! Revoked certificates: every member refuses them and closes their connections, whoever leads and whatever restarts.
 
+mod administrators;
 mod connections;
 mod out_of_contact;
 

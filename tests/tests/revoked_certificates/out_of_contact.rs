@@ -135,7 +135,7 @@ pub(crate) async fn is_known_as_revoked(asker: &Channel) -> bool {
 }
 
 /// What a member answers to one who takes what no quorum confirms.
-async fn read(asker: &Channel) -> Result<(), RpcError> {
+pub(crate) async fn read(asker: &Channel) -> Result<(), RpcError> {
     let list = v1::ListRunsRequest { namespace: "default".into() };
     let answer = RunsClient::new(asker.clone()).list_runs(unconfirmed(list)).await;
     answer.map(drop).map_err(|status| RpcError::from_status(&status))
@@ -145,7 +145,7 @@ async fn answers(asker: &Channel) -> Result<()> {
     read(asker).await.map_err(|error| anyhow::anyhow!("{error:?}"))
 }
 
-fn follow() -> v1::WatchEventsRequest {
+pub(crate) fn follow() -> v1::WatchEventsRequest {
     let start = v1::EventStart::Now.into();
     v1::WatchEventsRequest { start, follow: true, ..Default::default() }
 }
