@@ -81,6 +81,17 @@ class Configs(unittest.TestCase):
         # In a directory of this user's name: another user could have made a common one first.
         data = f"/tmp/rollout-{os.getuid()}-slurm-7"
         self.assertIn(f"worker slurm-7 with 8 slots, data in {data}", ended.stdout)
+        # Somebody can have made that one too: the operator can name a directory that others cannot make.
+        own = home / "data"
+        for given, data in (
+            ({"SLURM_TMPDIR": str(own)}, own / f"rollout-{os.getuid()}-slurm-7"),
+            ({"SLURM_TMPDIR": "/tmp", "ROLLOUT_DATA": str(own)}, own),
+        ):
+            ended = subprocess.run(
+                ["bash", script], env=env | given, capture_output=True, text=True, timeout=60
+            )
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertIn(f"data in {data}", ended.stdout)
 
     def test_skypilot_starts_the_worker_as_it_wants_to_be_started(self):
         task = yaml.safe_load((DEPLOY / "skypilot" / "worker.sky.yaml").read_text())

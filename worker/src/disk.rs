@@ -205,8 +205,17 @@ mod decimal {
     }
 }
 
-/// Checks a directory that was there before. An earlier version made it readable for everybody and writable for the group:
-/// that is taken back. One of root's is as an orchestrator mounts it.
+/// Why a process of user `own` cannot trust a directory of this owner and mode. One of root's is as an orchestrator mounts it,
+/// with access for the group where that is the process's.
+fn objection(own: u32, owner: u32, mode: u32) -> Option<String> {
+    if owner != own && owner != 0 {
+        return Some(format!("it belongs to uid {owner}, this process to {own}"));
+    }
+    (mode & 0o002 != 0).then(|| format!("its mode is {mode:o}"))
+}
+
+/// Checks a directory that was there before. An earlier version made its own readable for everybody and writable for the
+/// group: that is taken back.
 fn claim(root: &Path) -> Result<(), DiskError> {
     let cannot = || io_error(root, "cannot look at the directory");
     let of_path = fs::symlink_metadata(root).map_err(cannot())?;
@@ -214,19 +223,15 @@ fn claim(root: &Path) -> Result<(), DiskError> {
     // SAFETY: the call has no arguments and cannot fail.
     let own = unsafe { libc::geteuid() };
     let foreign = |why: String| Err(DiskError::Foreign { path: root.to_owned(), why });
-    for (what, uid) in [("the link", of_path.uid()), ("it", found.uid())] {
-        if uid != own && uid != 0 {
-            return foreign(format!("{what} belongs to uid {uid}, this process to {own}"));
-        }
+    let link_uid = of_path.uid();
+    if link_uid != own && link_uid != 0 {
+        return foreign(format!("the link belongs to uid {link_uid}, this process to {own}"));
     }
     let mode = found.mode() & 0o7777;
-    if found.uid() != own {
-        return Ok(());
+    if let Some(why) = objection(own, found.uid(), mode) {
+        return foreign(why);
     }
-    if mode & 0o002 != 0 {
-        return foreign(format!("its mode is {mode:o}"));
-    }
-    if mode & 0o077 != 0 {
+    if found.uid() == own && mode & 0o077 != 0 {
         let private = fs::Permissions::from_mode(mode & !0o077);
         fs::set_permissions(root, private).map_err(io_error(root, "cannot make it private"))?;
         tracing::info!(path = %root.display(), "made the data directory private");
@@ -270,6 +275,23 @@ mod tests {
         if std::os::unix::fs::chown(root.path(), Some(65_533), None).is_ok() {
             let error = DataDir::open(root.path()).unwrap_err();
             assert!(error.to_string().contains("belongs to uid 65533"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_directory_is_judged_by_its_owner_and_by_what_others_may_do() {
+        const OWN: u32 = 1000;
+        for (owner, mode) in [(OWN, 0o700), (OWN, 0o775), (0, 0o755), (0, 0o2770)] {
+            assert_eq!(objection(OWN, owner, mode), None, "{owner} {mode:o}");
+        }
+        // Of root, and yet everybody's: /tmp is one.
+        for (owner, mode, why) in [
+            (0, 0o1777, "its mode is 1777"),
+            (0, 0o2777, "its mode is 2777"),
+            (OWN, 0o777, "its mode is 777"),
+            (1001, 0o700, "it belongs to uid 1001, this process to 1000"),
+        ] {
+            assert_eq!(objection(OWN, owner, mode).as_deref(), Some(why));
         }
     }
 
