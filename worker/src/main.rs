@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 /// Keeps this process's environment and memory from others of its user, the engines among them, which could read both in
-/// /proc. Their own environment lacks its credentials (`pass_env`).
+/// /proc. Their own environment has what engines need alone (`pass_env`).
 fn hide_from_engines() {
     // SAFETY: a plain system call on numbers.
     if unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) } != 0 {

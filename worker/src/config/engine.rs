@@ -150,7 +150,8 @@ pub struct EngineConfig {
     /// vllm: variables of its process's environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// vllm, mock: variables of the agent's environment that the process gets although they look like credentials.
+    /// vllm, mock: variables of the agent's environment that the process gets besides those that every engine gets. One that
+    /// ends with `*` means all with that beginning.
     #[serde(default)]
     pub pass_env: Vec<String>,
     /// vllm: devices of a slot, the next that no other slot has. 0 leaves the choice to vLLM, where neither `devices` nor

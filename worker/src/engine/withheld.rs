@@ -1,41 +1,173 @@
-//! Owns: which of the agent's environment variables an engine does not get: credentials of the object store and of this
-//! worker, and what tells a supervisor about this process.
+//! Owns: which of the agent's environment variables an engine gets: those that engines and their libraries are set up with.
 //!
-//! Invariant: what the operator names in `pass_env` is passed on. What is in the engine's own `env` is set in any case.
+//! Invariant: a variable that is not listed is withheld, and so is one whose name says that it is a secret. What the operator
+//! names in `pass_env` is passed on. What is in the engine's own `env` is set in any case.
 //! Absent: files. An engine runs as the agent's user and can read what that user can.
 
 use std::ffi::OsString;
 
-const PREFIXES: [&str; 5] = ["AWS_", "AZURE_", "GOOGLE_", "ROLLOUT_", "WATCHDOG_"];
-const NAMES: [&str; 1] = ["NOTIFY_SOCKET"];
-/// Of those with the prefixes.
-const HARMLESS: [&str; 1] = ["ROLLOUT_LOG"];
+/// docs/vllm.md lists these for operators.
+const NAMES: &[&str] = &[
+    // The system.
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "HOSTNAME",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    "TERM",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    // The network.
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    // Compilers: kernels are built at run time.
+    "CC",
+    "CXX",
+    "CPATH",
+    "LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    // Models.
+    "HF_HOME",
+    "HF_ENDPOINT",
+    "HF_ASSETS_CACHE",
+    "HF_MODULES_CACHE",
+    "DO_NOT_TRACK",
+    "NO_COLOR",
+    "LLVM_PROFILE_FILE",
+    "ROLLOUT_LOG",
+];
+const PREFIXES: &[&str] = &[
+    "LC_",
+    "XDG_",
+    "PYTHON",
+    "RUST_",
+    "MALLOC_",
+    // Devices and what they are connected with.
+    "CUDA_",
+    "CUDNN_",
+    "CUBLAS_",
+    "NVIDIA_",
+    "NVTE_",
+    "NVSHMEM_",
+    "NCCL_",
+    "RCCL_",
+    "ROCM_",
+    "ROCR_",
+    "HIP_",
+    "HSA_",
+    "AMD_",
+    "MIOPEN_",
+    "NEURON_",
+    "TPU_",
+    "XLA_",
+    "ONEAPI_",
+    "ZE_",
+    "SYCL_",
+    "GLOO_",
+    "UCX_",
+    "FI_",
+    // Libraries.
+    "VLLM_",
+    "LMCACHE_",
+    "FLASHINFER_",
+    "TRITON_",
+    "TORCH",
+    "PYTORCH_",
+    "TRANSFORMERS_",
+    "TOKENIZERS_",
+    "SAFETENSORS_",
+    "HF_HUB_",
+    "HF_XET_",
+    "HF_DATASETS_",
+    "RAY_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "NUMEXPR_",
+];
+/// A name with one of these between its underscores is that of a secret: VLLM_API_KEY, RAY_AUTH_TOKEN.
+const SECRETS: [&str; 6] = ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "CREDENTIALS"];
 
 /// Of these variables the ones that an engine does not get.
 pub(super) fn withheld(
     names: impl IntoIterator<Item = OsString>,
     pass_env: &[String],
 ) -> Vec<OsString> {
-    let secret = |name: &OsString| {
+    let gets = |name: &OsString| {
         let Some(name) = name.to_str() else { return false };
-        let kept = HARMLESS.contains(&name) || pass_env.iter().any(|passed| passed == name);
-        !kept && (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        is_an_engines(name) || pass_env.iter().any(|passed| is_meant(passed, name))
     };
-    names.into_iter().filter(secret).collect()
+    names.into_iter().filter(|name| !gets(name)).collect()
+}
+
+fn is_an_engines(name: &str) -> bool {
+    let listed = NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    listed && !name.split('_').any(|word| SECRETS.contains(&word))
+}
+
+/// Whether an entry of `pass_env` means this name: it is the name, or its beginning and a `*`.
+fn is_meant(passed: &str, name: &str) -> bool {
+    match passed.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == passed,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(names: &[&str], pass_env: &[&str]) -> Vec<OsString> {
+        let pass_env: Vec<String> = pass_env.iter().map(|&name| name.to_owned()).collect();
+        withheld(names.iter().map(OsString::from), &pass_env)
+    }
+
     #[test]
-    fn credentials_are_withheld_unless_the_operator_passes_them_on() {
-        let names = ["AWS_SECRET_ACCESS_KEY", "AWS_REGION", "ROLLOUT_KEY", "NOTIFY_SOCKET"];
-        let others = ["PATH", "HF_TOKEN", "CUDA_VISIBLE_DEVICES", "ROLLOUT_LOG", "AWSOME"];
-        let all = || names.iter().chain(&others).map(OsString::from);
-        assert_eq!(withheld(all(), &[]), names.map(OsString::from));
-        let passed = ["AWS_REGION".to_owned(), "PATH".to_owned()];
-        let left = ["AWS_SECRET_ACCESS_KEY", "ROLLOUT_KEY", "NOTIFY_SOCKET"];
-        assert_eq!(withheld(all(), &passed), left.map(OsString::from));
+    fn an_engine_gets_what_is_listed_and_what_the_operator_passes_on() {
+        let gets = ["PATH", "HF_HOME", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "ROLLOUT_LOG"];
+        assert!(of(&gets, &[]).is_empty());
+        assert!(of(&["TOKENIZERS_PARALLELISM", "LC_ALL", "https_proxy"], &[]).is_empty());
+        let not = ["AWS_SECRET_ACCESS_KEY", "AWS_REGION", "HF_TOKEN", "OPENAI_API_KEY", "PATHS"];
+        assert_eq!(of(&not, &[]), not.map(OsString::from));
+        assert_eq!(of(&not, &["AWS_*", "HF_TOKEN", "OPENAI", ""]), ["OPENAI_API_KEY", "PATHS"]);
+        assert!(of(&not, &["*"]).is_empty());
+    }
+
+    #[test]
+    fn a_secret_is_withheld_whatever_its_name_begins_with() {
+        let secrets = ["VLLM_API_KEY", "RAY_AUTH_TOKEN", "HF_HUB_TOKEN", "NVIDIA_PASSWORD"];
+        assert_eq!(of(&secrets, &[]), secrets.map(OsString::from));
+        assert_eq!(of(&secrets, &["VLLM_API_KEY"]).len(), 3);
+    }
+
+    #[test]
+    fn the_documentation_lists_what_an_engine_gets() {
+        let page = include_str!("../../../docs/vllm.md");
+        for name in NAMES {
+            assert!(page.contains(&format!("`{name}`")), "docs/vllm.md does not list {name}");
+        }
+        for prefix in PREFIXES {
+            assert!(page.contains(&format!("`{prefix}*`")), "docs/vllm.md does not list {prefix}*");
+        }
     }
 }

@@ -184,8 +184,13 @@ pub(super) const KEYS: &[Key] = &[
     key("engine[].revision", Text, "\"\"", "the model's revision").of(VLLM),
     key("engine[].engine_args", Map, "", "by vLLM's own names").of(VLLM),
     key("engine[].env", Map, "", "variables of its process").of(VLLM),
-    key("engine[].pass_env", Texts, "[]", "variables of the worker that it gets in any case")
-        .of(OWN_PROCESS),
+    key(
+        "engine[].pass_env",
+        Texts,
+        "[]",
+        "variables of the worker that it gets too; NAME or BEGINNING*",
+    )
+    .of(OWN_PROCESS),
     key("engine[].gpus_per_slot", Integer(0, MAX), "0", "devices of a slot; 0: vLLM's choice")
         .of(VLLM),
     key("engine[].devices", Devices, "[]", "the devices of these slots").of(VLLM),
