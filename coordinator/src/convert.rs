@@ -9,7 +9,8 @@ use rollout_ledger::{
     BlobRef, EngineSpec, Evidence, FailureClass, GrantedRows, HeldRows, Notice, OpKind, PartDecl,
     RequestId, Rows, RunSpec, SegmentDecl, SegmentRef, SlotOffer,
 };
-use rollout_proto::{ErrorCode, RpcError, v1};
+use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};
+use url::Url;
 
 /// A check of the wire's input.
 pub(crate) type Checked<T> = Result<T, RpcError>;
@@ -149,6 +150,20 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
 /// the result.
 pub(crate) fn spec_for_workers(spec: &RunSpec) -> v1::RunSpec {
     v1::RunSpec { notify_url: String::new(), ..spec_out(spec) }
+}
+
+/// The spec for one who asks for the run. Only those who submit runs see all of `notify_url`: its path and query may contain a
+/// secret. Others see its origin.
+pub(crate) fn spec_for(caller: &Identity, spec: &RunSpec) -> v1::RunSpec {
+    let whole = spec_out(spec);
+    match caller.acts_as(Role::Client) || caller.acts_as(Role::Admin) {
+        true => whole,
+        false => v1::RunSpec { notify_url: origin_of(&spec.notify_url), ..whole },
+    }
+}
+
+fn origin_of(url: &str) -> String {
+    Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
 }
 
 /// What a failure was decided by; a longer text is an object of the run.
@@ -346,5 +361,29 @@ pub(crate) fn results_out(
             .iter()
             .map(|(row, t)| failed_row_out(namespace, folder, *row, t))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_submit_no_runs_see_nothing_of_a_notify_url_but_its_origin() {
+        let spec = |url: &str| RunSpec { notify_url: url.into(), ..RunSpec::default() };
+        let url = "https://ann:pw@hooks.example:8443/services/T0/secret?token=secret#secret";
+        let seen = |role, url: &str| {
+            let caller = Identity::new(role, "ann", Vec::new()).unwrap();
+            spec_for(&caller, &spec(url)).notify_url
+        };
+        for role in [Role::Client, Role::Admin] {
+            assert_eq!(seen(role, url), url);
+        }
+        for role in [Role::Viewer, Role::Worker, Role::Member] {
+            assert_eq!(seen(role, url), "https://hooks.example:8443");
+            assert_eq!(seen(role, ""), "");
+            assert_eq!(seen(role, "no url"), "");
+        }
+        assert_eq!(spec_for_workers(&spec(url)).notify_url, "");
     }
 }

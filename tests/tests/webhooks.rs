@@ -4,6 +4,8 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
+use rollout_proto::Role;
+use rollout_proto::pki::{self, IssueRequest};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -96,6 +98,26 @@ fn serve(stream: TcpStream, status: u16) -> Option<Got> {
     Some(Got { head, body: String::from_utf8(body).ok()? })
 }
 
+/// What `rolloutctl -o json` prints to one who may read runs and submit none.
+fn as_a_viewer(fleet: &Fleet, args: &[&str]) -> Result<serde_json::Value> {
+    let request = IssueRequest {
+        role: Role::Viewer,
+        name: "dashboard".into(),
+        namespaces: Vec::new(),
+        dns_names: Vec::new(),
+        ip_addrs: Vec::new(),
+        days: 2,
+    };
+    let files = pki::issue(&fleet.path("ca"), &request, &fleet.path("others"))?;
+    let mut command = fleet.program("rolloutctl");
+    command.args(["-o", "json", "-e", fleet.client_addr(&fleet.leader())]);
+    command.arg("--ca-cert").arg(&files.ca);
+    command.arg("--cert").arg(&files.cert).arg("--key").arg(&files.key).args(args);
+    let out = rollout_tests::output(command, PATIENCE)?;
+    ensure!(out.status.success(), "{out:?}");
+    Ok(serde_json::from_slice(&out.stdout)?)
+}
+
 #[test]
 fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -117,7 +139,8 @@ fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() 
     ensure!(!status.success() && said.contains("[webhooks] allow"), "{status:?}: {said}");
 
     fleet.start_worker("w1", &WorkerOptions::default())?;
-    let lines = format!("[notify]\nurl = \"http://{}/ended\"\n", receiver.addr);
+    let url = format!("http://{}/ended?token=of-the-receiver", receiver.addr);
+    let lines = format!("[notify]\nurl = \"{url}\"\n");
     let mut batch = Batch::submit(&fleet, "eval", 20, &lines)?;
     batch.finish(&fleet)?;
     eventually("it was told of, and did not take it", PATIENCE, || {
@@ -125,6 +148,12 @@ fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() 
     });
     let run = fleet.ctl_json(&["run", "describe", "eval"])?;
     ensure!(run["run"]["notice"] == "due", "{run}");
+    ensure!(run["spec"]["notifyUrl"] == url, "{run}");
+    // The path and the query may be a secret of those who submit runs.
+    let seen = as_a_viewer(&fleet, &["run", "describe", "eval"])?;
+    ensure!(seen["data"]["run"]["state"] == run["run"]["state"], "{seen}");
+    ensure!(seen["data"]["spec"]["notifyUrl"] == format!("http://{}", receiver.addr), "{seen}");
+    ensure!(!seen.to_string().contains("of-the-receiver"), "{seen}");
     let old = fleet.leader();
     fleet.member_process(&old).kill();
     fleet.leader_other_than(&old);
@@ -139,7 +168,7 @@ fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() 
     let ids: Vec<_> = got.iter().map(|each| each.header("webhook-id")).collect();
     ensure!(ids[0].is_some() && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     for each in &got {
-        ensure!(each.head.starts_with("POST /ended "), "{each:?}");
+        ensure!(each.head.starts_with("POST /ended?token=of-the-receiver "), "{each:?}");
         each.is_signed()?;
         let message: serde_json::Value = serde_json::from_str(&each.body)?;
         ensure!(message["type"] == "run.ended" && message["data"]["run"] == "eval", "{message}");

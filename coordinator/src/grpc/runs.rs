@@ -266,7 +266,7 @@ impl v1::runs_server::Runs for RunsService {
         Ok(Response::new(v1::DescribeRunResponse {
             header: Some(header),
             run: Some(convert::run_out(&view, blocked)),
-            spec: Some(convert::spec_out(&view.spec)),
+            spec: Some(convert::spec_for(&identity, &view.spec)),
             spec_digest: view.spec_digest.to_vec().into(),
             failures: failures.iter().map(failed).collect(),
             store_url,
