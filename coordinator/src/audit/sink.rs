@@ -296,6 +296,25 @@ mod tests {
     }
 
     #[test]
+    fn every_file_is_for_its_user_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        for files_max in [1, 3] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join("audit.log");
+            let mut file = Rotated::open(&path, 30, files_max).expect("open");
+            let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode();
+            assert_eq!(mode(&path) & 0o777, 0o600, "the first");
+            for n in 0..10 {
+                file.write(format!("line number {n}\n").as_bytes()).expect("written");
+            }
+            let files = std::fs::read_dir(dir.path()).expect("listed");
+            let modes: Vec<u32> =
+                files.map(|file| mode(&file.expect("listed").path()) & 0o777).collect();
+            assert_eq!(modes, vec![0o600; files_max as usize], "after rotations");
+        }
+    }
+
+    #[test]
     fn a_single_file_begins_anew() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.log");

@@ -193,6 +193,19 @@ mod tests {
     use crate::rolloutctl::exit;
 
     #[test]
+    fn a_snapshot_is_for_its_user_alone_before_and_after_it_has_its_name() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one.snap");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let partial = Partial::beside(&path);
+        partial.create().unwrap().write_all(b"all that the cluster knows").unwrap();
+        assert_eq!(mode(&partial.path), 0o600);
+        partial.finish(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
     fn only_a_stream_that_broke_off_is_begun_anew_and_not_for_ever() {
         let outcome = |problem, received, ended| {
             let error = SnapshotFileError { path: "one.snap".into(), problem };
