@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use rollout_gateway::Sessions;
 use rollout_proto::{Client, ClientConfig, ClientError, ErrorCode, RpcError, v1};
-use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output};
+use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output, runs_as_root};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -292,9 +292,7 @@ fn connect_as(uid: u32, addr: &str) -> Result<Tcp> {
 
 #[test]
 fn another_user_of_the_host_is_not_served() -> Result<()> {
-    // SAFETY: geteuid(2) reads no memory and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("not run: only root can connect as another user");
+    if !runs_as_root("a connection of another user to the store gateway")? {
         return Ok(());
     }
     let fleet = Fleet::start(FleetOptions::default())?;

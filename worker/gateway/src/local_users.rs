@@ -210,8 +210,22 @@ mod tests {
     #[tokio::test]
     async fn another_user_is_refused_unless_it_is_listed() {
         // SAFETY: geteuid(2) reads no memory and cannot fail.
+        let own = unsafe { libc::geteuid() };
+        // To a gateway of somebody else this process is another user, and it needs no root for that.
+        let users = LocalUsers(vec![own.wrapping_add(1)]);
+        let (_client, stream) = connected(None).await;
+        let refused = users.admit(&stream).await.unwrap_err();
+        assert!(matches!(refused, Refused::Other(uid, _) if uid == own), "{refused}");
+        users.and(&[own]).admit(&stream).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn root_does_not_serve_other_users() {
+        // SAFETY: geteuid(2) reads no memory and cannot fail.
         if unsafe { libc::geteuid() } != 0 {
-            eprintln!("not run: only root can connect as another user");
+            eprintln!(
+                "NOT RUN: a connection of another user to root's gateway: only root can make it"
+            );
             return;
         }
         let users = LocalUsers::own();

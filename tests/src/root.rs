@@ -1,0 +1,24 @@
+//! Tests of what only root can do.
+//!
+//! *Invariant:* one that does not run is never taken for one that passed: it says so, and where root is required, it fails.
+
+use anyhow::{Result, bail};
+
+/// Where this is set, a test that needs root fails without it. `make test` sets it where `CI` is set.
+const REQUIRED: &str = "ROLLOUT_REQUIRE_ROOT";
+
+/// Whether the test can run. `what` is what is not tested where it cannot.
+///
+/// # Errors
+/// When this process is not root's, and root is required.
+pub fn runs_as_root(what: &str) -> Result<bool> {
+    // SAFETY: geteuid(2) reads no memory and cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        return Ok(true);
+    }
+    if std::env::var_os(REQUIRED).is_some_and(|value| !value.is_empty()) {
+        bail!("{what}: only root can test it, and {REQUIRED} is set: run the tests as root");
+    }
+    eprintln!("NOT RUN: {what}: only root can test it");
+    Ok(false)
+}
