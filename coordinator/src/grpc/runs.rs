@@ -428,7 +428,24 @@ pub(super) fn unexpected(_: &Reply) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::folder_of;
+    use super::{folder_of, unexpected};
+    use rollout_ledger::{Reply, StoreAnswer};
+    use rollout_proto::{ErrorCode, RpcError};
+
+    #[test]
+    fn a_reply_to_another_operation_is_shown_to_nobody() {
+        let value = b"a-secret-of-a-store".to_vec();
+        let reply = Reply::Store(vec![StoreAnswer::Value(Some(value))]);
+        let shown = format!("{reply:?}");
+        let status = unexpected(&reply);
+        let error = RpcError::from_status(&status);
+        assert_eq!(error.code, ErrorCode::InvalidArgument);
+        let whole = format!("{status:?} {status} {error:?} {error}");
+        assert!(whole.contains("take the next one"), "{whole}");
+        for part in ["secret", "StoreAnswer", "97, 45", shown.as_str()] {
+            assert!(!whole.contains(part), "{part}: {whole}");
+        }
+    }
 
     #[test]
     fn the_folder_of_a_new_run_is_its_own_whoever_draws_it() {
