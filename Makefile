@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -38,7 +38,7 @@ test-preflight: ## run preflight in clean Debian roots (90 s, needs root); ROLLO
 test-preflight-demo: ## run test-preflight, then build and run the demo in a root that had nothing; compiles RocksDB; for nightly runs
 	@ROLLOUT_PREFLIGHT_MAKE=demo bash tests/preflight/check.sh "$(TARGET)/preflight"
 
-test-ops: release ## handovers in 300 ms, 1 s at worst, changes of members within an election, and both as faults: release build, a quiet machine
+test-ops: release-binaries ## handovers in 300 ms, 1 s at worst, changes of members within an election, and both as faults: release build, a quiet machine
 	$(CARGO) test --release -p rollout-tests --test rolling_restart --test membership -- --test-threads=1 --nocapture
 	$(CARGO) build --release -p rollout-preload
 	@for nemesis in membership rolling; do \
@@ -143,10 +143,12 @@ lint: preflight test-deny ## formatting and clippy, with warnings as errors, and
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p rollout-coordinator --features seeded-bugs -- -D warnings
 
-release: preflight ## release binaries
+release: preflight deny release-binaries ## release binaries, after deny
+
+release-binaries: preflight
 	$(CARGO) build --workspace --bins --release
 
-bench: release ## the figures of docs/figures.md, as JSON lines
+bench: release-binaries ## the figures of docs/figures.md, as JSON lines
 	$(TARGET)/release/rolloutctl -o jsonl bench apply
 	$(TARGET)/release/rolloutctl -o jsonl bench apply --lose 10000
 	$(TARGET)/release/rolloutctl -o jsonl bench apply --image 2000

@@ -93,6 +93,12 @@ class Configs(unittest.TestCase):
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertIn(f"data in {data}", ended.stdout)
 
+    def test_a_release_is_compared_with_the_database_of_known_vulnerabilities(self):
+        command = ["make", "--no-print-directory", "--dry-run", "release"]
+        told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertRegex(told.stdout, r"(?s)tests/deny/check\.sh \S+ advisories\n.*build .*--release")
+
     def test_skypilot_starts_the_worker_as_it_wants_to_be_started(self):
         task = yaml.safe_load((DEPLOY / "skypilot" / "worker.sky.yaml").read_text())
         home = self.at / "sky"
