@@ -98,5 +98,13 @@ fn an_engines_process_gets_what_engines_need_and_no_credentials() {
     for name in ["PATH", "ROLLOUT_ENGINE_FD", "ROLLOUT_CRASH_FILE"] {
         assert!(environment.contains_key(name), "the engine lacks {name}");
     }
-    drop(agent);
+    // Nor can it read what the agent keeps from it.
+    // SAFETY: geteuid(2) reads no memory and cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        eprintln!("NOT RUN: an engine that reads its agent's environment: root may read all");
+    } else {
+        let read = std::fs::read(format!("/proc/{}/environ", agent.0.id()));
+        let error = read.expect_err("a process of the same user reads the agent's environment");
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    }
 }
