@@ -50,8 +50,10 @@ fn begin_counting() {
 fn set(shared: &Shared) -> BTreeMap<String, Pool> {
     consensus(shared);
     storage(shared);
-    let (fleet, runs, pools) =
-        shared.node.ledger(|ledger| (ledger.fleet(), ledger.run_states(), ledger.pools()));
+    let (fleet, runs, at_limit, pools) = shared.node.ledger(|ledger| {
+        (ledger.fleet(), ledger.run_states(), ledger.at_cordon_limit(), ledger.pools())
+    });
+    gauge!("rollout_alarm", "kind" => "cordon_limit").set(f64::from(u8::from(at_limit)));
     let workers =
         [("ready", fleet.ready), ("suspect", fleet.suspect), ("draining", fleet.draining)];
     for (state, count) in workers {

@@ -44,7 +44,7 @@ impl StuckRuns {
     }
 }
 
-/// All of a ledger.
+/// All of a ledger, alarms first.
 pub(crate) fn all(ledger: &Ledger) -> Arc<[v1::StuckRun]> {
     let out = |run: rollout_ledger::StuckRun| v1::StuckRun {
         namespace: run.namespace,
@@ -52,8 +52,15 @@ pub(crate) fn all(ledger: &Ledger) -> Arc<[v1::StuckRun]> {
         paused: run.paused,
         why: run.why,
         pending: run.pending,
+        at_cordon_limit: run.at_cordon_limit,
     };
-    ledger.stuck_runs().into_iter().map(out).collect()
+    alarms_first(ledger.stuck_runs().into_iter().map(out).collect()).into()
+}
+
+/// An answer has room for few runs, and those that a user paused must not push out the others.
+fn alarms_first(mut runs: Vec<v1::StuckRun>) -> Vec<v1::StuckRun> {
+    runs.sort_by_key(|run| (!run.at_cordon_limit, run.paused));
+    runs
 }
 
 #[cfg(test)]
@@ -61,6 +68,21 @@ mod tests {
     use super::*;
     use rollout_proto::Role;
     use std::cell::Cell;
+
+    #[test]
+    fn runs_that_a_user_paused_come_last() {
+        let run = |name: &str, paused, at_cordon_limit| v1::StuckRun {
+            name: name.into(),
+            paused,
+            at_cordon_limit,
+            ..Default::default()
+        };
+        let runs = (0..SHOWN_MAX).map(|_| run("by a user", true, false));
+        let others = [run("stuck", false, false), run("at the limit", true, true)];
+        let told = alarms_first(runs.chain(others).collect());
+        let names: Vec<&str> = told.iter().take(3).map(|run| run.name.as_str()).collect();
+        assert_eq!(names, ["at the limit", "stuck", "by a user"]);
+    }
 
     #[test]
     fn a_caller_sees_its_namespaces_and_the_ledger_is_looked_at_once_a_second() {

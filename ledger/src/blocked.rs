@@ -29,6 +29,8 @@ pub struct StuckRun {
     pub name: String,
     /// Whether it is paused.
     pub paused: bool,
+    /// Whether it is paused because a slot that is to blame may not be cordoned.
+    pub at_cordon_limit: bool,
     /// Why, for people.
     pub why: String,
     /// Rows that could be given.
@@ -50,8 +52,8 @@ impl Ledger {
         self.all_blocked().why(no)
     }
 
-    /// Every run that cannot move, in the order of their numbers: those that no slot can take rows of, and those that are
-    /// paused with rows left. Takes time in proportion to the runs.
+    /// Every run that cannot move, in the order of their numbers: those that no slot can take rows of, those that are paused
+    /// with rows left, and those that are paused at the limit of cordons. Takes time in proportion to the runs.
     pub fn stuck_runs(&self) -> Vec<StuckRun> {
         let mut blocked = self.all_blocked();
         let mut stuck = Vec::new();
@@ -61,10 +63,10 @@ impl Ledger {
                 true => run.head.reason.clone(),
                 false => blocked.why(*no),
             };
-            let pending = run.pending();
-            if (paused && pending > 0) || (!paused && !why.is_empty()) {
+            let (pending, at_cordon_limit) = (run.pending(), run.at_cordon_limit());
+            if (paused && pending > 0) || (!paused && !why.is_empty()) || at_cordon_limit {
                 let (namespace, name) = (run.head.namespace.clone(), run.head.name.clone());
-                stuck.push(StuckRun { namespace, name, paused, why, pending });
+                stuck.push(StuckRun { namespace, name, paused, at_cordon_limit, why, pending });
             }
         }
         stuck

@@ -15,9 +15,14 @@ use crate::incident::EndKind;
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::looks::look;
-use crate::run::RunState;
+use crate::run::{Run, RunState};
 use crate::slot_incidents::SlotIncident;
 use std::collections::BTreeSet;
+
+/// How the reason of a pause ends that this module caused. Such a pause is told by that alone: a record of a run has no place
+/// for its cause, and a user who pauses the run too replaces the reason, which makes the pause the user's.
+const AT_LIMIT: &str =
+    "and the ledger may cordon no more slots of its model: repair or cordon the slot, then resume";
 
 /// The ready slots that offer a model.
 #[derive(Clone, Copy, Default)]
@@ -56,7 +61,20 @@ fn runs_of_unrelated_deaths(incidents: &[SlotIncident]) -> BTreeSet<RunNo> {
     }
 }
 
+impl Run {
+    /// Whether it is paused because a slot that is to blame may not be cordoned.
+    pub(crate) fn at_cordon_limit(&self) -> bool {
+        self.head.state == RunState::Paused && self.head.reason.ends_with(AT_LIMIT)
+    }
+}
+
 impl Ledger {
+    /// Whether any run is paused because a slot that is to blame may not be cordoned. Takes time in proportion to the paused
+    /// runs.
+    pub fn at_cordon_limit(&self) -> bool {
+        self.paused_runs.iter().filter_map(|no| self.runs.get(no)).any(Run::at_cordon_limit)
+    }
+
     /// The ready slots of a slot's namespace beside it that offer what it offers, model by model; it counts in `all`. Costs the
     /// lists of models that slots offer, however many slots there are.
     fn slots_by_model(&self, slot: SlotRef) -> Vec<ModelSlots> {
@@ -101,8 +119,7 @@ impl Ledger {
         };
         let name = self.worker_name(slot.session).map_or("", |name| name.1);
         let reason = format!(
-            "{name} slot {}: {}, others completed the rows of {count} of these, and the ledger may cordon no more slots of \
-             its model: repair or cordon the slot, then resume",
+            "{name} slot {}: {}, others completed the rows of {count} of these, {AT_LIMIT}",
             slot.slot,
             held.describe_incidents("")
         );

@@ -414,6 +414,12 @@ fn of_ten_slots_two_are_cordoned_and_a_third_that_is_broken_pauses_the_run() {
     let cordoned = |story: &Story| (0..10).filter(|at| story.fleet.cordon(*at).is_some()).count();
     assert_eq!((cordoned(&story), story.failed(run)), (2, 0));
     assert_eq!(story.state(run), RunState::Paused);
+    // The pause is told from one of a user.
+    let told = |story: &Story| {
+        let stuck = story.fleet.ledger.stuck_runs();
+        (story.fleet.ledger.at_cordon_limit(), stuck.iter().any(|run| run.at_cordon_limit))
+    };
+    assert_eq!(told(&story), (true, true));
     let view = story.fleet.ledger.run_view(run).expect("there");
     let says = "of these, and the ledger may cordon no more slots of its model: repair or cordon the slot, then resume";
     assert!(view.reason.starts_with("w slot 2: its engine died "), "{}", view.reason);
@@ -423,6 +429,11 @@ fn of_ten_slots_two_are_cordoned_and_a_third_that_is_broken_pauses_the_run() {
     let SlotRef { session, slot } = story.fleet.slots[2].0;
     let reason = "broken".to_owned();
     story.fleet.op(OpKind::Cordon { session, slot: Some(slot), cordoned: true, reason });
+    story.resume(run);
+    assert_eq!(told(&story), (false, false));
+    let (action, reason) = (RunAction::Pause, "for the night".to_owned());
+    story.fleet.op(OpKind::ControlRun { run, action, reason });
+    assert_eq!(told(&story), (false, false), "its user paused it");
     story.resume(run);
     story.go(6 * 60 * MINUTE);
     assert_eq!((story.state(run), story.failed(run)), (RunState::Finished, 0));

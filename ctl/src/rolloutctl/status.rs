@@ -81,6 +81,8 @@ pub struct StuckRun {
     pub name: String,
     /// Whether it is paused.
     pub paused: bool,
+    /// Whether it is paused because a slot is to blame and the leader may cordon no more slots of its model.
+    pub at_cordon_limit: bool,
     /// Why it does not move.
     pub why: String,
     /// Rows that wait.
@@ -92,6 +94,14 @@ impl StuckRun {
     /// The run as commands name it.
     pub(in crate::rolloutctl) fn shown(&self) -> String {
         format!("{}{}", self.name, namespace_flag(&self.namespace))
+    }
+
+    /// What to do where it is paused at the limit of cordons.
+    pub(in crate::rolloutctl) fn fix_at_cordon_limit(&self) -> String {
+        format!(
+            "repair or cordon the slot that the reason names, then: rolloutctl run resume {}",
+            self.shown()
+        )
     }
 
     /// What is seen, in words.
@@ -107,8 +117,8 @@ impl StuckRun {
 
 impl From<v1::StuckRun> for StuckRun {
     fn from(wire: v1::StuckRun) -> Self {
-        let v1::StuckRun { namespace, name, paused, why, pending } = wire;
-        Self { namespace, name, paused, why, pending }
+        let v1::StuckRun { namespace, name, paused, why, pending, at_cordon_limit } = wire;
+        Self { namespace, name, paused, at_cordon_limit, why, pending }
     }
 }
 

@@ -86,17 +86,19 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
     all
 }
 
-/// Runs that nobody can work on. One that is paused is no alarm: somebody, or a rule that its user set, wants it so.
+/// Runs that nobody can work on. One that is paused is no alarm, because a user or a rule that the user set wants it so,
+/// unless a slot is to blame that the leader may not cordon.
 fn stuck_runs(survey: &Survey) -> Vec<Alarm> {
-    let stuck = survey.stuck_runs.iter().filter(|run| !run.paused);
-    let alarm = |run: &StuckRun| Alarm {
-        kind: "RUN_STUCK",
-        member: None,
-        what: format!("run {}: {}", run.shown(), run.told()),
-        fix: format!(
-            "look at the workers: rolloutctl worker list{}",
-            namespace_flag(&run.namespace)
-        ),
+    let stuck = survey.stuck_runs.iter().filter(|run| !run.paused || run.at_cordon_limit);
+    let workers = |run: &StuckRun| {
+        format!("look at the workers: rolloutctl worker list{}", namespace_flag(&run.namespace))
+    };
+    let alarm = |run: &StuckRun| {
+        let (kind, fix) = match run.at_cordon_limit {
+            true => ("CORDON_LIMIT", run.fix_at_cordon_limit()),
+            false => ("RUN_STUCK", workers(run)),
+        };
+        Alarm { kind, member: None, what: format!("run {}: {}", run.shown(), run.told()), fix }
     };
     // A leader knows; what another member has applied may be long ago.
     if survey.leader.is_some() { stuck.map(alarm).collect() } else { Vec::new() }
@@ -234,6 +236,30 @@ mod tests {
         survey.health = DISTRUSTED;
         let raised = of(&survey);
         assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["MEMBER_DISTRUSTED"]);
+    }
+
+    #[test]
+    fn a_run_that_is_paused_at_the_limit_of_cordons_is_an_alarm_and_one_that_its_user_paused_is_none()
+     {
+        let run = |name: &str, at_cordon_limit| StuckRun {
+            namespace: "team-a".into(),
+            name: name.into(),
+            paused: true,
+            at_cordon_limit,
+            why: "w1 slot 2: its engine died three times".into(),
+            pending: 9,
+        };
+        let stuck_runs = vec![run("halted", true), run("by-a-user", false)];
+        let mut survey = Survey { leader: Some("c1".into()), stuck_runs, ..Survey::default() };
+        let raised = of(&survey);
+        assert_eq!(raised.iter().map(|alarm| alarm.kind).collect::<Vec<_>>(), ["CORDON_LIMIT"]);
+        let what = "run halted --namespace team-a: 9 rows wait: it is paused: w1 slot 2: ";
+        assert!(raised[0].what.starts_with(what), "{}", raised[0].what);
+        let fix = "then: rolloutctl run resume halted --namespace team-a";
+        assert!(raised[0].fix.ends_with(fix), "{}", raised[0].fix);
+        survey.leader = None;
+        let kinds: Vec<_> = of(&survey).iter().map(|alarm| alarm.kind).collect();
+        assert_eq!(kinds, ["NO_LEADER"], "what a follower has applied may be long ago");
     }
 
     #[test]

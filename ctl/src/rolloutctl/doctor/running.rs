@@ -149,6 +149,7 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
     }
     findings.extend(workers(survey));
     findings.extend(stuck_runs(survey));
+    findings.extend(at_cordon_limit(survey));
     findings
 }
 
@@ -354,6 +355,19 @@ fn stuck_runs(survey: &Survey) -> Option<Finding> {
     let todo =
         format!("look at the workers: rolloutctl worker list{}", namespace_flag(&first.namespace));
     Some(Finding::warn("runs", found, "rows wait, and no worker can take them", todo))
+}
+
+/// Runs that are paused because a slot is to blame and may not be cordoned.
+fn at_cordon_limit(survey: &Survey) -> Option<Finding> {
+    survey.leader.as_ref()?;
+    let paused: Vec<_> = survey.stuck_runs.iter().filter(|run| run.at_cordon_limit).collect();
+    let first = paused.first()?;
+    let found = match paused.len() {
+        1 => format!("run {} is paused: {}", first.shown(), first.why),
+        many => format!("{many} runs are paused; run {}: {}", first.shown(), first.why),
+    };
+    let why = "too many slots of the model are cordoned for one more";
+    Some(Finding::warn("cordons", found, why, first.fix_at_cordon_limit()))
 }
 
 /// The profile of each member that says it.

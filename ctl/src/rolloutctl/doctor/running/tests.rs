@@ -7,7 +7,7 @@ use super::super::finding::Level;
 use super::super::tests::args;
 use super::*;
 use crate::rolloutctl::cli::Cli;
-use crate::rolloutctl::status::{AWAITING_REPLACE, MemberSays};
+use crate::rolloutctl::status::{AWAITING_REPLACE, MemberSays, StuckRun};
 
 #[test]
 fn fsyncs_beyond_the_limit_of_the_member_s_profile_are_a_warning_whatever_the_flag_allows() {
@@ -169,6 +169,33 @@ fn troubled(name: &str, role: &str) -> MemberLine {
     }
 }
 
+/// A run that is paused because a slot is to blame and may not be cordoned.
+fn paused_at_the_limit() -> StuckRun {
+    StuckRun {
+        namespace: "team-a".into(),
+        name: "halted".into(),
+        paused: true,
+        at_cordon_limit: true,
+        why: "w1 slot 2: its engine died three times".into(),
+        pending: 9,
+    }
+}
+
+#[test]
+fn a_run_that_is_paused_at_the_limit_of_cordons_is_a_warning_that_names_the_slot() {
+    let stuck_runs = vec![paused_at_the_limit()];
+    let mut all = Survey { leader: Some("c1".into()), stuck_runs, ..survey(1, 1, &["a"]) };
+    let of = |survey: &Survey, check: &str| {
+        let found = of_survey(survey, &args()).into_iter().find(|found| found.check == check);
+        found.map(|found| (found.level, found.found))
+    };
+    let told = "run halted --namespace team-a is paused: w1 slot 2: its engine died three times";
+    assert_eq!(of(&all, "cordons"), Some((Level::Warn, told.to_owned())));
+    assert_eq!(of(&all, "runs").map(|found| found.0), Some(Level::Ok));
+    all.stuck_runs[0].at_cordon_limit = false;
+    assert_eq!(of(&all, "cordons"), None, "its user paused it");
+}
+
 #[test]
 fn every_fix_is_a_command_that_can_be_given_as_it_is_printed() {
     let stranger = MemberLine { voter: None, known: None, ..troubled("c9", "waiting") };
@@ -182,7 +209,9 @@ fn every_fix_is_a_command_that_can_be_given_as_it_is_printed() {
         MemberLine { silent_to_all: false, ..lost("c6", true) },
         MemberLine { silent_to_all: false, distrusted: true, ..lost("c7", true) },
     ];
-    let all = Survey { members, runs_running: 1, leader: Some("c1".into()), ..Survey::default() };
+    let stuck_runs = vec![paused_at_the_limit()];
+    let leader = Some("c1".into());
+    let all = Survey { members, runs_running: 1, leader, stuck_runs, ..Survey::default() };
     let mut surveys = vec![all, Survey { health: "not formed", ..Survey::default() }];
     surveys.push(Survey { health: DISTRUSTED, ..Survey::default() });
     for (reachable, voters) in [(1, 3), (2, 3), (1, 1), (4, 4), (3, 3)] {
