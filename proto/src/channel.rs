@@ -48,6 +48,9 @@ const ABOUT_THE_CERTIFICATE: [&str; 8] = [
     "UnsupportedCertificate",
     "CertificateRequired",
 ];
+/// Why no connection without TLS is made to a server that speaks TLS.
+const ANSWERS_WITH_TLS: &str =
+    "it answers with TLS; drop --insecure-plaintext (insecure_plaintext in files)";
 /// HTTP/2 window of a connection.
 pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
@@ -63,6 +66,9 @@ pub struct ChannelOptions {
     pub keepalive_interval: Duration,
     /// How long it may take to say so.
     pub keepalive_timeout: Duration,
+    /// Without TLS, whether the first bytes of the other side are awaited, to name a server that speaks TLS. They take a
+    /// round trip.
+    pub recognize_tls: bool,
 }
 
 impl Default for ChannelOptions {
@@ -72,6 +78,7 @@ impl Default for ChannelOptions {
             handshake_timeout: Duration::from_secs(10),
             keepalive_interval: Duration::from_secs(5),
             keepalive_timeout: Duration::from_secs(3),
+            recognize_tls: true,
         }
     }
 }
@@ -153,6 +160,11 @@ impl ConnectError {
     /// Whether the other side refuses this side's certificate because it is revoked.
     pub fn is_revoked(&self) -> bool {
         self.phase == Phase::Tls && self.cause.strip_prefix(ALERT) == Some(REVOKED)
+    }
+
+    /// Whether this side connects without TLS to a server that speaks TLS.
+    pub fn wants_tls(&self) -> bool {
+        self.phase == Phase::Tls && self.cause == ANSWERS_WITH_TLS
     }
 }
 
@@ -238,7 +250,9 @@ pub async fn presented(
 ) -> Result<Option<CertInfo>, ConnectError> {
     let dialler = Dialler::new(endpoint, tls, dial_map, options);
     let tcp = dialler.connect_tcp().await?;
-    let Some(connector) = tls.connector() else { return Ok(None) };
+    let Some(connector) = tls.connector() else {
+        return dialler.plain(tcp).await.map(|_| None);
+    };
     let name = server_name(&dialler.server_addr);
     let name = name.map_err(|error| dialler.error(Phase::Tls, &error.to_string()))?;
     let limit = dialler.handshake_limit();
@@ -264,6 +278,7 @@ struct Dialler {
     tls: ClientTls,
     connect_timeout: Duration,
     handshake_timeout: Duration,
+    recognize_tls: bool,
     open: OpenConnections,
 }
 
@@ -294,6 +309,7 @@ impl Dialler {
             tls: tls.clone(),
             connect_timeout: options.connect_timeout,
             handshake_timeout: options.handshake_timeout,
+            recognize_tls: options.recognize_tls,
             open: OpenConnections::default(),
         }
     }
@@ -308,7 +324,8 @@ impl Dialler {
         let _ = tcp.set_nodelay(true);
         let conn = match self.tls.connector() {
             Some(connector) => self.handshake(connector, tcp).await?,
-            None => Conn::plain(tcp),
+            None if self.recognize_tls => self.plain(tcp).await?,
+            None => Conn::unchecked(tcp),
         };
         Ok(conn.counted(self.open.count()))
     }
@@ -325,6 +342,14 @@ impl Dialler {
             }
         }
         Err(last)
+    }
+
+    async fn plain(&self, tcp: TcpStream) -> Result<Conn, ConnectError> {
+        let conn = self.within(Phase::Http2, self.handshake_limit(), Conn::plain(tcp)).await?;
+        conn.ok_or_else(|| ConnectError {
+            permanent: true,
+            ..self.error(Phase::Tls, ANSWERS_WITH_TLS)
+        })
     }
 
     async fn handshake(

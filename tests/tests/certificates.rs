@@ -286,6 +286,42 @@ fn a_certificate_of_another_authority_is_named_and_no_member_is_called_dead() ->
     fleet.passed()
 }
 
+#[test]
+fn a_command_without_tls_is_told_so_by_members_with_tls_and_no_member_is_called_dead() -> Result<()>
+{
+    let fleet = Fleet::start(FleetOptions::default())?;
+    for args in [
+        &["status"][..],
+        &["doctor"],
+        &["alarm", "list"],
+        &["leader", "show"],
+        &["run", "list"],
+        &["events"],
+    ] {
+        let mut command = fleet.program("rolloutctl");
+        for name in fleet.member_names() {
+            command.args(["-e", fleet.client_addr(&name)]);
+        }
+        match args[0] {
+            "status" => command.env("ROLLOUT_INSECURE_PLAINTEXT", "true"),
+            _ => command.arg("--insecure-plaintext"),
+        };
+        command.args(["--timeout", "10s"]).args(args);
+        let out = rollout_tests::output(command, PATIENCE)?;
+        let [printed, said] =
+            [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let all = printed + &said;
+        ensure!(out.status.code() == Some(7), "{args:?}: {:?}: {all}", out.status);
+        let told = "it answers with TLS; drop --insecure-plaintext";
+        ensure!(all.contains(told), "{args:?} names no cause: {all}");
+        ensure!(said.contains("give --ca-cert, --cert and --key"), "{args:?}: {said}");
+        for wrong in ["start it", "unreachable", "NO_LEADER", "there is no leader"] {
+            ensure!(!all.contains(wrong), "{args:?} says {wrong:?}: {all}");
+        }
+    }
+    fleet.passed()
+}
+
 /// Seconds until the end of the certificate that a member says it uses.
 fn cert_seconds(fleet: &Fleet, name: &str) -> Option<i64> {
     let status = fleet.ctl_json(&["status"]).ok()?;

@@ -102,8 +102,11 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
         _ => None,
     });
     if let Some(failed) = distrust {
-        let told = distrust::words(&failed.cause, "your CA file", "your certificate");
-        let fix = if failed.is_revoked() { distrust::REVOKED_FIX } else { distrust::COMPARE };
+        let told = match failed.wants_tls() {
+            true => "you connect without TLS".to_owned(),
+            false => distrust::words(&failed.cause, "your CA file", "your certificate"),
+        };
+        let fix = distrust::remedy(failed.is_revoked(), failed.wants_tls());
         text.push_str(&format!("  that is: {told}; {fix}\n"));
     }
     let repeatable = error.chain().find_map(|cause| cause.downcast_ref::<Repeatable>());

@@ -134,11 +134,14 @@ pub struct MemberLine {
     pub voter: Option<bool>,
     /// Why it did not answer; `None` where it did.
     pub problem: Option<String>,
-    /// Whether it did not answer because one of the two sides does not trust the other's certificate.
+    /// Whether it did not answer because one of the two sides does not trust the other's certificate, or has none.
     pub distrusted: bool,
     /// Whether it refuses the caller's certificate because that is revoked.
     #[serde(skip)]
     pub revoked: bool,
+    /// Whether it speaks TLS and the caller does not.
+    #[serde(skip)]
+    pub wants_tls: bool,
     /// What it said.
     pub says: Option<MemberSays>,
     /// Whether the voter of that name is another, which does not answer, and whose place this one takes.

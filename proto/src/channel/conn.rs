@@ -3,7 +3,8 @@
 //! *Invariant:* a server that refuses the client's certificate is reported as a failure of the
 //! phase `tls`. With TLS 1.3 a server judges that certificate only after the client holds its side
 //! of the handshake for done, so the first bytes of the server are awaited before the connection
-//! counts as made. They are then read as if nothing had happened.
+//! counts as made. They are then read as if nothing had happened. Without TLS they show whether the
+//! server speaks TLS, if that is asked for: then no connection is made.
 //!
 //! Deliberately absent: making the connection (`channel`).
 
@@ -14,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
@@ -24,10 +25,19 @@ use crate::revocations::UntilRefused;
 /// How long the server's first bytes are awaited. An HTTP/2 server sends its settings at once; one
 /// that waits for ours first is not held up for longer than this.
 const FIRST_BYTES_WAIT: Duration = Duration::from_millis(300);
+/// What an HTTP/2 client sends first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How a TLS server begins to refuse what is no handshake: an alert, of TLS. No HTTP/2 server begins with a frame of a
+/// length that has these bytes: its settings are shorter.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 /// A connected stream.
 pub(super) struct Conn {
     bytes: Bytes,
+    /// What was read of it already.
+    early: BytesMut,
+    /// How many bytes were sent already that HTTP/2 is going to write first.
+    sent: usize,
     /// Counted as open for as long as it lives.
     _open: Option<OpenConnection>,
     /// Ready when the other side's certificate is revoked.
@@ -37,13 +47,31 @@ pub(super) struct Conn {
 enum Bytes {
     /// Bare TCP.
     Plain(TcpStream),
-    /// TLS, with what was read of it already.
-    Tls(Box<TlsStream<TcpStream>>, BytesMut),
+    /// TLS.
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Conn {
-    pub(super) fn plain(tcp: TcpStream) -> Self {
-        Conn { bytes: Bytes::Plain(tcp), _open: None, revoked: None }
+    fn new(bytes: Bytes, early: BytesMut, sent: usize) -> Self {
+        Conn { bytes, early, sent, _open: None, revoked: None }
+    }
+
+    /// A connection without TLS, whatever the server speaks.
+    pub(super) fn unchecked(tcp: TcpStream) -> Self {
+        Conn::new(Bytes::Plain(tcp), BytesMut::new(), 0)
+    }
+
+    /// A connection without TLS; `None` if the server answers with TLS. Nothing but the preface is sent before the answer: a
+    /// TLS server reads all of it, so the end of the connection does not overtake the alert.
+    pub(super) async fn plain(mut tcp: TcpStream) -> io::Result<Option<Self>> {
+        tcp.write_all(PREFACE).await?;
+        let mut early = BytesMut::with_capacity(1024);
+        // A server that is silent, or ends the connection, shows that again to the first request.
+        let _ = tokio::time::timeout(FIRST_BYTES_WAIT, first_bytes(&mut tcp, &mut early)).await;
+        if early.starts_with(&TLS_ALERT) {
+            return Ok(None);
+        }
+        Ok(Some(Conn::new(Bytes::Plain(tcp), early, PREFACE.len())))
     }
 
     pub(super) fn counted(self, open: OpenConnection) -> Self {
@@ -75,12 +103,22 @@ impl Conn {
                 "the other side closed the connection after the handshake",
             )),
             Ok(Err(error)) => Err(error),
-            Ok(Ok(_)) | Err(_) => {
-                let bytes = Bytes::Tls(Box::new(stream), early);
-                Ok(Conn { bytes, _open: None, revoked: None })
-            }
+            Ok(Ok(_)) | Err(_) => Ok(Conn::new(Bytes::Tls(Box::new(stream)), early, 0)),
         }
     }
+
+    /// Of so many bytes to write, how many were sent already; `None` if none was.
+    fn already_sent(&mut self, len: usize) -> Option<usize> {
+        let skipped = self.sent.min(len);
+        self.sent -= skipped;
+        (skipped > 0).then_some(skipped)
+    }
+}
+
+/// Reads as much as it takes to recognize an alert.
+async fn first_bytes(tcp: &mut TcpStream, early: &mut BytesMut) -> io::Result<()> {
+    while early.len() < TLS_ALERT.len() && tcp.read_buf(early).await? > 0 {}
+    Ok(())
 }
 
 /// The TLS error inside an I/O error.
@@ -95,15 +133,16 @@ impl AsyncRead for Conn {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.check_revocation(cx)?;
-        match &mut self.get_mut().bytes {
+        let conn = self.get_mut();
+        if conn.early.has_remaining() {
+            let len = conn.early.len().min(buf.remaining());
+            buf.put_slice(&conn.early[..len]);
+            conn.early.advance(len);
+            return Poll::Ready(Ok(()));
+        }
+        match &mut conn.bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Bytes::Tls(_, early) if early.has_remaining() => {
-                let len = early.len().min(buf.remaining());
-                buf.put_slice(&early[..len]);
-                early.advance(len);
-                Poll::Ready(Ok(()))
-            }
-            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_read(cx, buf),
+            Bytes::Tls(tls) => Pin::new(tls.as_mut()).poll_read(cx, buf),
         }
     }
 }
@@ -115,9 +154,12 @@ impl AsyncWrite for Conn {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check_revocation(cx)?;
+        if let Some(len) = self.already_sent(buf.len()) {
+            return Poll::Ready(Ok(len));
+        }
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
-            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write(cx, buf),
+            Bytes::Tls(tls) => Pin::new(tls.as_mut()).poll_write(cx, buf),
         }
     }
 
@@ -125,14 +167,14 @@ impl AsyncWrite for Conn {
         self.check_revocation(cx)?;
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_flush(cx),
+            Bytes::Tls(tls) => Pin::new(tls.as_mut()).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_shutdown(cx),
+            Bytes::Tls(tls) => Pin::new(tls.as_mut()).poll_shutdown(cx),
         }
     }
 
@@ -142,16 +184,20 @@ impl AsyncWrite for Conn {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check_revocation(cx)?;
+        let first = bufs.iter().map(|buf| buf.len()).find(|len| *len > 0).unwrap_or(0);
+        if let Some(len) = self.already_sent(first) {
+            return Poll::Ready(Ok(len));
+        }
         match &mut self.get_mut().bytes {
             Bytes::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
-            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write_vectored(cx, bufs),
+            Bytes::Tls(tls) => Pin::new(tls.as_mut()).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.bytes {
             Bytes::Plain(tcp) => tcp.is_write_vectored(),
-            Bytes::Tls(tls, _) => tls.is_write_vectored(),
+            Bytes::Tls(tls) => tls.is_write_vectored(),
         }
     }
 }

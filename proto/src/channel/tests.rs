@@ -102,6 +102,47 @@ async fn a_client_that_the_server_refuses_fails_at_tls_for_good() {
 }
 
 #[tokio::test]
+async fn a_client_without_tls_at_a_port_with_tls_fails_at_tls_for_good_and_says_what_to_drop() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, _) = authority(dir.path());
+    let addr = serve(&server).await;
+    let error = plain(&addr).await;
+    assert_eq!((error.phase, error.permanent, error.wants_tls()), (Phase::Tls, true, true));
+    let told = "it answers with TLS; drop --insecure-plaintext";
+    assert!(error.to_string().starts_with(&format!("cannot connect to {addr}: {told}")), "{error}");
+    let seed = Endpoint::seed(&addr).unwrap();
+    let tls = ClientTls::load(&Security::InsecurePlaintext).unwrap();
+    let options = ChannelOptions::default();
+    let asked = presented(&seed, &tls, &DialMap::default(), &options).await;
+    assert!(asked.unwrap_err().wants_tls());
+}
+
+#[tokio::test]
+async fn a_server_without_tls_gets_the_preface_once_and_its_first_bytes_are_read() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    tcp.set_nodelay(true).unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    // Settings, empty.
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    server.write_all(&settings).await.unwrap();
+    let mut conn = Conn::plain(tcp).await.unwrap().expect("no TLS");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    // HTTP/2 writes it, in whatever pieces, and goes on.
+    for piece in [&preface[..5], &preface[5..], b"request"] {
+        conn.write_all(piece).await.unwrap();
+    }
+    conn.shutdown().await.unwrap();
+    let mut got = Vec::new();
+    server.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got, [&preface[..], b"request"].concat());
+    let mut first = [0; 9];
+    conn.read_exact(&mut first).await.unwrap();
+    assert_eq!(first, settings);
+}
+
+#[tokio::test]
 async fn a_server_that_never_shakes_hands_fails_at_tls_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let (_, client) = authority(dir.path());

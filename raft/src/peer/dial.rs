@@ -61,6 +61,8 @@ impl Dialer {
                 handshake_timeout: config.connect_limit(),
                 keepalive_interval: KEEPALIVE_INTERVAL,
                 keepalive_timeout: KEEPALIVE_TIMEOUT,
+                // Members connect again within an election, and share one setting of TLS.
+                recognize_tls: false,
             },
             answer_limit: config.answer_limit(),
             channels: Mutex::default(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::certificates;
 use crate::hint::namespace_flag;
 use crate::output::counted;
-use crate::rolloutctl::status::distrust::{self, COMPARE};
+use crate::rolloutctl::status::distrust;
 use crate::rolloutctl::status::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, fix};
 
 /// What to do where a disk has little room.
@@ -112,7 +112,7 @@ fn no_leader(survey: &Survey) -> Option<Alarm> {
     let fix = match survey.health {
         "not formed" => "form the cluster: rolloutctl cluster bootstrap --help",
         // The leader may be among them.
-        _ if survey.members.iter().any(|member| member.distrusted) => COMPARE,
+        _ if survey.members.iter().any(|member| member.distrusted) => distrust::fix_of_all(survey),
         _ => "start the members that are down: rolloutctl status",
     };
     let what = format!("{} of {} voters answer", survey.voters_reachable, survey.voters);
@@ -124,6 +124,7 @@ mod tests {
     use rollout_proto::v1;
 
     use super::*;
+    use crate::rolloutctl::status::distrust::COMPARE;
     use crate::rolloutctl::status::{MemberLine, MemberSays};
 
     /// What the cluster has on record of a member.

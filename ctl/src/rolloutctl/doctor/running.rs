@@ -19,7 +19,7 @@ use crate::hint::namespace_flag;
 use crate::output::{counted, duration};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
-use crate::rolloutctl::status::distrust::{self, COMPARE, REVOKED_FIX};
+use crate::rolloutctl::status::distrust::{self, REVOKED_FIX, USE_TLS};
 use crate::rolloutctl::status::{self, Answer, DISTRUSTED, MemberLine, Survey, fix};
 
 /// A member that lacks more entries than this is not merely a heartbeat behind.
@@ -155,20 +155,16 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
 
 /// In the place of what is said of voters and leader.
 fn trust(survey: &Survey) -> Finding {
-    if survey.members.iter().any(|member| member.revoked) {
-        return Finding::fail(
-            "trust",
-            "your certificate is revoked",
-            "members that know of the revocation answer nothing",
-            REVOKED_FIX,
-        );
-    }
-    Finding::fail(
-        "trust",
-        "no member is trusted, or trusts you",
-        "nothing can be seen of the cluster, and nothing says that a member is down",
-        COMPARE,
-    )
+    let unseen = "nothing can be seen of the cluster, and nothing says that a member is down";
+    let fix = distrust::fix_of_all(survey);
+    let (found, why) = match fix {
+        REVOKED_FIX => {
+            ("your certificate is revoked", "members that know of the revocation answer nothing")
+        }
+        USE_TLS => ("the members answer with TLS, and you connect without it", unseen),
+        _ => ("no member is trusted, or trusts you", unseen),
+    };
+    Finding::fail("trust", found, why, fix)
 }
 
 fn of_silent(member: &MemberLine) -> Finding {

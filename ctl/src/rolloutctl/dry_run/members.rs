@@ -11,7 +11,7 @@ use crate::rolloutctl::Failure;
 use crate::rolloutctl::cli::MemberVerb;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
 use crate::rolloutctl::member::list::{self, MemberLine};
-use crate::rolloutctl::status::distrust::{COMPARE, NoAnswer};
+use crate::rolloutctl::status::distrust::{self, NoAnswer};
 use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};
 
 /// Entries that a member may lack that is to lead or to be counted on; `rollout-raft` refuses more.
@@ -77,10 +77,13 @@ impl Reader {
     async fn newcomer(&self, name: &str, address: &str) -> anyhow::Result<String> {
         let endpoint = Endpoint::seed(address)?;
         let answer = status::ask_one(&self.settings, &endpoint).await;
-        let answer = answer.map_err(|NoAnswer { problem, distrusted, .. }| match distrusted {
-            true => Failure::distrusted(format!("{name} at {address}: {problem}; {COMPARE}")),
+        let answer = answer.map_err(|why: NoAnswer| match why.distrusted {
+            true => {
+                Failure::distrusted(format!("{name} at {address}: {}; {}", why.problem, why.fix()))
+            }
             false => Failure::unavailable(format!(
-                "{name} does not answer at {address}: {problem}; start it first, it waits"
+                "{name} does not answer at {address}: {}; start it first, it waits",
+                why.problem
             )),
         })?;
         let own = answer.self_.unwrap_or_default();
@@ -251,7 +254,7 @@ fn instead(survey: &Survey, name: &str) -> String {
     match &member.says {
         Some(says) if says.role == AWAITING_REPLACE => fix::replace(member),
         Some(says) => format!("bring back {name}, which is {}: rolloutctl status", says.role),
-        None if member.distrusted => COMPARE.to_owned(),
+        None if member.distrusted => distrust::fix(member).to_owned(),
         None => format!("bring back {name} first: {}", fix::silent(member)),
     }
 }

@@ -17,6 +17,10 @@ pub(in crate::rolloutctl) const COMPARE: &str = "compare who issued what: rollou
 pub(in crate::rolloutctl) const REVOKED_FIX: &str =
     "get another certificate, or have the revocation withdrawn: rolloutctl errors explain RO-3013";
 
+/// What to do where the caller connects without TLS to members that speak TLS.
+pub(in crate::rolloutctl) const USE_TLS: &str =
+    "give --ca-cert, --cert and --key, or a --context, in place of --insecure-plaintext";
+
 /// Why a member gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::rolloutctl) struct NoAnswer {
@@ -26,12 +30,14 @@ pub(in crate::rolloutctl) struct NoAnswer {
     pub(in crate::rolloutctl) distrusted: bool,
     /// Whether it refuses the caller's certificate because that is revoked.
     pub(in crate::rolloutctl) revoked: bool,
+    /// Whether it speaks TLS and the caller does not.
+    pub(in crate::rolloutctl) wants_tls: bool,
 }
 
 impl NoAnswer {
     /// For a reason that has nothing to do with trust.
     pub(super) fn silent(why: impl Display) -> Self {
-        Self { problem: why.to_string(), distrusted: false, revoked: false }
+        Self { problem: why.to_string(), distrusted: false, revoked: false, wants_tls: false }
     }
 
     /// Of a call to one member.
@@ -39,7 +45,7 @@ impl NoAnswer {
         match error {
             ClientError::Connect(error) => Self::of_connection(error, security),
             revoked if revoked.is_revoked() => {
-                Self { problem: revoked.to_string(), distrusted: true, revoked: true }
+                Self { distrusted: true, revoked: true, ..Self::silent(revoked) }
             }
             ClientError::Timeout { tried, .. } | ClientError::NoLeader { tried, .. } => {
                 Self::silent(
@@ -61,7 +67,13 @@ impl NoAnswer {
             _ => error.cause.clone(),
         };
         let problem = format!("{}: {cause}", error.phase);
-        Self { problem, distrusted, revoked: error.is_revoked() }
+        let (revoked, wants_tls) = (error.is_revoked(), error.wants_tls());
+        Self { problem, distrusted, revoked, wants_tls }
+    }
+
+    /// What to do about it where one side does not trust the other.
+    pub(in crate::rolloutctl) fn fix(&self) -> &'static str {
+        remedy(self.revoked, self.wants_tls)
     }
 }
 
@@ -103,7 +115,22 @@ pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
 
 /// What to do about a member that one side does not trust.
 pub(in crate::rolloutctl) fn fix(member: &MemberLine) -> &'static str {
-    if member.revoked { REVOKED_FIX } else { COMPARE }
+    remedy(member.revoked, member.wants_tls)
+}
+
+/// What to do where one side does not trust the other.
+pub(in crate::rolloutctl) fn remedy(revoked: bool, wants_tls: bool) -> &'static str {
+    match (revoked, wants_tls) {
+        (true, _) => REVOKED_FIX,
+        (false, true) => USE_TLS,
+        (false, false) => COMPARE,
+    }
+}
+
+/// What to do about all members that one side does not trust.
+pub(in crate::rolloutctl) fn fix_of_all(survey: &Survey) -> &'static str {
+    let any = |is: fn(&MemberLine) -> bool| survey.members.iter().any(is);
+    remedy(any(|member| member.revoked), any(|member| member.wants_tls))
 }
 
 /// Who is distrusted, and why: one sentence for all members of one problem.
@@ -119,10 +146,13 @@ pub(super) fn summary(survey: &Survey) -> String {
         .map(|(problem, names)| format!("{}: {problem}", names.join(", ")))
         .collect();
     let each = each.join("; ");
-    match survey.members.iter().any(|member| member.revoked) {
-        true => format!("your certificate is revoked: {each}; {REVOKED_FIX}"),
-        false => format!("the members and you do not trust each other: {each}; {COMPARE}"),
-    }
+    let fix = fix_of_all(survey);
+    let what = match fix {
+        REVOKED_FIX => "your certificate is revoked",
+        USE_TLS => "you connect without TLS",
+        _ => "the members and you do not trust each other",
+    };
+    format!("{what}: {each}; {fix}")
 }
 
 #[cfg(test)]
@@ -199,6 +229,33 @@ mod tests {
             let text = failure.to_string();
             assert!(text.contains(&told) && text.ends_with(COMPARE), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn of_members_with_tls_a_caller_without_it_is_told_to_use_it_and_none_is_called_down() {
+        let dir = tempfile::tempdir().unwrap();
+        pki::init_ca(&dir.path().join("ca"), "prod").unwrap();
+        let member = issue(&dir.path().join("ca"), Role::Member, &dir.path().join("server"));
+        let addr = serve(&member).await;
+        let config = ClientConfig::new(vec![addr.clone()], Security::InsecurePlaintext);
+        let client = Client::new(config).unwrap();
+        let survey = status::survey(&client).await;
+        assert_eq!(survey.health, status::DISTRUSTED, "{}", survey.problems());
+        let raised: Vec<_> = survey.alarms.iter().map(|alarm| (alarm.kind, &*alarm.fix)).collect();
+        assert_eq!(raised, [("MEMBER_DISTRUSTED", USE_TLS)]);
+        let failure = anyhow::Error::from(survey.leaderless().unwrap());
+        assert_eq!(exit::code(&failure), 7);
+        let told = format!(
+            "you connect without TLS: {addr}: tls: it answers with TLS; drop --insecure-plaintext"
+        );
+        let text = failure.to_string();
+        assert!(text.starts_with(&told) && text.ends_with(USE_TLS), "{text}");
+        // A command that looks for the leader ends at once, with the same.
+        let failure = anyhow::Error::from(client.leader_channel().await.err().unwrap());
+        assert_eq!(exit::code(&failure), 7, "{failure}");
+        let text = exit::explain(&failure);
+        let told = format!("error: cannot connect to {addr}: it answers with TLS; drop --insec");
+        assert!(text.starts_with(&told) && text.contains(USE_TLS), "{text}");
     }
 
     #[test]

@@ -186,9 +186,9 @@ fn place(member: MemberRef) -> (String, String) {
 
 fn silent(member: MemberRef, why: NoAnswer) -> MemberLine {
     let (name, address) = place(member);
-    let NoAnswer { problem, distrusted, revoked } = why;
+    let NoAnswer { problem, distrusted, revoked, wants_tls } = why;
     let problem = Some(problem);
-    MemberLine { name, address, problem, distrusted, revoked, ..MemberLine::default() }
+    MemberLine { name, address, problem, distrusted, revoked, wants_tls, ..MemberLine::default() }
 }
 
 fn line(

@@ -7,6 +7,7 @@ use super::super::finding::Level;
 use super::super::tests::args;
 use super::*;
 use crate::rolloutctl::cli::Cli;
+use crate::rolloutctl::status::distrust::COMPARE;
 use crate::rolloutctl::status::{AWAITING_REPLACE, MemberSays, StuckRun};
 
 #[test]
