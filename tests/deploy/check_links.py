@@ -29,7 +29,8 @@ def prose(page):
 
 class Links(unittest.TestCase):
     def test_they_lead_somewhere(self):
-        pages = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+        pages = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
+        pages += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
         self.assertGreater(len(pages), 10)
         wrong = []
         for page in pages:
