@@ -5,6 +5,7 @@ mod cluster;
 mod coming_back;
 mod command;
 mod failed_submissions;
+mod foreign_tables;
 mod open_input;
 mod openai;
 mod output;

@@ -63,7 +63,7 @@ fn write(field: &Field, of: Option<&Type>, out: &mut String) {
         Field::UShort(value) => write!(out, "{value}"),
         Field::UInt(value) => write!(out, "{value}"),
         Field::ULong(value) => write!(out, "{value}"),
-        Field::Float16(value) => return write_float(value.to_f32().to_string(), out),
+        Field::Float16(value) => return write_float(json_number(value.to_f32()), out),
         Field::Float(value) => return write_float(json_number(*value), out),
         Field::Double(value) => return write_float(json_number(*value), out),
         Field::Decimal(value) => return write_decimal(value, out),
