@@ -276,10 +276,35 @@ mod tests {
 
     #[test]
     fn several_things_are_described_by_one_command() {
-        for noun in ["run", "worker", "namespace", "dataset", "member"] {
+        for noun in ["run", "worker", "namespace", "dataset", "member", "rendezvous"] {
             Cli::try_parse_from(["rolloutctl", noun, "describe", "a", "b"]).unwrap();
             assert!(Cli::try_parse_from(["rolloutctl", noun, "describe"]).is_err(), "{noun}");
         }
+    }
+
+    #[test]
+    fn a_verb_that_takes_a_name_takes_several_and_none_is_refused() {
+        for (verb, names) in [
+            ("run retry --failed", "a b"),
+            ("job delete", "a b"),
+            ("dataset delete", "a b"),
+            ("token revoke", "a b"),
+            ("cert inspect", "a.pem b.pem"),
+            ("shard describe --dataset d", "a b"),
+            ("rendezvous close", "a b"),
+            ("barrier describe job", "a b"),
+            ("checkpoint abort job", "7 8"),
+        ] {
+            let parse = |line: &str| {
+                let words = std::iter::once("rolloutctl").chain(line.split_whitespace());
+                Cli::try_parse_from(words)
+            };
+            parse(&format!("{verb} {names}")).expect(verb);
+            assert!(parse(verb).is_err(), "{verb}");
+        }
+        let last = ["rolloutctl", "checkpoint", "describe", "job"];
+        Cli::try_parse_from(last).unwrap();
+        Cli::try_parse_from(last.into_iter().chain(["7", "8"])).unwrap();
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Reader {
                 self.quota(&args.name, args.create).await
             }
             Command::Rendezvous { verb: RendezvousVerb::Close(args) } => {
-                self.rendezvous(&args.job).await
+                self.rendezvous(&args.jobs).await
             }
             Command::Barrier { verb: BarrierVerb::Abort(args) } => {
                 self.barrier(&args.job, &args.barrier).await
@@ -129,11 +129,11 @@ impl Reader {
                 self.create_dataset(&args).await
             }
             Command::Dataset { verb: DatasetVerb::Delete(args) } => {
-                self.delete_dataset(&args.name).await
+                self.delete_datasets(&args.names).await
             }
-            Command::Job { verb: JobVerb::Delete(args) } => self.delete_job(&args.job).await,
+            Command::Job { verb: JobVerb::Delete(args) } => self.delete_jobs(&args.jobs).await,
             Command::Checkpoint { verb: CheckpointVerb::Abort(args) } => {
-                self.abort_checkpoint(&args).await
+                self.abort_checkpoints(&args).await
             }
             Command::Checkpoint { verb: CheckpointVerb::Label(args) } => {
                 self.label_checkpoint(&args).await
@@ -188,7 +188,15 @@ impl Reader {
         Ok(Plan::new(format!("set the quota of namespace {name}"), now))
     }
 
-    async fn rendezvous(&self, job: &str) -> anyhow::Result<Plan> {
+    async fn rendezvous(&self, jobs: &[String]) -> anyhow::Result<Plan> {
+        let mut plans = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            plans.push(self.one_rendezvous(job).await?);
+        }
+        Ok(Plan::of_all(plans))
+    }
+
+    async fn one_rendezvous(&self, job: &str) -> anyhow::Result<Plan> {
         let namespace = self.settings.namespace.clone();
         let name = v1::JobName { namespace, job: job.to_owned() };
         let request = v1::RendezvousDescribeRequest { job: Some(name), ..Default::default() };

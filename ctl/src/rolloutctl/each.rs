@@ -3,6 +3,8 @@
 //! Invariant: the others are done where one fails; each failure is said, and the exit code is the worst. Deliberately absent: one
 //! request for all; each name has its own.
 
+use std::fmt::Display;
+
 use super::request::RequestName;
 use super::{Failure, exit};
 use crate::output::Format;
@@ -12,11 +14,11 @@ use crate::say::to_stderr;
 ///
 /// # Errors
 /// That of the one name, or the worst of several, which were said. Exit code 2 where one request is to be repeated for several.
-pub(super) async fn each(
-    names: Vec<String>,
+pub(super) async fn each<N: Clone + Display>(
+    names: Vec<N>,
     format: Format,
     again: Option<RequestName>,
-    mut work: impl AsyncFnMut(String, Format) -> anyhow::Result<()>,
+    mut work: impl AsyncFnMut(N, Format) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     if let [name] = &names[..] {
         return work(name.clone(), format).await;

@@ -237,7 +237,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             CertVerb::Issue(args) => cert::issue::run(format, &args),
             CertVerb::Enrol(args) => cert::enrol::enrol(connect, format, args).await,
             CertVerb::Renew => cert::enrol::renew(connect, format).await,
-            CertVerb::Inspect(args) => cert::inspect::run(format, &args),
+            CertVerb::Inspect(args) => cert::inspect::run(format, args).await,
             CertVerb::Status(args) => cert::status::run(connect, format, args).await,
             CertVerb::Revoke(args) => cert::revoke::revoke(connect, format, args, again).await,
             CertVerb::Unrevoke(args) => cert::revoke::unrevoke(connect, format, args, again).await,

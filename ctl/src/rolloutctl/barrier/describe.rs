@@ -1,4 +1,4 @@
-//! `rolloutctl barrier describe JOB BARRIER`: who has arrived, who is missing, and why it failed.
+//! `rolloutctl barrier describe JOB BARRIER...`: who has arrived, who is missing, and why it failed.
 
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
@@ -6,14 +6,16 @@ use serde::Serialize;
 use super::summary::{Generation, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::each::each;
 
 /// Which barrier.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
     /// The job's name
     job: String,
-    /// The barrier's name
-    barrier: String,
+    /// The barrier's name, or several
+    #[arg(value_name = "BARRIER", required = true)]
+    barriers: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -41,16 +43,29 @@ impl Report for Description {
     }
 }
 
-/// Prints one barrier.
+/// Prints each barrier.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    let DescribeArgs { job, barriers } = args;
+    each(barriers, format, None, async |barrier, format| {
+        one(connect, format, job.clone(), barrier).await
+    })
+    .await
+}
+
+async fn one(
+    connect: &ConnectArgs,
+    format: Format,
+    job: String,
+    barrier: String,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job };
-    let barrier = v1::BarrierName { job: Some(job), barrier: args.barrier };
+    let job = v1::JobName { namespace: settings.namespace, job };
+    let barrier = v1::BarrierName { job: Some(job), barrier };
     let request = v1::BarrierDescribeRequest { barrier: Some(barrier) };
     let answer = client
         .with_leader_opts("describe barrier", CallOptions::read(), |channel| {

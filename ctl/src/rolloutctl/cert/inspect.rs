@@ -1,6 +1,6 @@
-//! `rolloutctl cert inspect FILE`: whom a certificate names, and when it ends.
+//! `rolloutctl cert inspect FILE...`: whom a certificate names, and when it ends.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rollout_proto::pki;
@@ -10,18 +10,20 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::output::counted;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::each::each;
 
 /// Which file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
-    /// A certificate, PEM
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// A certificate, PEM, or several
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Certificate {
+    file: String,
     role: Option<String>,
     name: Option<String>,
     namespaces: Vec<String>,
@@ -43,7 +45,8 @@ impl Report for Certificate {
             if texts.is_empty() { none.to_owned() } else { texts.join(", ") }
         };
         format!(
-            "Identity    {} {}\nNamespaces  {}\nIssuer      {}\nEnds        {} ({left})\nNames       {}\n",
+            "File        {}\nIdentity    {} {}\nNamespaces  {}\nIssuer      {}\nEnds        {} ({left})\nNames       {}\n",
+            self.file,
             self.role.as_deref().unwrap_or("none of ours"),
             self.name.as_deref().unwrap_or(""),
             list(&self.namespaces, "all"),
@@ -54,9 +57,13 @@ impl Report for Certificate {
     }
 }
 
-/// Prints what the certificate says. Trusts nothing of it.
-pub(crate) fn run(format: Format, args: &InspectArgs) -> anyhow::Result<()> {
-    let info = pki::inspect(&args.file)?;
+/// Prints what each certificate says. Trusts nothing of it.
+pub(crate) async fn run(format: Format, args: InspectArgs) -> anyhow::Result<()> {
+    each(args.files, format, None, async |file, format| one(format, file)).await
+}
+
+fn one(format: Format, file: String) -> anyhow::Result<()> {
+    let info = pki::inspect(Path::new(&file))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let not_after = OffsetDateTime::from_unix_timestamp(info.validity.not_after_unix)
         .ok()
@@ -69,6 +76,7 @@ pub(crate) fn run(format: Format, args: &InspectArgs) -> anyhow::Result<()> {
     output::emit(
         format,
         &Certificate {
+            file,
             role,
             name,
             namespaces,
@@ -87,6 +95,7 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Certificate {
+            file: "tls/member-c1.pem".into(),
             role: Some("member".into()),
             name: Some("c1".into()),
             namespaces: Vec::new(),

@@ -14,7 +14,8 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
 pub(crate) struct RevokeArgs {
-    /// Identity as ROLE/NAME, such as worker/gpu-7 [default: all identities]
+    /// Identity as ROLE/NAME, such as worker/gpu-7; one at a time, so that --force overrides the
+    /// check of that identity alone [default: all identities]
     #[arg(group = "which", value_name = "ROLE/NAME")]
     pub(in crate::rolloutctl) identity: Option<String>,
     /// Only certificates whose validity begins before this time: `now`, or like

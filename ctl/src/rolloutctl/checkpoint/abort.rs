@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint abort JOB NUMBER`: a checkpoint that is not complete never will be.
+//! `rolloutctl checkpoint abort JOB NUMBER...`: a checkpoint that is not complete never will be.
 //!
 //! Invariant: a complete checkpoint stays. What its ranks have written of this one is removed.
 
@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which checkpoint.
@@ -14,8 +15,9 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 pub(crate) struct AbortArgs {
     /// The job's name
     pub(in crate::rolloutctl) job: String,
-    /// The checkpoint's number
-    pub(in crate::rolloutctl) number: u32,
+    /// The checkpoint's number, or several
+    #[arg(value_name = "NUMBER", required = true)]
+    pub(in crate::rolloutctl) numbers: Vec<u32>,
 }
 
 #[derive(Serialize)]
@@ -32,30 +34,40 @@ impl Report for Aborted {
     }
 }
 
-/// Gives it up.
+/// Gives each up.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: AbortArgs,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
+    let AbortArgs { job, numbers } = args;
+    each(numbers, format, again, async |number, format| {
+        abort(connect, format, (job.clone(), number), again).await
+    })
+    .await
+}
+
+async fn abort(
+    connect: &ConnectArgs,
+    format: Format,
+    (job, number): (String, u32),
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
-    let request = v1::AbortCheckpointRequest {
-        request: Some(number.id()),
-        job: Some(job),
-        number: args.number,
-    };
+    let numbered = Numbered::new(&client, again).await?;
+    let name = v1::JobName { namespace: settings.namespace, job: job.clone() };
+    let request =
+        v1::AbortCheckpointRequest { request: Some(numbered.id()), job: Some(name), number };
     client
         .with_leader("abort checkpoint", |channel| {
             let request = request.clone();
             async move { services::checkpoints(channel).abort_checkpoint(request).await }
         })
         .await
-        .map_err(|error| number.failed(error))?;
-    output::emit(format, &Aborted { job: args.job, number: args.number })
+        .map_err(|error| numbered.failed(error))?;
+    output::emit(format, &Aborted { job, number })
 }
 
 #[cfg(test)]

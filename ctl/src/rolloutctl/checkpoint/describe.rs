@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint describe JOB [NUMBER]`.
+//! `rolloutctl checkpoint describe JOB [NUMBER]...`.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;
@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Checkpoint;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which checkpoint.
@@ -13,9 +14,9 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 pub(crate) struct DescribeArgs {
     /// The job's name
     job: String,
-    /// Its number; without one, the last complete one
-    #[arg(default_value_t = 0, hide_default_value = true)]
-    number: u32,
+    /// Its number, or several; without one, the last complete one
+    #[arg(value_name = "NUMBER")]
+    numbers: Vec<u32>,
 }
 
 #[derive(Serialize)]
@@ -61,16 +62,33 @@ impl Report for Described {
     }
 }
 
-/// Prints it.
+/// The number that stands for the last complete one.
+const LAST: u32 = 0;
+
+/// Prints each.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    let DescribeArgs { job, numbers } = args;
+    let numbers = if numbers.is_empty() { vec![LAST] } else { numbers };
+    each(numbers, format, None, async |number, format| {
+        one(connect, format, job.clone(), number).await
+    })
+    .await
+}
+
+async fn one(
+    connect: &ConnectArgs,
+    format: Format,
+    job: String,
+    number: u32,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let job = v1::JobName { namespace: settings.namespace, job: args.job };
-    let request = v1::DescribeCheckpointRequest { job: Some(job), number: args.number };
+    let job = v1::JobName { namespace: settings.namespace, job };
+    let request = v1::DescribeCheckpointRequest { job: Some(job), number };
     let call =
         async |channel, request| services::checkpoints(channel).describe_checkpoint(request).await;
     let asked = unconfirmed::ask(&client, "describe checkpoint", &request, call).await?;

@@ -1,4 +1,4 @@
-//! `rolloutctl dataset delete NAME`: its name and what the cluster knows of it, never what it names.
+//! `rolloutctl dataset delete NAME...`: its name and what the cluster knows of it, never what it names.
 //!
 //! Invariant: nothing is deleted without consent, on the terminal or as a flag, nor while a job reads it.
 
@@ -8,13 +8,15 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which dataset.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// The dataset's name
-    pub(in crate::rolloutctl) name: String,
+    /// The dataset's name, or several
+    #[arg(value_name = "NAME", required = true)]
+    pub(in crate::rolloutctl) names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -30,7 +32,7 @@ impl Report for Deleted {
     }
 }
 
-/// Asks, and deletes.
+/// Asks, and deletes, each dataset.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -38,14 +40,27 @@ pub(crate) async fn run(
     again: Option<RequestName>,
     yes: Consent,
 ) -> anyhow::Result<()> {
+    each(args.names, format, again, async |name, format| {
+        delete(connect, format, name, again, yes).await
+    })
+    .await
+}
+
+async fn delete(
+    connect: &ConnectArgs,
+    format: Format,
+    name: String,
+    again: Option<RequestName>,
+    yes: Consent,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    consent::ask(&format!("forgetting dataset {}", args.name), &args.name, yes)?;
+    consent::ask(&format!("forgetting dataset {name}"), &name, yes)?;
     let client = settings.client(None)?;
     let number = Numbered::new(&client, again).await?;
     let request = v1::DeleteDatasetRequest {
         request: Some(number.id()),
-        namespace: settings.namespace.clone(),
-        name: args.name.clone(),
+        namespace: settings.namespace,
+        name: name.clone(),
     };
     client
         .with_leader("delete dataset", |channel| {
@@ -54,7 +69,7 @@ pub(crate) async fn run(
         })
         .await
         .map_err(|error| number.failed(error))?;
-    output::emit(format, &Deleted { name: args.name })
+    output::emit(format, &Deleted { name })
 }
 
 #[cfg(test)]

@@ -107,9 +107,9 @@ impl Reader {
     }
 
     pub(super) async fn token(&self, verb: TokenVerb) -> anyhow::Result<Plan> {
-        let (name, create) = match verb {
-            TokenVerb::Create(args) => (args.name, true),
-            TokenVerb::Revoke(args) => (args.name, false),
+        let (names, create) = match verb {
+            TokenVerb::Create(args) => (vec![args.name], true),
+            TokenVerb::Revoke(args) => (args.names, false),
             TokenVerb::List(_) => return Err(changes_nothing()),
         };
         let answer = self
@@ -118,19 +118,27 @@ impl Reader {
                 services::tokens(channel).list_tokens(v1::ListTokensRequest {}).await
             })
             .await?;
-        let now = match answer.tokens.iter().find(|token| token.name == name) {
-            Some(_) if create => {
-                let text = format!("there is a token {name} already: revoke it, or name another");
-                return Err(Failure::conflict(text).into());
-            }
-            Some(token) => {
-                format!("it was used {} of {}", token.uses, counted(token.uses_max.into(), "time"))
-            }
-            None => "it is not there".to_owned(),
-        };
-        Ok(match create {
-            true => Plan::new(format!("create join token {name}"), now),
-            false => Plan::new(format!("revoke token {name}"), now),
-        })
+        let mut plans = Vec::with_capacity(names.len());
+        for name in &names {
+            plans.push(token_plan(&answer.tokens, name, create)?);
+        }
+        Ok(Plan::of_all(plans))
     }
+}
+
+fn token_plan(tokens: &[v1::TokenInfo], name: &str, create: bool) -> Result<Plan, Failure> {
+    let now = match tokens.iter().find(|token| token.name == name) {
+        Some(_) if create => {
+            let text = format!("there is a token {name} already: revoke it, or name another");
+            return Err(Failure::conflict(text));
+        }
+        Some(token) => {
+            format!("it was used {} of {}", token.uses, counted(token.uses_max.into(), "time"))
+        }
+        None => "it is not there".to_owned(),
+    };
+    Ok(match create {
+        true => Plan::new(format!("create join token {name}"), now),
+        false => Plan::new(format!("revoke token {name}"), now),
+    })
 }

@@ -55,7 +55,7 @@ impl Reader {
             RunVerb::Resume(args) => {
                 (args.names, Change::Hold, |name| format!("resume run {name}"))
             }
-            RunVerb::Retry(args) => (vec![args.name], Change::Retry, |name| {
+            RunVerb::Retry(args) => (args.names, Change::Retry, |name| {
                 format!("try all failed rows of run {name} again")
             }),
             RunVerb::Delete(args) => (args.names, Change::Delete, |name| {

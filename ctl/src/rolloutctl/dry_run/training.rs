@@ -33,9 +33,17 @@ impl Reader {
         Ok(Plan::new(format!("create dataset {}", args.name), now))
     }
 
-    pub(super) async fn delete_dataset(&self, name: &str) -> anyhow::Result<Plan> {
-        let found = self.dataset(name).await?;
+    pub(super) async fn delete_datasets(&self, names: &[String]) -> anyhow::Result<Plan> {
         let all = jobs::ask(&self.client, &self.settings.namespace, None).await?;
+        let mut plans = Vec::with_capacity(names.len());
+        for name in names {
+            plans.push(self.delete_dataset(name, &all).await?);
+        }
+        Ok(Plan::of_all(plans))
+    }
+
+    async fn delete_dataset(&self, name: &str, all: &[v1::Job]) -> anyhow::Result<Plan> {
+        let found = self.dataset(name).await?;
         let reads = |job: &&v1::Job| job.passes.iter().any(|pass| pass.dataset == name);
         if let Some(job) = all.iter().find(reads) {
             let text = format!("job {} reads dataset {name}", job.job);
@@ -48,7 +56,15 @@ impl Reader {
         Ok(Plan::new(format!("delete dataset {name}; its data stays"), now))
     }
 
-    pub(super) async fn delete_job(&self, name: &str) -> anyhow::Result<Plan> {
+    pub(super) async fn delete_jobs(&self, names: &[String]) -> anyhow::Result<Plan> {
+        let mut plans = Vec::with_capacity(names.len());
+        for name in names {
+            plans.push(self.delete_job(name).await?);
+        }
+        Ok(Plan::of_all(plans))
+    }
+
+    async fn delete_job(&self, name: &str) -> anyhow::Result<Plan> {
         let found = jobs::ask(&self.client, &self.settings.namespace, Some(name)).await;
         let now = match found {
             Ok(found) => match found.first() {
@@ -61,8 +77,15 @@ impl Reader {
         Ok(Plan::new(format!("delete job {name} with its claims and its checkpoints"), now))
     }
 
-    pub(super) async fn abort_checkpoint(&self, args: &AbortArgs) -> anyhow::Result<Plan> {
-        let (job, number) = (&args.job, args.number);
+    pub(super) async fn abort_checkpoints(&self, args: &AbortArgs) -> anyhow::Result<Plan> {
+        let mut plans = Vec::with_capacity(args.numbers.len());
+        for number in &args.numbers {
+            plans.push(self.abort_checkpoint(&args.job, *number).await?);
+        }
+        Ok(Plan::of_all(plans))
+    }
+
+    async fn abort_checkpoint(&self, job: &str, number: u32) -> anyhow::Result<Plan> {
         let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
         if found.state() == v1::CheckpointState::Complete {
             let text = format!("checkpoint {number} of {job} is complete, and stays");

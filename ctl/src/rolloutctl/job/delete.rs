@@ -1,4 +1,4 @@
-//! `rolloutctl job delete JOB`: a training job with its claims and its checkpoints.
+//! `rolloutctl job delete JOB...`: a training job with its claims and its checkpoints.
 //!
 //! Invariant: nothing is deleted without consent, on the terminal or as a flag, nor while the job has trainers.
 
@@ -8,13 +8,15 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// The job's name
-    pub(in crate::rolloutctl) job: String,
+    /// The job's name, or several
+    #[arg(value_name = "JOB", required = true)]
+    pub(in crate::rolloutctl) jobs: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -30,7 +32,7 @@ impl Report for Deleted {
     }
 }
 
-/// Asks, and deletes.
+/// Asks, and deletes, each job.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -38,13 +40,26 @@ pub(crate) async fn run(
     again: Option<RequestName>,
     yes: Consent,
 ) -> anyhow::Result<()> {
+    each(args.jobs, format, again, async |job, format| {
+        delete(connect, format, job, again, yes).await
+    })
+    .await
+}
+
+async fn delete(
+    connect: &ConnectArgs,
+    format: Format,
+    job: String,
+    again: Option<RequestName>,
+    yes: Consent,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let what = format!("deleting job {} with its checkpoints", args.job);
-    consent::ask(&what, &args.job, yes)?;
+    let what = format!("deleting job {job} with its checkpoints");
+    consent::ask(&what, &job, yes)?;
     let client = settings.client(None)?;
     let number = Numbered::new(&client, again).await?;
-    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
-    let request = v1::DeleteJobRequest { request: Some(number.id()), job: Some(job) };
+    let name = v1::JobName { namespace: settings.namespace, job: job.clone() };
+    let request = v1::DeleteJobRequest { request: Some(number.id()), job: Some(name) };
     client
         .with_leader("delete job", |channel| {
             let request = request.clone();
@@ -52,7 +67,7 @@ pub(crate) async fn run(
         })
         .await
         .map_err(|error| number.failed(error))?;
-    output::emit(format, &Deleted { job: args.job })
+    output::emit(format, &Deleted { job })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `rolloutctl rendezvous close JOB`: nobody joins a job any more.
+//! `rolloutctl rendezvous close JOB...`: nobody joins a job any more.
 //!
 //! Invariant: repeating it changes nothing. Members of a complete round stay members until they leave.
 
@@ -7,13 +7,16 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CloseArgs {
-    /// The job's name; a job that does not exist yet is closed before its first participant joins
-    pub(in crate::rolloutctl) job: String,
+    /// The job's name, or several; a job that does not exist yet is closed before its first
+    /// participant joins
+    #[arg(value_name = "JOB", required = true)]
+    pub(in crate::rolloutctl) jobs: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -30,18 +33,28 @@ impl Report for Closed {
     }
 }
 
-/// Closes the rendezvous.
+/// Closes the rendezvous of each job.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: CloseArgs,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
+    each(args.jobs, format, again, async |job, format| close(connect, format, job, again).await)
+        .await
+}
+
+async fn close(
+    connect: &ConnectArgs,
+    format: Format,
+    job: String,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let number = Numbered::new(&client, again).await?;
-    let job = v1::JobName { namespace: settings.namespace, job: args.job.clone() };
-    let request = v1::RendezvousCloseRequest { request: Some(number.id()), job: Some(job) };
+    let name = v1::JobName { namespace: settings.namespace, job: job.clone() };
+    let request = v1::RendezvousCloseRequest { request: Some(number.id()), job: Some(name) };
     client
         .with_leader("close rendezvous", |channel| {
             let request = request.clone();
@@ -49,7 +62,7 @@ pub(crate) async fn run(
         })
         .await
         .map_err(|error| number.failed(error))?;
-    output::emit(format, &Closed { job: args.job, closed: true })
+    output::emit(format, &Closed { job, closed: true })
 }
 
 #[cfg(test)]

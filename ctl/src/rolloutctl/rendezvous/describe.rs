@@ -1,4 +1,4 @@
-//! `rolloutctl rendezvous describe JOB`: who takes part in a job, in which round, and who is gone.
+//! `rolloutctl rendezvous describe JOB...`: who takes part in a job, in which round, and who is gone.
 
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
@@ -6,13 +6,15 @@ use serde::Serialize;
 use super::summary::{Rendezvous, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, age, duration, u64_string};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::run::now_wall_ms;
 
 /// Which job.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
-    /// The job's name, as `torchrun --rdzv-id` gives it
-    job: String,
+    /// The job's name, as `torchrun --rdzv-id` gives it, or several
+    #[arg(value_name = "JOB", required = true)]
+    jobs: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -125,15 +127,19 @@ fn description(answer: v1::RendezvousDescribeResponse, now_wall_ms: u64) -> Desc
     }
 }
 
-/// Prints one job.
+/// Prints each job.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    each(args.jobs, format, None, async |job, format| one(connect, format, job).await).await
+}
+
+async fn one(connect: &ConnectArgs, format: Format, job: String) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job };
+    let job = v1::JobName { namespace: settings.namespace, job };
     let request = v1::RendezvousDescribeRequest { job: Some(job), ..Default::default() };
     let answer = client
         .with_leader_opts("describe rendezvous", CallOptions::read(), |channel| {

@@ -1,17 +1,18 @@
-//! `rolloutctl run retry NAME --failed`: all failed rows of a run are tried again.
+//! `rolloutctl run retry NAME... --failed`: all failed rows of a run are tried again.
 
 use super::super::item;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::RequestName;
 
 /// Which run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetryArgs {
-    /// The run's name
-    #[arg(add = completer::of(Names::Runs))]
-    pub(in crate::rolloutctl) name: String,
+    /// The run's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Runs))]
+    pub(in crate::rolloutctl) names: Vec<String>,
     /// Retry the failed rows; done rows stay done
     #[arg(long, required = true)]
     failed: bool,
@@ -25,5 +26,8 @@ pub(crate) async fn run(
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     debug_assert!(args.failed, "the command line requires it");
-    item::retry::retry(connect, format, args.name, None, again).await
+    each(args.names, format, again, async |name, format| {
+        item::retry::retry(connect, format, name, None, again).await
+    })
+    .await
 }

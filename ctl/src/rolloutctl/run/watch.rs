@@ -18,7 +18,7 @@ use crate::rolloutctl::Failure;
 /// What to watch, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchArgs {
-    /// The run's name
+    /// The run's name; one at a time, because the exit status tells how that run ended
     #[arg(add = completer::of(Names::Runs))]
     name: String,
     /// Minimum time between two lines

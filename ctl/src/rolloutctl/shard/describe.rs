@@ -1,4 +1,4 @@
-//! `rolloutctl shard describe JOB --dataset D --epoch E`: the shards of one epoch.
+//! `rolloutctl shard describe JOB... --dataset D --epoch E`: the shards of one epoch.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;
@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Pass;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, counted, u64_string};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// The call, in errors.
@@ -16,8 +17,9 @@ const PAGE: u32 = 1024;
 /// Which epoch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
-    /// The job's name
-    job: String,
+    /// The job's name, or several that read the dataset
+    #[arg(value_name = "JOB", required = true)]
+    jobs: Vec<String>,
     /// The dataset's name
     #[arg(long)]
     dataset: String,
@@ -69,6 +71,7 @@ impl From<v1::Shard> for Shard {
 
 #[derive(Serialize)]
 struct Described {
+    job: String,
     /// None: nobody has begun the epoch.
     pass: Option<Pass>,
     shards: Vec<Shard>,
@@ -82,7 +85,7 @@ impl Report for Described {
     fn table(&self) -> String {
         let end = unconfirmed::line(self.unconfirmed.as_ref());
         let Some(pass) = &self.pass else {
-            return format!("no trainer has begun this epoch\n{end}");
+            return format!("{}: no trainer has begun this epoch\n{end}", self.job);
         };
         let titles =
             ["SHARD", "STATE", "PLACE", "SAMPLES", "DONE", "SEALED", "PREFERRED", "HOLDER"];
@@ -107,30 +110,43 @@ impl Report for Described {
         let whole =
             if pass.sealed == pass.shards { ": all of it is in the last checkpoint" } else { "" };
         let (finished, shards) = (pass.finished, counted(pass.shards.into(), "shard"));
-        let sealed = pass.sealed;
-        format!("{table}{finished} of {shards} finished, {sealed} sealed{whole}\n{end}")
+        let (job, sealed) = (&self.job, pass.sealed);
+        format!("{table}{job}: {finished} of {shards} finished, {sealed} sealed{whole}\n{end}")
     }
 }
 
-/// Prints them.
+/// Prints those of each job.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
+    let DescribeArgs { jobs, dataset, epoch } = args;
+    each(jobs, format, None, async |job, format| {
+        one(connect, format, job, (&*dataset, epoch)).await
+    })
+    .await
+}
+
+async fn one(
+    connect: &ConnectArgs,
+    format: Format,
+    job: String,
+    (dataset, epoch): (&str, u64),
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job };
+    let name = v1::JobName { namespace: settings.namespace, job: job.clone() };
     let page = |first: usize| v1::DescribeShardsRequest {
-        job: Some(job.clone()),
-        dataset: args.dataset.clone(),
-        epoch: args.epoch,
+        job: Some(name.clone()),
+        dataset: dataset.to_owned(),
+        epoch,
         first: first as u32,
         limit: PAGE,
     };
     let call = async |channel, request| services::shards(channel).describe_shards(request).await;
     let Asked { mut answer, unconfirmed } = unconfirmed::ask(&client, WHAT, &page(0), call).await?;
-    let mut described = Described { pass: None, shards: Vec::new(), unconfirmed };
+    let mut described = Described { job, pass: None, shards: Vec::new(), unconfirmed };
     loop {
         described.pass = answer.pass.map(Pass::from);
         let last = answer.shards.len() < PAGE as usize;
@@ -163,7 +179,12 @@ mod tests {
             done_sample: 75_000,
             sealed_sample: 72_000,
         };
-        let report = Described { pass: Some(pass()), shards: vec![shard], unconfirmed: None };
+        let report = Described {
+            job: "llama-sft".into(),
+            pass: Some(pass()),
+            shards: vec![shard],
+            unconfirmed: None,
+        };
         crate::golden::report("shard-describe.txt", &report);
     }
 }

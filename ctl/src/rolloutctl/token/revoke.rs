@@ -1,17 +1,19 @@
-//! `rolloutctl token revoke NAME`: nobody is let in by it any more. Certificates that it brought stay good until they end.
+//! `rolloutctl token revoke NAME...`: nobody is let in by it any more. Certificates that it brought stay good until they end.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which token.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RevokeArgs {
-    /// The token's name
-    pub(in crate::rolloutctl) name: String,
+    /// The token's name, or several
+    #[arg(value_name = "NAME", required = true)]
+    pub(in crate::rolloutctl) names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -27,16 +29,26 @@ impl Report for Revoked {
     }
 }
 
-/// Revokes it.
+/// Revokes each.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: RevokeArgs,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
+    each(args.names, format, again, async |name, format| revoke(connect, format, name, again).await)
+        .await
+}
+
+async fn revoke(
+    connect: &ConnectArgs,
+    format: Format,
+    name: String,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
     let number = Numbered::new(&client, again).await?;
-    let request = v1::RevokeTokenRequest { request: Some(number.id()), name: args.name.clone() };
+    let request = v1::RevokeTokenRequest { request: Some(number.id()), name: name.clone() };
     client
         .with_leader("revoke a join token", |channel| {
             let request = request.clone();
@@ -44,7 +56,7 @@ pub(crate) async fn run(
         })
         .await
         .map_err(|error| number.failed(error))?;
-    output::emit(format, &Revoked { name: args.name })
+    output::emit(format, &Revoked { name })
 }
 
 #[cfg(test)]
