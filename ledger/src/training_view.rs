@@ -263,6 +263,12 @@ impl Ledger {
         })
     }
 
+    /// All jobs, the newest first.
+    pub fn trainings_newest_first(&self) -> impl Iterator<Item = TrainingView<'_>> {
+        // Numbers count up, and each has a name.
+        self.trainings.values().rev().map(move |training| TrainingView { ledger: self, training })
+    }
+
     /// Whether it is worth a trainer's while to claim: something is free, everything is finished, or it would be told
     /// that it is not heard any more.
     pub fn worth_claiming(&self, by: &TrainerRef, dataset: &str, epoch: u64) -> bool {

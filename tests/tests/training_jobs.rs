@@ -66,7 +66,7 @@ async fn complete(trainer: &Trainer, step: u64) -> Result<v1::Checkpoint> {
     Ok(checkpoint)
 }
 
-/// Numbers and states of the checkpoints that are not on their way out.
+/// Numbers and states of the checkpoints that are not on their way out, newest first.
 fn states(fleet: &Fleet) -> Result<Vec<(u64, String)>> {
     let list = fleet.ctl_json(&["checkpoint", "list", "sft"])?;
     let all = list["checkpoints"].as_array().into_iter().flatten();
@@ -94,7 +94,7 @@ async fn operators_make_name_keep_and_remove_what_jobs_need() -> Result<()> {
     ctl(&fleet, &["checkpoint", "label", "sft", "1", "gold"], 0)?;
     ctl(&fleet, &["checkpoint", "prune", "sft", "--keep-last", "1"], 0)?;
     let whole = |number: u64| (number, "complete".to_owned());
-    ensure!(states(&fleet)? == [whole(1), whole(3)], "{:?}", states(&fleet)?);
+    ensure!(states(&fleet)? == [whole(3), whole(1)], "{:?}", states(&fleet)?);
     ctl(&fleet, &["checkpoint", "label", "sft", "1", "--remove"], 0)?;
     ctl(&fleet, &["checkpoint", "prune", "sft", "--keep-last", "1"], 0)?;
     ensure!(states(&fleet)? == [whole(3)], "{:?}", states(&fleet)?);

@@ -262,7 +262,8 @@ impl v1::shards_server::Shards for ShardsService {
         self.shared.check_namespace_is_there(&namespace)?;
         let header = Some(self.shared.header());
         let jobs = self.shared.seen(|l| {
-            let theirs = l.trainings().filter(|t| t.name().namespace == namespace);
+            let all = l.trainings_newest_first();
+            let theirs = all.filter(|t| t.name().namespace == namespace);
             let asked = theirs.filter(|t| r.job.is_empty() || t.name().job == r.job);
             asked.map(|t| training_out(&t)).collect()
         });

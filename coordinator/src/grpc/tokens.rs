@@ -42,6 +42,7 @@ fn out(view: TokenView) -> v1::TokenInfo {
         uses: view.uses,
         uses_max: spec.uses_max,
         left_ms: view.left_ms,
+        age_ms: spec.ttl_ms.saturating_sub(view.left_ms),
     }
 }
 

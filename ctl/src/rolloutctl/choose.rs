@@ -35,9 +35,26 @@ pub(crate) struct ChooseArgs {
     /// Maximum number of elements
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    #[command(flatten)]
+    titles: TitleArgs,
+}
+
+/// Whether a table has its titles.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+#[command(next_help_heading = "List")]
+pub(crate) struct TitleArgs {
     /// Omit the column titles
     #[arg(long)]
     no_headers: bool,
+}
+
+impl TitleArgs {
+    /// From now on tables are as asked for.
+    pub(super) fn apply(self) {
+        if self.no_headers {
+            output::leave_out_titles();
+        }
+    }
 }
 
 /// One condition of a selector.
@@ -71,9 +88,7 @@ impl ChooseArgs {
     /// # Errors
     /// Exit code 2 for a key that nothing has.
     pub(super) fn apply<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<()> {
-        if self.no_headers {
-            output::leave_out_titles();
-        }
+        self.titles.apply();
         let more = self.choose(list)?;
         if more > 0 {
             aside(format_args!("{} not shown: --limit", counted(more as u64, "more line")));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Failure;
+use super::choose::ChooseArgs;
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, Context, Contexts};
 use crate::output::{self, Format, Report, Table};
@@ -135,11 +136,13 @@ fn find(contexts: &Contexts, name: &str) -> anyhow::Result<Line> {
 }
 
 /// Prints every context.
-pub(crate) fn list(format: Format) -> anyhow::Result<()> {
+pub(crate) fn list(format: Format, choose: &ChooseArgs) -> anyhow::Result<()> {
     let (_, contexts) = kept()?;
     let current = contexts.current.as_deref();
     let lines = contexts.context.iter().map(|(name, context)| Line::new(name, context, current));
-    output::emit(format, &ContextList { contexts: lines.collect() })
+    let mut contexts: Vec<Line> = lines.collect();
+    choose.apply(&mut contexts)?;
+    output::emit(format, &ContextList { contexts })
 }
 
 /// Prints one context, or the current one.

@@ -7,6 +7,7 @@ use rollout_proto::ErrorCode;
 use serde::Serialize;
 
 use super::Failure;
+use super::choose::ChooseArgs;
 use crate::output::{self, Format, Report, Table};
 
 include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
@@ -55,8 +56,8 @@ impl Report for ErrorList {
 }
 
 /// Prints every code.
-pub(crate) fn list(format: Format) -> anyhow::Result<()> {
-    let errors = ErrorCode::ALL
+pub(crate) fn list(format: Format, choose: &ChooseArgs) -> anyhow::Result<()> {
+    let mut errors: Vec<ErrorRow> = ErrorCode::ALL
         .iter()
         .map(|code| ErrorRow {
             code: code.code(),
@@ -64,6 +65,7 @@ pub(crate) fn list(format: Format) -> anyhow::Result<()> {
             retryable: code.retryable(),
         })
         .collect();
+    choose.apply(&mut errors)?;
     output::emit(format, &ErrorList { errors })
 }
 

@@ -241,7 +241,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             CertVerb::Status(args) => cert::status::run(connect, format, args).await,
             CertVerb::Revoke(args) => cert::revoke::revoke(connect, format, args, again).await,
             CertVerb::Unrevoke(args) => cert::revoke::unrevoke(connect, format, args, again).await,
-            CertVerb::Revocations => cert::revocations::run(connect, format).await,
+            CertVerb::Revocations(args) => cert::revocations::run(connect, format, args).await,
         },
         Command::Token { verb } => match verb {
             TokenVerb::Create(args) => token::create::run(connect, format, args).await,
@@ -268,14 +268,14 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             ConfigVerb::Schema(args) => config::schema::run(&args),
         },
         Command::Context { verb } => match verb {
-            ContextVerb::List => context::list(format),
+            ContextVerb::List(args) => context::list(format, &args),
             ContextVerb::Show { name } => context::show(format, name.as_deref()),
             ContextVerb::Use(args) => context::choose(format, &args),
             ContextVerb::Add(args) => context::add(format, connect, &args),
             ContextVerb::Remove(args) => context::remove(format, &args),
         },
         Command::Errors { verb } => match verb {
-            ErrorsVerb::List => errors::list(format),
+            ErrorsVerb::List(args) => errors::list(format, &args),
             ErrorsVerb::Explain { code } => errors::explain(format, &code),
         },
         Command::Completion(args) => completion::completion(&args),

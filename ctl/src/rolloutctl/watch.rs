@@ -83,7 +83,7 @@ pub(super) fn only_looks(command: &Command) -> bool {
         Command::Member { verb } => matches!(verb, MemberVerb::List(_) | MemberVerb::Describe(_)),
         Command::Leader { verb } => matches!(verb, LeaderVerb::Show),
         Command::Cert { verb } => {
-            matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_) | CertVerb::Revocations)
+            matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_) | CertVerb::Revocations(_))
         }
         _ => false,
     }

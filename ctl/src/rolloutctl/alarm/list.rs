@@ -9,14 +9,17 @@ use super::seen::Alarm;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::status::{DISTRUSTED, survey};
 
 /// Exit code 1 where there is any, for monitors.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Exit with status 1 if there is an alarm
+    /// Exit with status 1 if there is an alarm, with --selector one that matches
     #[arg(long)]
     exit_code: bool,
+    #[command(flatten)]
+    choose: ChooseArgs,
 }
 
 /// All of them.
@@ -51,7 +54,8 @@ pub(crate) async fn run(
     let survey = survey(&client).await;
     // Of a cluster that trusts nobody here it is not known what is wrong with it.
     let distrusted = survey.leaderless().filter(|_| survey.health == DISTRUSTED);
-    let alarms = survey.alarms;
+    let mut alarms = survey.alarms;
+    args.choose.apply(&mut alarms)?;
     let any = !alarms.is_empty();
     output::emit(format, &Alarms { alarms })?;
     match (distrusted, any && args.exit_code) {

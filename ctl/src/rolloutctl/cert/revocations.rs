@@ -1,4 +1,4 @@
-//! `rolloutctl cert revocations`: every revocation in force.
+//! `rolloutctl cert revocations`: every revocation in force, newest first.
 
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::instant::shown;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table};
+use crate::rolloutctl::choose::ChooseArgs;
 
 #[derive(Serialize)]
 struct RevocationList {
@@ -52,7 +53,11 @@ impl Report for RevocationList {
 }
 
 /// Prints them.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    choose: ChooseArgs,
+) -> anyhow::Result<()> {
     let answer = connect
         .settings()?
         .client(None)?
@@ -60,8 +65,14 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
             services::certificates(channel).list_revocations(v1::ListRevocationsRequest {}).await
         })
         .await?;
-    let revocations = answer.revocations.into_iter().map(Revocation::from).collect();
+    let mut revocations = newest_first(answer.revocations);
+    choose.apply(&mut revocations)?;
     output::emit(format, &RevocationList { revocations })
+}
+
+fn newest_first(mut wire: Vec<v1::Revocation>) -> Vec<Revocation> {
+    wire.sort_by_key(|revocation| std::cmp::Reverse(revocation.made_wall_ms));
+    wire.into_iter().map(Revocation::from).collect()
 }
 
 #[cfg(test)]
@@ -78,10 +89,10 @@ mod tests {
         };
         let worker = v1::Revocation {
             identity: "worker/gpu-7".into(),
-            made_wall_ms: 1_795_771_900_000,
+            made_wall_ms: 1_795_771_800_000,
             ..Default::default()
         };
-        let revocations = [everyone, worker].map(Revocation::from).into();
+        let revocations = newest_first(vec![worker, everyone]);
         crate::golden::report("cert-revocations.txt", &RevocationList { revocations });
     }
 }

@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint list [JOB]`.
+//! `rolloutctl checkpoint list [JOB]`, newest first.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;
@@ -67,10 +67,16 @@ pub(crate) async fn run(
     let Asked { answer, unconfirmed } = asked.await?;
     let mut checkpoints: Vec<Checkpoint> =
         answer.checkpoints.into_iter().map(Checkpoint::from).collect();
+    newest_first(&mut checkpoints);
     args.choose.apply(&mut checkpoints)?;
     let list = CheckpointList { checkpoints, unconfirmed };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
+}
+
+/// Of those that were begun in one millisecond the higher number.
+fn newest_first(checkpoints: &mut [Checkpoint]) {
+    checkpoints.sort_by_key(|c| std::cmp::Reverse((c.begun_wall_ms, c.number)));
 }
 
 #[cfg(test)]
@@ -82,5 +88,20 @@ mod tests {
     fn its_output_is_the_one_that_is_kept() {
         let report = CheckpointList { checkpoints: vec![sample()], unconfirmed: None };
         crate::golden::report("checkpoint-list.txt", &report);
+    }
+
+    #[test]
+    fn the_newest_checkpoint_comes_first_whatever_its_job() {
+        let of = |job: &str, number, begun_wall_ms| Checkpoint {
+            job: job.into(),
+            number,
+            begun_wall_ms,
+            ..sample()
+        };
+        let mut all = vec![of("a", 1, 10), of("a", 2, 30), of("b", 1, 20), of("b", 2, 30)];
+        all.swap(1, 3);
+        newest_first(&mut all);
+        let order: Vec<_> = all.iter().map(|c| (c.begun_wall_ms, c.number)).collect();
+        assert_eq!(order, [(30, 2), (30, 2), (20, 1), (10, 1)]);
     }
 }

@@ -125,7 +125,7 @@ pub(crate) enum AlarmVerb {
 pub(crate) enum TokenVerb {
     /// Create a join token for a worker or client; prints the token once
     Create(TokenCreateArgs),
-    /// List the valid tokens, without their secrets
+    /// List the valid tokens, newest first, without their secrets
     List(ChooseArgs),
     /// Revoke a token; certificates that were issued with it stay valid until they expire
     Revoke(RevokeArgs),
@@ -153,8 +153,8 @@ pub(crate) enum CertVerb {
     Revoke(CertRevokeArgs),
     /// Withdraw a revocation
     Unrevoke(UnrevokeArgs),
-    /// List the revocations in force
-    Revocations,
+    /// List the revocations in force, newest first
+    Revocations(ChooseArgs),
 }
 
 /// Verbs of `bench`.
@@ -200,7 +200,7 @@ pub(crate) enum ConfigVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextVerb {
     /// List the contexts
-    List,
+    List(ChooseArgs),
     /// Show one context, or the current one
     Show {
         /// Its name
@@ -219,7 +219,7 @@ pub(crate) enum ContextVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ErrorsVerb {
     /// List the error codes
-    List,
+    List(ChooseArgs),
     /// Print the page of one code
     Explain {
         /// The code, such as RO-1001

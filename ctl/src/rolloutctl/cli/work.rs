@@ -136,7 +136,7 @@ pub(crate) enum DatasetVerb {
 /// Verbs of `job`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobVerb {
-    /// List training jobs with lineage, trainers and epochs in progress
+    /// List training jobs with lineage, trainers and epochs in progress, newest first
     List(ShardListArgs),
     /// Delete a job without trainers, with its claims and checkpoints
     Delete(JobDeleteArgs),
@@ -145,7 +145,7 @@ pub(crate) enum JobVerb {
 /// Verbs of `shard`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShardVerb {
-    /// List training jobs with lineage, trainers and epochs in progress
+    /// List training jobs with lineage, trainers and epochs in progress, newest first
     List(ShardListArgs),
     /// List the shards of one epoch and their states
     Describe(ShardDescribeArgs),
@@ -154,7 +154,7 @@ pub(crate) enum ShardVerb {
 /// Verbs of `checkpoint`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CheckpointVerb {
-    /// List checkpoints of the namespace or of one job
+    /// List checkpoints of the namespace or of one job, newest first
     List(CheckpointListArgs),
     /// Show one checkpoint, rank by rank
     Describe(CheckpointDescribeArgs),

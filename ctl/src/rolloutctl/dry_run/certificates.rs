@@ -51,7 +51,7 @@ pub(super) fn plan(connect: &ConnectArgs, verb: CertVerb) -> anyhow::Result<Plan
         | CertVerb::Status(_)
         | CertVerb::Revoke(_)
         | CertVerb::Unrevoke(_)
-        | CertVerb::Revocations => return Err(changes_nothing()),
+        | CertVerb::Revocations(_) => return Err(changes_nothing()),
     })
 }
 

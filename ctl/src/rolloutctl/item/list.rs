@@ -8,7 +8,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, counted};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::choose::{OrderArgs, cut};
+use crate::rolloutctl::choose::{OrderArgs, TitleArgs, cut};
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 use crate::say::aside;
 
@@ -63,6 +63,8 @@ pub(crate) struct ListArgs {
     // With these, all rows in the state are read before the limit cuts.
     #[command(flatten)]
     order: OrderArgs,
+    #[command(flatten)]
+    titles: TitleArgs,
 }
 
 #[derive(Serialize)]
@@ -143,6 +145,7 @@ pub(crate) async fn run(
             aside(format_args!("{} not shown: --limit", counted(more as u64, "more row")));
         }
     }
+    args.titles.apply();
     let list = ItemList { items, next_row, unconfirmed };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())

@@ -1,4 +1,4 @@
-//! `rolloutctl token list`: every join token that is good yet.
+//! `rolloutctl token list`: every join token that is good yet, newest first.
 
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
@@ -57,9 +57,15 @@ pub(crate) async fn run(
             services::tokens(channel).list_tokens(v1::ListTokensRequest {}).await
         })
         .await?;
-    let mut tokens: Vec<Token> = answer.tokens.into_iter().map(Token::from).collect();
+    let mut tokens = newest_first(answer.tokens);
     choose.apply(&mut tokens)?;
     output::emit(format, &TokenList { tokens })
+}
+
+/// A member of an earlier version sends no ages: its tokens stay in the order of their names.
+fn newest_first(mut wire: Vec<v1::TokenInfo>) -> Vec<Token> {
+    wire.sort_by_key(|token| token.age_ms);
+    wire.into_iter().map(Token::from).collect()
 }
 
 #[cfg(test)]
@@ -76,6 +82,7 @@ mod tests {
             uses: 3,
             uses_max: 8,
             left_ms: 90_000,
+            age_ms: 7_110_000,
             ..Default::default()
         };
         let alice = v1::TokenInfo {
@@ -84,9 +91,10 @@ mod tests {
             holder: "alice".into(),
             uses_max: 1,
             left_ms: 3_600_000,
+            age_ms: 0,
             ..Default::default()
         };
-        let list = TokenList { tokens: vec![Token::from(alice), Token::from(token)] };
+        let list = TokenList { tokens: newest_first(vec![token, alice]) };
         crate::golden::report("token-list.txt", &list);
         let text = list.wide();
         for shown in ["client alice", "0 of 1", "3 of 8", "team", "pool=spot"] {
