@@ -34,6 +34,7 @@ mod command;
 mod complete;
 mod condition;
 mod cordon;
+mod counted;
 mod counts;
 mod dataset;
 mod deadline;

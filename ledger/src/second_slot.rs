@@ -4,6 +4,7 @@
 //! There is an answer only for a run that has nothing else to give.
 //! Absent: which trials and rows a slot does not get (`incident.rs`, `avoided.rs`).
 
+use crate::counted::counted;
 use crate::incident::EndKind;
 use crate::ledger::Ledger;
 use crate::limits;
@@ -43,27 +44,32 @@ impl Ledger {
         };
         let name = self.worker_name(at.session).map_or("", |name| name.1);
         let (slot, rows) = (at.slot, &trial.rows);
+        let noun = if rows.len() == 1 { "row" } else { "rows" };
         let what = match run.incident_of_trial(*number).map(|incident| incident.end) {
-            Some(EndKind::RowFailed) => format!("rows {rows} failed at {name} slot {slot}"),
-            _ => format!("an engine of {name} slot {slot} died of rows {rows}"),
+            Some(EndKind::RowFailed) => format!("{noun} {rows} failed at {name} slot {slot}"),
+            _ => format!("an engine of {name} slot {slot} died of {noun} {rows}"),
         };
         let seconds = until.0.saturating_sub(self.meta.clock.0).div_ceil(1000);
         let more = match waiting.len() {
             1 => String::new(),
+            2 => "; 1 more group of rows waits too".to_owned(),
             trials => format!("; {} more groups of rows wait too", trials - 1),
         };
-        Some(format!("{what}: they wait for another slot, for {seconds} s at most{more}"))
+        let they_wait = they_wait(rows.len());
+        Some(format!("{what}: {they_wait} for another slot, for {seconds} s at most{more}"))
     }
 
     /// The rows beside trials that wait, counted by the slot that failed them last; `None` if some do not.
     fn waiting_rows(&self, run: &Run) -> Option<String> {
-        let (mut named, mut more) = (Vec::new(), 0);
+        let (mut named, mut more, mut all) = (Vec::new(), 0, 0);
         for (number, (worker, slot, rows)) in run.flight.avoided.by_slot().enumerate() {
             if number < CHECKED_MAX && !self.is_kept_from_own(run, worker, slot) {
                 return None;
             }
+            all += rows;
+            let failed = counted(rows, "row");
             match number < NAMED_MAX {
-                true => named.push(format!("{rows} rows failed at {worker} slot {slot}")),
+                true => named.push(format!("{failed} failed at {worker} slot {slot}")),
                 false => more += rows,
             }
         }
@@ -71,9 +77,13 @@ impl Ledger {
             return Some(String::new());
         }
         if more > 0 {
-            named.push(format!("{more} rows failed at other slots"));
+            named.push(format!("{} failed at other slots", counted(more, "row")));
         }
         let (what, seconds) = (named.join(", "), limits::SECOND_SLOT_WAIT_MS / 1000);
-        Some(format!("{what}: they wait for another slot, for {seconds} s at most"))
+        Some(format!("{what}: {} for another slot, for {seconds} s at most", they_wait(all)))
     }
+}
+
+fn they_wait(rows: u64) -> &'static str {
+    if rows == 1 { "it waits" } else { "they wait" }
 }

@@ -13,6 +13,7 @@
 
 use crate::apply::Context;
 use crate::command::FailureClass;
+use crate::counted::counted;
 use crate::event::EventKind;
 use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::incident::EndKind;
@@ -102,9 +103,13 @@ impl Slot {
         match (deaths, self.incidents.len() - deaths) {
             (deaths, 0) => format!("its engine died {deaths} times without finishing a row{code}"),
             (0, failed) => format!("{failed} rows failed there without a finished one between"),
-            (deaths, failed) => format!(
-                "its engine died {deaths} times and rows failed there {failed} times without a finished one between{code}"
-            ),
+            (deaths, failed) => {
+                let (died, failed) =
+                    (counted(deaths as u64, "time"), counted(failed as u64, "time"));
+                format!(
+                    "its engine died {died} and rows failed there {failed} without a finished one between{code}"
+                )
+            }
         }
     }
 }

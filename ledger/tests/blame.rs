@@ -326,8 +326,7 @@ fn struck(version: u32) -> (Fleet, RunNo) {
 fn a_row_waits_for_a_second_slot_for_ten_minutes_at_most_and_says_so() {
     let (mut fleet, run) = struck(3);
     let why = fleet.ledger.blocked(run);
-    let says =
-        "an engine of w1 slot 0 died of rows 0: they wait for another slot, for 600 s at most";
+    let says = "an engine of w1 slot 0 died of row 0: it waits for another slot, for 600 s at most";
     assert_eq!(why, says);
     fleet.tick(10 * MINUTE - 1);
     assert!(fleet.pull(0, 1).is_empty(), "another slot is ready");

@@ -87,12 +87,22 @@ fn the_same_slot_does_not_prolong_the_wait_for_a_second_one() {
     finish_next(&mut fleet, 0, 1);
     fleet.worker("default", "w2", 1);
     let why = fleet.ledger.blocked(run);
-    assert!(why.contains("died of rows 0: they wait for another slot, for 540 s at most"), "{why}");
+    assert!(why.contains("died of row 0: it waits for another slot, for 540 s at most"), "{why}");
     fleet.tick(9 * MINUTE - 1);
     assert!(fleet.pull(0, 1).is_empty(), "another slot is ready");
     fleet.tick(1);
     die_next(&mut fleet, 0, 1);
     assert_eq!(fleet.ledger.item(run, 0).expect("there").place, ItemPlace::Failed);
+}
+
+#[test]
+fn one_row_that_waits_for_another_slot_is_no_plural() {
+    let (mut fleet, run) = fleet(2, &["w1", "w2"]);
+    fail_next(&mut fleet, 0);
+    fleet.tick(SECOND);
+    assert_eq!(fleet.pull(0, 1).len(), 1, "the row that none has had");
+    let says = "1 row failed at w1 slot 0: it waits for another slot, for 600 s at most";
+    assert_eq!(fleet.ledger.blocked(run), says);
 }
 
 #[test]
@@ -128,7 +138,7 @@ fn deaths_and_failures_at_a_slot_count_together() {
     fleet.lead();
     assert_eq!(fleet.cordon(0), None);
     die_next(&mut fleet, 0, 1);
-    let says = "its engine died 2 times and rows failed there 1 times without a finished one between (sigkill)";
+    let says = "its engine died 2 times and rows failed there 1 time without a finished one between (sigkill)";
     assert_eq!(fleet.cordon(0).as_deref(), Some(says));
     fleet.lead();
     // Deaths alone would not have cordoned it: it may try again.

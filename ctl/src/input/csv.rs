@@ -15,6 +15,7 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use super::canonical::write_string;
 use super::chunk::LINE_BYTES_MAX;
 use super::unpack::Text;
+use crate::output::counted;
 
 /// What a line begins with that is an error and no row. No JSON begins so.
 pub(super) const NO_ROW: char = '!';
@@ -124,8 +125,8 @@ fn line_of(keys: &[String], record: Result<Record<'_>, String>) -> String {
     let values = match record.and_then(|record| record.values()) {
         Ok(values) if values.len() == keys.len() => values,
         Ok(values) => {
-            let (values, columns) = (values.len(), keys.len());
-            return format!("{NO_ROW}the row has {values} values, and the header {columns}");
+            let (values, columns) = (counted(values.len() as u64, "value"), keys.len());
+            return format!("{NO_ROW}the row has {values}, and the header {columns}");
         }
         Err(message) => return format!("{NO_ROW}{message}"),
     };

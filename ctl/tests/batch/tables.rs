@@ -205,7 +205,7 @@ fn rows_of_csv_files_are_run_and_wrong_ones_are_named_by_their_lines() {
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 2, "{ended:?}");
     for message in [
-        "in.csv: line 5: the row has 1 values, and the header 3",
+        "in.csv: line 5: the row has 1 value, and the header 3",
         "in.csv: line 6: a row needs \"prompt\" or \"messages\"",
     ] {
         assert!(ended.stderr.contains(message), "{message}: {ended:?}");

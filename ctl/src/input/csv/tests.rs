@@ -57,7 +57,7 @@ fn a_row_has_the_number_of_the_line_on_which_it_begins() {
         let expected = [
             (3, format!("{{\"a\":\"1\",\"b\":{}}}", serde_json::json!(format!("x{end}{end}y")))),
             (7, r#"{"a":"2","b":"z"}"#.to_owned()),
-            (8, "!the row has 1 values, and the header 2".to_owned()),
+            (8, "!the row has 1 value, and the header 2".to_owned()),
             (9, r#"{"a":"4","b":"w"}"#.to_owned()),
         ];
         assert_eq!(numbered(text.as_bytes()), expected);

@@ -182,7 +182,8 @@ fn of_silent(member: &MemberLine) -> Finding {
 fn quorum(survey: &Survey) -> Finding {
     let (reachable, voters) = (survey.voters_reachable, survey.voters);
     let needed = voters / 2 + 1;
-    let found = format!("{reachable} of {voters} voters answer, {needed} are needed");
+    let are = if needed == 1 { "is" } else { "are" };
+    let found = format!("{reachable} of {voters} voters answer, {needed} {are} needed");
     let todo = "bring back the members that do not answer: their lines say how";
     match reachable.checked_sub(needed) {
         None => Finding::fail(

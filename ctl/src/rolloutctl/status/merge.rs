@@ -141,9 +141,10 @@ fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
 fn unknown(survey: &Survey) -> Vec<String> {
     let mut unknown = Vec::new();
     if survey.leader.is_none() && survey.cluster_id.is_some() {
-        let missing = survey.voters / 2 + 1;
+        let needed = survey.voters / 2 + 1;
+        let are = if needed == 1 { "is" } else { "are" };
         unknown.push(format!(
-            "what happens now: {} of {} voters answer and {missing} are needed to decide anything; workers and runs \
+            "what happens now: {} of {} voters answer and {needed} {are} needed to decide anything; workers and runs \
              are as the member knows them that has applied most",
             survey.voters_reachable, survey.voters
         ));

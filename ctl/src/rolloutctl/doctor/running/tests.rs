@@ -55,6 +55,8 @@ fn the_margin_of_the_quorum_is_told() {
     assert_eq!(level(4, 4), Level::Warn);
     assert_eq!(level(1, 1), Level::Warn);
     assert_eq!(level(5, 5), Level::Ok);
+    let one = quorum(&survey(1, 1, &[])).found;
+    assert_eq!(one, "1 of 1 voters answer, 1 is needed");
 }
 
 #[test]
