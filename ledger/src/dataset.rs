@@ -160,6 +160,12 @@ impl Ledger {
         theirs.filter_map(move |(_, no)| Some(view(*no, self.datasets.get(no)?)))
     }
 
+    /// The datasets of every namespace, by namespace and name.
+    pub fn all_datasets(&self) -> impl Iterator<Item = DatasetView<'_>> {
+        let all = self.dataset_names.values();
+        all.filter_map(move |no| Some(view(*no, self.datasets.get(no)?)))
+    }
+
     pub(crate) fn dataset_op(&mut self, op: DatasetOp) -> Result<Reply, Rejection> {
         match op {
             DatasetOp::Create { namespace, name, spec } => {

@@ -89,9 +89,13 @@ impl Ledger {
     pub fn jobs_after(&self, namespace: &str, after: &str) -> impl Iterator<Item = JobView<'_>> {
         let from = JobName { namespace: namespace.to_owned(), job: after.to_owned() };
         let namespace = namespace.to_owned();
+        self.all_jobs_after(from).take_while(move |job| job.name().namespace == namespace)
+    }
+
+    /// The jobs of every namespace behind this one by namespace and name.
+    pub fn all_jobs_after(&self, after: JobName) -> impl Iterator<Item = JobView<'_>> {
         self.job_names
-            .range((Bound::Excluded(from), Bound::Unbounded))
-            .take_while(move |(name, _)| name.namespace == namespace)
+            .range((Bound::Excluded(after), Bound::Unbounded))
             .filter_map(|(_, no)| self.jobs.get(no).map(|job| JobView { no: *no, job }))
     }
 

@@ -66,6 +66,6 @@ pub use tls::{
     server_name,
 };
 
-/// In a request for a list of runs or workers: those of every namespace that the caller may see. No namespace can have this
-/// name, so a member of an older build knows none of it and says so.
+/// In a request for a list of runs, workers, datasets, training jobs, rendezvous or checkpoints: those of every namespace that
+/// the caller may see. No namespace can have this name, so a member of an older build knows none of it and says so.
 pub const ALL_NAMESPACES: &str = "*";

@@ -379,6 +379,52 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
     fleet.passed()
 }
 
+#[test]
+fn a_list_of_all_namespaces_has_those_of_the_certificate_and_titles_can_be_left_out() -> Result<()>
+{
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let done = |args: &[&str]| -> Result<String> {
+        let out = fleet.ctl(args)?;
+        ensure!(out.status.success(), "{args:?}: {out:?}");
+        Ok(String::from_utf8(out.stdout)?)
+    };
+    done(&["namespace", "set-quota", "a", "--create", "--runs-max", "9"])?;
+    for namespace in ["a", "default"] {
+        let within = ["--namespace", namespace];
+        let create = ["dataset", "create", "pile", "--uri", "x", "--samples", "5"];
+        done(&[&within[..], &create].concat())?;
+        let closed = done(&[&within[..], &["rendezvous", "close", "sft", "evals"]].concat())?;
+        ensure!(closed.lines().count() == 2, "both are closed: {closed}");
+    }
+
+    let own = issue(&fleet, Role::Client, "of-a", &["a"])?;
+    let (cert, key) = (own.cert.to_str().context("a path")?, own.key.to_str().context("a path")?);
+    for (noun, things, in_each) in [
+        ("dataset", "datasets", 1),
+        ("rendezvous", "rendezvous", 2),
+        ("job", "jobs", 0),
+        ("checkpoint", "checkpoints", 0),
+    ] {
+        let namespaces = |list: &serde_json::Value| -> Vec<String> {
+            let all = list[things].as_array().into_iter().flatten();
+            all.filter_map(|thing| thing["namespace"].as_str().map(str::to_owned)).collect()
+        };
+        // What is not there is no matter to a list of all.
+        let listed = fleet.ctl_json(&["--namespace", "nope", noun, "list", "-A"])?;
+        let expected = [vec!["a"; in_each], vec!["default"; in_each]].concat();
+        ensure!(namespaces(&listed) == expected, "{noun}: {listed}");
+        let theirs = fleet.ctl_json(&["--cert", cert, "--key", key, noun, "list", "-A"])?;
+        ensure!(namespaces(&theirs) == vec!["a"; in_each], "{noun}: {theirs}");
+    }
+
+    let table = done(&["dataset", "list", "-A"])?;
+    ensure!(table.starts_with("NAMESPACE  NAME") && table.lines().count() == 3, "{table}");
+    let bare = done(&["dataset", "list", "-A", "--no-headers"])?;
+    ensure!(table.ends_with(&bare) && bare.lines().count() == 2, "{bare}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
 /// The namespaces of all events that somebody is told of who asks for every one.
 async fn events(channel: &Channel) -> Result<Vec<String>> {
     let mut client = v1::events_client::EventsClient::new(channel.clone());

@@ -33,6 +33,12 @@ fn a_run_without_a_worker_and_one_without_an_engine_are_seen_and_so_is_their_end
     let alarms_now = alarms(&fleet)?;
     ensure!(alarms_now.iter().any(|alarm| alarm["kind"] == "RUN_STUCK"), "{alarms_now:?}");
 
+    let rows = ["item", "list", "waits", "--state", "pending", "--limit", "2", "--no-headers"];
+    let rows = fleet.ctl(&rows)?;
+    let shown = String::from_utf8_lossy(&rows.stdout);
+    let pending = shown.lines().filter(|line| line.contains("pending")).count();
+    ensure!(rows.status.success() && pending == 2 && !shown.contains("STRIKES"), "{rows:?}");
+
     // A worker that is ready, with an engine that nobody reaches, is none.
     let nobody = free_addr()?;
     let engine = format!("kind = \"openai\"\nbase_url = \"http://{nobody}\"\n");
@@ -60,7 +66,7 @@ fn a_run_without_a_worker_and_one_without_an_engine_are_seen_and_so_is_their_end
 #[test]
 fn a_list_of_a_namespace_that_is_not_there_is_refused_and_not_empty() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
-    for list in ["run", "worker", "dataset", "job", "rendezvous"] {
+    for list in ["run", "worker", "dataset", "job", "rendezvous", "checkpoint"] {
         let out = fleet.ctl(&["--namespace", "nope", list, "list"])?;
         let said = String::from_utf8_lossy(&out.stderr);
         ensure!(out.status.code() == Some(4) && said.contains("RO-2008"), "{list}: {said}");

@@ -4,14 +4,15 @@
 //! a recovery that begins a lineage is, what its checkpoint names: `checkpoint_base`.
 
 use super::checkpoint_base::{Base, Bases};
+use super::namespace::Listed;
 use super::runs::unexpected;
 use super::shard::samples_of;
 use super::training_convert::{
     by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, pass_out, state_out, torn,
 };
 use super::{Shared, Waits, caller, checkpoint_manifest};
-use crate::convert;
 use crate::ledger_read::ReadLedger;
+use crate::{audit, convert};
 use rollout_ledger::{
     BlobRef, CheckpointOp, CheckpointState, Ledger, OpKind, RankReport, Reply, ShardProgress,
     TrainerOp, TrainerRef, TrainingName, TrainingRefusal, limits,
@@ -186,11 +187,15 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         request: Request<v1::ListCheckpointsRequest>,
     ) -> Result<Response<v1::ListCheckpointsResponse>, Status> {
         let identity = caller(&request)?;
-        let job = job_in(&identity, request.get_ref().job.clone())?;
+        let job = request.get_ref().job.clone();
+        let job = job.ok_or_else(|| convert::invalid("the job's name is missing"))?;
+        audit::about("job", &job.job);
+        let listed = Listed::of(&identity, &job.namespace)?;
         self.shared.reading_for(&request).await?;
+        listed.check_is_there(&self.shared)?;
         let header = Some(self.shared.header());
         let checkpoints = self.shared.seen(|l| {
-            let theirs = l.trainings().filter(|t| t.name().namespace == job.namespace);
+            let theirs = l.trainings().filter(|t| listed.has(&t.name().namespace));
             let asked = theirs.filter(|t| job.job.is_empty() || t.name().job == job.job);
             let all = asked.flat_map(|t| t.checkpoints().collect::<Vec<_>>());
             all.map(|view| checkpoint_out(&view, self.store.url(), false)).collect()

@@ -1,5 +1,6 @@
 //! `Datasets`: what training jobs read.
 
+use super::namespace::Listed;
 use super::training_convert::{dataset_out, spec_in};
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
@@ -57,13 +58,19 @@ impl v1::datasets_server::Datasets for DatasetsService {
         request: Request<v1::ListDatasetsRequest>,
     ) -> Result<Response<v1::ListDatasetsResponse>, Status> {
         let identity = caller(&request)?;
-        let namespace = namespace_or_default(&request.get_ref().namespace);
-        check_namespace(&identity, &namespace)?;
+        let listed = Listed::of(&identity, &request.get_ref().namespace)?;
         self.0.reading_for(&request).await?;
-        self.0.check_namespace_is_there(&namespace)?;
+        listed.check_is_there(&self.0)?;
         let header = Some(self.0.header());
-        let datasets =
-            self.0.seen(|l| l.datasets_of(&namespace).map(|d| dataset_out(&d)).collect());
+        let datasets = self.0.seen(|l| match &listed {
+            Listed::One(namespace) => {
+                l.datasets_of(namespace).map(|d| dataset_out(&d)).collect::<Vec<_>>()
+            }
+            Listed::All(_) => {
+                let theirs = l.all_datasets().filter(|d| listed.has(d.namespace));
+                theirs.map(|d| dataset_out(&d)).collect()
+            }
+        });
         Ok(Response::new(v1::ListDatasetsResponse { header, datasets }))
     }
 

@@ -3,6 +3,7 @@
 //! *Invariant:* a call with a ticket counts as its keep-alive; keep-alives change this leader's memory alone. A wait is
 //! a read, which a client repeats at whoever leads by then.
 
+use super::namespace::Listed;
 use super::rosters::{Found, Rosters};
 use super::runs::unexpected;
 use super::waits::Waits;
@@ -200,14 +201,17 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
     ) -> Result<Response<v1::RendezvousListResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let namespace = namespace_or_default(&r.namespace);
-        check_namespace(&identity, &namespace)?;
+        let listed = Listed::of(&identity, &r.namespace)?;
         let leading = self.shared.reading().await?;
-        self.shared.check_namespace_is_there(&namespace)?;
+        listed.check_is_there(&self.shared)?;
         let limit = page(r.limit);
-        let mut rendezvous: Vec<v1::RendezvousInfo> = self.shared.seen(|l| {
-            let jobs = l.jobs_after(&namespace, &r.after).take(limit + 1);
-            jobs.map(|job| info(job, &leading)).collect()
+        let mut rendezvous = self.shared.seen(|l| match &listed {
+            Listed::One(namespace) => infos(l.jobs_after(namespace, &r.after), limit + 1, &leading),
+            Listed::All(_) => {
+                let after = JobName { namespace: r.after_namespace.clone(), job: r.after.clone() };
+                let theirs = l.all_jobs_after(after).filter(|j| listed.has(&j.name().namespace));
+                infos(theirs, limit + 1, &leading)
+            }
         });
         let more = rendezvous.len() > limit;
         rendezvous.truncate(limit);
@@ -353,6 +357,15 @@ fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
         version: view.version(),
         last_call_in_ms: 0,
     }
+}
+
+/// The first ones.
+fn infos<'a>(
+    jobs: impl Iterator<Item = JobView<'a>>,
+    limit: usize,
+    leading: &Leading,
+) -> Vec<v1::RendezvousInfo> {
+    jobs.take(limit).map(|job| info(job, leading)).collect()
 }
 
 fn info(view: JobView<'_>, leading: &Leading) -> v1::RendezvousInfo {

@@ -1,10 +1,11 @@
 //! `Shards`: a job's trainers, and who of them reads which shard.
 
+use super::namespace::Listed;
 use super::runs::unexpected;
 use super::training_convert::{
     by_in, decl_in, job_in, lineage_out, on_loss_in, pass_out, torn, training_out,
 };
-use super::{Shared, Waits, caller, check_namespace, namespace_or_default};
+use super::{Shared, Waits, caller};
 use crate::convert;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{Attempt, SessionId};
@@ -256,14 +257,13 @@ impl v1::shards_server::Shards for ShardsService {
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.get_ref();
-        let namespace = namespace_or_default(&r.namespace);
-        check_namespace(&identity, &namespace)?;
+        let listed = Listed::of(&identity, &r.namespace)?;
         self.shared.reading_for(&request).await?;
-        self.shared.check_namespace_is_there(&namespace)?;
+        listed.check_is_there(&self.shared)?;
         let header = Some(self.shared.header());
         let jobs = self.shared.seen(|l| {
             let all = l.trainings_newest_first();
-            let theirs = all.filter(|t| t.name().namespace == namespace);
+            let theirs = all.filter(|t| listed.has(&t.name().namespace));
             let asked = theirs.filter(|t| r.job.is_empty() || t.name().job == r.job);
             asked.map(|t| training_out(&t)).collect()
         });

@@ -7,6 +7,7 @@ use super::shown::Checkpoint;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
 use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which checkpoints.
@@ -14,6 +15,8 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 pub(crate) struct ListArgs {
     /// Only those of this job
     job: Option<String>,
+    #[command(flatten)]
+    everywhere: Everywhere,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -23,6 +26,9 @@ struct CheckpointList {
     checkpoints: Vec<Checkpoint>,
     /// None: the leader says so.
     unconfirmed: Option<Unconfirmed>,
+    /// Whether it is of several namespaces.
+    #[serde(skip)]
+    everywhere: bool,
 }
 
 impl Report for CheckpointList {
@@ -30,12 +36,14 @@ impl Report for CheckpointList {
 
     fn table(&self) -> String {
         let titles = ["JOB", "NUMBER", "STEP", "STATE", "LINEAGE", "BYTES", "LABEL"];
-        let mut table = Table::new(&titles);
+        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let mut table = Table::new(namespace).and(&titles);
         for column in [1, 2, 4, 5] {
-            table = table.align(column, Align::Right);
+            table = table.align(namespace.len() + column, Align::Right);
         }
         for checkpoint in &self.checkpoints {
-            table.row([
+            let namespace = self.everywhere.then(|| checkpoint.namespace.clone());
+            let cells = [
                 checkpoint.job.clone(),
                 checkpoint.number.to_string(),
                 count(checkpoint.step),
@@ -43,7 +51,8 @@ impl Report for CheckpointList {
                 checkpoint.lineage.to_string(),
                 bytes(checkpoint.bytes),
                 checkpoint.label.clone(),
-            ]);
+            ];
+            table.row(namespace.into_iter().chain(cells));
         }
         table.to_string() + &unconfirmed::line(self.unconfirmed.as_ref())
     }
@@ -56,10 +65,10 @@ pub(crate) async fn run(
     args: ListArgs,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let job = args.job.unwrap_or_default();
-    let job = v1::JobName { namespace: settings.namespace.clone(), job };
-    let request = v1::ListCheckpointsRequest { job: Some(job) };
     let client = settings.client(None)?;
+    let namespace = args.everywhere.namespace(settings.namespace);
+    let job = v1::JobName { namespace, job: args.job.unwrap_or_default() };
+    let request = v1::ListCheckpointsRequest { job: Some(job) };
     let asked =
         unconfirmed::ask(&client, "list checkpoints", &request, async |channel, request| {
             services::checkpoints(channel).list_checkpoints(request).await
@@ -69,7 +78,8 @@ pub(crate) async fn run(
         answer.checkpoints.into_iter().map(Checkpoint::from).collect();
     newest_first(&mut checkpoints);
     args.choose.apply(&mut checkpoints)?;
-    let list = CheckpointList { checkpoints, unconfirmed };
+    let everywhere = args.everywhere.is_asked_for();
+    let list = CheckpointList { checkpoints, unconfirmed, everywhere };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
 }
@@ -86,8 +96,12 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = CheckpointList { checkpoints: vec![sample()], unconfirmed: None };
+        let checkpoints = vec![sample()];
+        let report = CheckpointList { checkpoints, unconfirmed: None, everywhere: false };
         crate::golden::report("checkpoint-list.txt", &report);
+        let table = CheckpointList { everywhere: true, ..report }.table();
+        assert!(table.starts_with("NAMESPACE  JOB        NUMBER    STEP"), "{table}");
+        assert!(table.contains("\ndefault    llama-sft       4  12,000"), "{table}");
     }
 
     #[test]

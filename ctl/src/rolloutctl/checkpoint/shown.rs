@@ -22,6 +22,7 @@ pub(super) struct Rank {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Checkpoint {
+    pub(super) namespace: String,
     pub(super) job: String,
     pub(super) number: u32,
     pub(super) lineage: u32,
@@ -56,8 +57,10 @@ impl From<v1::Checkpoint> for Checkpoint {
             objects: rank.objects,
             manifest: rank.manifest.map(|manifest| hex(&manifest.digest)).unwrap_or_default(),
         };
+        let v1::JobName { namespace, job } = checkpoint.job.unwrap_or_default();
         Self {
-            job: checkpoint.job.map(|job| job.job).unwrap_or_default(),
+            namespace,
+            job,
             number: checkpoint.number,
             lineage: checkpoint.lineage,
             parent: checkpoint.parent,
@@ -83,6 +86,7 @@ pub(super) fn sample() -> Checkpoint {
         manifest: if reported { "00ff".into() } else { String::new() },
     };
     Checkpoint {
+        namespace: "default".into(),
         job: "llama-sft".into(),
         number: 4,
         lineage: 2,

@@ -18,6 +18,7 @@ use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::dataset::create::CreateArgs;
 use crate::rolloutctl::dataset::delete::DeleteArgs as DatasetDeleteArgs;
 use crate::rolloutctl::dataset::describe::DescribeArgs as DatasetDescribeArgs;
+use crate::rolloutctl::dataset::list::ListArgs as DatasetListArgs;
 use crate::rolloutctl::item::describe::DescribeArgs as ItemDescribeArgs;
 use crate::rolloutctl::item::list::ListArgs as ItemListArgs;
 use crate::rolloutctl::item::retry::RetryArgs as ItemRetryArgs;
@@ -26,6 +27,7 @@ use crate::rolloutctl::namespace::describe::DescribeArgs as NamespaceDescribeArg
 use crate::rolloutctl::namespace::set_quota::SetQuotaArgs;
 use crate::rolloutctl::rendezvous::close::CloseArgs;
 use crate::rolloutctl::rendezvous::describe::DescribeArgs as RendezvousDescribeArgs;
+use crate::rolloutctl::rendezvous::list::ListArgs as RendezvousListArgs;
 use crate::rolloutctl::run::control::ControlArgs;
 use crate::rolloutctl::run::delete::DeleteArgs;
 use crate::rolloutctl::run::describe::DescribeArgs;
@@ -102,7 +104,7 @@ pub(crate) enum NamespaceVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RendezvousVerb {
     /// Every training job of the namespace
-    List(ChooseArgs),
+    List(RendezvousListArgs),
     /// Show one job: its participants with state and rank, and departed participants
     Describe(RendezvousDescribeArgs),
     /// Close a job's rendezvous permanently; current members stay until they leave
@@ -124,7 +126,7 @@ pub(crate) enum BarrierVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetVerb {
     /// List the datasets of the namespace
-    List(ChooseArgs),
+    List(DatasetListArgs),
     /// Show one dataset: location, size, and order of its epochs
     Describe(DatasetDescribeArgs),
     /// Create a dataset; it never changes

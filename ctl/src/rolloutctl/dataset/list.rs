@@ -1,4 +1,4 @@
-//! `rolloutctl dataset list`: every dataset of the namespace.
+//! `rolloutctl dataset list`: every dataset of the namespace, or of all.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;
@@ -7,30 +7,47 @@ use super::shown::Dataset;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+
+/// Which datasets.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    everywhere: Everywhere,
+    #[command(flatten)]
+    choose: ChooseArgs,
+}
 
 #[derive(Serialize)]
 struct DatasetList {
     datasets: Vec<Dataset>,
     /// None: the leader says so.
     unconfirmed: Option<Unconfirmed>,
+    /// Whether it is of several namespaces.
+    #[serde(skip)]
+    everywhere: bool,
 }
 
 impl Report for DatasetList {
     const KIND: &'static str = "DatasetList";
 
     fn table(&self) -> String {
-        let mut table = Table::new(&["NAME", "SAMPLES", "SHARDS", "FORMAT", "URI"])
-            .align(1, Align::Right)
-            .align(2, Align::Right);
+        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let mut table = Table::new(namespace)
+            .and(&["NAME", "SAMPLES", "SHARDS", "FORMAT", "URI"])
+            .align(namespace.len() + 1, Align::Right)
+            .align(namespace.len() + 2, Align::Right);
         for dataset in &self.datasets {
-            table.row([
+            let namespace = self.everywhere.then(|| dataset.namespace.clone());
+            let cells = [
                 dataset.name.clone(),
                 count(dataset.samples),
                 count(dataset.shards.into()),
                 dataset.format.clone(),
                 dataset.uri.clone(),
-            ]);
+            ];
+            table.row(namespace.into_iter().chain(cells));
         }
         table.to_string() + &unconfirmed::line(self.unconfirmed.as_ref())
     }
@@ -40,18 +57,20 @@ impl Report for DatasetList {
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
-    choose: ChooseArgs,
+    args: ListArgs,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let request = v1::ListDatasetsRequest { namespace: settings.namespace.clone() };
     let client = settings.client(None)?;
+    let namespace = args.everywhere.namespace(settings.namespace);
+    let request = v1::ListDatasetsRequest { namespace };
     let asked = unconfirmed::ask(&client, "list datasets", &request, async |channel, request| {
         services::datasets(channel).list_datasets(request).await
     });
     let Asked { answer, unconfirmed } = asked.await?;
     let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
-    choose.apply(&mut datasets)?;
-    let list = DatasetList { datasets, unconfirmed };
+    args.choose.apply(&mut datasets)?;
+    let everywhere = args.everywhere.is_asked_for();
+    let list = DatasetList { datasets, unconfirmed, everywhere };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
 }

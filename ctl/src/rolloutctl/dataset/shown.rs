@@ -12,6 +12,7 @@ use crate::output::u64_string;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Dataset {
+    pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uri: String,
     pub(super) format: String,
@@ -30,6 +31,7 @@ impl From<v1::Dataset> for Dataset {
     fn from(dataset: v1::Dataset) -> Self {
         let spec = dataset.spec.unwrap_or_default();
         Self {
+            namespace: dataset.namespace,
             name: dataset.name,
             uri: spec.uri,
             format: spec.format,
@@ -47,6 +49,7 @@ impl From<v1::Dataset> for Dataset {
 #[cfg(test)]
 pub(super) fn sample() -> Dataset {
     Dataset {
+        namespace: "default".into(),
         name: "fineweb".into(),
         uri: "s3://data/fineweb".into(),
         format: "parquet".into(),

@@ -77,7 +77,7 @@ impl Report for Description {
     const KIND: &'static str = "Rendezvous";
 
     fn table(&self) -> String {
-        let mut text = table(std::slice::from_ref(&self.rendezvous)).to_string();
+        let mut text = table(std::slice::from_ref(&self.rendezvous), false).to_string();
         if !self.members.is_empty() {
             let titles = ["PARTICIPANT", "STANDING", "RANK", "HOST", "ADDRESS", "SILENT", "OF"];
             let mut table = Table::new(&titles).align(2, Align::Right);

@@ -1,4 +1,4 @@
-//! `rolloutctl rendezvous list`: the training jobs of the namespace.
+//! `rolloutctl rendezvous list`: the training jobs of the namespace, or of all.
 
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
@@ -7,33 +7,48 @@ use super::summary::{Rendezvous, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::namespace::everywhere::Everywhere;
+
+/// Which jobs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    everywhere: Everywhere,
+    #[command(flatten)]
+    choose: ChooseArgs,
+}
 
 #[derive(Serialize)]
 struct RendezvousList {
     rendezvous: Vec<Rendezvous>,
+    /// Whether it is of several namespaces.
+    #[serde(skip)]
+    everywhere: bool,
 }
 
 impl Report for RendezvousList {
     const KIND: &'static str = "RendezvousList";
 
     fn table(&self) -> String {
-        table(&self.rendezvous).to_string()
+        table(&self.rendezvous, self.everywhere).to_string()
     }
 }
 
-/// Prints every job of the namespace.
+/// Prints every job of the namespace, or of all.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
-    choose: ChooseArgs,
+    args: ListArgs,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
+    let namespace = args.everywhere.namespace(settings.namespace);
     let mut rendezvous: Vec<Rendezvous> = Vec::new();
     loop {
-        let after = rendezvous.last().map(|one| one.job.clone()).unwrap_or_default();
-        let namespace = settings.namespace.clone();
-        let request = v1::RendezvousListRequest { namespace, after, limit: 0 };
+        let last = rendezvous.last().map(|one| (one.namespace.clone(), one.job.clone()));
+        let (after_namespace, after) = last.unwrap_or_default();
+        let namespace = namespace.clone();
+        let request = v1::RendezvousListRequest { namespace, after, limit: 0, after_namespace };
         let answer = client
             .with_leader_opts("list rendezvous", CallOptions::read(), |channel| {
                 let request = request.clone();
@@ -46,8 +61,9 @@ pub(crate) async fn run(
             break;
         }
     }
-    choose.apply(&mut rendezvous)?;
-    output::emit(format, &RendezvousList { rendezvous })
+    args.choose.apply(&mut rendezvous)?;
+    let everywhere = args.everywhere.is_asked_for();
+    output::emit(format, &RendezvousList { rendezvous, everywhere })
 }
 
 #[cfg(test)]
@@ -63,7 +79,8 @@ mod tests {
             last_call_in_ms: 0,
             ..sample()
         };
-        let list = RendezvousList { rendezvous: vec![sample().into(), closed.into()] };
+        let rendezvous = vec![sample().into(), closed.into()];
+        let mut list = RendezvousList { rendezvous, everywhere: false };
         crate::golden::report("rendezvous-list.txt", &list);
         assert_eq!(
             list.table(),
@@ -71,5 +88,9 @@ mod tests {
              llama-sft  forming      3       2    2    4        0          0  12s\n\
              llama-sft  closed       3       2    2    4        0          0  -\n"
         );
+        list.everywhere = true;
+        let table = list.table();
+        assert!(table.starts_with("NAMESPACE  JOB        STATE    ROUND"), "{table}");
+        assert!(table.contains("\ndefault    llama-sft  forming      3"), "{table}");
     }
 }

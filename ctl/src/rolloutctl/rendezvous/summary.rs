@@ -9,6 +9,7 @@ use crate::output::{Align, Table, duration, u64_string};
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rendezvous {
+    pub(super) namespace: String,
     pub(super) job: String,
     /// `idle`, `forming`, `complete` or `closed`.
     pub(super) state: String,
@@ -31,8 +32,10 @@ pub(super) struct Rendezvous {
 impl From<v1::RendezvousInfo> for Rendezvous {
     fn from(wire: v1::RendezvousInfo) -> Self {
         let in_ms = wire.last_call_in_ms;
+        let v1::JobName { namespace, job } = wire.job.unwrap_or_default();
         Self {
-            job: wire.job.unwrap_or_default().job,
+            namespace,
+            job,
             state: wire.state,
             closed: wire.closed,
             round: wire.round,
@@ -48,16 +51,18 @@ impl From<v1::RendezvousInfo> for Rendezvous {
     }
 }
 
-/// Columns of several of them.
-pub(super) fn table(all: &[Rendezvous]) -> Table {
+/// Columns of several of them; with their namespaces if they are of several.
+pub(super) fn table(all: &[Rendezvous], everywhere: bool) -> Table {
+    let namespace: &[&str] = if everywhere { &["NAMESPACE"] } else { &[] };
     let titles =
         ["JOB", "STATE", "ROUND", "JOINED", "MIN", "MAX", "WAITING", "REDUNDANT", "LAST CALL"];
-    let mut table = Table::new(&titles);
+    let mut table = Table::new(namespace).and(&titles);
     for column in 2..8 {
-        table = table.align(column, Align::Right);
+        table = table.align(namespace.len() + column, Align::Right);
     }
     for one in all {
-        table.row([
+        let namespace = everywhere.then(|| one.namespace.clone());
+        let cells = [
             one.job.clone(),
             one.state.clone(),
             one.round.to_string(),
@@ -67,7 +72,8 @@ pub(super) fn table(all: &[Rendezvous]) -> Table {
             one.waiting.to_string(),
             one.redundant.to_string(),
             one.last_call_seconds.map_or_else(|| "-".into(), duration),
-        ]);
+        ];
+        table.row(namespace.into_iter().chain(cells));
     }
     table
 }

@@ -7,6 +7,7 @@ use super::shown::Job;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which jobs.
@@ -14,6 +15,8 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 pub(crate) struct ListArgs {
     /// Only this job
     job: Option<String>,
+    #[command(flatten)]
+    everywhere: Everywhere,
     #[command(flatten)]
     choose: ChooseArgs,
 }
@@ -23,6 +26,9 @@ struct JobList {
     jobs: Vec<Job>,
     /// None: the leader says so.
     unconfirmed: Option<Unconfirmed>,
+    /// Whether it is of several namespaces.
+    #[serde(skip)]
+    everywhere: bool,
 }
 
 impl Report for JobList {
@@ -33,30 +39,33 @@ impl Report for JobList {
             "JOB", "LINEAGE", "STEP", "TRAINERS", "DATASET", "EPOCH", "FREE", "CLAIMED",
             "FINISHED", "SEALED",
         ];
-        let mut table = Table::new(&titles);
+        let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
+        let mut table = Table::new(namespace).and(&titles);
         for column in [1, 2, 3, 5, 6, 7, 8, 9] {
-            table = table.align(column, Align::Right);
+            table = table.align(namespace.len() + column, Align::Right);
         }
         let mut torn = String::new();
         for job in &self.jobs {
             let present = job.trainers.iter().filter(|trainer| trainer.present).count();
             let head = || {
-                [
+                let namespace = self.everywhere.then(|| job.namespace.clone());
+                let cells = [
                     job.job.clone(),
                     job.lineage.number.to_string(),
                     count(job.lineage.step),
                     format!("{present}/{}", job.trainers.len()),
-                ]
+                ];
+                namespace.into_iter().chain(cells)
             };
             for pass in &job.passes {
                 let shards = [pass.free, pass.claimed, pass.finished, pass.sealed];
                 let epoch = [pass.dataset.clone(), pass.epoch.to_string()];
                 let shards = shards.map(|shards| count(shards.into()));
-                table.row(head().into_iter().chain(epoch).chain(shards));
+                table.row(head().chain(epoch).chain(shards));
             }
             if job.passes.is_empty() {
                 let nothing = std::iter::repeat_n("-".to_owned(), 6);
-                table.row(head().into_iter().chain(nothing));
+                table.row(head().chain(nothing));
             }
             if !job.lineage.torn.is_empty() {
                 torn.push_str(&format!("{} has to recover: {}\n", job.job, job.lineage.torn));
@@ -92,13 +101,15 @@ pub(crate) async fn run(
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let job = args.job.unwrap_or_default();
-    let request = v1::ListJobsRequest { namespace: settings.namespace, job };
+    let namespace = args.everywhere.namespace(settings.namespace);
+    let request = v1::ListJobsRequest { namespace, job };
     let call = async |channel, request| services::shards(channel).list_jobs(request).await;
     let asked = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
     let Asked { answer, unconfirmed } = asked;
     let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
     args.choose.apply(&mut jobs)?;
-    let list = JobList { jobs, unconfirmed };
+    let everywhere = args.everywhere.is_asked_for();
+    let list = JobList { jobs, unconfirmed, everywhere };
     output::emit(format, &list)?;
     unconfirmed::end(list.unconfirmed.as_ref())
 }
@@ -110,7 +121,10 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = JobList { jobs: vec![sample()], unconfirmed: None };
+        let report = JobList { jobs: vec![sample()], unconfirmed: None, everywhere: false };
         crate::golden::report("job-list.txt", &report);
+        let table = JobList { everywhere: true, ..report }.table();
+        assert!(table.starts_with("NAMESPACE  JOB        LINEAGE    STEP"), "{table}");
+        assert!(table.contains("\ndefault    llama-sft        2  12,000"), "{table}");
     }
 }

@@ -45,6 +45,7 @@ pub(super) struct Trainer {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Job {
+    pub(super) namespace: String,
     pub(super) job: String,
     pub(super) lineage: Lineage,
     pub(super) trainers: Vec<Trainer>,
@@ -69,6 +70,7 @@ impl From<v1::Job> for Job {
             Trainer { name, host, present, shards }
         };
         Self {
+            namespace: job.namespace,
             job: job.job,
             lineage: Lineage { number, round, checkpoint, step, torn },
             trainers: job.trainers.into_iter().map(trainer).collect(),
@@ -88,6 +90,7 @@ pub(super) fn sample() -> Job {
         shards,
     };
     Job {
+        namespace: "default".into(),
         job: "llama-sft".into(),
         lineage: Lineage { number: 2, round: 3, checkpoint: 4, step: 12_000, torn: String::new() },
         trainers: vec![trainer("t0", true, 3), trainer("t1", false, 0)],
