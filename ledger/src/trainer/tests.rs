@@ -73,6 +73,24 @@ impl Cluster {
 }
 
 #[test]
+fn jobs_are_listed_newest_first_whatever_their_names() {
+    let mut cluster = Cluster::new(1);
+    let join = |name: &str| {
+        let job = TrainingName { job: name.into(), ..job() };
+        let (name, keep_alive_ms) = ("t".into(), 10_000);
+        let trainer = TrainerDecl { name, keep_alive_ms, ..TrainerDecl::default() };
+        OpKind::Trainer(TrainerOp::Join { job, trainer, on_loss: LossPolicy::Continue })
+    };
+    cluster.ops(["b", "c", "a"].map(join).into());
+    let listed: Vec<_> = cluster
+        .ledger
+        .trainings_newest_first()
+        .map(|training| training.name().job.clone())
+        .collect();
+    assert_eq!(listed, ["a", "c", "b"]);
+}
+
+#[test]
 fn a_trainer_that_comes_or_goes_costs_what_it_has_and_all_that_end_at_once_cost_one_pass() {
     let (shards, most) = (limits::SHARDS_MAX, limits::TRAINERS_MAX);
     let mut cluster = Cluster::new(shards);
