@@ -293,6 +293,9 @@ mod tests {
             ("shard describe --dataset d", "a b"),
             ("rendezvous close", "a b"),
             ("barrier describe job", "a b"),
+            ("barrier abort job", "a b"),
+            ("namespace set-quota --runs-max 3", "a b"),
+            ("cert unrevoke", "worker/a worker/b"),
             ("checkpoint abort job", "7 8"),
         ] {
             let parse = |line: &str| {

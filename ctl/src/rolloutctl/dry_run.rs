@@ -116,13 +116,13 @@ impl Reader {
             }
             Command::Worker { verb } => self.worker(verb).await,
             Command::Namespace { verb: NamespaceVerb::SetQuota(args) } => {
-                self.quota(&args.name, args.create).await
+                self.quotas(&args.names, args.create).await
             }
             Command::Rendezvous { verb: RendezvousVerb::Close(args) } => {
                 self.rendezvous(&args.jobs).await
             }
             Command::Barrier { verb: BarrierVerb::Abort(args) } => {
-                self.barrier(&args.job, &args.barrier).await
+                self.barriers(&args.job, &args.barriers).await
             }
             Command::Cluster { verb: ClusterVerb::Bootstrap(args) } => self.bootstrap(&args).await,
             Command::Dataset { verb: DatasetVerb::Create(args) } => {
@@ -179,6 +179,14 @@ impl Reader {
         Ok(Plan::of_all(plans))
     }
 
+    async fn quotas(&self, names: &[String], create: bool) -> anyhow::Result<Plan> {
+        let mut plans = Vec::with_capacity(names.len());
+        for name in names {
+            plans.push(self.quota(name, create).await?);
+        }
+        Ok(Plan::of_all(plans))
+    }
+
     async fn quota(&self, name: &str, create: bool) -> anyhow::Result<Plan> {
         let now = match super::namespace::describe::ask(&self.client, name).await {
             Ok(found) => super::namespace::describe::told(found),
@@ -221,6 +229,14 @@ impl Reader {
             format!("close the rendezvous of job {job} permanently: no participant can join"),
             now,
         ))
+    }
+
+    async fn barriers(&self, job: &str, barriers: &[String]) -> anyhow::Result<Plan> {
+        let mut plans = Vec::with_capacity(barriers.len());
+        for barrier in barriers {
+            plans.push(self.barrier(job, barrier).await?);
+        }
+        Ok(Plan::of_all(plans))
     }
 
     async fn barrier(&self, job: &str, barrier: &str) -> anyhow::Result<Plan> {

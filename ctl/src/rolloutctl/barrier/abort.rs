@@ -1,4 +1,4 @@
-//! `rolloutctl barrier abort JOB BARRIER`: a barrier that waits fails, for all who are there and all who come.
+//! `rolloutctl barrier abort JOB BARRIER...`: a barrier that waits fails, for all who are there and all who come.
 //!
 //! Invariant: a generation that has ended stays as it is.
 
@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which barrier, and why.
@@ -14,9 +16,10 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 pub(crate) struct AbortArgs {
     /// The job's name
     pub(in crate::rolloutctl) job: String,
-    /// The barrier's name
-    pub(in crate::rolloutctl) barrier: String,
-    /// Generation to abort; 0 means the waiting one
+    /// The barrier's name, or several
+    #[arg(value_name = "BARRIER", required = true)]
+    pub(in crate::rolloutctl) barriers: Vec<String>,
+    /// Generation to abort, of one barrier; 0 means the waiting one
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     generation: u64,
     /// Reason, returned to the waiting participants
@@ -38,22 +41,42 @@ impl Report for Aborted {
     }
 }
 
-/// Aborts the barrier.
+/// Aborts each barrier.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: AbortArgs,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
+    let AbortArgs { job, barriers, generation, reason } = args;
+    if generation != 0 && barriers.len() > 1 {
+        let text = "--generation belongs to one barrier: give one";
+        return Err(Failure::usage(text).into());
+    }
+    each(barriers, format, again, async |barrier, format| {
+        let aborted = Aborted { job: job.clone(), barrier };
+        abort(connect, format, aborted, (generation, reason.clone()), again).await
+    })
+    .await
+}
+
+async fn abort(
+    connect: &ConnectArgs,
+    format: Format,
+    aborted: Aborted,
+    (generation, reason): (u64, String),
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let number = Numbered::new(&client, again).await?;
-    let job = v1::JobName { namespace: settings.namespace, job: args.job.clone() };
+    let Aborted { job, barrier } = &aborted;
+    let job = v1::JobName { namespace: settings.namespace, job: job.clone() };
     let request = v1::BarrierAbortRequest {
         request: Some(number.id()),
-        barrier: Some(v1::BarrierName { job: Some(job), barrier: args.barrier.clone() }),
-        generation: args.generation,
-        reason: args.reason,
+        barrier: Some(v1::BarrierName { job: Some(job), barrier: barrier.clone() }),
+        generation,
+        reason,
     };
     client
         .with_leader("abort barrier", |channel| {
@@ -62,7 +85,7 @@ pub(crate) async fn run(
         })
         .await
         .map_err(|error| number.failed(error))?;
-    output::emit(format, &Aborted { job: args.job, barrier: args.barrier })
+    output::emit(format, &aborted)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::instant::{parse_instant, shown};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Whose certificates.
@@ -33,11 +34,11 @@ pub(crate) struct RevokeArgs {
 /// Whose certificates.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UnrevokeArgs {
-    /// Identity as ROLE/NAME
+    /// Identity as ROLE/NAME, or several
     #[arg(value_name = "ROLE/NAME", required_unless_present = "everyone")]
-    pub(in crate::rolloutctl) identity: Option<String>,
+    pub(in crate::rolloutctl) identities: Vec<String>,
     /// Withdraw the revocation of everyone's certificates
-    #[arg(long, conflicts_with = "identity")]
+    #[arg(long, conflicts_with = "identities")]
     pub(in crate::rolloutctl) everyone: bool,
 }
 
@@ -119,17 +120,32 @@ pub(crate) async fn revoke(
     output::emit(format, &Revoked { identity: args.identity, issued_before })
 }
 
-/// Accepts them again.
+/// Accepts those of each again.
 pub(crate) async fn unrevoke(
     connect: &ConnectArgs,
     format: Format,
     args: UnrevokeArgs,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
+    if args.everyone {
+        return withdraw(connect, format, None, again).await;
+    }
+    each(args.identities, format, again, async |identity, format| {
+        withdraw(connect, format, Some(identity), again).await
+    })
+    .await
+}
+
+async fn withdraw(
+    connect: &ConnectArgs,
+    format: Format,
+    identity: Option<String>,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
     let number = Numbered::new(&client, again).await?;
-    let identity = args.identity.clone().unwrap_or_default();
-    let request = v1::WithdrawRequest { request: Some(number.id()), identity };
+    let whose = identity.clone().unwrap_or_default();
+    let request = v1::WithdrawRequest { request: Some(number.id()), identity: whose };
     client
         .with_leader("withdraw a revocation", |channel| {
             let request = request.clone();
@@ -137,7 +153,7 @@ pub(crate) async fn unrevoke(
         })
         .await
         .map_err(|error| number.failed(error))?;
-    output::emit(format, &Unrevoked { identity: args.identity })
+    output::emit(format, &Unrevoked { identity })
 }
 
 #[cfg(test)]

@@ -74,12 +74,13 @@ fn renewal(connect: &ConnectArgs) -> anyhow::Result<Plan> {
 
 impl Reader {
     pub(super) async fn revocation(&self, verb: CertVerb) -> anyhow::Result<Plan> {
-        let (identity, revoked) = match verb {
+        let (identities, revoked): (Vec<Option<String>>, _) = match verb {
             CertVerb::Revoke(args) => {
                 let would = certificates(args.identity.as_deref(), args.issued_before);
-                (args.identity, Some(would))
+                (vec![args.identity], Some(would))
             }
-            CertVerb::Unrevoke(args) => (args.identity, None),
+            CertVerb::Unrevoke(args) if args.everyone => (vec![None], None),
+            CertVerb::Unrevoke(args) => (args.identities.into_iter().map(Some).collect(), None),
             _ => return Err(changes_nothing()),
         };
         let answer = self
@@ -90,20 +91,12 @@ impl Reader {
                     .await
             })
             .await?;
-        let wanted = identity.as_deref().unwrap_or_default();
-        let whose = identity.as_deref().unwrap_or("everyone");
-        let there = answer.revocations.iter().find(|there| there.identity == wanted);
-        let now = match there {
-            Some(there) => {
-                let which = certificates(identity.as_deref(), there.issued_before_s);
-                format!("{which} are revoked")
-            }
-            None => format!("no certificates of {whose} are revoked"),
-        };
-        Ok(match revoked {
-            Some(which) => Plan::new(format!("revoke {which}"), now),
-            None => Plan::new(format!("accept certificates of {whose} again"), now),
-        })
+        let mut plans = Vec::with_capacity(identities.len());
+        for identity in &identities {
+            let (all, identity) = (&answer.revocations, identity.as_deref());
+            plans.push(revocation_plan(all, identity, revoked.as_deref()));
+        }
+        Ok(Plan::of_all(plans))
     }
 
     pub(super) async fn token(&self, verb: TokenVerb) -> anyhow::Result<Plan> {
@@ -123,6 +116,22 @@ impl Reader {
             plans.push(token_plan(&answer.tokens, name, create)?);
         }
         Ok(Plan::of_all(plans))
+    }
+}
+
+/// `revoked`: which certificates are to be; none: those of the identity are to be accepted again.
+fn revocation_plan(all: &[v1::Revocation], identity: Option<&str>, revoked: Option<&str>) -> Plan {
+    let whose = identity.unwrap_or("everyone");
+    let now = match all.iter().find(|there| there.identity == identity.unwrap_or_default()) {
+        Some(there) => {
+            let which = certificates(identity, there.issued_before_s);
+            format!("{which} are revoked")
+        }
+        None => format!("no certificates of {whose} are revoked"),
+    };
+    match revoked {
+        Some(which) => Plan::new(format!("revoke {which}"), now),
+        None => Plan::new(format!("accept certificates of {whose} again"), now),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `rolloutctl namespace set-quota NAME`: what its runs together may use.
+//! `rolloutctl namespace set-quota NAME...`: what its runs together may use.
 //!
 //! Invariant: a repeat of the request takes no bound back that somebody has set since.
 
@@ -9,14 +9,15 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which namespace, and what it may have. What is not named stays as it is; 0 lifts a bound.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SetQuotaArgs {
-    /// The namespace's name
-    #[arg(add = completer::of(Names::Namespaces))]
-    pub(in crate::rolloutctl) name: String,
+    /// The namespace's name, or several
+    #[arg(value_name = "NAME", required = true, add = completer::of(Names::Namespaces))]
+    pub(in crate::rolloutctl) names: Vec<String>,
     /// Runs that have not ended; 0 for any number
     #[arg(long, value_name = "N")]
     runs_max: Option<u32>,
@@ -31,7 +32,7 @@ pub(crate) struct SetQuotaArgs {
     pub(in crate::rolloutctl) create: bool,
 }
 
-/// Sets it, and prints what holds now.
+/// Sets it for each namespace, and prints what holds now.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -43,16 +44,28 @@ pub(crate) async fn run(
         let text = "say what to bound: --runs-max, --pending-rows-max or --running-rows-max";
         return Err(Failure::usage(text).into());
     }
-    let client = connect.settings()?.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::SetQuotaRequest {
-        namespace: args.name,
+    let wanted = v1::SetQuotaRequest {
         create: args.create,
         pending_rows_max: args.pending_rows_max,
         running_rows_max: args.running_rows_max,
         runs_max: args.runs_max,
-        request: Some(number.id()),
+        ..Default::default()
     };
+    each(args.names, format, again, async |namespace, format| {
+        set(connect, format, v1::SetQuotaRequest { namespace, ..wanted.clone() }, again).await
+    })
+    .await
+}
+
+async fn set(
+    connect: &ConnectArgs,
+    format: Format,
+    mut request: v1::SetQuotaRequest,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
+    let client = connect.settings()?.client(None)?;
+    let number = Numbered::new(&client, again).await?;
+    request.request = Some(number.id());
     let answer = client
         .with_leader("set the quota", |channel| {
             let request = request.clone();
