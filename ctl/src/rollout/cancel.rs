@@ -1,12 +1,15 @@
-//! Owns: `rollout run cancel RUN`.
+//! Owns: `rollout run cancel RUN...`.
 //!
-//! Invariant: repeating it changes nothing; rows that have a result keep it, and the others get none.
+//! Invariant: repeating it changes nothing; rows that have a result keep it, and the others get none. Of several runs the others
+//! are cancelled where one is not, and the exit code is the worst.
 //! Absent: the output; `rollout export --partial` writes it.
 
 use std::sync::Arc;
 
+use rollout_proto::v1;
+
 use super::cli::CancelArgs;
-use super::on_wait;
+use super::{explain, on_wait};
 use crate::batch::error::BatchError;
 use crate::batch::submit;
 use crate::connect::ConnectArgs;
@@ -20,15 +23,32 @@ pub(super) async fn run(connect: &ConnectArgs, args: &CancelArgs) -> Result<u8, 
     let progress = Arc::new(Progress::new(args.quiet));
     let client = settings.client(Some(on_wait(&progress)))?;
     let session = client.open_session("rollout run cancel").await?;
-    let cancelled = submit::cancel(&session, &settings.namespace, &args.run, &args.reason).await;
+    let (mut text, mut worst) = (String::new(), 0_u8);
+    for run in &args.runs {
+        let cancelled = submit::cancel(&session, &settings.namespace, run, &args.reason).await;
+        match cancelled.map_err(BatchError::from) {
+            Ok(now) => text += &said(run, &settings.namespace, now),
+            Err(error) if args.runs.len() == 1 => {
+                progress.finish();
+                return Err(error);
+            }
+            Err(error) => {
+                text += &format!("{run}: {}", explain(&error));
+                worst = worst.max(error.exit_code());
+            }
+        }
+    }
     progress.finish();
-    let counts = cancelled?.counts.unwrap_or_default();
-    let (run, namespace) = (&args.run, namespace_flag(&settings.namespace));
-    to_stderr(&format!(
+    to_stderr(&text);
+    Ok(worst)
+}
+
+fn said(run: &str, namespace: &str, now: v1::RunSummary) -> String {
+    let (counts, namespace) = (now.counts.unwrap_or_default(), namespace_flag(namespace));
+    format!(
         "run {run} is cancelled: {} of {} done; to write their results: \
          rollout export {run} --output DIR --partial{namespace}\n",
         count(counts.done),
         counted(counts.rows, "row"),
-    ));
-    Ok(0)
+    )
 }

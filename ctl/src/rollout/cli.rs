@@ -143,9 +143,9 @@ pub(super) enum RunCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct CancelArgs {
-    /// The run's name
-    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
-    pub(super) run: String,
+    /// The run's name, or several
+    #[arg(value_name = "RUN", required = true, add = completer::of(Names::Runs))]
+    pub(super) runs: Vec<String>,
     /// Reason, stored with the run
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(super) reason: String,

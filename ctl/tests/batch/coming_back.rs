@@ -79,6 +79,11 @@ fn ctrl_c_never_cancels_however_often_it_comes_and_a_command_does() {
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("was cancelled: too dear"), "{ended:?}");
     assert_eq!(job.run(&["run", "cancel", "nope"]).code, 4);
+    let both = job.run(&["run", "cancel", "nope", "r"]);
+    assert_eq!(both.code, 4, "{both:?}");
+    for said in ["nope: error: ", "run r is cancelled: "] {
+        assert!(both.stderr.contains(said), "{said}: {both:?}");
+    }
 }
 
 #[test]
