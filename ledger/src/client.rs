@@ -3,12 +3,13 @@
 //! *Invariant:* a request of a session that is known is executed at most once. Of one that is
 //! not, or whose answer was forgotten, the outcome is unknown and that is what it is told
 //! (Ongaro's thesis, section 6.3). What is remembered of stores' values is counted exactly, and
-//! bounded: one client is refused more, and of all those that have some, the one unused for longest makes room.
+//! bounded: one client is refused more, and of all those that have some, one makes room (`remembered`).
 
 use crate::counts::Counts;
 use crate::id::{LedgerMs, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::remembered::RememberedValues;
 use crate::reply::{Rejection, Reply};
 use crate::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
@@ -86,9 +87,8 @@ impl Ledger {
     /// A session that was last used then is forgotten, with its answers.
     pub(crate) fn forget_client(&mut self, used_at: LedgerMs, id: SessionId) {
         self.client_uses.remove(&(used_at, id));
-        self.value_uses.remove(&(used_at, id));
         if let Some(client) = self.clients.remove(&id) {
-            self.reply_value_bytes -= client.value_bytes;
+            self.remembered.remove(&client);
             self.holders.remove(&client.holder);
         }
         self.dirty.clients.insert(id);
@@ -103,25 +103,11 @@ impl Ledger {
         let client = self.clients.get_mut(&id)?;
         self.dirty.clients.insert(id);
         self.client_uses.remove(&(client.used_at, id));
-        self.value_uses.remove(&(client.used_at, id));
-        self.reply_value_bytes -= client.value_bytes;
+        self.remembered.remove(client);
         let done = with(client);
-        self.reply_value_bytes += client.value_bytes;
+        self.remembered.add(client);
         self.client_uses.insert((client.used_at, id));
-        if client.value_bytes > 0 {
-            self.value_uses.insert((client.used_at, id));
-        }
         Some(done)
-    }
-
-    /// Makes room for so many bytes of values that this client is answered: of the other sessions for which some are
-    /// remembered, the one that nobody used for longest is forgotten; of several, the oldest. Its own are never so many.
-    pub(crate) fn make_room_for_values(&mut self, of: SessionId, bytes: u64) {
-        while bytes > 0 && self.reply_value_bytes + bytes > limits::REPLIES_BYTES_MAX {
-            let mut others = self.value_uses.iter().copied().filter(|other| other.1 != of);
-            let Some((used_at, id)) = others.next() else { return };
-            self.forget_client(used_at, id);
-        }
     }
 
     /// Rebuilds what is derived of the clients.
@@ -129,11 +115,8 @@ impl Ledger {
         self.holders = self.clients.values().map(|client| client.holder.as_str()).collect();
         for client in self.clients.values_mut() {
             client.value_bytes = client.count_value_bytes();
-            self.reply_value_bytes += client.value_bytes;
+            self.remembered.add(client);
             self.client_uses.insert((client.used_at, client.id));
-            if client.value_bytes > 0 {
-                self.value_uses.insert((client.used_at, client.id));
-            }
         }
     }
 
@@ -147,21 +130,17 @@ impl Ledger {
         if holders != self.holders {
             return Err("the counts of sessions by holder differ".into());
         }
-        let having = self.clients.values().filter(|client| client.value_bytes > 0);
-        if having.map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>() != self.value_uses {
-            return Err("the index of clients that have values differs".into());
-        }
-        let mut bytes = 0;
+        let mut remembered = RememberedValues::default();
         for (id, client) in &self.clients {
             let (counted, found) = (client.value_bytes, client.count_value_bytes());
             if counted != found {
                 return Err(format!("client {id} counts {counted} bytes of values, has {found}"));
             }
-            bytes += found;
+            remembered.add(client);
         }
-        match bytes == self.reply_value_bytes {
+        match remembered == self.remembered {
             true => Ok(()),
-            false => Err(format!("{bytes} bytes of values are remembered, not as counted")),
+            false => Err("what is remembered of stores' values is not as counted".into()),
         }
     }
 }

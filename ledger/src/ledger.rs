@@ -19,6 +19,7 @@ use crate::image::Dirty;
 use crate::job::{Job, JobName};
 use crate::member::Members;
 use crate::namespace::{self, Namespace};
+use crate::remembered::RememberedValues;
 use crate::revocation::{Revocation, Revoked};
 use crate::run::{Run, RunState};
 use crate::store::Store;
@@ -100,10 +101,8 @@ pub struct Ledger {
     pub(crate) holders: Counts,
     /// Client sessions by when they were last used.
     pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
-    /// Those of them for which stores' values are remembered.
-    pub(crate) value_uses: BTreeSet<(LedgerMs, SessionId)>,
-    /// Bytes of stores' values in what is remembered for clients.
-    pub(crate) reply_value_bytes: u64,
+    /// Stores' values in what is remembered for clients.
+    pub(crate) remembered: RememberedValues,
     /// Rows that wait, by time.
     pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
     /// When incidents of rows end. Some entries are of incidents that ended earlier.
@@ -187,8 +186,7 @@ impl Ledger {
             clients: BTreeMap::new(),
             holders: Counts::default(),
             client_uses: BTreeSet::new(),
-            value_uses: BTreeSet::new(),
-            reply_value_bytes: 0,
+            remembered: RememberedValues::default(),
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),
             fleet: Fleet::default(),

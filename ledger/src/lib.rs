@@ -75,6 +75,7 @@ mod outlook;
 mod pass;
 mod pool_view;
 mod quota;
+mod remembered;
 mod rendezvous;
 mod reply;
 mod restore;

@@ -51,7 +51,8 @@ pub const CLIENT_REPLIES_MAX: usize = 1024;
 /// Bytes of stores' values in the answers remembered for one client: at this or above it, nothing but an acknowledgement
 /// is taken from it. One answer is the most that it may be above.
 pub const CLIENT_REPLIES_BYTES_MAX: u64 = 16 << 20;
-/// The same of all clients: where an answer has no room, of the sessions that have some the one unused for longest makes it.
+/// The same of all clients: where an answer has no room, a session of the holder that has most of them makes it, the one
+/// unused for longest. Before version 3, of all sessions that have some.
 pub const REPLIES_BYTES_MAX: u64 = 256 << 20;
 /// Ledger time after which an unused client session is forgotten.
 pub const CLIENT_TTL_MS: u64 = 24 * 60 * 60 * 1000;

@@ -15,6 +15,7 @@ use crate::id::{CoordEpoch, SessionId, TrainingNo};
 use crate::image::Dirty;
 use crate::ledger::{EntryId, Ledger};
 use crate::member::Members;
+use crate::remembered::RememberedValues;
 use crate::worker::SessionEnd;
 
 /// Clusters of which a restored one says that it descends from them; the oldest are forgotten.
@@ -42,8 +43,7 @@ impl Ledger {
         self.clients.clear();
         self.holders = Counts::default();
         self.client_uses.clear();
-        self.value_uses.clear();
-        self.reply_value_bytes = 0;
+        self.remembered = RememberedValues::default();
         let tickets: Vec<SessionId> = self.tickets.keys().copied().collect();
         for ticket in tickets {
             self.lose_participant(&ctx, ticket, None);

@@ -192,7 +192,15 @@ pub(crate) fn value_ops() {
 }
 
 fn session(bench: &mut Bench) -> SessionId {
-    match bench.granted(open_client("c")) {
+    opened(bench, open_client("c"))
+}
+
+fn session_of(bench: &mut Bench, holder: &str) -> SessionId {
+    opened(bench, OpKind::OpenClient { name: "c".into(), holder: holder.into() })
+}
+
+fn opened(bench: &mut Bench, kind: OpKind) -> SessionId {
+    match bench.granted(kind) {
         Reply::ClientOpened { session } => session,
         reply => panic!("{reply:?}"),
     }
@@ -265,6 +273,57 @@ pub(crate) fn reply_bytes_of_all() {
     assert!(unknown(&mut restored, all[1]), "all were used at one time: the oldest but one");
     assert_eq!(restored.granted(twice()), reply);
     assert!(all[2..].iter().all(|other| !unknown(&mut restored, *other)));
+    reply_bytes_of_one_holder();
+    reply_bytes_of_equal_holders();
+}
+
+/// From version 3 on an identity whose sessions fill the memory ends its own sessions.
+fn reply_bytes_of_one_holder() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(rollout_ledger::SCHEDULING_VERSION));
+    big(&mut bench, "j");
+    let quiet = session_of(&mut bench, "client/quiet");
+    let answer = bench.granted(asked(quiet, (1, 0), vec![compare()]));
+    bench.tick_to(bench.now() + 1000);
+    let most = limits::REPLIES_BYTES_MAX / limits::CLIENT_REPLIES_BYTES_MAX;
+    let greedy: Vec<SessionId> =
+        (0..most).map(|_| session_of(&mut bench, "client/greedy")).collect();
+    for session in &greedy {
+        remember_most(&mut bench, *session);
+    }
+    let known = |bench: &Bench| {
+        greedy.iter().filter(|id| bench.ledger.client_holder(**id).is_some()).count()
+    };
+    assert_eq!(known(&bench), greedy.len() - 1, "one of them made room for the last");
+    assert_eq!(bench.ledger.client_holder(greedy[0]), None, "the oldest of them");
+    // Of one that was loaded from its image it is the same.
+    let restored = bench.reloaded();
+    for mut bench in [bench, restored] {
+        let other = session_of(&mut bench, "client/other");
+        remember_most(&mut bench, other);
+        assert_eq!(known(&bench), greedy.len() - 2, "and another for those of another identity");
+        let again = bench.granted(asked(quiet, (1, 0), vec![compare()]));
+        assert_eq!(again, answer, "it was used before all others");
+    }
+}
+
+/// Of two identities that have the same, the one that asks for more makes room for it.
+fn reply_bytes_of_equal_holders() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(rollout_ledger::SCHEDULING_VERSION));
+    big(&mut bench, "j");
+    let half = limits::REPLIES_BYTES_MAX / limits::CLIENT_REPLIES_BYTES_MAX / 2;
+    let mut sessions = |holder: &str| -> Vec<SessionId> {
+        (0..half).map(|_| session_of(&mut bench, holder)).collect()
+    };
+    let (first, second) = (sessions("client/one"), sessions("client/two"));
+    for session in first.iter().chain(&second) {
+        remember_most(&mut bench, *session);
+    }
+    let more = session_of(&mut bench, "client/two");
+    bench.granted(asked(more, (1, 0), vec![compare()]));
+    assert!(first.iter().all(|id| bench.ledger.client_holder(*id).is_some()));
+    assert_eq!(bench.ledger.client_holder(second[0]), None);
 }
 
 pub(crate) fn pairs() {

@@ -1,0 +1,79 @@
+//! Bytes of stores' values in the answers that client sessions are remembered for, by holder. Derived.
+//!
+//! *Invariant:* from version 3 on a session makes room for the values of another one only if no holder has more bytes than
+//! its own, the bytes that need the room included. So one identity that fills the memory ends its own sessions first.
+
+use crate::client::Client;
+use crate::gate::SCHEDULING_VERSION;
+use crate::id::{LedgerMs, SessionId};
+use crate::ledger::Ledger;
+use crate::limits;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is remembered for all sessions; a session without values has no entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RememberedValues {
+    bytes: u64,
+    holders: BTreeMap<String, OfHolder>,
+}
+
+/// What is remembered for the sessions of one holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct OfHolder {
+    bytes: u64,
+    /// Its sessions that have values, by when they were last used.
+    uses: BTreeSet<(LedgerMs, SessionId)>,
+}
+
+impl RememberedValues {
+    /// Counts a session as it is now.
+    pub(crate) fn add(&mut self, client: &Client) {
+        if client.value_bytes == 0 {
+            return;
+        }
+        self.bytes += client.value_bytes;
+        let of_holder = self.holders.entry(client.holder.clone()).or_default();
+        of_holder.bytes += client.value_bytes;
+        of_holder.uses.insert((client.used_at, client.id));
+    }
+
+    /// Counts a session no longer. It has not changed since it was added.
+    pub(crate) fn remove(&mut self, client: &Client) {
+        if client.value_bytes == 0 {
+            return;
+        }
+        self.bytes -= client.value_bytes;
+        let Some(of_holder) = self.holders.get_mut(&client.holder) else { return };
+        of_holder.bytes -= client.value_bytes;
+        of_holder.uses.remove(&(client.used_at, client.id));
+        if of_holder.uses.is_empty() {
+            self.holders.remove(&client.holder);
+        }
+    }
+}
+
+impl Ledger {
+    /// Makes room for so many bytes of values that this client is answered. Its own session never makes room; what it has is
+    /// bounded by [`limits::CLIENT_REPLIES_BYTES_MAX`].
+    pub(crate) fn make_room_for_values(&mut self, of: SessionId, bytes: u64) {
+        while bytes > 0 && self.remembered.bytes + bytes > limits::REPLIES_BYTES_MAX {
+            let Some((used_at, id)) = self.to_forget_for_values(of, bytes) else { return };
+            self.forget_client(used_at, id);
+        }
+    }
+
+    /// Of the other sessions of the holder that has most bytes, the one that has not been used for longest; of several, the
+    /// oldest. Before version 3, of the other sessions of all holders.
+    fn to_forget_for_values(&self, of: SessionId, bytes: u64) -> Option<(LedgerMs, SessionId)> {
+        let asking = self.clients.get(&of).map(|client| client.holder.as_str());
+        let by_holder = self.meta.version >= SCHEDULING_VERSION;
+        let candidates = self.remembered.holders.iter().filter_map(|(holder, of_holder)| {
+            let first = of_holder.uses.iter().copied().find(|&(_, id)| id != of)?;
+            let more = if asking == Some(holder.as_str()) { bytes } else { 0 };
+            let rank = if by_holder { of_holder.bytes + more } else { 0 };
+            Some((Reverse(rank), first))
+        });
+        candidates.min().map(|(_, first)| first)
+    }
+}
