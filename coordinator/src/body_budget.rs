@@ -1,23 +1,29 @@
-//! A bound on the bytes of requests that have arrived in part.
+//! A bound on the memory of requests that arrive or are being answered.
 //!
-//! *Invariant:* the unfinished messages of all callers together take at most [`BUDGET_BYTES`], those of one identity three
-//! quarters of that. A message that would take more fails as overloaded. So callers that send megabytes and never finish
-//! cannot fill the member's memory, and one of them cannot keep the others from sending. Bytes are counted from a message's
-//! first byte until its last: then the service has it, whose own bounds hold.
+//! *Invariant:* the messages of all callers together take at most [`BUDGET_BYTES`], those of one identity three quarters of
+//! that. A message that would take more fails as overloaded. So callers that send megabytes and never finish, or messages
+//! of which decoding makes many times their length, cannot fill the member's memory, and one of them cannot keep the others
+//! from sending. A message counts with its weight (`message_weight`) from its first byte: a small one until its last byte,
+//! a larger one until its call is answered, or in a stream until the service asks for the next one.
 //!
 //! Deliberately absent: bounds of one message, which each service has (`server`).
 
 use crate::fair_room::{FairRoom, Place};
+use crate::message_weight::{self, Method, Weighing};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use rollout_proto::{ErrorCode, Identity, PeerInfo, RpcError};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::Status;
 use tower::{Layer, Service};
 
-/// Bytes of unfinished messages, of all callers together.
+/// Weight of the messages of all callers together.
 const BUDGET_BYTES: usize = 256 << 20;
+/// A whole message of this weight or less counts no longer: thousands of workers may report at once.
+const FREE_BYTES: usize = 64 << 10;
 /// Before each message: one byte that tells whether it is compressed, and its length in four.
 const HEADER_BYTES: usize = 5;
 
@@ -50,13 +56,18 @@ pub(crate) struct Budgeted<S> {
     room: FairRoom,
 }
 
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 impl<S> Service<http::Request<tonic::body::Body>> for Budgeted<S>
 where
     S: Service<http::Request<tonic::body::Body>>,
+    S::Future: Send + 'static,
+    S::Response: 'static,
+    S::Error: 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = Boxed<Result<S::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -64,71 +75,112 @@ where
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
         let caller = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.clone());
-        let held = self.room.none(caller.unwrap_or_else(Identity::insecure));
-        let counted = |inner| Counted { inner, held, message: Message::default() };
-        self.inner.call(request.map(|body| tonic::body::Body::new(counted(body))))
+        let caller = caller.unwrap_or_else(Identity::insecure);
+        let method = message_weight::method(request.uri().path());
+        let arriving = self.room.none(caller.clone());
+        let handed = Arc::new(Mutex::new(self.room.none(caller)));
+        let until_answered = handed.clone();
+        let message = Message::new(method);
+        let counted = |inner| Counted { inner, arriving, handed, message };
+        let answer = self.inner.call(request.map(|body| tonic::body::Body::new(counted(body))));
+        Box::pin(async move {
+            let answer = answer.await;
+            drop(until_answered);
+            answer
+        })
     }
 }
 
 /// How much of the message that is arriving is there.
-#[derive(Default)]
 struct Message {
+    method: Option<Method>,
     header: Vec<u8>,
     /// Bytes that are still to come after the header.
     left: usize,
+    /// From the end of the header on, where the message can be looked into.
+    weighing: Option<Weighing>,
+    /// What is there of it weighs so much.
+    weight: usize,
 }
 
 impl Message {
-    /// Follows the next bytes of the stream. True if a message ended in them.
-    fn advance(&mut self, mut bytes: &[u8]) -> bool {
-        let mut ended = false;
-        while !bytes.is_empty() {
-            if self.header.len() < HEADER_BYTES {
-                self.header.push(bytes.get_u8());
-                if let [_, length @ ..] = &self.header[..]
-                    && let Ok(length) = <[u8; 4]>::try_from(length)
-                {
-                    self.left = u32::from_be_bytes(length) as usize;
-                }
-            } else {
-                let taken = self.left.min(bytes.len());
-                bytes.advance(taken);
-                self.left -= taken;
-            }
-            if self.header.len() == HEADER_BYTES && self.left == 0 {
-                self.header.clear();
-                ended = true;
-            }
-        }
-        ended
+    fn new(method: Option<Method>) -> Self {
+        Self { method, header: Vec::new(), left: 0, weighing: None, weight: 0 }
     }
 
-    /// Nothing of the next message is there.
-    fn is_whole(&self) -> bool {
-        self.header.is_empty()
+    /// Follows the stream up to the end of the message or of the bytes. Returns what that adds to the message's weight, and
+    /// the weight of the whole message if it ends.
+    fn advance(&mut self, bytes: &mut &[u8]) -> Result<(usize, Option<usize>), RpcError> {
+        let before = self.weight;
+        while !bytes.is_empty() && self.header.len() < HEADER_BYTES {
+            self.header.push(bytes.get_u8());
+            self.weight += 1;
+            if let [compressed, length @ ..] = &self.header[..]
+                && let Ok(length) = <[u8; 4]>::try_from(length)
+            {
+                self.left = u32::from_be_bytes(length) as usize;
+                // One that is compressed is refused by the services.
+                let method = self.method.filter(|_| *compressed == 0);
+                self.weighing = method.map(|method| Weighing::new(method, self.left));
+            }
+        }
+        let all = *bytes;
+        let (taken, rest) = all.split_at(self.left.min(all.len()));
+        self.weight += match &mut self.weighing {
+            Some(weighing) => weighing.add(taken)?,
+            None => taken.len(),
+        };
+        self.left -= taken.len();
+        *bytes = rest;
+        let added = self.weight - before;
+        if self.header.len() < HEADER_BYTES || self.left > 0 {
+            return Ok((added, None));
+        }
+        self.header.clear();
+        self.weighing = None;
+        Ok((added, Some(std::mem::take(&mut self.weight))))
+    }
+
+    /// Whether the caller may send another message after this one.
+    fn streams(&self) -> bool {
+        self.method.is_some_and(|method| method.streams)
     }
 }
 
-/// A body whose unfinished message holds its part of the budget.
+/// A body whose messages hold their part of the budget.
 struct Counted {
     inner: tonic::body::Body,
-    held: Place,
+    /// For the message that is not whole.
+    arriving: Place,
+    /// For those that the service has; shared with the answer.
+    handed: Arc<Mutex<Place>>,
     message: Message,
 }
 
 impl Counted {
-    fn count(&mut self, bytes: &Bytes) -> Result<(), Status> {
-        if self.message.advance(bytes) {
-            self.held.give_back();
+    fn count(&mut self, mut bytes: &[u8]) -> Result<(), Status> {
+        while !bytes.is_empty() {
+            let (added, whole) = self.message.advance(&mut bytes)?;
+            let has_room = match whole {
+                None => self.arriving.grow(added),
+                Some(weight) => {
+                    self.arriving.give_back();
+                    weight <= FREE_BYTES || self.handed.lock().grow(weight)
+                }
+            };
+            if !has_room {
+                return Err(self.overloaded());
+            }
         }
-        if self.message.is_whole() || self.held.grow(bytes.len()) {
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    fn overloaded(&self) -> Status {
         let text = format!(
-            "partially received requests use all the memory that they may, or {} uses three quarters of it: try again later",
-            self.held.holder()
+            "requests that are arriving or being answered use all the memory that they may, or {} uses three quarters of it: try again later",
+            self.arriving.holder()
         );
-        Err(RpcError::new(ErrorCode::Overloaded, text).into())
+        RpcError::new(ErrorCode::Overloaded, text).into()
     }
 }
 
@@ -140,6 +192,10 @@ impl Body for Counted {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        // Only a stream's next message is asked for once the service is done with those before it.
+        if self.message.streams() {
+            self.handed.lock().give_back();
+        }
         let polled = std::task::ready!(Pin::new(&mut self.inner).poll_frame(cx));
         Poll::Ready(polled.map(|frame| {
             let frame = frame?;
@@ -181,10 +237,15 @@ mod tests {
     }
 
     async fn ask_as(layer: &BodyBudgetLayer, caller: Identity) -> Asked {
+        ask_at(layer, caller, "/").await
+    }
+
+    async fn ask_at(layer: &BodyBudgetLayer, caller: Identity, path: &'static str) -> Asked {
         let (send, receive) = mpsc::unbounded_channel::<Bytes>();
         let frames =
             UnboundedReceiverStream::new(receive).map(|b| Ok::<_, Infallible>(Frame::data(b)));
         let mut request = http::Request::new(tonic::body::Body::new(StreamBody::new(frames)));
+        *request.uri_mut() = http::Uri::from_static(path);
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
         request.extensions_mut().insert(PeerInfo::uncertified(caller, addr));
         let echo = tower::service_fn(|request: http::Request<tonic::body::Body>| async move {
@@ -258,7 +319,7 @@ mod tests {
         let mut bytes = [message(10), message(0), message(100)].concat();
         let end = bytes.split_off(40);
         stream.send(bytes).await.expect("there is room");
-        assert_eq!(layer.0.left(), 960);
+        assert_eq!(layer.0.left(), 980, "of the third, twenty bytes");
         stream.send(end).await.expect("there is room");
         assert_eq!(layer.0.left(), 1000);
         // Messages that never end with a piece.
@@ -266,5 +327,65 @@ mod tests {
         for piece in many.chunks(100) {
             stream.send(piece.to_vec()).await.expect("there is room");
         }
+    }
+    const ADD_SEGMENTS: &str = "/rollout.v1.Runs/AddSegments";
+
+    /// A message with so many elements of that field that have no bytes.
+    fn empty_elements(field: u8, count: usize) -> Vec<u8> {
+        let content = [(field << 3) | 2, 0].repeat(count);
+        [&[0][..], &(content.len() as u32).to_be_bytes()[..], &content[..]].concat()
+    }
+
+    #[tokio::test]
+    async fn a_message_of_millions_of_empty_elements_is_refused_before_it_is_whole() {
+        let layer = BodyBudgetLayer::new();
+        let mut asked = ask_at(&layer, Identity::insecure(), ADD_SEGMENTS).await;
+        let mut bytes = empty_elements(3, 8_000_000);
+        bytes.truncate(bytes.len() / 4);
+        let refused = asked.send(bytes).await.expect_err("it would take two gigabytes");
+        assert_eq!(RpcError::from_status(&refused).code, ErrorCode::InvalidArgument);
+        drop(asked);
+        assert_eq!(layer.0.left(), BUDGET_BYTES);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_decoding_makes_large_counts_until_it_is_answered() {
+        let layer = BodyBudgetLayer::of(1 << 20);
+        let [read, answer] = [(); 2].map(|()| Arc::new(tokio::sync::Notify::new()));
+        let (has_read, may_answer) = (read.clone(), answer.clone());
+        let slow = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
+            let (has_read, may_answer) = (has_read.clone(), may_answer.clone());
+            async move {
+                request.into_body().collect().await.expect("it has an end");
+                has_read.notify_one();
+                may_answer.notified().await;
+                Ok::<_, Infallible>(())
+            }
+        });
+        let bytes = Bytes::from(empty_elements(3, 1000));
+        let body = tonic::body::Body::new(http_body_util::Full::new(bytes));
+        let mut request = http::Request::new(body);
+        *request.uri_mut() = http::Uri::from_static(ADD_SEGMENTS);
+        let call = tokio::spawn(layer.layer(slow).call(request));
+        read.notified().await;
+        let held = (1 << 20) - layer.0.left();
+        assert!(held > 200_000, "its 2,005 bytes became {held}");
+        answer.notify_one();
+        call.await.expect("no panic").expect("it answers");
+        assert_eq!(layer.0.left(), 1 << 20);
+    }
+
+    #[tokio::test]
+    async fn a_large_message_of_a_stream_counts_until_the_next_one_is_asked_for() {
+        let layer = BodyBudgetLayer::of(1 << 20);
+        let path = "/rollout.v1.Worker/Work";
+        let mut stream = ask_at(&layer, Identity::insecure(), path).await;
+        for _ in 0..10 {
+            stream.send(empty_elements(15, 1000)).await.expect("there is room");
+            let held = (1 << 20) - layer.0.left();
+            assert!((200_000..400_000).contains(&held), "one of them, not {held}");
+        }
+        stream.send(empty_elements(15, 1)).await.expect("there is room");
+        assert_eq!(layer.0.left(), 1 << 20);
     }
 }

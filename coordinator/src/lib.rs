@@ -38,6 +38,7 @@ mod leader_clock;
 mod leading;
 mod ledger_read;
 mod liveness;
+mod message_weight;
 pub mod offline;
 mod open_files;
 mod parked;

@@ -1,0 +1,346 @@
+//! Estimates the memory that a decoded message takes, from its bytes while they arrive.
+//!
+//! *Invariant:* the estimate counts every element that decoding allocates: each nested message, string and byte string at
+//! [`ELEMENT_BYTES`], packed numbers at eight bytes. An empty element takes two bytes on the wire and a hundred times that in
+//! memory, so a message has at most [`ELEMENTS_MAX`] of them. What is no message of its type is refused.
+//!
+//! Deliberately absent: how much memory callers may take (`body_budget`).
+
+use bytes::Buf;
+use prost::Message;
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
+use rollout_proto::{RpcError, v1};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+
+/// What one element takes: the largest generated types have about 250 bytes.
+const ELEMENT_BYTES: usize = 256;
+/// What a number takes.
+const NUMBER_BYTES: usize = 8;
+/// Elements of one message: 64 slots that hold 4,096 single rows each.
+const ELEMENTS_MAX: usize = 524_288;
+/// Messages within messages; the decoder refuses more than 100.
+const DEPTH_MAX: usize = 100;
+/// Bits of a varint's last byte.
+const LAST_SHIFT: u32 = 63;
+
+/// What the contract says of one field's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A message of that number.
+    Message(usize),
+    /// Repeated numbers.
+    Packed,
+    /// A string, bytes, or a field that is unknown.
+    Opaque,
+}
+
+/// One method of the contract.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Method {
+    /// The number of its request's type.
+    request: usize,
+    /// Whether the caller sends a stream of requests.
+    pub(crate) streams: bool,
+}
+
+/// The contract, as far as it is needed here.
+#[derive(Default)]
+struct Contract {
+    /// The fields of each type of message, by their numbers. Other fields are opaque.
+    types: Vec<BTreeMap<u64, Kind>>,
+    methods: HashMap<String, Method>,
+}
+
+static CONTRACT: LazyLock<Contract> = LazyLock::new(Contract::read);
+
+/// The method of that path; none where the contract has none.
+pub(crate) fn method(path: &str) -> Option<Method> {
+    CONTRACT.methods.get(path).copied()
+}
+
+impl Contract {
+    fn read() -> Self {
+        // invariant: the build wrote the descriptors, and a test looks for every method.
+        let set = FileDescriptorSet::decode(v1::DESCRIPTORS).unwrap_or_default();
+        let mut messages: Vec<(String, &DescriptorProto)> = Vec::new();
+        for file in &set.file {
+            for message in &file.message_type {
+                add_messages(&mut messages, &format!(".{}", file.package()), message);
+            }
+        }
+        let numbers: HashMap<&str, usize> =
+            messages.iter().enumerate().map(|(n, (name, _))| (name.as_str(), n)).collect();
+        let mut contract = Self::default();
+        for (_, message) in &messages {
+            let kinds = message.field.iter().map(|f| (f.number() as u64, kind(&numbers, f)));
+            contract.types.push(kinds.collect());
+        }
+        for file in &set.file {
+            for service in &file.service {
+                for method in &service.method {
+                    let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                    let Some(&request) = numbers.get(method.input_type()) else { continue };
+                    let streams = method.client_streaming();
+                    contract.methods.insert(path, Method { request, streams });
+                }
+            }
+        }
+        contract
+    }
+}
+
+/// A message and those that are declared within it, with their full names.
+fn add_messages<'a>(
+    messages: &mut Vec<(String, &'a DescriptorProto)>,
+    within: &str,
+    message: &'a DescriptorProto,
+) {
+    let name = format!("{within}.{}", message.name());
+    for nested in &message.nested_type {
+        add_messages(messages, &name, nested);
+    }
+    messages.push((name, message));
+}
+
+fn kind(numbers: &HashMap<&str, usize>, field: &FieldDescriptorProto) -> Kind {
+    match field.r#type() {
+        Type::Message => numbers.get(field.type_name()).map_or(Kind::Opaque, |&n| Kind::Message(n)),
+        Type::String | Type::Bytes | Type::Group => Kind::Opaque,
+        _ if field.label() == Label::Repeated => Kind::Packed,
+        _ => Kind::Opaque,
+    }
+}
+
+/// A message that is not fully here yet.
+struct Level {
+    /// The number of its type.
+    of: usize,
+    /// Bytes of it that are neither read nor announced for what is within it.
+    left: u64,
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy)]
+enum State {
+    Key,
+    /// A number that nothing depends on.
+    Varint,
+    /// The length of a field.
+    Length(Kind),
+    /// Bytes that are not looked into, each of which takes so many.
+    Skip {
+        left: u64,
+        factor: usize,
+    },
+}
+
+/// The weight of one message, while it arrives.
+pub(crate) struct Weighing {
+    levels: Vec<Level>,
+    state: State,
+    varint: u64,
+    shift: u32,
+    elements: usize,
+}
+
+impl Weighing {
+    /// A request of that method, which has so many bytes.
+    pub(crate) fn new(method: Method, bytes: usize) -> Self {
+        let levels = vec![Level { of: method.request, left: bytes as u64 }];
+        Self { levels, state: State::Key, varint: 0, shift: 0, elements: 0 }
+    }
+
+    /// Reads the next bytes of the message. Returns what they add to its weight.
+    ///
+    /// # Errors
+    /// The message has too many elements, or is none of its type.
+    pub(crate) fn add(&mut self, mut bytes: &[u8]) -> Result<usize, RpcError> {
+        let mut weight = bytes.len();
+        loop {
+            if let State::Skip { left, factor } = &mut self.state {
+                let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                weight += taken * (*factor - 1);
+                bytes.advance(taken);
+                *left -= taken as u64;
+                if *left > 0 {
+                    return Ok(weight);
+                }
+                self.state = State::Key;
+            }
+            self.leave();
+            let Some((&byte, rest)) = bytes.split_first() else { return Ok(weight) };
+            bytes = rest;
+            if let Some(value) = self.varint(byte)? {
+                weight += self.value(value)?;
+            }
+        }
+    }
+
+    /// Leaves the messages that end here.
+    fn leave(&mut self) {
+        let between = matches!(self.state, State::Key) && self.shift == 0;
+        while between && self.levels.last().is_some_and(|level| level.left == 0) {
+            self.levels.pop();
+        }
+    }
+
+    /// Reads one byte of a number. Returns the number that it ends.
+    fn varint(&mut self, byte: u8) -> Result<Option<u64>, RpcError> {
+        let level = self.levels.last_mut().ok_or_else(malformed)?;
+        level.left = level.left.checked_sub(1).ok_or_else(malformed)?;
+        if self.shift > LAST_SHIFT {
+            return Err(malformed());
+        }
+        self.varint |= u64::from(byte & 0x7f) << self.shift;
+        if byte & 0x80 != 0 {
+            self.shift += 7;
+            return Ok(None);
+        }
+        self.shift = 0;
+        Ok(Some(std::mem::take(&mut self.varint)))
+    }
+
+    /// Follows a number that was read. Returns what it adds to the weight.
+    fn value(&mut self, value: u64) -> Result<usize, RpcError> {
+        match self.state {
+            State::Key => self.key(value),
+            State::Length(kind) => self.enter(kind, value).map(|()| ELEMENT_BYTES),
+            State::Varint | State::Skip { .. } => {
+                self.state = State::Key;
+                Ok(0)
+            }
+        }
+    }
+
+    fn key(&mut self, key: u64) -> Result<usize, RpcError> {
+        let level = self.levels.last_mut().ok_or_else(malformed)?;
+        let mut fixed = |bytes: u64| -> Result<State, RpcError> {
+            level.left = level.left.checked_sub(bytes).ok_or_else(malformed)?;
+            Ok(State::Skip { left: bytes, factor: 1 })
+        };
+        let (state, weight) = match key & 7 {
+            0 => (State::Varint, NUMBER_BYTES),
+            1 => (fixed(8)?, NUMBER_BYTES),
+            5 => (fixed(4)?, NUMBER_BYTES),
+            2 => {
+                let kinds = CONTRACT.types.get(level.of);
+                let kind = kinds.and_then(|kinds| kinds.get(&(key >> 3)).copied());
+                (State::Length(kind.unwrap_or(Kind::Opaque)), 0)
+            }
+            _ => return Err(malformed()),
+        };
+        self.state = state;
+        Ok(weight)
+    }
+
+    /// Begins an element of so many bytes.
+    fn enter(&mut self, kind: Kind, bytes: u64) -> Result<(), RpcError> {
+        self.elements += 1;
+        if self.elements > ELEMENTS_MAX {
+            let text = format!(
+                "the request has more than {ELEMENTS_MAX} elements (messages, strings, byte strings): split it"
+            );
+            return Err(crate::convert::invalid(text));
+        }
+        let level = self.levels.last_mut().ok_or_else(malformed)?;
+        level.left = level.left.checked_sub(bytes).ok_or_else(malformed)?;
+        self.state = match kind {
+            Kind::Message(_) if self.levels.len() >= DEPTH_MAX => return Err(malformed()),
+            Kind::Message(of) => {
+                self.levels.push(Level { of, left: bytes });
+                State::Key
+            }
+            Kind::Packed => State::Skip { left: bytes, factor: NUMBER_BYTES },
+            Kind::Opaque => State::Skip { left: bytes, factor: 1 },
+        };
+        Ok(())
+    }
+}
+
+fn malformed() -> RpcError {
+    crate::convert::invalid("the request is no message of this method's type")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weigh(path: &str, bytes: &[u8]) -> Result<usize, RpcError> {
+        let mut weighing = Weighing::new(method(path).expect("a method"), bytes.len());
+        // In pieces, of which some end within a number.
+        bytes.chunks(3).try_fold(0, |sum, piece| Ok(sum + weighing.add(piece)?))
+    }
+
+    fn held(rows: u64) -> v1::HeldRows {
+        let rows = v1::Rows { starts: (0..rows).collect(), lens: vec![1; rows as usize] };
+        v1::HeldRows { run: 1, attempt: 300, rows: Some(rows) }
+    }
+
+    #[test]
+    fn every_method_of_the_contract_is_known() {
+        let set = FileDescriptorSet::decode(v1::DESCRIPTORS).expect("descriptors");
+        let services = set.file.iter().flat_map(|file| &file.service);
+        assert_eq!(CONTRACT.methods.len(), services.map(|service| service.method.len()).sum());
+        assert!(CONTRACT.methods.len() > 20 && method("/rollout.v1.Runs/None").is_none());
+        assert!(method("/rollout.v1.Worker/Work").expect("it is there").streams);
+        assert!(!method("/rollout.v1.Runs/AddSegments").expect("it is there").streams);
+    }
+
+    #[test]
+    fn elements_are_counted_however_deep_they_are() {
+        let exchange = v1::Exchange { nacks: vec![held(2); 100], ..v1::Exchange::default() };
+        let kind = Some(v1::worker_message::Kind::Exchange(exchange));
+        let message = v1::WorkerMessage { session: 7, coord_epoch: 1, kind, instance: u64::MAX };
+        let bytes = message.encode_to_vec();
+        let weight = weigh("/rollout.v1.Worker/Work", &bytes).expect("it is a message");
+        // The exchange, and of each nack itself, its rows, their starts and their lengths.
+        let elements = 1 + 100 * 4;
+        assert!(weight > bytes.len() + elements * ELEMENT_BYTES, "{weight}");
+        assert!(weight < bytes.len() + (elements + 50) * ELEMENT_BYTES, "{weight}");
+    }
+
+    #[test]
+    fn what_is_opaque_weighs_as_much_as_it_is_long() {
+        // Bytes that would be many elements, if they were a message.
+        let value = [0x0a, 0x00].repeat(100_000);
+        let pair = v1::StorePair { key: "k".into(), value: value.into() };
+        let set = v1::store_op::Kind::Set(v1::StoreSet { pairs: vec![pair] });
+        let ops = vec![v1::StoreOp { kind: Some(set) }];
+        let bytes = v1::StoreApplyRequest { ops, ..Default::default() }.encode_to_vec();
+        let weight = weigh("/rollout.v1.Store/Apply", &bytes).expect("it is a message");
+        assert_eq!(weight, bytes.len() + 5 * ELEMENT_BYTES);
+    }
+
+    #[test]
+    fn a_message_of_too_many_empty_elements_is_refused() {
+        // Field 3 of AddSegmentsRequest, with no bytes.
+        let bytes = [0x1a, 0x00].repeat(ELEMENTS_MAX);
+        let weight = weigh("/rollout.v1.Runs/AddSegments", &bytes).expect("it may have as many");
+        assert_eq!(weight, ELEMENTS_MAX * (2 + ELEMENT_BYTES));
+        let bytes = [0x1a, 0x00].repeat(ELEMENTS_MAX + 1);
+        let why = weigh("/rollout.v1.Runs/AddSegments", &bytes).expect_err("one too many");
+        assert!(why.message.contains("split it"), "{why:?}");
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_and_never_panics() {
+        let refused: [&[u8]; 5] = [
+            &[0x1a, 0x05, 0x00],             // longer than the message
+            &[0x1b, 0x1c],                   // a group
+            &[0xff; 20],                     // a number without an end
+            &[0x1a, 0x03, 0x1a, 0x05, 0x00], // longer than what it is within
+            &[0x0d, 0x00],                   // four bytes, of which one is there
+        ];
+        for bytes in refused {
+            weigh("/rollout.v1.Runs/AddSegments", bytes).expect_err("it is none");
+        }
+        for seed in 0..200_u64 {
+            let noise: Vec<u8> = (0..64_u64)
+                .map(|n| (seed * 31 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0])
+                .collect();
+            drop(weigh("/rollout.v1.Worker/Work", &noise));
+        }
+    }
+}
