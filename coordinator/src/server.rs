@@ -12,7 +12,7 @@ use crate::fence::Fence;
 use crate::gauges::MetricsPage;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
-    EnrolmentService, EventsService, ItemsService, MaintenanceService, MembersService,
+    DigestPace, EnrolmentService, EventsService, ItemsService, MaintenanceService, MembersService,
     NamespacesService, RendezvousService, RunsService, ShardsService, Shared, StoreService,
     TokensService, Waits, WorkerService,
 };
@@ -107,6 +107,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         tls: tls.clone(),
         stuck: StuckRuns::default(),
         revocations,
+        digest_pace: DigestPace::default(),
         config,
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.

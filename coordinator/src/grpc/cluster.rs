@@ -22,6 +22,8 @@ use tonic::{Request, Response, Status};
 
 /// The longest wait for a digest.
 const DIGEST_WAIT_MAX_MS: u32 = 60_000;
+/// The longest wait for the digest before the next one is asked for.
+const DIGEST_COMPUTED_MAX: Duration = Duration::from_secs(10);
 /// Cluster versions that this build can run.
 pub(crate) const VERSIONS: (u32, u32) = (1, rollout_ledger::SCHEDULING_VERSION);
 
@@ -293,7 +295,16 @@ impl v1::cluster_server::Cluster for ClusterService {
     ) -> Result<Response<v1::RequestDigestResponse>, Status> {
         check_every_namespace(&caller(&request)?)?;
         let leading = self.0.leading()?;
-        let (index, _) = self.0.proposed(leading.proposer.command(Body::DigestAt)).await?;
+        let node = &self.0.node;
+        let computed = |index| async move {
+            // Where it is not known by then, the next one is not kept waiting for it.
+            let _ = node.digests(index, DIGEST_COMPUTED_MAX).await;
+        };
+        let propose = async {
+            let (index, _) = self.0.proposed(leading.proposer.command(Body::DigestAt)).await?;
+            Ok::<_, RpcError>(index)
+        };
+        let index = self.0.digest_pace.ask(computed, propose).await?;
         placed::applied(leading.epoch, Place { index, position: 0 });
         Ok(Response::new(v1::RequestDigestResponse { header: Some(self.0.header()), index }))
     }

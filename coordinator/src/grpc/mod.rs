@@ -11,6 +11,7 @@ mod checkpoint_base;
 mod checkpoint_manifest;
 mod cluster;
 mod dataset;
+mod digest_pace;
 mod enrolment;
 mod events;
 #[cfg(feature = "fuzzing")]
@@ -37,6 +38,7 @@ pub(crate) use certificates::CertificatesService;
 pub(crate) use checkpoint::CheckpointsService;
 pub(crate) use cluster::{ClusterService, VERSIONS};
 pub(crate) use dataset::DatasetsService;
+pub(crate) use digest_pace::DigestPace;
 pub(crate) use enrolment::EnrolmentService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
@@ -100,6 +102,8 @@ pub(crate) struct Shared {
     pub(crate) stuck: StuckRuns,
     /// Certificates that this member refuses.
     pub(crate) revocations: Revocations,
+    /// How often digests are asked for.
+    pub(crate) digest_pace: DigestPace,
 }
 
 impl Shared {

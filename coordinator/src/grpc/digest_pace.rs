@@ -1,0 +1,114 @@
+//! How often this member, as the leader, asks the cluster for digests of its state.
+//!
+//! *Invariant:* it asks for one at a time, and waits [`EVERY`] between two, whether their callers wait or not: each digest
+//! hashes the whole state and image of every member. Requests that came before a digest was asked for share it. So each gets
+//! an index that covers all that was applied before it came.
+//!
+//! Absent: the digests themselves (`rollout_raft`).
+
+use rollout_proto::RpcError;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// The time from one digest to the next.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The pace of one member.
+pub(crate) struct DigestPace {
+    every: Duration,
+    latest: Mutex<Option<Asked>>,
+}
+
+/// A digest that was asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: Instant,
+    /// Not known where the proposal failed, or its caller left before it was committed.
+    index: Option<u64>,
+}
+
+impl Default for DigestPace {
+    fn default() -> Self {
+        Self::of(EVERY)
+    }
+}
+
+impl DigestPace {
+    fn of(every: Duration) -> Self {
+        Self { every, latest: Mutex::default() }
+    }
+
+    /// The index of a digest that is asked for from now on. `computed` waits until this member has computed the one of an
+    /// index; `propose` asks for the next one and returns its index.
+    pub(super) async fn ask<C: Future<Output = ()>>(
+        &self,
+        computed: impl FnOnce(u64) -> C,
+        propose: impl Future<Output = Result<u64, RpcError>>,
+    ) -> Result<u64, RpcError> {
+        let came = Instant::now();
+        let mut latest = self.latest.lock().await;
+        if let Some(asked) = *latest {
+            if let Some(index) = asked.index {
+                if asked.at >= came {
+                    return Ok(index);
+                }
+                computed(index).await;
+            }
+            sleep_until(asked.at + self.every).await;
+        }
+        let at = Instant::now();
+        *latest = Some(Asked { at, index: None });
+        let index = propose.await?;
+        *latest = Some(Asked { at, index: Some(index) });
+        Ok(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[tokio::test]
+    async fn requests_that_come_together_share_a_digest_that_begins_after_they_came() {
+        let pace = DigestPace::of(Duration::from_millis(20));
+        let (asked, begun) = (AtomicU64::new(0), Instant::now());
+        let ask = || {
+            pace.ask(|_| async {}, async {
+                let index = asked.fetch_add(1, Ordering::Relaxed) + 1;
+                tokio::task::yield_now().await;
+                Ok(index)
+            })
+        };
+        let first = ask().await.expect("an index");
+        // The first of these waits for its turn, and the others share what it asks for then.
+        let indexes = futures::future::join_all((0..10).map(|_| ask())).await;
+        for index in indexes {
+            assert!(index.expect("an index") > first, "it was asked for before they came");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_leaves_makes_no_turn_for_the_next_one() {
+        let pace = DigestPace::of(Duration::from_millis(20));
+        let begun = Instant::now();
+        let leaves = pace.ask(|_| async {}, std::future::pending());
+        tokio::time::timeout(Duration::from_millis(1), leaves).await.expect_err("it has no end");
+        assert_eq!(pace.ask(|_| async {}, async { Ok(7) }).await.expect("an index"), 7);
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[tokio::test]
+    async fn the_next_digest_waits_until_the_one_before_is_computed() {
+        let pace = DigestPace::of(Duration::ZERO);
+        pace.ask(|_| async {}, async { Ok(1) }).await.expect("an index");
+        let computing = pace.ask(|_| std::future::pending(), async { Ok(2) });
+        let waited = tokio::time::timeout(Duration::from_millis(20), computing).await;
+        waited.expect_err("the first is not computed");
+        let next = pace.ask(|index| async move { assert_eq!(index, 1) }, async { Ok(2) });
+        assert_eq!(next.await.expect("an index"), 2);
+    }
+}
