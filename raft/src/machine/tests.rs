@@ -76,6 +76,47 @@ async fn writing_the_image_fsyncs_the_log_and_a_closed_log_keeps_the_image_as_it
     assert_eq!(machine.image_index(), Some(4), "nothing can be made durable any more");
 }
 
+#[tokio::test]
+async fn an_image_of_another_cluster_is_refused_naming_both() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (stores, machine) = open(dir.path());
+    applied(&machine, 1, 4).await;
+    drop((stores, machine));
+    let other = ClusterId([8; 16]);
+    let stores = Stores::open(dir.path()).expect("stores");
+    let refused = Machine::load(other, stores, &config(dir.path())).err().expect("no image of it");
+    let text = refused.to_string();
+    assert!(text.contains(&CLUSTER.to_string()) && text.contains(&other.to_string()), "{text}");
+}
+
+#[test]
+fn the_thread_that_applies_entries_is_free_while_a_digest_is_computed() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (_stores, machine) = open(dir.path());
+        applied(&machine, 1, 4).await;
+        // Nothing is computed on another thread until this is released.
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let computes = machine.clone();
+        let digest = tokio::spawn(async move { computes.digest_now(4).await });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!digest.is_finished(), "it hashed the state on the thread of consensus");
+        release.send(()).expect("it waits");
+        digest.await.expect("no panic");
+        busy.await.expect("no panic").expect("it was released");
+        let limit = std::time::Duration::from_secs(60);
+        assert!(machine.digests().at(4, limit).await.is_some());
+    });
+}
+
 /// Set in a child: what it does, and its directory. It ends in the middle, as if it were killed.
 const CHILD: &str = "ROLLOUT_TEST_MACHINE_POWER";
 
