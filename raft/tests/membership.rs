@@ -180,21 +180,22 @@ async fn a_removed_member_cannot_disturb_the_others() {
     })
     .await;
     let before = cluster.members[leader].node().status();
+    let cluster_id = cluster.id.to_string();
+    let message = |from: u64, at: usize| PeerMessage {
+        cluster_id: cluster_id.clone(),
+        from,
+        to: at as u64 + 1,
+        // One that is read is refused for another reason.
+        payload: vec![1].into(),
+        ..PeerMessage::default()
+    };
     // Its own id, and one that could be a member's that joined later.
     for from in [old_id, 1_000_000] {
         for at in rest {
             let mut client = client(&cluster.members[at], &security);
-            let message = PeerMessage {
-                cluster_id: cluster.id.to_string(),
-                from,
-                to: at as u64 + 1,
-                // One that is read is refused for another reason.
-                payload: vec![1].into(),
-                ..PeerMessage::default()
-            };
             for answer in [
-                client.vote(message.clone()).await.map(drop),
-                client.pre_vote(message.clone()).await.map(drop),
+                client.vote(message(from, at)).await.map(drop),
+                client.pre_vote(message(from, at)).await.map(drop),
             ] {
                 let code = answer.as_ref().err().map(tonic::Status::code);
                 let wanted =
@@ -206,6 +207,22 @@ async fn a_removed_member_cannot_disturb_the_others() {
     let node = cluster.members[leader].node();
     node.propose(epoch, open_clients(epoch, &["z".into()])).await.expect("it still leads");
     assert_eq!(node.status().term, before.term);
+
+    // Without a leader a member that has not read the newest entries has to hear whoever joined in them. What was removed
+    // is refused then too.
+    cluster.members[leader].stop().await;
+    let left = rest[1];
+    let mut client = client(&cluster.members[left], &security);
+    eventually("an id that is not listed is heard", async || {
+        let answer = client.vote(message(1_000_000, left)).await.map(drop);
+        let code = answer.as_ref().err().map(tonic::Status::code);
+        assert!(matches!(code, Some(Code::Unavailable | Code::InvalidArgument)), "{answer:?}");
+        (code == Some(Code::InvalidArgument)).then_some(())
+    })
+    .await;
+    let answer = client.vote(message(old_id, left)).await.map(drop);
+    let code = answer.as_ref().err().map(tonic::Status::code);
+    assert_eq!(code, Some(Code::PermissionDenied), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
