@@ -162,3 +162,22 @@ async fn answers_are_acknowledged_only_up_to_the_first_one_awaited() {
     first.ack();
     assert_eq!(numbers(&session.request()), (4, 2));
 }
+
+#[tokio::test]
+async fn a_session_that_is_forgotten_after_a_lost_answer_leaves_the_outcome_unknown() {
+    let c1 = Fake::start("c1");
+    c1.leads(1);
+    let client = client(&[&c1]);
+    let forgotten = || RpcError::new(ErrorCode::SessionUnknown, "no session 77 here");
+    let lost = RpcError::new(ErrorCode::OutcomeUnknown, "cut off");
+    c1.set(|says| says.refusals = vec![lost, forgotten()]);
+    let error = create(&client, CallOptions::default()).await.unwrap_err();
+    assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+    // Nothing was executed where no attempt before was, nor where there was none.
+    let busy = RpcError::new(ErrorCode::Overloaded, "busy").with_outcome(Outcome::NotApplied);
+    for refusals in [vec![busy, forgotten()], vec![forgotten()]] {
+        c1.set(|says| says.refusals = refusals);
+        let error = create(&client, CallOptions::default()).await.unwrap_err();
+        assert_eq!(error.code(), Some(ErrorCode::SessionUnknown), "{error}");
+    }
+}
