@@ -245,7 +245,10 @@ async fn a_recovery_that_was_not_answered_is_repeated_and_tears_nothing() -> Res
 async fn open_sessions(fleet: &Fleet) -> Result<()> {
     const ALMOST_ALL: usize = 9_950;
     const AT_A_TIME: usize = 50;
+    // A session that was used less than 30 s ago is in use. A second of room: clocks of commands are no stopwatch.
+    const IN_USE: Duration = Duration::from_secs(29);
     let (client, mut opening) = (client(fleet)?, JoinSet::new());
+    let opened_since = Instant::now();
     for _ in 0..AT_A_TIME {
         let client = client.clone();
         opening.spawn(async move {
@@ -267,6 +270,8 @@ async fn open_sessions(fleet: &Fleet) -> Result<()> {
     while let Err(error) = client.open_session("another").await {
         ensure!(begun.elapsed() < PATIENCE, "{error}");
     }
+    // All older sessions made room for the operator's, so the new one ended one of those above.
+    ensure!(opened_since.elapsed() >= IN_USE, "a session in use was ended for another of its user");
     Ok(())
 }
 
