@@ -2,9 +2,10 @@
 //!
 //! *Invariant:* the estimate counts every element that decoding allocates: each nested message, string and byte string at
 //! [`ELEMENT_BYTES`], packed numbers at eight bytes. An empty element takes two bytes on the wire and a hundred times that in
-//! memory, so a message has at most [`ELEMENTS_MAX`] of them. What is no message of its type is refused.
+//! memory, so a message has at most [`ELEMENTS_MAX`] of them. Elements behind a place where the bytes are no message do not
+//! count: the decoder gets no further than that.
 //!
-//! Deliberately absent: how much memory callers may take (`body_budget`).
+//! Deliberately absent: how much memory callers may take (`body_budget`), and the refusal of what is no message (the services).
 
 use bytes::Buf;
 use prost::Message;
@@ -139,128 +140,139 @@ enum State {
 /// The weight of one message, while it arrives.
 pub(crate) struct Weighing {
     levels: Vec<Level>,
+    /// Groups that are open: the contract has none, so the decoder skips what is in them.
+    groups: usize,
     state: State,
     varint: u64,
     shift: u32,
     elements: usize,
+    /// The bytes are no message from here on.
+    malformed: bool,
 }
 
 impl Weighing {
     /// A request of that method, which has so many bytes.
     pub(crate) fn new(method: Method, bytes: usize) -> Self {
-        let levels = vec![Level { of: method.request, left: bytes as u64 }];
-        Self { levels, state: State::Key, varint: 0, shift: 0, elements: 0 }
+        Self {
+            levels: vec![Level { of: method.request, left: bytes as u64 }],
+            groups: 0,
+            state: State::Key,
+            varint: 0,
+            shift: 0,
+            elements: 0,
+            malformed: false,
+        }
     }
 
     /// Reads the next bytes of the message. Returns what they add to its weight.
     ///
     /// # Errors
-    /// The message has too many elements, or is none of its type.
+    /// The message has too many elements.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) -> Result<usize, RpcError> {
         let mut weight = bytes.len();
-        loop {
+        while !self.malformed {
             if let State::Skip { left, factor } = &mut self.state {
                 let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 weight += taken * (*factor - 1);
                 bytes.advance(taken);
                 *left -= taken as u64;
                 if *left > 0 {
-                    return Ok(weight);
+                    break;
                 }
                 self.state = State::Key;
             }
             self.leave();
-            let Some((&byte, rest)) = bytes.split_first() else { return Ok(weight) };
+            let Some((&byte, rest)) = bytes.split_first() else { break };
             bytes = rest;
-            if let Some(value) = self.varint(byte)? {
-                weight += self.value(value)?;
+            match self.step(byte) {
+                Some(more) => weight += more,
+                None => self.malformed = true,
+            }
+            if self.elements > ELEMENTS_MAX {
+                return Err(crate::convert::invalid(format!(
+                    "the request has more than {ELEMENTS_MAX} elements (messages, strings, byte strings): split it"
+                )));
             }
         }
+        Ok(weight)
     }
 
     /// Leaves the messages that end here.
     fn leave(&mut self) {
-        let between = matches!(self.state, State::Key) && self.shift == 0;
+        let between = matches!(self.state, State::Key) && self.shift == 0 && self.groups == 0;
         while between && self.levels.last().is_some_and(|level| level.left == 0) {
             self.levels.pop();
         }
     }
 
-    /// Reads one byte of a number. Returns the number that it ends.
-    fn varint(&mut self, byte: u8) -> Result<Option<u64>, RpcError> {
-        let level = self.levels.last_mut().ok_or_else(malformed)?;
-        level.left = level.left.checked_sub(1).ok_or_else(malformed)?;
+    /// Reads one byte of a number, and follows the number that it ends. Returns what that adds to the weight; none where the
+    /// bytes are no message.
+    fn step(&mut self, byte: u8) -> Option<usize> {
+        let level = self.levels.last_mut()?;
+        level.left = level.left.checked_sub(1)?;
         if self.shift > LAST_SHIFT {
-            return Err(malformed());
+            return None;
         }
         self.varint |= u64::from(byte & 0x7f) << self.shift;
         if byte & 0x80 != 0 {
             self.shift += 7;
-            return Ok(None);
+            return Some(0);
         }
         self.shift = 0;
-        Ok(Some(std::mem::take(&mut self.varint)))
-    }
-
-    /// Follows a number that was read. Returns what it adds to the weight.
-    fn value(&mut self, value: u64) -> Result<usize, RpcError> {
+        let value = std::mem::take(&mut self.varint);
         match self.state {
             State::Key => self.key(value),
-            State::Length(kind) => self.enter(kind, value).map(|()| ELEMENT_BYTES),
+            State::Length(kind) => self.enter(kind, value),
             State::Varint | State::Skip { .. } => {
                 self.state = State::Key;
-                Ok(0)
+                Some(0)
             }
         }
     }
 
-    fn key(&mut self, key: u64) -> Result<usize, RpcError> {
-        let level = self.levels.last_mut().ok_or_else(malformed)?;
-        let mut fixed = |bytes: u64| -> Result<State, RpcError> {
-            level.left = level.left.checked_sub(bytes).ok_or_else(malformed)?;
-            Ok(State::Skip { left: bytes, factor: 1 })
-        };
-        let (state, weight) = match key & 7 {
-            0 => (State::Varint, NUMBER_BYTES),
-            1 => (fixed(8)?, NUMBER_BYTES),
-            5 => (fixed(4)?, NUMBER_BYTES),
+    fn key(&mut self, key: u64) -> Option<usize> {
+        match key & 7 {
+            0 => self.state = State::Varint,
+            1 => self.skip(8, 1)?,
             2 => {
-                let kinds = CONTRACT.types.get(level.of);
-                let kind = kinds.and_then(|kinds| kinds.get(&(key >> 3)).copied());
-                (State::Length(kind.unwrap_or(Kind::Opaque)), 0)
+                let of = self.levels.last()?.of;
+                let known = CONTRACT.types.get(of).and_then(|kinds| kinds.get(&(key >> 3)));
+                let kind = known.copied().filter(|_| self.groups == 0);
+                self.state = State::Length(kind.unwrap_or(Kind::Opaque));
+                return Some(0);
             }
-            _ => return Err(malformed()),
-        };
-        self.state = state;
-        Ok(weight)
+            3 => self.groups += 1,
+            4 => self.groups = self.groups.checked_sub(1)?,
+            5 => self.skip(4, 1)?,
+            _ => return None,
+        }
+        Some(NUMBER_BYTES)
     }
 
     /// Begins an element of so many bytes.
-    fn enter(&mut self, kind: Kind, bytes: u64) -> Result<(), RpcError> {
+    fn enter(&mut self, kind: Kind, bytes: u64) -> Option<usize> {
         self.elements += 1;
-        if self.elements > ELEMENTS_MAX {
-            let text = format!(
-                "the request has more than {ELEMENTS_MAX} elements (messages, strings, byte strings): split it"
-            );
-            return Err(crate::convert::invalid(text));
-        }
-        let level = self.levels.last_mut().ok_or_else(malformed)?;
-        level.left = level.left.checked_sub(bytes).ok_or_else(malformed)?;
-        self.state = match kind {
-            Kind::Message(_) if self.levels.len() >= DEPTH_MAX => return Err(malformed()),
+        match kind {
+            Kind::Message(_) if self.levels.len() >= DEPTH_MAX => return None,
             Kind::Message(of) => {
+                let level = self.levels.last_mut()?;
+                level.left = level.left.checked_sub(bytes)?;
                 self.levels.push(Level { of, left: bytes });
-                State::Key
+                self.state = State::Key;
             }
-            Kind::Packed => State::Skip { left: bytes, factor: NUMBER_BYTES },
-            Kind::Opaque => State::Skip { left: bytes, factor: 1 },
-        };
-        Ok(())
+            Kind::Packed => self.skip(bytes, NUMBER_BYTES)?,
+            Kind::Opaque => self.skip(bytes, 1)?,
+        }
+        Some(ELEMENT_BYTES)
     }
-}
 
-fn malformed() -> RpcError {
-    crate::convert::invalid("the request is no message of this method's type")
+    /// Passes so many bytes, each of which takes `factor`.
+    fn skip(&mut self, bytes: u64, factor: usize) -> Option<()> {
+        let level = self.levels.last_mut()?;
+        level.left = level.left.checked_sub(bytes)?;
+        self.state = State::Skip { left: bytes, factor };
+        Some(())
+    }
 }
 
 #[cfg(test)]
@@ -325,22 +337,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_and_never_panics() {
-        let refused: [&[u8]; 5] = [
-            &[0x1a, 0x05, 0x00],             // longer than the message
-            &[0x1b, 0x1c],                   // a group
-            &[0xff; 20],                     // a number without an end
+    fn elements_are_counted_behind_groups_and_up_to_where_the_bytes_are_no_message() {
+        let few = [0x1a, 0x00].repeat(10);
+        let weight = |before: &[u8]| {
+            let bytes = [before, &few[..]].concat();
+            let weight = weigh("/rollout.v1.Runs/AddSegments", &bytes).expect("few elements");
+            (weight - bytes.len()) / ELEMENT_BYTES
+        };
+        assert_eq!(weight(&[]), 10);
+        // A group with a string in it, which the decoder skips.
+        assert_eq!(weight(&[0x7b, 0x1a, 0x01, 0x1a, 0x7c]), 11);
+        let broken: [&[u8]; 6] = [
+            &[0x0f],                         // of no known kind
+            &[0x7c],                         // the end of a group without its beginning
+            &[0xff; 11],                     // a number without an end
+            &[0x1a, 0x7f],                   // longer than the message
             &[0x1a, 0x03, 0x1a, 0x05, 0x00], // longer than what it is within
-            &[0x0d, 0x00],                   // four bytes, of which one is there
+            &[0x1a, 0x02, 0x08, 0x80],       // ends within a number
         ];
-        for bytes in refused {
-            weigh("/rollout.v1.Runs/AddSegments", bytes).expect_err("it is none");
+        for bytes in broken {
+            assert!(weight(bytes) <= 2, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn noise_never_panics() {
         for seed in 0..200_u64 {
             let noise: Vec<u8> = (0..64_u64)
                 .map(|n| (seed * 31 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0])
                 .collect();
-            drop(weigh("/rollout.v1.Worker/Work", &noise));
+            weigh("/rollout.v1.Worker/Work", &noise).expect("few elements");
         }
     }
 }
