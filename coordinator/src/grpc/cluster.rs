@@ -1,5 +1,6 @@
 //! `Cluster`: what operators ask. Answers without a quorum wherever that makes sense.
 
+use super::digest_pace::COMPUTING_MAX;
 use super::namespace::Listed;
 use super::{Shared, caller, check_every_namespace, check_namespace, namespace_or_default};
 use crate::audit;
@@ -22,8 +23,6 @@ use tonic::{Request, Response, Status};
 
 /// The longest wait for a digest.
 const DIGEST_WAIT_MAX_MS: u32 = 60_000;
-/// The longest wait for the digest before the next one is asked for.
-const DIGEST_COMPUTED_MAX: Duration = Duration::from_secs(10);
 /// Cluster versions that this build can run.
 pub(crate) const VERSIONS: (u32, u32) = (1, rollout_ledger::SCHEDULING_VERSION);
 
@@ -296,10 +295,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         check_every_namespace(&caller(&request)?)?;
         let leading = self.0.leading()?;
         let node = &self.0.node;
-        let computed = |index| async move {
-            // Where it is not known by then, the next one is not kept waiting for it.
-            let _ = node.digests(index, DIGEST_COMPUTED_MAX).await;
-        };
+        let computed = |index| async move { drop(node.digests(index, COMPUTING_MAX).await) };
         let propose = async {
             let (index, _) = self.0.proposed(leading.proposer.command(Body::DigestAt)).await?;
             Ok::<_, RpcError>(index)

@@ -9,10 +9,12 @@
 use rollout_proto::RpcError;
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// The time from one digest to the next.
 const EVERY: Duration = Duration::from_secs(1);
+/// The longest that one holds up the next: a member that installed a snapshot instead computes none.
+pub(super) const COMPUTING_MAX: Duration = Duration::from_secs(30);
 
 /// The pace of one member.
 pub(crate) struct DigestPace {
@@ -53,7 +55,7 @@ impl DigestPace {
                 if asked.at >= came {
                     return Ok(index);
                 }
-                computed(index).await;
+                let _ = timeout_at(asked.at + COMPUTING_MAX, computed(index)).await;
             }
             sleep_until(asked.at + self.every).await;
         }
