@@ -1,4 +1,4 @@
-//! Bytes of stores' values in the answers that client sessions are remembered for, by holder. Derived.
+//! Bytes of stores' values in the answers that are remembered for client sessions, by holder. Derived.
 //!
 //! *Invariant:* from version 3 on a session makes room for the values of another one only if no holder has more bytes than
 //! its own, the bytes that need the room included. So one identity that fills the memory ends its own sessions first.

@@ -208,8 +208,8 @@ async fn a_removed_member_cannot_disturb_the_others() {
     node.propose(epoch, open_clients(epoch, &["z".into()])).await.expect("it still leads");
     assert_eq!(node.status().term, before.term);
 
-    // Without a leader a member that has not read the newest entries has to hear whoever joined in them. What was removed
-    // is refused then too.
+    // Without a leader, a member hears an id that it does not list: that member may have joined in an entry that it has not
+    // read. It still refuses the removed one.
     cluster.members[leader].stop().await;
     let left = rest[1];
     let mut client = client(&cluster.members[left], &security);
