@@ -294,7 +294,10 @@ mod tests {
     fn every_method_of_the_contract_is_known() {
         let set = FileDescriptorSet::decode(v1::DESCRIPTORS).expect("descriptors");
         let services = set.file.iter().flat_map(|file| &file.service);
-        assert_eq!(CONTRACT.methods.len(), services.map(|service| service.method.len()).sum());
+        assert_eq!(
+            CONTRACT.methods.len(),
+            services.map(|service| service.method.len()).sum::<usize>()
+        );
         assert!(CONTRACT.methods.len() > 20 && method("/rollout.v1.Runs/None").is_none());
         assert!(method("/rollout.v1.Worker/Work").expect("it is there").streams);
         assert!(!method("/rollout.v1.Runs/AddSegments").expect("it is there").streams);
@@ -316,7 +319,7 @@ mod tests {
     #[test]
     fn what_is_opaque_weighs_as_much_as_it_is_long() {
         // Bytes that would be many elements, if they were a message.
-        let value = [0x0a, 0x00].repeat(100_000);
+        let value = [0x0a_u8, 0x00].repeat(100_000);
         let pair = v1::StorePair { key: "k".into(), value: value.into() };
         let set = v1::store_op::Kind::Set(v1::StoreSet { pairs: vec![pair] });
         let ops = vec![v1::StoreOp { kind: Some(set) }];
@@ -328,17 +331,17 @@ mod tests {
     #[test]
     fn a_message_of_too_many_empty_elements_is_refused() {
         // Field 3 of AddSegmentsRequest, with no bytes.
-        let bytes = [0x1a, 0x00].repeat(ELEMENTS_MAX);
+        let bytes = [0x1a_u8, 0x00].repeat(ELEMENTS_MAX);
         let weight = weigh("/rollout.v1.Runs/AddSegments", &bytes).expect("it may have as many");
         assert_eq!(weight, ELEMENTS_MAX * (2 + ELEMENT_BYTES));
-        let bytes = [0x1a, 0x00].repeat(ELEMENTS_MAX + 1);
+        let bytes = [0x1a_u8, 0x00].repeat(ELEMENTS_MAX + 1);
         let why = weigh("/rollout.v1.Runs/AddSegments", &bytes).expect_err("one too many");
         assert!(why.message.contains("split it"), "{why:?}");
     }
 
     #[test]
     fn elements_are_counted_behind_groups_and_up_to_where_the_bytes_are_no_message() {
-        let few = [0x1a, 0x00].repeat(10);
+        let few = [0x1a_u8, 0x00].repeat(10);
         let weight = |before: &[u8]| {
             let bytes = [before, &few[..]].concat();
             let weight = weigh("/rollout.v1.Runs/AddSegments", &bytes).expect("few elements");
