@@ -47,6 +47,7 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::RevocationUnknown(_) => ErrorCode::RevocationNotFound,
         Rejection::AuthorRevoked(_) => ErrorCode::CertificateRevoked,
         Rejection::RevocationWider(_) => ErrorCode::RevocationConflict,
+        Rejection::NotOfRound { .. } => ErrorCode::NotRoundMember,
     }
 }
 

@@ -24,12 +24,14 @@ pub(crate) struct Context {
     op: u32,
     grants: u32,
     pub(crate) wall_ms: u64,
+    /// The session whose request the operation is.
+    pub(crate) caller: Option<SessionId>,
 }
 
 impl Context {
-    /// A change that is no operation of the log.
+    /// A change that is no operation of the log, or the first operation of an entry.
     pub(crate) fn outside(entry: EntryId, wall_ms: u64) -> Self {
-        Self { entry, op: 0, grants: 0, wall_ms }
+        Self { entry, op: 0, grants: 0, wall_ms, caller: None }
     }
 
     /// The id of the session that this operation opens.
@@ -100,7 +102,7 @@ impl Ledger {
             return vec![Reply::Rejected(why); ops];
         }
         self.meta.clock = self.meta.clock.max(command.at);
-        let mut ctx = Context { entry, op: 0, grants: 0, wall_ms: command.wall_ms };
+        let mut ctx = Context::outside(entry, command.wall_ms);
         match command.body {
             Body::OpenEpoch => {
                 self.emit(&ctx, EventKind::EpochOpened { epoch: command.epoch });
@@ -159,6 +161,7 @@ impl Ledger {
     }
 
     fn run_op(&mut self, ctx: &mut Context, op: Op) -> Reply {
+        ctx.caller = op.request.map(|request| request.session);
         let Some(request) = op.request else {
             return self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
         };
@@ -249,8 +252,8 @@ impl Ledger {
                 self.check_instance(slot.session, instance)?;
                 self.duplicate(ctx, slot, seq, rows_max)
             }
-            OpKind::Store { store, ops } => self.use_store_for(store, ops),
-            OpKind::DropStore { store } => Ok(self.drop_store(&store)),
+            OpKind::Store { store, ops } => self.use_store_for(ctx, store, ops),
+            OpKind::DropStore { store } => self.drop_store(ctx, &store),
             OpKind::Join { job, participant, terms } => self.join(ctx, job, *participant, terms),
             OpKind::Participate { job, participant } => self.participate(ctx, job, *participant),
             OpKind::Leave { ticket } => Ok(self.leave(ctx, ticket)),

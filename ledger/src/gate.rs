@@ -20,8 +20,8 @@ use crate::trainer::TrainerOp;
 use crate::training::LossPolicy;
 
 /// The cluster version from which on the ledger schedules by virtual time, bounds what one `Tick` ends, keeps each
-/// attempt in a record of its own, and lets a worker's store URL allow the URLs below it. Below it, `apply` and the image do
-/// what builds of version 2 do.
+/// attempt in a record of its own, lets a worker's store URL allow the URLs below it, and keeps the store of a complete round
+/// for its members. Below it, `apply` and the image do what builds of version 2 do.
 pub const SCHEDULING_VERSION: u32 = 3;
 
 /// A function from a value to the version that it came with, and the list of all: one table for both. No wildcard

@@ -12,10 +12,12 @@ use crate::client::Client;
 use crate::codec;
 use crate::flight_image::FLIGHT_TAGS;
 use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo};
+use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::marks::Marks;
 use crate::member::Members;
 use crate::revocation::Revoked;
+use crate::round_access::RoundAccess;
 use crate::run::Run;
 use crate::trouble::Trouble;
 use std::collections::BTreeSet;
@@ -95,6 +97,16 @@ pub(crate) fn job_key(tag: u8, no: JobNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
 }
 
+/// Behind the job's own record: no letter is left.
+fn access_key(no: JobNo) -> Vec<u8> {
+    job_key(b'G', no, ACCESS)
+}
+
+/// None where nothing is known: members of an earlier build have no such record.
+fn access_record(job: &Job) -> Option<Vec<u8>> {
+    (job.access != RoundAccess::default()).then(|| codec::encode(&job.access))
+}
+
 /// Below the tag of join tokens, whose names have no zero byte: no letter is left.
 fn revocation_key(whose: &Revoked) -> Vec<u8> {
     match whose {
@@ -102,6 +114,9 @@ fn revocation_key(whose: &Revoked) -> Vec<u8> {
         Revoked::Identity(identity) => key(b'E', &[&[0], identity.as_bytes()]),
     }
 }
+
+/// What the key of a job's access record has behind its number.
+pub(crate) const ACCESS: &[u8] = b"a";
 
 /// Below the tag of the meta record, which is that letter alone: no letter is left.
 pub(crate) const MEMBERS_KEY: &[u8] = b"Mm";
@@ -200,8 +215,9 @@ impl Ledger {
             delta.set(job_key(b'B', no, name.as_bytes()), barrier.map(codec::encode));
         }
         for no in dirty.jobs {
-            let job = self.jobs.get(&no).map(|j| codec::encode(&j.head));
-            delta.set(job_key(b'G', no, &[]), job);
+            let job = self.jobs.get(&no);
+            delta.set(job_key(b'G', no, &[]), job.map(|j| codec::encode(&j.head)));
+            delta.set(access_key(no), job.and_then(access_record));
         }
         for name in dirty.tokens.take_image() {
             let token = self.tokens.get(&name).map(codec::encode);
@@ -244,6 +260,9 @@ impl Ledger {
         self.each_flight(&mut each);
         for (no, job) in &self.jobs {
             each(&job_key(b'G', *no, &[]), &codec::encode(&job.head));
+            if let Some(access) = access_record(job) {
+                each(&access_key(*no), &access);
+            }
         }
         self.each_pass(&mut each);
         self.each_trainer(&mut each);

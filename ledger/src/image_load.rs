@@ -7,7 +7,7 @@ use crate::barrier::Barrier;
 use crate::bytes_field::Decoded;
 use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
-use crate::image::MEMBERS_KEY;
+use crate::image::{ACCESS, MEMBERS_KEY};
 use crate::incident::Incident;
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
@@ -169,6 +169,9 @@ impl Ledger {
                 let barrier = self.loading_barrier(key)?;
                 let Barrier { generations, used_at, .. } = read(key, value)?;
                 (barrier.generations, barrier.used_at) = (generations, used_at);
+            }
+            Some(b'G') if key.get(5..) == Some(ACCESS) => {
+                self.loading_job(key)?.access = read(key, value)?;
             }
             Some(b'G') => self.loading_job(key)?.head = read(key, value)?,
             _ => self.load_training_record(key, value)?,

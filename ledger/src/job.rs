@@ -15,6 +15,7 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::rendezvous::{Rendezvous, Standing};
 use crate::reply::Rejection;
+use crate::round_access::RoundAccess;
 use crate::spec;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -118,6 +119,7 @@ pub struct Departure {
 pub(crate) struct Job {
     pub(crate) head: JobHead,
     pub(crate) barriers: BTreeMap<String, Barrier>,
+    pub(crate) access: RoundAccess,
     /// Derived: when a `Tick` has something to do for it.
     pub(crate) due: Option<LedgerMs>,
 }
@@ -187,6 +189,7 @@ impl Job {
         told: &mut Told,
     ) -> Option<Participant> {
         let gone = self.head.participants.remove(name)?;
+        self.access.leaves(name);
         told.went.push(gone.ticket);
         let (ticket, host) = (gone.ticket, gone.decl.host.clone());
         let name = name.to_owned();
@@ -223,6 +226,10 @@ impl Job {
             if participant.decl.name != *name {
                 return Err(format!("{name} is found as another"));
             }
+        }
+        let mut holders = self.access.names();
+        if let Some(name) = holders.find(|name| !self.head.participants.contains_key(*name)) {
+            return Err(format!("the holder of {name} is kept, who takes no part"));
         }
         if self.head.departures.len() > limits::DEPARTURES_MAX {
             return Err("too many departures".into());

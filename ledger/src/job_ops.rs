@@ -7,6 +7,7 @@
 use crate::apply::Context;
 use crate::command::StoreName;
 use crate::event::EventKind;
+use crate::gate::SCHEDULING_VERSION;
 use crate::id::{JobNo, LedgerMs, SessionId, StoreNo};
 use crate::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
 use crate::ledger::Ledger;
@@ -111,7 +112,9 @@ impl Ledger {
         self.dirty.barriers.extend(told.barriers.into_iter().map(|barrier| (no, barrier)));
         self.job_changes += 1;
         if let Some(round) = told.completed {
-            self.drop_stores_before(&name, round);
+            // Until now a process that is no member could write to the store of this round.
+            let own = u64::from(self.meta.version >= SCHEDULING_VERSION);
+            self.drop_stores_before(&name, round.saturating_add(own));
         }
         for (what, subject, round, reason) in told.events {
             let job = name.clone();
@@ -126,7 +129,7 @@ impl Ledger {
         self.store_names.range(of(1)..of(round)).map(|store| *store.1)
     }
 
-    /// The stores of a job's earlier rounds go: nobody who lives uses them.
+    /// The stores of a job's rounds before this one go: no member of a later round uses them.
     pub(crate) fn drop_stores_before(&mut self, job: &JobName, round: u64) {
         let old: Vec<_> = self.stores_before(job, round).collect();
         old.into_iter().for_each(|no| self.remove_store(no));
@@ -148,8 +151,10 @@ impl Ledger {
         }
         let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
         let ticket = ctx.session();
+        let (name, holder) = (decl.name.clone(), self.joiner(ctx));
         self.change_job(ctx, no, |job, now, told| {
             job.join(decl, (ticket, ctx.wall_ms), terms, (now, told));
+            job.access.joins(name, holder);
         });
         Ok(Reply::Participant { ticket, keep_alive_ms })
     }

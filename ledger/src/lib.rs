@@ -82,6 +82,7 @@ mod restore;
 mod retry;
 mod returned;
 mod revocation;
+mod round_access;
 mod rows;
 mod run;
 mod run_ops;

@@ -270,6 +270,7 @@ impl Job {
         let why = format!("{} members", rendezvous.roster.len());
         told.events.push(("rendezvous_completed", String::new(), rendezvous.round, why));
         told.completed = Some(rendezvous.round);
+        self.access.completes(&rendezvous.roster);
     }
 
     /// Nobody joins any more; who waits is dismissed.

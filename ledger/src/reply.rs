@@ -397,4 +397,14 @@ pub enum Rejection {
         "more certificates of {0} are revoked already: to accept some of them again, withdraw that revocation first"
     )]
     RevocationWider(String),
+    /// The store of a round is for its members.
+    #[error(
+        "the store of round {round} of job {job} is for the round's members, and none joined with this certificate: join the rendezvous with it"
+    )]
+    NotOfRound {
+        /// The round.
+        round: u64,
+        /// The job.
+        job: String,
+    },
 }

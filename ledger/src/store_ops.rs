@@ -3,12 +3,12 @@
 //! *Invariant:* an operation that is refused has changed nothing, and one of the same request is
 //! executed once: a repeated `Add` counts once, a repeated `Pop` gives the same element. The answer to a
 //! request fits a message. From cluster version 3 on, the store of a round is gone for good once a later round
-//! of the job is complete: a process that a round left behind cannot create it again.
+//! of the job is complete: a process that a round left behind cannot create it again. That of the latest complete round is
+//! for its members (`round_access.rs`).
 
+use crate::apply::Context;
 use crate::command::{StoreName, StoreOp};
-use crate::gate::SCHEDULING_VERSION;
 use crate::id::StoreNo;
-use crate::job::JobName;
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply, StoreAnswer};
@@ -83,6 +83,7 @@ fn limit(what: &str, max: u64) -> Rejection {
 impl Ledger {
     pub(crate) fn use_store_for(
         &mut self,
+        ctx: &Context,
         name: StoreName,
         ops: Vec<StoreOp>,
     ) -> Result<Reply, Rejection> {
@@ -94,7 +95,7 @@ impl Ledger {
             let what = "store operations in a request that are answered with values";
             return Err(limit(what, limits::STORE_VALUE_OPS_MAX as u64));
         }
-        self.check_round(&name)?;
+        self.check_round(ctx, &name)?;
         let no = self.use_store(name)?;
         self.store_changes += 1;
         let answers =
@@ -102,29 +103,17 @@ impl Ledger {
         Ok(Reply::Store(answers.collect()))
     }
 
-    /// Refuses the store of a round that comes before the latest complete one of its job.
-    fn check_round(&self, name: &StoreName) -> Result<(), Rejection> {
-        if name.round == 0 || self.meta.version < SCHEDULING_VERSION {
-            return Ok(());
-        }
-        let job = JobName { namespace: name.namespace.clone(), job: name.job.clone() };
-        let job = self.job_names.get(&job).and_then(|no| self.jobs.get(no));
-        let latest = job.map_or(0, |job| job.head.rendezvous.latest_complete());
-        match name.round < latest {
-            false => Ok(()),
-            true => Err(Rejection::Invalid(format!(
-                "the store of round {} of job {} is gone: round {latest} is complete; join it to use its store",
-                name.round, name.job
-            ))),
-        }
-    }
-
     /// Nothing happens where there is no such store: it is gone already.
-    pub(crate) fn drop_store(&mut self, name: &StoreName) -> Reply {
+    pub(crate) fn drop_store(
+        &mut self,
+        ctx: &Context,
+        name: &StoreName,
+    ) -> Result<Reply, Rejection> {
+        self.check_drop(ctx, name)?;
         if let Some(&no) = self.store_names.get(name) {
             self.remove_store(no);
         }
-        Reply::Ok
+        Ok(Reply::Ok)
     }
 
     fn store_op(&mut self, no: StoreNo, op: StoreOp) -> Result<StoreAnswer, Rejection> {

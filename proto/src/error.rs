@@ -165,6 +165,7 @@ codes! {
     ParticipantGone, "RO-6004", false, NotApplied, FailedPrecondition, 5, "the participant's ticket is void";
     BarrierNotFound, "RO-6005", false, NotApplied, NotFound, 4, "there is no such barrier";
     BarrierConflict, "RO-6006", false, NotApplied, FailedPrecondition, 5, "the barrier refuses this arrival";
+    NotRoundMember, "RO-6007", false, NotApplied, PermissionDenied, 7, "the caller has no member in the round";
     TrainingJobNotFound, "RO-6101", false, NotApplied, NotFound, 4, "there is no such training job";
     TrainingJobConflict, "RO-6102", false, NotApplied, FailedPrecondition, 5, "the training job is in another state or round";
     TrainerLeftBehind, "RO-6103", false, NotApplied, FailedPrecondition, 5, "the trainer's ticket is void";

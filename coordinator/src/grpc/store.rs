@@ -1,16 +1,19 @@
 //! `Store`: what training jobs share.
 //!
 //! *Invariant:* a wait is a read, which a client repeats at whoever leads by then. So a leader may go in the middle
-//! of it.
+//! of it. What is in the store of a complete round is told to the certificates of its members, and to administrators.
 
 use super::runs::unexpected;
 use super::store_waits::StoreWaits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
 use crate::convert;
+use crate::ledger_read::ReadLedger;
+use crate::reject;
+use crate::session_holder::holder_of;
 use bytes::Bytes;
 use rollout_ledger::{Ledger, Op, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
-use rollout_proto::{ErrorCode, Identity, RpcError, STORE_REQUEST_BYTES_MAX, v1};
+use rollout_proto::{ErrorCode, Identity, Role, RpcError, STORE_REQUEST_BYTES_MAX, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
@@ -30,6 +33,19 @@ impl StoreService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let waits = StoreWaits::new(shared.clone());
         Self { shared, waits }
+    }
+
+    /// Refuses the store of the latest complete round to a caller with no member in it, but for administrators, who may
+    /// look. Call it after the look: a round that is complete stays with its members.
+    fn check_round_member(&self, identity: &Identity, name: &StoreName) -> Result<(), RpcError> {
+        if name.round == 0 || identity.role == Role::Admin {
+            return Ok(());
+        }
+        let refused = self.shared.node.ledger(|l| {
+            let holder = holder_of(identity, l.version());
+            l.check_round_member(name, Some(&holder)).err()
+        });
+        refused.map_or(Ok(()), |why| Err(reject::rejected(&why)))
     }
 }
 
@@ -72,6 +88,7 @@ impl v1::store_server::Store for StoreService {
         let name = name_in(&identity, r.store.clone())?;
         self.shared.reading().await?;
         let mut answer = self.shared.seen(|l| read(l, &name, &r));
+        self.check_round_member(&identity, &name)?;
         if answer.present.iter().map(bytes::Bytes::len).sum::<usize>() > ANSWER_BYTES_MAX {
             let message = format!("the store's keys take more than {ANSWER_BYTES_MAX} bytes");
             return Err(RpcError::new(ErrorCode::LimitExceeded, message).into());
@@ -92,12 +109,14 @@ impl v1::store_server::Store for StoreService {
         let name = name_in(&identity, r.store)?;
         let keys = r.awaited.iter().map(|one| one.key.clone()).collect();
         let asked = v1::StoreReadRequest { keys, ..Default::default() };
+        self.check_round_member(&identity, &name)?;
         let values = |l: &Ledger| match r.values {
             true => read(l, &name, &asked).values,
             false => Vec::new(),
         };
         let (ready, seen, values) =
             self.waits.until(&identity, (&name, &r.awaited), r.wait_ms, values).await?;
+        self.check_round_member(&identity, &name)?;
         let values = if ready { values } else { Vec::new() };
         let header = Some(self.shared.header());
         Ok(Response::new(v1::StoreWaitResponse { header, ready, seen, values }))

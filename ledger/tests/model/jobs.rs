@@ -32,6 +32,8 @@ pub(crate) struct Who {
     pub(crate) name: String,
     pub(crate) ticket: SessionId,
     pub(crate) place: Place,
+    /// Whose session it joined with, if that is known.
+    holder: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +58,8 @@ pub(crate) struct Job {
     closed: bool,
     last_call: Option<u64>,
     roster: Vec<String>,
+    /// Who may use the store of the latest complete round; none: everybody.
+    pub(crate) holders: Vec<String>,
     gone: Vec<(String, &'static str)>,
     pub(crate) barriers: BTreeMap<String, Vec<Gen>>,
 }
@@ -132,6 +136,9 @@ impl Job {
             }
         }
         names.sort();
+        let joined = self.who.iter().filter(|who| matches!(who.place, Place::Joining(_)));
+        let holders: Option<Vec<String>> = joined.map(|who| who.holder.clone()).collect();
+        self.holders = holders.unwrap_or_default();
         for who in &mut self.who {
             who.place = match who.place {
                 Place::Joining(_) => {
@@ -155,7 +162,7 @@ impl Job {
             self.gone.push((name.to_owned(), "replaced"));
             self.void(name, notes);
         }
-        self.who.push(Who { name: name.to_owned(), ticket, place });
+        self.who.push(Who { name: name.to_owned(), ticket, place, holder: None });
     }
 
     /// Where a barrier ends by somebody's going.
@@ -181,7 +188,7 @@ impl Model {
         let job = self.jobs.entry(name.clone()).or_default();
         let out = act(job, now, &mut notes);
         job.settle(now, &mut notes);
-        let rounds = 1..=job.rounds_over;
+        let rounds = 1..=job.rounds_over + u64::from(self.version >= 3);
         if notes.contains(&"round completed") {
             for round in rounds {
                 let (namespace, job) = (name.namespace.clone(), name.job.clone());
@@ -210,6 +217,7 @@ impl Model {
             return Err(Rejection::RendezvousConflict { min: theirs.min, max: theirs.max });
         }
         let (ticket, reply) = self.comes(decl.keep_alive_ms);
+        let holder = self.caller.clone().filter(|_| self.version >= 3);
         self.on_job(&name, |job, now, notes| {
             // It leaves the round that it was of, or the place that it had beside it.
             if let Some(at) = job.at(&decl.name)
@@ -232,6 +240,9 @@ impl Model {
                 job.terms = Some(terms);
             }
             job.come(&decl.name, (ticket, place), notes);
+            if let Some(who) = job.who.last_mut() {
+                who.holder = holder;
+            }
         });
         Ok(reply)
     }

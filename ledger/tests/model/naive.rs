@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 pub(crate) struct Client {
+    pub(crate) holder: String,
     pub(crate) ack_upto: u64,
     pub(crate) replies: BTreeMap<u64, Reply>,
 }
@@ -52,6 +53,8 @@ pub(crate) struct Model {
     /// What happened that no reply shows.
     pub(crate) events: Vec<String>,
     pub(crate) op: u32,
+    /// Who asks for the operation, if it is a client's request.
+    pub(crate) caller: Option<String>,
     pub(crate) granted: u32,
 }
 
@@ -80,6 +83,7 @@ impl Default for Model {
             sessions: Vec::new(),
             events: Vec::new(),
             op: 0,
+            caller: None,
             granted: 0,
         }
     }
@@ -143,7 +147,9 @@ impl Model {
         if let Some(reply) = client.replies.get(&request.seq) {
             return reply.clone();
         }
+        self.caller = Some(client.holder.clone());
         let reply = self.run(&op.kind);
+        self.caller = None;
         let client = self.clients.get_mut(&request.session).expect("just seen");
         client.replies.insert(request.seq, reply.clone());
         reply
@@ -160,9 +166,9 @@ impl Model {
 
     fn kind(&mut self, kind: &OpKind) -> Outcome {
         match kind.clone() {
-            OpKind::OpenClient { .. } => {
+            OpKind::OpenClient { holder, .. } => {
                 let session = SessionId::at(self.index, self.op);
-                self.clients.insert(session, Client::default());
+                self.clients.insert(session, Client { holder, ..Client::default() });
                 Ok(Reply::ClientOpened { session })
             }
             OpKind::SetNamespace { name, running_rows_max } => {
@@ -222,7 +228,7 @@ impl Model {
                 }
             }
             OpKind::Store { store, ops } => self.store(store, ops),
-            OpKind::DropStore { store } => Ok(self.drop_store(&store)),
+            OpKind::DropStore { store } => self.drop_store(&store),
             OpKind::Join { job, participant, terms } => self.join(job, &participant, terms),
             OpKind::Participate { job, participant } => self.participate(&job, &participant),
             OpKind::Leave { ticket } => self.leave(ticket, "left"),

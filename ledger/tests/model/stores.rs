@@ -25,6 +25,7 @@ impl Model {
                 name.round, name.job
             )));
         }
+        self.check_member(&name)?;
         self.note("store used");
         let mut store = self.stores.remove(&name).unwrap_or_default();
         let answers = ops.into_iter().map(|op| self.on_store(&mut store, op)).collect();
@@ -32,11 +33,27 @@ impl Model {
         Ok(Reply::Store(answers))
     }
 
-    pub(crate) fn drop_store(&mut self, name: &StoreName) -> Reply {
+    /// The store of the latest complete round is for those with whose sessions its members joined.
+    fn check_member(&mut self, name: &StoreName) -> Result<(), Rejection> {
+        let of = JobName { namespace: name.namespace.clone(), job: name.job.clone() };
+        let Some(job) = self.jobs.get(&of).filter(|job| !job.holders.is_empty()) else {
+            return Ok(());
+        };
+        let of_latest = self.version >= 3 && name.round > 0 && name.round == job.latest_complete();
+        let known = self.caller.as_ref().is_some_and(|caller| job.holders.contains(caller));
+        if of_latest && !known {
+            self.note("store of others' round");
+            return Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn drop_store(&mut self, name: &StoreName) -> Outcome {
+        self.check_member(name)?;
         if self.stores.remove(name).is_some() {
             self.note("store dropped");
         }
-        Reply::Ok
+        Ok(Reply::Ok)
     }
 
     fn on_store(&mut self, store: &mut Store, op: StoreOp) -> StoreAnswer {

@@ -27,6 +27,15 @@ impl Fleet {
         Ok(self.security("worker", name))
     }
 
+    /// The certificate of a client besides the fleet's own.
+    ///
+    /// # Errors
+    /// When it cannot be issued.
+    pub fn certify_client(&self, name: &str) -> Result<Security> {
+        self.issue(Role::Client, name)?;
+        Ok(self.security("client", name))
+    }
+
     /// What a program of the test's own shows as its certificate: of one of the fleet's processes,
     /// by its role and name.
     pub fn security(&self, role: &str, name: &str) -> Security {

@@ -1,0 +1,116 @@
+//! Owns: which certificates may use the store of a job's complete round, from cluster version 3 on.
+//!
+//! *Invariant:* the store of the latest complete round is for the holders of the sessions that its members joined with,
+//! whether these members are gone since or not. They are fixed when the round is complete, and what the store had before is
+//! gone then. A member that joined below version 3 has no known holder; the store of its round stays open to its namespace.
+//! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks.
+
+use crate::apply::Context;
+use crate::command::StoreName;
+use crate::gate::SCHEDULING_VERSION;
+use crate::job::{Job, JobName};
+use crate::ledger::Ledger;
+use crate::rendezvous::RoundMember;
+use crate::reply::Rejection;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is one record of the image, where there is something in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RoundAccess {
+    /// The holders of participants, by the participants' names.
+    joined: BTreeMap<String, String>,
+    /// Those of the members of the latest complete round; none: its store is open to the namespace.
+    members: BTreeSet<String>,
+}
+
+impl RoundAccess {
+    /// A participant has joined in the place of whatever had its name.
+    pub(crate) fn joins(&mut self, name: String, holder: Option<String>) {
+        if let Some(holder) = holder {
+            self.joined.insert(name, holder);
+        }
+    }
+
+    /// A participant is gone.
+    pub(crate) fn leaves(&mut self, name: &str) {
+        self.joined.remove(name);
+    }
+
+    /// A round is complete with these members.
+    pub(crate) fn completes(&mut self, roster: &[RoundMember]) {
+        let holders = roster.iter().map(|member| self.joined.get(&member.decl.name).cloned());
+        let holders: Option<BTreeSet<String>> = holders.collect();
+        self.members = holders.unwrap_or_default();
+    }
+
+    /// The participants whose holders are known.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.joined.keys().map(String::as_str)
+    }
+}
+
+impl Ledger {
+    /// The holder of the session whose request this operation is.
+    fn caller(&self, ctx: &Context) -> Option<&str> {
+        self.client_holder(ctx.caller?)
+    }
+
+    /// The holder as whom a participant joins.
+    pub(crate) fn joiner(&self, ctx: &Context) -> Option<String> {
+        let holder = self.caller(ctx).filter(|_| self.meta.version >= SCHEDULING_VERSION);
+        holder.map(str::to_owned)
+    }
+
+    /// The job of a round's store, where rounds are looked at.
+    fn job_of_round(&self, name: &StoreName) -> Option<&Job> {
+        if name.round == 0 || self.meta.version < SCHEDULING_VERSION {
+            return None;
+        }
+        let job = JobName { namespace: name.namespace.clone(), job: name.job.clone() };
+        self.job_names.get(&job).and_then(|no| self.jobs.get(no))
+    }
+
+    /// Refuses to change the store of a round that comes before the latest complete one of its job, or of that one for a
+    /// caller with no member in it.
+    pub(crate) fn check_round(&self, ctx: &Context, name: &StoreName) -> Result<(), Rejection> {
+        let Some(job) = self.job_of_round(name) else { return Ok(()) };
+        let latest = job.head.rendezvous.latest_complete();
+        if name.round < latest {
+            return Err(Rejection::Invalid(format!(
+                "the store of round {} of job {} is gone: round {latest} is complete; join it to use its store",
+                name.round, name.job
+            )));
+        }
+        job.check_member(name, self.caller(ctx))
+    }
+
+    /// Refuses to drop the store of the latest complete round for a caller with no member in it.
+    pub(crate) fn check_drop(&self, ctx: &Context, name: &StoreName) -> Result<(), Rejection> {
+        self.check_round_member(name, self.caller(ctx))
+    }
+
+    /// Refuses the store of the latest complete round of a job to a holder of sessions with which no member joined it.
+    ///
+    /// # Errors
+    /// [`Rejection::NotOfRound`].
+    pub fn check_round_member(
+        &self,
+        name: &StoreName,
+        holder: Option<&str>,
+    ) -> Result<(), Rejection> {
+        self.job_of_round(name).map_or(Ok(()), |job| job.check_member(name, holder))
+    }
+}
+
+impl Job {
+    fn check_member(&self, name: &StoreName, holder: Option<&str>) -> Result<(), Rejection> {
+        let members = &self.access.members;
+        let complete = name.round == self.head.rendezvous.latest_complete();
+        let of_round = holder.is_some_and(|holder| members.contains(holder));
+        match complete && !members.is_empty() && !of_round {
+            true => Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() }),
+            false => Ok(()),
+        }
+    }
+}

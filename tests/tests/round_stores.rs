@@ -1,0 +1,117 @@
+//! The store of a complete round is for the certificates of its members, at the leader of their round and at the next one.
+
+use anyhow::{Context, Result, bail, ensure};
+use rollout_gateway::{JobStore, Waiting, present};
+use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, services, v1};
+use rollout_tests::{Fleet, FleetOptions};
+use v1::rendezvous_wait_response::Outcome;
+use v1::store_op::Kind as Op;
+
+const JOB: &str = "train";
+/// Longer than the test: nobody is lost.
+const KEEP_ALIVE_MS: u32 = 600_000;
+/// How long the leader holds a wait.
+const WAIT_MS: u64 = 5000;
+
+fn job() -> Option<v1::JobName> {
+    Some(v1::JobName { namespace: "default".into(), job: JOB.into() })
+}
+
+/// The store of round 1, for a process that no answer has told of it.
+fn guessed(client: &Client) -> JobStore {
+    let name = v1::StoreName { namespace: "default".into(), job: JOB.into(), round: 1 };
+    JobStore::new(client.clone(), name)
+}
+
+fn set(key: &'static str) -> Op {
+    let pair = v1::StorePair { key: key.into(), value: "1".into() };
+    Op::Set(v1::StoreSet { pairs: vec![pair] })
+}
+
+/// Joins a rendezvous of one member, and returns the ticket.
+async fn join(client: &Client, name: &str) -> Result<u64> {
+    let session = client.open_session(name).await?;
+    let pending = session.request();
+    let participant = v1::Participant {
+        name: name.to_owned(),
+        keep_alive_interval_ms: KEEP_ALIVE_MS,
+        ..v1::Participant::default()
+    };
+    let request = v1::JoinRequest {
+        request: Some(pending.id()),
+        job: job(),
+        participant: Some(participant),
+        min: 1,
+        max: 1,
+        ..v1::JoinRequest::default()
+    };
+    let ask = |channel| {
+        let request = request.clone();
+        async move { services::rendezvous(channel).join(request).await }
+    };
+    let ticket = client.with_leader("join", ask).await?.ticket;
+    pending.ack();
+    Ok(ticket)
+}
+
+/// The store in the answer to a member that waits for its round.
+async fn store_of_round(client: &Client, ticket: u64) -> Result<JobStore> {
+    let request =
+        v1::RendezvousWaitRequest { job: job(), ticket, wait_ms: WAIT_MS, without_members: true };
+    let ask = |channel| {
+        let request = request.clone();
+        async move { services::rendezvous(channel).wait(request).await }
+    };
+    let answer = client.with_leader_opts("wait for the round", CallOptions::read(), ask).await?;
+    match answer.outcome {
+        Some(Outcome::Completed(round)) => {
+            let name = round.store.context("a round has a store")?;
+            Ok(JobStore::new(client.clone(), name))
+        }
+        other => bail!("the rendezvous ended otherwise: {other:?}"),
+    }
+}
+
+fn is_refused<T>(what: &str, answer: Result<T, ClientError>) -> Result<()> {
+    let error = answer.err().with_context(|| format!("{what} was let in"))?;
+    ensure!(error.code() == Some(ErrorCode::NotRoundMember), "{what}: {error}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_of_a_round_serves_its_members_certificates_and_no_others() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.certify_client("outsider")?;
+    let member = fleet.client("client", "user")?;
+    let outsider = fleet.client("client", "outsider")?;
+    // Before a round is complete its store is not the round's yet.
+    guessed(&outsider).change(set("early")).await?;
+    let ticket = join(&member, "n0").await?;
+    let store = store_of_round(&member, ticket).await?;
+    ensure!(!store.there(vec!["early".into()]).await?, "members find what an outsider wrote");
+    store.change(set("kept")).await?;
+    // It takes part in the job, and is not of the round.
+    join(&outsider, "n1").await?;
+    for leads_another in [false, true] {
+        if leads_another {
+            let leader = fleet.leader();
+            fleet.member_process(&leader).kill();
+            fleet.leader_other_than(&leader);
+            fleet.start_member(&leader)?;
+        }
+        let other = guessed(&outsider);
+        let kept = || vec![present("kept".into())];
+        is_refused("a change of an outsider", other.change(set("kept")).await)?;
+        is_refused("a read of an outsider", other.values(vec!["kept".into()]).await)?;
+        is_refused("a wait of an outsider", other.wait(&Waiting::new(kept())).await)?;
+        store.change(set("more")).await?;
+        store.wait(&Waiting::new(kept())).await?;
+        let known = vec!["kept".into(), "more".into()];
+        ensure!(store.there(known).await?, "a member does not find its keys");
+    }
+    let admin = guessed(&fleet.client("admin", "operator")?);
+    ensure!(admin.there(vec!["kept".into()]).await?, "an administrator may look");
+    is_refused("a change of an administrator", admin.change(set("kept")).await)?;
+    fleet.verify()?;
+    fleet.passed()
+}
