@@ -31,7 +31,7 @@ pub(crate) fn grows(kind: &OpKind) -> bool {
         | OpKind::Shard(ShardOp::Claim { .. })
         | OpKind::Checkpoint(CheckpointOp::Begin { .. })
         | OpKind::Token(TokenOp::Create { .. } | TokenOp::Spend(_)) => true,
-        OpKind::Store { ops, .. } => {
+        OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => {
             ops.iter().any(|op| !matches!(op, StoreOp::Delete { .. } | StoreOp::Pop { .. }))
         }
         // Bounded in number, and somebody is to be shut out now.

@@ -253,6 +253,10 @@ impl Ledger {
                 self.duplicate(ctx, slot, seq, rows_max)
             }
             OpKind::Store { store, ops } => self.use_store_for(ctx, store, ops),
+            OpKind::RoundStore { store, ticket, ops } => {
+                self.check_ticket(&store, ticket)?;
+                self.use_store_for(ctx, store, ops)
+            }
             OpKind::DropStore { store } => self.drop_store(ctx, &store),
             OpKind::Join { job, participant, terms } => self.join(ctx, job, *participant, terms),
             OpKind::Participate { job, participant } => self.participate(ctx, job, *participant),

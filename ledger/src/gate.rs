@@ -56,7 +56,7 @@ came_with!(op, OPS, OpKind, {
         | OpKind::Swept { .. } | OpKind::SetQuota(_) | OpKind::Noticed { .. }
         | OpKind::SuspectUnheard { .. },
     2: OpKind::Token(_),
-    3: OpKind::Revocation(_) | OpKind::Member(_),
+    3: OpKind::Revocation(_) | OpKind::Member(_) | OpKind::RoundStore { .. },
 });
 
 came_with!(run_action, RUN_ACTIONS, RunAction, {
@@ -132,7 +132,9 @@ fn needs(kind: &OpKind) -> u32 {
     let inner = match kind {
         OpKind::ControlRun { action, .. } => run_action(action),
         OpKind::Fail { class, .. } | OpKind::EngineDied { class, .. } => failure(class),
-        OpKind::Store { ops, .. } => ops.iter().map(store_op).max().unwrap_or(0),
+        OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => {
+            ops.iter().map(store_op).max().unwrap_or(0)
+        }
         OpKind::Arrive { spec, .. } => among(&spec.among).max(policy(&spec.policy)),
         OpKind::Dataset(inner) => dataset(inner),
         OpKind::Trainer(inner) => match inner {

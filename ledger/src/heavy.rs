@@ -59,6 +59,7 @@ fn grows_with_state(op: &Op) -> bool {
         | OpKind::Cordon { .. }
         | OpKind::Carry { .. }
         | OpKind::Store { .. }
+        | OpKind::RoundStore { .. }
         | OpKind::Join { .. }
         | OpKind::Participate { .. }
         | OpKind::Leave { .. }

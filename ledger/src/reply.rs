@@ -399,7 +399,7 @@ pub enum Rejection {
     RevocationWider(String),
     /// The store of a round is for its members.
     #[error(
-        "the store of round {round} of job {job} is for the round's members, and none joined with this certificate: join the rendezvous with it"
+        "the store of round {round} of job {job} is for the round's members, and the caller is none: join the rendezvous with this certificate"
     )]
     NotOfRound {
         /// The round.

@@ -3,14 +3,16 @@
 //! *Invariant:* the store of the latest complete round is for the holders of the sessions that its members joined with,
 //! whether these members are gone since or not. They are fixed when the round is complete, and what the store had before is
 //! gone then. A member that joined below version 3 has no known holder; the store of its round stays open to its namespace.
-//! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks.
+//! A caller that names a ticket has to be a member by it still: a process that another one has replaced is none.
+//! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks without a ticket.
 
 use crate::apply::Context;
 use crate::command::StoreName;
 use crate::gate::SCHEDULING_VERSION;
+use crate::id::SessionId;
 use crate::job::{Job, JobName};
 use crate::ledger::Ledger;
-use crate::rendezvous::RoundMember;
+use crate::rendezvous::{RoundMember, Standing};
 use crate::reply::Rejection;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +102,22 @@ impl Ledger {
         holder: Option<&str>,
     ) -> Result<(), Rejection> {
         self.job_of_round(name).map_or(Ok(()), |job| job.check_member(name, holder))
+    }
+
+    /// Refuses the store of a round to a ticket of no member of that round.
+    ///
+    /// # Errors
+    /// [`Rejection::ParticipantUnknown`] if the ticket is void, [`Rejection::NotOfRound`] if it is of another round or none.
+    pub fn check_ticket(&self, name: &StoreName, ticket: SessionId) -> Result<(), Rejection> {
+        let Some((job, participant)) = self.participant(ticket) else {
+            return Err(Rejection::ParticipantUnknown);
+        };
+        let of_job = job.name().namespace == name.namespace && job.name().job == name.job;
+        let member = matches!(participant.standing, Standing::Member { .. });
+        match of_job && member && job.rendezvous().round == name.round {
+            true => Ok(()),
+            false => Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() }),
+        }
     }
 }
 

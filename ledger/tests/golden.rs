@@ -65,6 +65,14 @@ fn the_bytes_of_commands_are_locked() {
 }
 
 #[test]
+fn the_bytes_of_a_members_use_of_its_rounds_store_are_locked() {
+    let command = commands::round_store();
+    let locked = "0101ac02fbd095ffbc310101002c0764656661756c7405747261696e020700";
+    assert_eq!(hex(&command.encode()), locked);
+    assert_eq!(Command::decode(&command.encode()), Some(command));
+}
+
+#[test]
 fn the_bytes_of_records_are_locked() {
     let (ledger, records) = played();
     let tags: String = records.iter().map(|r| char::from(r.0[0])).collect();

@@ -19,7 +19,7 @@ fn job() -> Option<v1::JobName> {
 
 /// The store of round 1, for a process that no answer has told of it.
 fn guessed(client: &Client) -> JobStore {
-    let name = v1::StoreName { namespace: "default".into(), job: JOB.into(), round: 1 };
+    let name = v1::StoreName { job: JOB.into(), round: 1, ..Default::default() };
     JobStore::new(client.clone(), name)
 }
 
@@ -28,8 +28,8 @@ fn set(key: &'static str) -> Op {
     Op::Set(v1::StoreSet { pairs: vec![pair] })
 }
 
-/// Joins a rendezvous of one member, and returns the ticket.
-async fn join(client: &Client, name: &str) -> Result<u64> {
+/// Joins a rendezvous of so many members, and returns the ticket.
+async fn join(client: &Client, name: &str, size: u32) -> Result<u64> {
     let session = client.open_session(name).await?;
     let pending = session.request();
     let participant = v1::Participant {
@@ -41,8 +41,8 @@ async fn join(client: &Client, name: &str) -> Result<u64> {
         request: Some(pending.id()),
         job: job(),
         participant: Some(participant),
-        min: 1,
-        max: 1,
+        min: size,
+        max: size,
         ..v1::JoinRequest::default()
     };
     let ask = |channel| {
@@ -72,10 +72,17 @@ async fn store_of_round(client: &Client, ticket: u64) -> Result<JobStore> {
     }
 }
 
-fn is_refused<T>(what: &str, answer: Result<T, ClientError>) -> Result<()> {
+fn is_refused<T>(what: &str, code: ErrorCode, answer: Result<T, ClientError>) -> Result<()> {
     let error = answer.err().with_context(|| format!("{what} was let in"))?;
-    ensure!(error.code() == Some(ErrorCode::NotRoundMember), "{what}: {error}");
+    ensure!(error.code() == Some(code), "{what}: {error}");
     Ok(())
+}
+
+/// A store is neither changed nor read.
+async fn is_shut(store: &JobStore, code: ErrorCode) -> Result<()> {
+    is_refused("a change", code, store.change(set("kept")).await)?;
+    is_refused("a read", code, store.values(vec!["kept".into()]).await)?;
+    is_refused("a wait", code, store.wait(&Waiting::new(vec![present("kept".into())])).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,12 +93,12 @@ async fn the_store_of_a_round_serves_its_members_certificates_and_no_others() ->
     let outsider = fleet.client("client", "outsider")?;
     // Before a round is complete its store is not the round's yet.
     guessed(&outsider).change(set("early")).await?;
-    let ticket = join(&member, "n0").await?;
+    let ticket = join(&member, "n0", 1).await?;
     let store = store_of_round(&member, ticket).await?;
     ensure!(!store.there(vec!["early".into()]).await?, "members find what an outsider wrote");
     store.change(set("kept")).await?;
     // It takes part in the job, and is not of the round.
-    join(&outsider, "n1").await?;
+    join(&outsider, "n1", 1).await?;
     for leads_another in [false, true] {
         if leads_another {
             let leader = fleet.leader();
@@ -99,19 +106,41 @@ async fn the_store_of_a_round_serves_its_members_certificates_and_no_others() ->
             fleet.leader_other_than(&leader);
             fleet.start_member(&leader)?;
         }
-        let other = guessed(&outsider);
-        let kept = || vec![present("kept".into())];
-        is_refused("a change of an outsider", other.change(set("kept")).await)?;
-        is_refused("a read of an outsider", other.values(vec!["kept".into()]).await)?;
-        is_refused("a wait of an outsider", other.wait(&Waiting::new(kept())).await)?;
+        is_shut(&guessed(&outsider), ErrorCode::NotRoundMember).await.context("an outsider")?;
         store.change(set("more")).await?;
-        store.wait(&Waiting::new(kept())).await?;
+        store.wait(&Waiting::new(vec![present("kept".into())])).await?;
         let known = vec!["kept".into(), "more".into()];
         ensure!(store.there(known).await?, "a member does not find its keys");
     }
     let admin = guessed(&fleet.client("admin", "operator")?);
     ensure!(admin.there(vec!["kept".into()]).await?, "an administrator may look");
-    is_refused("a change of an administrator", admin.change(set("kept")).await)?;
+    let changed = admin.change(set("kept")).await;
+    is_refused("a change of an administrator", ErrorCode::NotRoundMember, changed)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_another_of_its_certificate_replaced_has_no_store() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let client = fleet.client("client", "user")?;
+    let (first, second) = (join(&client, "n0", 2).await?, join(&client, "n1", 2).await?);
+    let replaced = store_of_round(&client, first).await?;
+    let other = store_of_round(&client, second).await?;
+    replaced.change(set("kept")).await?;
+    // It waits for the next round, and this round goes on.
+    join(&client, "n0", 2).await?;
+    for leads_another in [false, true] {
+        if leads_another {
+            let leader = fleet.leader();
+            fleet.member_process(&leader).kill();
+            fleet.leader_other_than(&leader);
+            fleet.start_member(&leader)?;
+        }
+        is_shut(&replaced, ErrorCode::ParticipantGone).await.context("a replaced process")?;
+        other.change(set("more")).await?;
+        ensure!(other.there(vec!["kept".into(), "more".into()]).await?, "the other has no store");
+    }
     fleet.verify()?;
     fleet.passed()
 }

@@ -297,7 +297,7 @@ async fn a_trainer_whose_session_was_forgotten_goes_on_in_another() -> Result<()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_whose_sessions_were_forgotten_is_changed_in_others() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
-    let name = v1::StoreName { namespace: String::new(), job: "sft".into(), round: 1 };
+    let name = v1::StoreName { job: "sft".into(), round: 1, ..Default::default() };
     let store = JobStore::new(client(&fleet)?, name);
     let add = || {
         let add = v1::StoreAdd { key: "n".into(), delta: 1 };

@@ -19,6 +19,7 @@ pub(crate) async fn keep_serving(client: Client, namespace: String, config: Stor
         namespace,
         job: config.job.clone(),
         round: config.round,
+        ticket: 0,
         listen: config.listen,
         insecure: config.insecure_tcpstore,
     };

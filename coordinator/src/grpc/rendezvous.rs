@@ -289,7 +289,7 @@ fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters)
         }
         Standing::Member { rank } => {
             let roster = rosters.of(view);
-            Some(Found::Round { round: view.rendezvous().round, rank, roster })
+            Some(Found::Round { round: view.rendezvous().round, ticket, rank, roster })
         }
         Standing::Apart
         | Standing::Joining { .. }

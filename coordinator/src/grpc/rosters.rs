@@ -5,7 +5,7 @@
 //! Deliberately absent: rounds that nobody waits for.
 
 use parking_lot::Mutex;
-use rollout_ledger::id::JobNo;
+use rollout_ledger::id::{JobNo, SessionId};
 use rollout_ledger::{JobName, JobView, RoundMember, StoreName};
 use rollout_proto::v1;
 use std::collections::BTreeMap;
@@ -19,16 +19,16 @@ const KEPT_MAX: usize = 64;
 pub(super) enum Found {
     /// The answer.
     Told(Outcome),
-    /// A round that is complete, and the rank in it.
-    Round { round: u64, rank: u32, roster: Arc<Roster> },
+    /// A round that is complete, the ticket of its member and the rank in it.
+    Round { round: u64, ticket: SessionId, rank: u32, roster: Arc<Roster> },
 }
 
 impl Found {
     /// The answer, with a round's members or without.
     pub(super) fn told(self, with_members: bool) -> Outcome {
-        let (round, rank, roster) = match self {
+        let (round, ticket, rank, roster) = match self {
             Self::Told(outcome) => return outcome,
-            Self::Round { round, rank, roster } => (round, rank, roster),
+            Self::Round { round, ticket, rank, roster } => (round, ticket, rank, roster),
         };
         let store = &roster.store;
         Outcome::Completed(v1::RendezvousRound {
@@ -40,6 +40,7 @@ impl Found {
                 namespace: store.namespace.clone(),
                 job: store.job.clone(),
                 round: store.round,
+                ticket: ticket.0,
             }),
             first_process: roster.before.get(rank as usize).copied().unwrap_or_default(),
             processes: roster.processes,

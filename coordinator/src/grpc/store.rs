@@ -12,7 +12,10 @@ use crate::ledger_read::ReadLedger;
 use crate::reject;
 use crate::session_holder::holder_of;
 use bytes::Bytes;
-use rollout_ledger::{Ledger, Op, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
+use rollout_ledger::id::SessionId;
+use rollout_ledger::{
+    Ledger, Op, OpKind, Reply, SCHEDULING_VERSION, StoreAnswer, StoreName, StoreOp, limits,
+};
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, STORE_REQUEST_BYTES_MAX, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -35,15 +38,31 @@ impl StoreService {
         Self { shared, waits }
     }
 
+    /// The ticket that a request for a round's store names, where the cluster's version looks at it.
+    fn ticket_in(&self, name: Option<&v1::StoreName>) -> Option<SessionId> {
+        let named = name.filter(|name| name.round > 0 && name.ticket > 0)?;
+        let version = self.shared.node.ledger(Ledger::version);
+        (version >= SCHEDULING_VERSION).then_some(SessionId(named.ticket))
+    }
+
     /// Refuses the store of the latest complete round to a caller with no member in it, but for administrators, who may
-    /// look. Call it after the look: a round that is complete stays with its members.
-    fn check_round_member(&self, identity: &Identity, name: &StoreName) -> Result<(), RpcError> {
-        if name.round == 0 || identity.role == Role::Admin {
+    /// look; and that of any round to a ticket of no member of it. Call it after the look: a round that is complete stays
+    /// with its members, and a void ticket stays void.
+    fn check_round_member(
+        &self,
+        identity: &Identity,
+        name: &StoreName,
+        ticket: Option<SessionId>,
+    ) -> Result<(), RpcError> {
+        if name.round == 0 {
             return Ok(());
         }
+        let looks = identity.role == Role::Admin;
         let refused = self.shared.node.ledger(|l| {
             let holder = holder_of(identity, l.version());
-            l.check_round_member(name, Some(&holder)).err()
+            let of_round = if looks { Ok(()) } else { l.check_round_member(name, Some(&holder)) };
+            let by_ticket = |()| ticket.map_or(Ok(()), |ticket| l.check_ticket(name, ticket));
+            of_round.and_then(by_ticket).err()
         });
         refused.map_or(Ok(()), |why| Err(reject::rejected(&why)))
     }
@@ -57,6 +76,7 @@ impl v1::store_server::Store for StoreService {
     ) -> Result<Response<v1::StoreApplyResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
+        let ticket = self.ticket_in(r.store.as_ref());
         let store = name_in(&identity, r.store)?;
         let id = self.shared.request_in(&identity, r.request.as_ref())?;
         if r.ops.len() > limits::STORE_OPS_MAX {
@@ -64,8 +84,11 @@ impl v1::store_server::Store for StoreService {
         }
         let changed = r.ops.iter().flat_map(awaited_keys).collect::<Vec<_>>();
         let ops = r.ops.into_iter().map(op_in).collect::<Result<_, _>>()?;
-        let change = within_bytes(OpKind::Store { store: store.clone(), ops })?;
-        match self.shared.apply(Some(id), change).await? {
+        let change = match ticket {
+            Some(ticket) => OpKind::RoundStore { store: store.clone(), ticket, ops },
+            None => OpKind::Store { store: store.clone(), ops },
+        };
+        match self.shared.apply(Some(id), within_bytes(change)?).await? {
             Reply::Store(answers) => {
                 self.waits.changed(&store, &changed);
                 let answers = answers.into_iter().map(answer_out).collect();
@@ -88,7 +111,7 @@ impl v1::store_server::Store for StoreService {
         let name = name_in(&identity, r.store.clone())?;
         self.shared.reading().await?;
         let mut answer = self.shared.seen(|l| read(l, &name, &r));
-        self.check_round_member(&identity, &name)?;
+        self.check_round_member(&identity, &name, self.ticket_in(r.store.as_ref()))?;
         if answer.present.iter().map(bytes::Bytes::len).sum::<usize>() > ANSWER_BYTES_MAX {
             let message = format!("the store's keys take more than {ANSWER_BYTES_MAX} bytes");
             return Err(RpcError::new(ErrorCode::LimitExceeded, message).into());
@@ -106,17 +129,18 @@ impl v1::store_server::Store for StoreService {
         if r.awaited.len() > ASKED_MAX {
             return Err(too_many("keys", ASKED_MAX).into());
         }
+        let ticket = self.ticket_in(r.store.as_ref());
         let name = name_in(&identity, r.store)?;
         let keys = r.awaited.iter().map(|one| one.key.clone()).collect();
         let asked = v1::StoreReadRequest { keys, ..Default::default() };
-        self.check_round_member(&identity, &name)?;
+        self.check_round_member(&identity, &name, ticket)?;
         let values = |l: &Ledger| match r.values {
             true => read(l, &name, &asked).values,
             false => Vec::new(),
         };
         let (ready, seen, values) =
             self.waits.until(&identity, (&name, &r.awaited), r.wait_ms, values).await?;
-        self.check_round_member(&identity, &name)?;
+        self.check_round_member(&identity, &name, ticket)?;
         let values = if ready { values } else { Vec::new() };
         let header = Some(self.shared.header());
         Ok(Response::new(v1::StoreWaitResponse { header, ready, seen, values }))
@@ -238,7 +262,7 @@ fn read(ledger: &Ledger, name: &StoreName, asked: &v1::StoreReadRequest) -> v1::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollout_ledger::id::{CoordEpoch, LedgerMs, SessionId};
+    use rollout_ledger::id::{CoordEpoch, LedgerMs};
     use rollout_ledger::{Body, Command, RequestId};
     use rollout_proto::{DialMap, Security};
     use rollout_raft::RaftConfig;

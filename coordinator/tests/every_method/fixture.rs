@@ -363,7 +363,7 @@ impl Fixture {
 }
 
 pub(crate) fn store_name() -> Option<v1::StoreName> {
-    Some(v1::StoreName { namespace: "default".into(), job: "keys".into(), round: 0 })
+    Some(v1::StoreName { namespace: "default".into(), job: "keys".into(), ..Default::default() })
 }
 
 pub(crate) fn dataset() -> Option<v1::DatasetSpec> {

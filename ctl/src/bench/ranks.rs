@@ -27,6 +27,8 @@ use crate::output::{self, Format, Report};
 const CONNECTIONS: u64 = 3;
 /// Files of this process besides.
 const OTHER_FILES: u64 = 500;
+/// No node is lost while it measures, for a lost one has no store: nodes say nothing while their ranks exchange keys.
+const KEEP_ALIVE_MS: u32 = 600_000;
 /// Nodes that connect at a time.
 const CONNECTING: usize = 32;
 
@@ -135,7 +137,7 @@ pub(super) async fn run(
 }
 
 fn name(job: &str, round: u64) -> v1::StoreName {
-    v1::StoreName { namespace: "default".into(), job: job.to_owned(), round }
+    v1::StoreName { namespace: "default".into(), job: job.to_owned(), round, ticket: 0 }
 }
 
 /// How long the ranks take to meet, and to exchange their keys.
@@ -190,7 +192,12 @@ async fn join(node: &Node, job: &str, size: Size) -> anyhow::Result<v1::Rendezvo
     let pending = node.session.request();
     let name = format!("node-{:05}", node.number);
     let local_world_size = size.ranks;
-    let participant = v1::Participant { name, local_world_size, ..v1::Participant::default() };
+    let participant = v1::Participant {
+        name,
+        local_world_size,
+        keep_alive_interval_ms: KEEP_ALIVE_MS,
+        ..v1::Participant::default()
+    };
     let request = v1::JoinRequest {
         request: Some(pending.id()),
         job: Some(job.clone()),

@@ -111,6 +111,7 @@ pub(crate) async fn run(
         namespace: "default".into(),
         job: format!("bench-{:016x}", rand::random::<u64>()),
         round: 0,
+        ticket: 0,
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         insecure: false,
     };

@@ -20,6 +20,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
         namespace: settings.namespace.clone(),
         job: args.job.clone(),
         round: args.round,
+        ticket: 0,
         listen: args.listen,
         insecure: args.insecure_tcpstore,
     };

@@ -87,6 +87,7 @@ struct Member {
 /// A round that was complete.
 struct Met {
     round: u64,
+    ticket: u64,
     rank: u32,
     size: usize,
 }
@@ -193,7 +194,7 @@ impl Member {
                     let mut told = vec![json!(round.round), json!(round.rank)];
                     told.extend(round.members.into_iter().map(|m| json!(m.name)));
                     recorder.ok(&op, Value::Array(told), by);
-                    return Some(Met { round: round.round, rank: round.rank, size });
+                    return Some(Met { round: round.round, ticket, rank: round.rank, size });
                 }
                 Some(Outcome::Pending(_)) | None => {
                     recorder.ok(&op, json!(["pending"]), by);
@@ -251,7 +252,7 @@ impl Member {
         let pair = v1::StorePair { key: rank_key(met.rank).into(), value: value.into() };
         let ops = vec![v1::StoreOp { kind: Some(Asked::Set(v1::StoreSet { pairs: vec![pair] })) }];
         let send = |channel, id| {
-            let store = store_of(met.round);
+            let store = store_of(met);
             let request = v1::StoreApplyRequest { request: Some(id), store, ops: ops.clone() };
             async move { services::store(channel).apply(request).await }
         };
@@ -270,7 +271,7 @@ impl Member {
         let op = recorder.invoke("peers", JOB.to_owned(), given, None);
         let ranks = 0..u32::try_from(met.size).unwrap_or(0);
         let request = v1::StoreReadRequest {
-            store: store_of(met.round),
+            store: store_of(met),
             keys: ranks.map(|rank| rank_key(rank).into()).collect(),
             ..v1::StoreReadRequest::default()
         };
@@ -346,8 +347,9 @@ impl Member {
 }
 
 /// Where the members of a round find each other.
-fn store_of(round: u64) -> Option<v1::StoreName> {
-    Some(v1::StoreName { namespace: String::new(), job: JOB.into(), round })
+fn store_of(met: &Met) -> Option<v1::StoreName> {
+    let (round, ticket) = (met.round, met.ticket);
+    Some(v1::StoreName { namespace: String::new(), job: JOB.into(), round, ticket })
 }
 
 fn rank_key(rank: u32) -> String {

@@ -32,7 +32,7 @@ fn key(number: u64) -> String {
 }
 
 fn name(number: u64) -> Option<v1::StoreName> {
-    Some(v1::StoreName { namespace: String::new(), job: key(number), round: 1 })
+    Some(v1::StoreName { job: key(number), round: 1, ..Default::default() })
 }
 
 /// One request of whichever kind.

@@ -76,7 +76,7 @@ impl Running {
 }
 
 fn store() -> Option<v1::StoreName> {
-    Some(v1::StoreName { namespace: String::new(), job: "jepsen".into(), round: 0 })
+    Some(v1::StoreName { job: "jepsen".into(), ..Default::default() })
 }
 
 /// A value as it is written down.

@@ -357,4 +357,13 @@ pub enum OpKind {
     Revocation(RevocationOp),
     /// The leader reports what it has seen of the members.
     Member(MemberOp),
+    /// As [`OpKind::Store`], by a member of the round whose store it is.
+    RoundStore {
+        /// Which.
+        store: StoreName,
+        /// The member's ticket.
+        ticket: SessionId,
+        /// As those of [`OpKind::Store`].
+        ops: Vec<StoreOp>,
+    },
 }

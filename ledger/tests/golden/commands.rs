@@ -202,6 +202,11 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     all
 }
 
+/// Of version 3.
+pub(crate) fn round_store() -> Command {
+    op(OpKind::RoundStore { store: store(2), ticket: SessionId(7), ops: Vec::new() })
+}
+
 /// A worker that has started more than it was heard to have, of a run of its own; as entry `index`.
 fn suspect_unheard(index: u64) -> Command {
     let (run, session) = (RunNo(2), SessionId::at(index, 2));

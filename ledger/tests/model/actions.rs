@@ -5,6 +5,7 @@
 //! was answered.
 
 use crate::job_acts::JobAct;
+use crate::jobs::Job;
 use crate::meanings::{
     blob, carry, close, complete, held, instance, last_death, next_pull, nothing, register, run_no,
     segments, session, settle, spec, store_name, who,
@@ -18,7 +19,8 @@ use crate::trainings_acts::Train;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
-    Evidence, FailureClass, Notice, Op, OpKind, Quota, RequestId, Rows, RunAction, StoreOp,
+    Evidence, FailureClass, JobName, Notice, Op, OpKind, Quota, RequestId, Rows, RunAction,
+    StoreName, StoreOp,
 };
 
 #[derive(Clone, Debug)]
@@ -76,6 +78,7 @@ pub(crate) enum Act {
     Carry { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
     Store { store: u8, ops: Vec<StoreOp> },
     DropStore { store: u8 },
+    RoundStore { other: bool, nth: u8, ops: Vec<StoreOp> },
     Job(JobAct),
     Train(Train),
     Token(TokenAct),
@@ -292,6 +295,15 @@ impl Act {
             Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
             Act::Job(act) => act.kind(model),
             Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },
+            Act::RoundStore { other, nth, ops } => {
+                let StoreName { namespace, job, .. } = store_name(if other { 2 } else { 0 });
+                let name = JobName { namespace: namespace.clone(), job: job.clone() };
+                let found = model.jobs.get(&name);
+                let who = found.and_then(|found| found.who.get(usize::from(nth)));
+                let ticket = who.map_or(SessionId(7), |who| who.ticket);
+                let round = found.map_or(1, Job::latest_complete);
+                OpKind::RoundStore { store: StoreName { namespace, job, round }, ticket, ops }
+            }
             Act::Client => OpKind::OpenClient { name: "c".into(), holder: "client/c".into() },
             Act::Request { act, .. } => act.kind(model),
         }

@@ -65,6 +65,7 @@ names!(op, OPS, OpKind, {
     OpKind::ForgetRun { .. } => "forget run",
     OpKind::Store { .. } => "store",
     OpKind::DropStore { .. } => "drop store",
+    OpKind::RoundStore { .. } => "store of a member",
     OpKind::Join { .. } => "join",
     OpKind::Participate { .. } => "participate",
     OpKind::Leave { .. } => "leave",

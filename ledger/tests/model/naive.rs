@@ -229,6 +229,10 @@ impl Model {
             }
             OpKind::Store { store, ops } => self.store(store, ops),
             OpKind::DropStore { store } => self.drop_store(&store),
+            OpKind::RoundStore { store, ticket, ops } => {
+                self.check_ticket(&store, ticket)?;
+                self.store(store, ops)
+            }
             OpKind::Join { job, participant, terms } => self.join(job, &participant, terms),
             OpKind::Participate { job, participant } => self.participate(&job, &participant),
             OpKind::Leave { ticket } => self.leave(ticket, "left"),

@@ -1,7 +1,8 @@
 //! Shared stores: two maps each, and every operation on them spelled out.
 
-use crate::jobs::Job;
+use crate::jobs::{Job, Place};
 use crate::naive::{Model, Outcome};
+use rollout_ledger::id::SessionId;
 use rollout_ledger::{JobName, Rejection, Reply, StoreAnswer, StoreName, StoreOp};
 use std::collections::BTreeMap;
 
@@ -31,6 +32,30 @@ impl Model {
         let answers = ops.into_iter().map(|op| self.on_store(&mut store, op)).collect();
         self.stores.insert(name, store);
         Ok(Reply::Store(answers))
+    }
+
+    /// The ticket has to be a member's of the round that is complete.
+    pub(crate) fn check_ticket(
+        &self,
+        name: &StoreName,
+        ticket: SessionId,
+    ) -> Result<(), Rejection> {
+        if self.version < 3 {
+            return Err(Rejection::VersionLow { needs: 3, version: self.version });
+        }
+        let found = self.jobs.iter().find_map(|(job, j)| {
+            let who = j.who.iter().find(|who| who.ticket == ticket)?;
+            Some((job, j.latest_complete(), who.place))
+        });
+        let Some((job, latest, place)) = found else {
+            return Err(Rejection::ParticipantUnknown);
+        };
+        let of_job = job.namespace == name.namespace && job.job == name.job;
+        let member = matches!(place, Place::Member(_));
+        match of_job && member && latest == name.round {
+            true => Ok(()),
+            false => Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() }),
+        }
     }
 
     /// The store of the latest complete round is for those with whose sessions its members joined.

@@ -216,6 +216,8 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         6 => (0..4u8, prop::collection::vec(store_op(), 0..5))
             .prop_map(|(store, ops)| Act::Store { store, ops }),
         1 => (0..4u8).prop_map(|store| Act::DropStore { store }),
+        2 => (any::<bool>(), 0..4u8, prop::collection::vec(store_op(), 0..3))
+            .prop_map(|(other, nth, ops)| Act::RoundStore { other, nth, ops }),
         24 => job_act().prop_map(Act::Job),
         4 => train().prop_map(Act::Train),
     ]

@@ -104,5 +104,10 @@ pub(crate) fn store(args: &mut Args) -> Parsed<OpKind> {
         let bytes: usize = bytes.parse().map_err(|_| format!("{bytes} is no number"))?;
         ops.push(StoreOp::Set { pairs: vec![(vec![b'k'; bytes], Vec::new())] });
     }
-    Ok(OpKind::Store { store, ops })
+    // Example: of=3.0, the ticket of a member of the round
+    let of = args.get("of").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
+    Ok(match of {
+        Some(ticket) => OpKind::RoundStore { store, ticket, ops },
+        None => OpKind::Store { store, ops },
+    })
 }

@@ -53,6 +53,8 @@ pub struct GatewayOptions {
     pub job: String,
     /// The round of its rendezvous; 0 for what outlives rounds.
     pub round: u64,
+    /// The ticket of this host's member of the round; 0: none is named.
+    pub ticket: u64,
     /// Where to listen.
     pub listen: SocketAddr,
     /// Anybody who reaches the port may read and write the store. Without it only [`LocalUsers`] may.
@@ -105,7 +107,8 @@ pub async fn serve_users(
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let addr = listener.local_addr().map_err(failed)?;
     let (namespace, job) = (options.namespace, options.job);
-    let store = JobStore::new(client, v1::StoreName { namespace, job, round: options.round });
+    let (round, ticket) = (options.round, options.ticket);
+    let store = JobStore::new(client, v1::StoreName { namespace, job, round, ticket });
     store.use_it().await?;
     ready(addr);
     let users = (!options.insecure).then_some(users);
@@ -175,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn a_get_of_what_is_not_there_yet_is_answered_with_the_value_at_the_end_of_its_wait() {
         let (client, asked, _member) = fake::start().await;
-        let name = v1::StoreName { namespace: "default".into(), job: "j".into(), round: 1 };
+        let name = v1::StoreName { job: "j".into(), round: 1, ..Default::default() };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(accept(listener, JobStore::new(client, name), None));

@@ -68,9 +68,9 @@ class Cluster:
         timeout_ms: int = 30_000,
     ) -> None: ...
     def fresh(self) -> Cluster: ...
-    def store(self, namespace: str, job: str, round: int) -> JobStore: ...
+    def store(self, namespace: str, job: str, round: int, ticket: int = 0) -> JobStore: ...
     def gateway(
-        self, namespace: str, job: str, round: int, port: int, timeout_ms: int
+        self, namespace: str, job: str, round: int, port: int, timeout_ms: int, ticket: int = 0
     ) -> Gateway: ...
     def rendezvous(
         self,
@@ -181,6 +181,7 @@ class Rendezvous:
 
 class Round:
     round: int
+    ticket: int
     rank: int
     world_size: int
     members: list[str]

@@ -134,10 +134,16 @@ class RolloutRendezvousHandler(RendezvousHandler):
             "node %s is rank %d of %d in round %d of %s",
             self._node, round.rank, round.world_size, round.round, self._run_id,
         )
-        name = {"job": self._run_id, "round": round.round, "namespace": self._namespace}
+        name = {"job": self._run_id, "round": round.round, "ticket": round.ticket, "namespace": self._namespace}
         store = _translated(Store, cluster=self._cluster, timeout=self._store_timeout, **name)
         gateway = _translated(
-            self._cluster.gateway, self._namespace, self._run_id, round.round, self._port, self._join_ms
+            self._cluster.gateway,
+            self._namespace,
+            self._run_id,
+            round.round,
+            self._port,
+            self._join_ms,
+            round.ticket,
         )
         self._round = (store, gateway)
         bootstrap = RendezvousStoreInfo(gateway.host, gateway.port)

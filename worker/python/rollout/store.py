@@ -41,12 +41,14 @@ class Store(dist.Store):
         *,
         job: str,
         round: int = 0,
+        ticket: int = 0,
         timeout: timedelta = timedelta(seconds=300),
         cluster: Cluster | None = None,
         namespace: str | None = None,
         **connection: Any,
     ) -> None:
         """`connection` is what `Connection.find` takes; `cluster` is used instead of it where one is open already.
+        `ticket` is that of a member of the round: the cluster refuses the store to it once it is lost, left or replaced.
         Waits until the cluster answers, `timeout` at most."""
         super().__init__()
         super().set_timeout(timeout)
@@ -55,7 +57,7 @@ class Store(dist.Store):
             found = Connection.find(listed, namespace=namespace, **connection)
             cluster, namespace = found.cluster(), found.namespace
         self._cluster = cluster
-        self._name = (namespace or "default", job, round)
+        self._name = (namespace or "default", job, round, ticket)
         # As with torch's TCPStore client, so that both know a key by one name.
         self._prefix = "/"
         self._native: JobStore = cluster.store(*self._name)
@@ -71,8 +73,10 @@ class Store(dist.Store):
     def clone(self) -> Store:
         """The same store over connections of its own."""
         cluster = self._cluster.fresh()
-        namespace, job, round = self._name
-        clone = Store(job=job, round=round, timeout=self.timeout, cluster=cluster, namespace=namespace)
+        namespace, job, round, ticket = self._name
+        clone = Store(
+            job=job, round=round, ticket=ticket, timeout=self.timeout, cluster=cluster, namespace=namespace
+        )
         clone._prefix = self._prefix
         return clone
 

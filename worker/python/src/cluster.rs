@@ -80,13 +80,17 @@ impl Cluster {
         Self::open(py, self.client.config().clone())
     }
 
-    /// A job's store. Nothing is asked of the cluster yet.
-    fn store(&self, namespace: String, job: String, round: u64) -> PyResult<JobStore> {
-        JobStore::start(self.client.clone(), v1::StoreName { namespace, job, round })
+    /// A job's store. Nothing is asked of the cluster yet. With the ticket of a member of the round, the cluster refuses it
+    /// once the ticket is void.
+    #[pyo3(signature = (namespace, job, round, ticket=0))]
+    fn store(&self, namespace: String, job: String, round: u64, ticket: u64) -> PyResult<JobStore> {
+        JobStore::start(self.client.clone(), v1::StoreName { namespace, job, round, ticket })
     }
 
     /// A port of this host that speaks TCPStore's protocol for a round's store, until it is closed; 0: any that is free. It
-    /// is at an address of 127.0.0.0/8 that no other round of the job has.
+    /// is at an address of 127.0.0.0/8 that no other round of the job has. `ticket` as for `store`.
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    #[pyo3(signature = (namespace, job, round, port, timeout_ms, ticket=0))]
     fn gateway(
         &self,
         py: Python<'_>,
@@ -95,9 +99,11 @@ impl Cluster {
         round: u64,
         port: u16,
         timeout_ms: u64,
+        ticket: u64,
     ) -> PyResult<Gateway> {
         let within = Duration::from_millis(timeout_ms);
-        Gateway::start(py, self.client.clone(), (namespace, job, round), port, within)
+        let name = v1::StoreName { namespace, job, round, ticket };
+        Gateway::start(py, self.client.clone(), name, port, within)
     }
 
     /// A participant of a job's rendezvous; it joins when it is told to.

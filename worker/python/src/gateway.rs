@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rollout_gateway::{GatewayError, GatewayOptions, round_address, serve};
-use rollout_proto::Client;
+use rollout_proto::{Client, v1};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -65,12 +65,13 @@ impl Gateway {
     pub(crate) fn start(
         py: Python<'_>,
         client: Client,
-        (namespace, job, round): (String, String, u64),
+        name: v1::StoreName,
         port: u16,
         within: Duration,
     ) -> PyResult<Self> {
+        let v1::StoreName { namespace, job, round, ticket } = name;
         let listen = SocketAddr::from((round_address(&namespace, &job, round), port));
-        let options = GatewayOptions { namespace, job, round, listen, insecure: false };
+        let options = GatewayOptions { namespace, job, round, ticket, listen, insecure: false };
         let (listens, listening) = oneshot::channel();
         let error = Arc::new(Mutex::new(None));
         let why = error.clone();

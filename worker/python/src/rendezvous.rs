@@ -32,6 +32,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 pub(crate) struct Round {
     /// Its number, from 1.
     round: u64,
+    /// This participant's ticket.
+    ticket: u64,
     /// This participant's rank.
     rank: u32,
     /// Members.
@@ -241,6 +243,7 @@ impl Shared {
         seen.joined = round.world_size;
         Round {
             round: round.round,
+            ticket: seen.ticket,
             rank: round.rank,
             world_size: round.world_size,
             members: round.members.into_iter().map(|member| member.name).collect(),
