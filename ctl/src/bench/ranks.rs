@@ -28,7 +28,7 @@ const CONNECTIONS: u64 = 3;
 /// Files of this process besides.
 const OTHER_FILES: u64 = 500;
 /// No node is lost while it measures, for a lost one has no store: nodes say nothing while their ranks exchange keys.
-const KEEP_ALIVE_MS: u32 = 600_000;
+const KEEP_ALIVE_MS: u32 = 60_000;
 /// Nodes that connect at a time.
 const CONNECTING: usize = 32;
 
