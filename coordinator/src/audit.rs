@@ -193,13 +193,14 @@ impl Open {
         let mut line = self.fields(outcome, error.as_ref());
         if error.is_some() && self.is_a_strangers() {
             line.insert("untold".into(), self.log.strangers.told(Instant::now())?.into());
-        } else if outcome != "applied" {
+        } else if outcome == "refused" {
             self.bound(&mut line)?;
         }
         Some(line)
     }
 
-    /// None where the caller has had its lines of requests that were not applied.
+    /// None where the caller has had its lines of requests that were not applied. A request with an unknown outcome is not
+    /// counted: it may have been applied.
     fn bound(&self, line: &mut Map<String, Value>) -> Option<()> {
         let whose = line.get("identity").and_then(Value::as_str).unwrap_or_default();
         let untold = self.log.refusals.told(whose, Instant::now())?;
@@ -256,8 +257,6 @@ impl Drop for Open {
         if self.is_a_strangers() {
             let Some(untold) = self.log.strangers.told(Instant::now()) else { return };
             line.insert("untold".into(), untold.into());
-        } else if self.bound(&mut line).is_none() {
-            return;
         }
         line.insert("message".into(), "the caller did not wait for the answer".into());
         let log = self.log.clone();

@@ -194,3 +194,34 @@ async fn a_request_whose_caller_did_not_wait_has_an_unknown_outcome() {
     };
     assert_eq!((&line["outcome"], &line["namespace"]), (&json!("unknown"), &json!("team-a")));
 }
+
+#[tokio::test]
+async fn every_request_with_an_unknown_outcome_has_its_line() {
+    const MANY: usize = 3 * refusals::LINES_MAX as usize;
+    let dir = tempfile::tempdir().expect("a directory");
+    let inner = tower::service_fn(|request: http::Request<()>| async move {
+        if request.uri().path().ends_with("AddMember") {
+            std::future::pending::<()>().await;
+        }
+        let error = RpcError::new(ErrorCode::NoQuorum, "nobody knows");
+        Ok::<_, Infallible>(answer(Some(error)))
+    });
+    let mut service = AuditLayer(log(dir.path())).layer(inner);
+    for _ in 0..MANY {
+        service.call(request("Runs/CreateRun")).await.expect("an answer");
+        // Its caller goes at once.
+        let call = service.call(request("Members/AddMember"));
+        assert!(call.now_or_never().is_none(), "it has no answer");
+    }
+    let written = || {
+        let text = std::fs::read_to_string(dir.path().join("audit.log")).expect("the file");
+        text.matches('\n').count()
+    };
+    let all = async {
+        while written() < 2 * MANY {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), all).await.expect("a line for each");
+    assert!(lines(dir.path()).iter().all(|line| line["outcome"] == "unknown"));
+}
