@@ -7,6 +7,8 @@
 //! from starting rows.
 //! Absent: the upload and the exchange, which the closing slot does; what a slot's appetite is.
 
+mod backlog;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use self::backlog::Backlog;
 use crate::config::PartConfig;
 use crate::held::{Held, Named};
 use crate::part::{Finished, OpenPart, PartId};
@@ -32,12 +35,6 @@ const QUIET_BUSY: Duration = Duration::from_millis(500);
 /// rows.
 const OPEN_ROWS_MAX: usize = 8192;
 const OPEN_BYTES_MAX: usize = 64 << 20;
-/// Bytes and rows of closed parts without an answer, above which no slot starts anything more.
-const BACKLOG_BYTES: usize = 256 << 20;
-const BACKLOG_ROWS: usize = 65_536;
-/// And their number, for each slot. Each has files in the spool and an upload; but of a hundred runs, parts of a few rows
-/// close within seconds, and a short outage of the store must not stop the slots.
-const BACKLOG_PARTS_PER_SLOT: usize = 1024;
 /// Runs that are remembered to have nothing more for anybody.
 const TAILS_MAX: usize = 1024;
 
@@ -100,7 +97,7 @@ struct Inner {
     slots: BTreeMap<u32, Member>,
     /// By run.
     open: BTreeMap<u32, Open>,
-    closed: BTreeMap<PartId, Closed>,
+    closed: Backlog,
     /// Runs that have nothing more for anybody, as the leader said last.
     tails: BTreeSet<u32>,
     next: u64,
@@ -113,14 +110,6 @@ struct Open {
     quiet: Option<Instant>,
     /// When each slot wrote to it last.
     written: BTreeMap<u32, Instant>,
-}
-
-/// A part on its way, or of an earlier process.
-struct Closed {
-    rows: BTreeMap<u32, Held>,
-    files: BTreeSet<(u32, PartId)>,
-    bytes: usize,
-    count: usize,
 }
 
 impl Open {
@@ -147,16 +136,6 @@ impl Open {
         all.chain([(self.close_by, Reason::Age)])
             .min_by_key(|(at, _)| *at)
             .unwrap_or((opened, Reason::Age))
-    }
-}
-
-impl Closed {
-    fn of(part: &OpenPart) -> Self {
-        let mut rows: BTreeMap<u32, Held> = BTreeMap::new();
-        for row in &part.rows {
-            rows.entry(row.slot).or_default().insert((part.id.run, row.attempt), row.row);
-        }
-        Self { rows, files: part.files.clone(), bytes: part.bytes, count: part.rows.len() }
     }
 }
 
@@ -268,7 +247,7 @@ impl Combiner {
         part.files = BTreeSet::from([(slot, part.id)]);
         part.rows.iter_mut().for_each(|row| row.slot = slot);
         part.id = inner.new_id(part.id.run);
-        inner.closed.insert(part.id, Closed::of(&part));
+        inner.closed.insert(&part);
         part
     }
 
@@ -300,24 +279,19 @@ impl Combiner {
 
     /// A closed part is without some of its rows now, of which another report tells.
     pub(crate) fn shrunk(&self, part: &OpenPart) {
-        let mut inner = self.inner.lock();
-        if let Some(closed) = inner.closed.get_mut(&part.id) {
-            *closed = Closed::of(part);
-        }
+        self.inner.lock().closed.shrunk(part);
     }
 
     /// The rows of a closed part, which another report tells of from now on.
     pub(crate) fn give_up_rows(&self, id: PartId) -> Held {
         let mut all = Held::default();
-        if let Some(closed) = self.inner.lock().closed.get_mut(&id) {
-            std::mem::take(&mut closed.rows).values().for_each(|rows| all.extend(rows));
-        }
+        self.inner.lock().closed.take_rows(id).values().for_each(|rows| all.extend(rows));
         all
     }
 
     pub(crate) fn rows_in(&self, id: PartId) -> usize {
         let inner = self.inner.lock();
-        inner.closed.get(&id).map_or(0, |closed| closed.rows.values().map(Held::len).sum())
+        inner.closed.get(id).map_or(0, |closed| closed.rows.values().map(Held::len).sum())
     }
 
     /// The leader has answered for a part, or nobody wants it.
@@ -325,7 +299,7 @@ impl Combiner {
         let files = {
             let mut inner = self.inner.lock();
             let full = inner.is_backlogged();
-            let Some(closed) = inner.closed.remove(&id) else { return };
+            let Some(closed) = inner.closed.remove(id) else { return };
             for (slot, rows) in &closed.rows {
                 if let Some(member) = inner.slots.get(slot) {
                     member.book.lock().settle(rows);
@@ -358,7 +332,7 @@ impl Combiner {
     pub(crate) fn holds(&self, slot: u32) -> bool {
         let inner = self.inner.lock();
         inner.open.values().any(|open| open.is_of(slot))
-            || inner.closed.values().any(|closed| closed.files.iter().any(|(of, _)| *of == slot))
+            || inner.closed.parts().any(|closed| closed.files.iter().any(|(of, _)| *of == slot))
     }
 
     pub(crate) fn is_backlogged(&self) -> bool {
@@ -399,7 +373,7 @@ impl Inner {
             "a part is closed"
         );
         metrics::counter!("rollout_worker_parts_closed_total", "reason" => reason).increment(1);
-        self.closed.insert(part.id, Closed::of(&part));
+        self.closed.insert(&part);
         Some(part)
     }
 
@@ -443,14 +417,7 @@ impl Inner {
     }
 
     fn is_backlogged(&self) -> bool {
-        let (mut rows, mut bytes) = (0, 0);
-        for closed in self.closed.values() {
-            rows += closed.count;
-            bytes += closed.bytes;
-        }
-        rows >= BACKLOG_ROWS
-            || bytes >= BACKLOG_BYTES
-            || self.closed.len() >= BACKLOG_PARTS_PER_SLOT * self.slots.len().max(1)
+        self.closed.is_full(self.slots.len())
     }
 
     fn books_of(&self, part: &OpenPart) -> BTreeMap<u32, MutexGuard<'_, Book>> {

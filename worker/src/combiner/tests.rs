@@ -1,6 +1,7 @@
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
+use super::backlog::{BACKLOG_PARTS_PER_SLOT, BACKLOG_ROWS};
 use super::*;
 use crate::engine::Completion;
 use crate::held::Lease;

@@ -1,0 +1,131 @@
+//! Owns: the closed parts without an answer, and what they hold together.
+//!
+//! Invariant: the sums are those of the parts at any time, so a look at them costs the same however many parts there are.
+//! Every slot looks before it starts a row.
+//! Absent: what becomes of a part, and who is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::held::Held;
+use crate::part::{OpenPart, PartId};
+
+/// Bytes and rows of closed parts without an answer, above which no slot starts anything more.
+const BACKLOG_BYTES: usize = 256 << 20;
+pub(super) const BACKLOG_ROWS: usize = 65_536;
+/// And their number, for each slot. Each has files in the spool and an upload; but of a hundred runs, parts of a few rows
+/// close within seconds, and a short outage of the store must not stop the slots.
+pub(super) const BACKLOG_PARTS_PER_SLOT: usize = 1024;
+
+/// A part on its way, or of an earlier process.
+pub(super) struct Closed {
+    pub(super) rows: BTreeMap<u32, Held>,
+    pub(super) files: BTreeSet<(u32, PartId)>,
+    bytes: usize,
+    count: usize,
+}
+
+impl Closed {
+    fn of(part: &OpenPart) -> Self {
+        let mut rows: BTreeMap<u32, Held> = BTreeMap::new();
+        for row in &part.rows {
+            rows.entry(row.slot).or_default().insert((part.id.run, row.attempt), row.row);
+        }
+        Self { rows, files: part.files.clone(), bytes: part.bytes, count: part.rows.len() }
+    }
+}
+
+/// The closed parts.
+#[derive(Default)]
+pub(super) struct Backlog {
+    parts: BTreeMap<PartId, Closed>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Backlog {
+    pub(super) fn insert(&mut self, part: &OpenPart) {
+        self.remove(part.id);
+        let closed = Closed::of(part);
+        self.rows += closed.count;
+        self.bytes += closed.bytes;
+        self.parts.insert(part.id, closed);
+    }
+
+    pub(super) fn remove(&mut self, id: PartId) -> Option<Closed> {
+        let closed = self.parts.remove(&id)?;
+        self.rows -= closed.count;
+        self.bytes -= closed.bytes;
+        Some(closed)
+    }
+
+    /// A part is without some of its rows now.
+    pub(super) fn shrunk(&mut self, part: &OpenPart) {
+        if self.parts.contains_key(&part.id) {
+            self.insert(part);
+        }
+    }
+
+    /// Takes the rows of a part, which another report tells of. The part counts as before until it is removed.
+    pub(super) fn take_rows(&mut self, id: PartId) -> BTreeMap<u32, Held> {
+        self.parts.get_mut(&id).map(|closed| std::mem::take(&mut closed.rows)).unwrap_or_default()
+    }
+
+    pub(super) fn get(&self, id: PartId) -> Option<&Closed> {
+        self.parts.get(&id)
+    }
+
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Closed> {
+        self.parts.values()
+    }
+
+    /// Whether a worker of so many slots starts nothing more for now.
+    pub(super) fn is_full(&self, slots: usize) -> bool {
+        self.rows >= BACKLOG_ROWS
+            || self.bytes >= BACKLOG_BYTES
+            || self.parts.len() >= BACKLOG_PARTS_PER_SLOT * slots.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Completion;
+    use crate::part::Finished;
+
+    fn part(number: u64, rows: u64) -> OpenPart {
+        let mut part = OpenPart::new(PartId { run: 1, number });
+        for row in 0..rows {
+            let completion = Completion { text: "t".into(), ..Completion::default() };
+            part.push(Finished::new(7, row, &completion).unwrap());
+        }
+        part
+    }
+
+    #[test]
+    fn the_sums_are_those_of_the_parts_whatever_becomes_of_them() {
+        let mut backlog = Backlog::default();
+        let check = |backlog: &Backlog| {
+            let sum = |of: fn(&Closed) -> usize| backlog.parts().map(of).sum::<usize>();
+            assert_eq!(backlog.rows, sum(|closed| closed.count));
+            assert_eq!(backlog.bytes, sum(|closed| closed.bytes));
+        };
+        for number in 0..10 {
+            backlog.insert(&part(number, number + 1));
+            check(&backlog);
+        }
+        assert_eq!(backlog.rows, 55);
+        backlog.shrunk(&part(9, 4));
+        check(&backlog);
+        assert_eq!(backlog.rows, 49);
+        backlog.shrunk(&part(99, 4));
+        assert!(!backlog.take_rows(PartId { run: 1, number: 3 }).is_empty());
+        check(&backlog);
+        assert_eq!(backlog.rows, 49, "the part is still on its way");
+        for number in 0..10 {
+            assert!(backlog.remove(PartId { run: 1, number }).is_some());
+            assert!(backlog.remove(PartId { run: 1, number }).is_none());
+            check(&backlog);
+        }
+        assert_eq!((backlog.rows, backlog.bytes), (0, 0));
+    }
+}
