@@ -11,6 +11,7 @@
 
 mod audit;
 mod body_budget;
+mod caller;
 mod certificate_times;
 mod cluster_version;
 mod command_size;

@@ -17,14 +17,14 @@ mod queue;
 use crate::command_size::Weight;
 use crate::leader_clock::LeaderClock;
 use company::{Company, Patience, WAIT_MAX};
-use queue::{Bundle, Queue};
+use queue::{Bundle, Queue, Room};
 use rollout_ledger::id::CoordEpoch;
 use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version};
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 /// Commands under way at a time.
 const IN_FLIGHT_MAX: usize = 4;
@@ -319,7 +319,7 @@ struct Waiting {
     ops: usize,
     answer: oneshot::Sender<Answer>,
     /// Held until it is answered.
-    _room: OwnedSemaphorePermit,
+    _room: Room,
 }
 
 fn distribute(merged: Vec<Waiting>, result: Result<(u64, Vec<Reply>), ProposeError>) {
@@ -352,8 +352,8 @@ mod tests {
     use std::pin::pin;
     use std::time::Duration;
 
-    fn room() -> OwnedSemaphorePermit {
-        Arc::new(Semaphore::new(1)).try_acquire_owned().expect("there is room")
+    fn room() -> Room {
+        Room::of(Arc::new(Semaphore::new(1)).try_acquire_owned().expect("there is room"))
     }
 
     /// One whose caller waits for ever.

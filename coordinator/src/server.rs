@@ -5,6 +5,7 @@
 
 use crate::audit::{AuditLayer, AuditLog};
 use crate::body_budget::BodyBudgetLayer;
+use crate::caller::CallerLayer;
 use crate::config::Config;
 use crate::enrolment::EnrolmentDesk;
 use crate::epoch_gate::EpochGate;
@@ -314,6 +315,7 @@ async fn serve_clients(
         .layer(AuditLayer(audit))
         .layer(AuthzLayer::refusing(shared.revocations.clone()))
         .layer(EpochGate(shared))
+        .layer(CallerLayer)
         .layer(BodyBudgetLayer::new())
         .add_service(bounded!(runs, MESSAGE_BYTES_MAX))
         .add_service(bounded!(worker, MESSAGE_BYTES_MAX))

@@ -8,7 +8,7 @@
 //! Deliberately absent: any trace of a wait in the ledger. A client asks again at whoever leads by then.
 
 use super::Shared;
-use crate::fair_room::FairRoom;
+use crate::fair_room::{FairRoom, Place};
 use crate::ledger_read::ReadLedger;
 use crate::placed;
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The longest that a wait is held before it is answered that nothing has come.
@@ -123,6 +123,12 @@ impl Awaiting {
     }
 }
 
+/// The bytes that a wait takes while it is held; `None` where there are none for its holder.
+fn room_for(bytes: &FairRoom, holder: &Identity, awaited: &[v1::StoreAwaited]) -> Option<Place> {
+    let mut room = bytes.none(holder.clone());
+    room.grow(awaited.iter().map(|one| one.key.len() + KEY_BYTES).sum()).then_some(room)
+}
+
 type Registry = BTreeMap<StoreName, HashMap<Bytes, Awaiting>>;
 
 /// The waits of one member. Clones share them.
@@ -132,7 +138,7 @@ pub(super) struct StoreWaits {
     registry: Arc<Mutex<Registry>>,
     numbers: Arc<AtomicU64>,
     waits: FairRoom,
-    bytes: Arc<Semaphore>,
+    bytes: FairRoom,
 }
 
 /// A registered wait.
@@ -171,7 +177,7 @@ impl StoreWaits {
             registry: Arc::default(),
             numbers: Arc::default(),
             waits: FairRoom::new(WAITS_MAX),
-            bytes: Arc::new(Semaphore::new(BYTES_MAX)),
+            bytes: FairRoom::new(BYTES_MAX),
         }
     }
 
@@ -234,13 +240,12 @@ impl StoreWaits {
         read: impl Fn(&Ledger) -> T,
     ) -> Result<(bool, Vec<u32>, T), RpcError> {
         let leading = self.shared.reading().await?;
-        let bytes = awaited.iter().map(|one| one.key.len() + KEY_BYTES).sum::<usize>();
-        let (Some(_wait), Ok(_bytes)) =
-            (self.waits.take(holder), self.bytes.try_acquire_many(bytes as u32))
+        let (Some(_wait), Some(_bytes)) =
+            (self.waits.take(holder), room_for(&self.bytes, holder, awaited))
         else {
             let message = format!(
-                "This member already holds its limit of {WAITS_MAX} waits, of which one identity may have three quarters, \
-                 or {BYTES_MAX} bytes of awaited keys. Repeat the request later."
+                "This member already holds its limit of {WAITS_MAX} waits or {BYTES_MAX} bytes of awaited keys, of which one \
+                 identity may have three quarters. Repeat the request later."
             );
             return Err(RpcError::new(ErrorCode::Overloaded, message));
         };
@@ -290,6 +295,7 @@ impl StoreWaits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollout_proto::Role;
 
     fn sighted(awaited: usize) -> Arc<Sighted> {
         Arc::new(Sighted { awaited, ..Sighted::default() })
@@ -311,6 +317,23 @@ mod tests {
         assert_eq!(both.at.lock().iter().copied().collect::<Vec<_>>(), [1]);
         key.look(true, Some(i64::MAX));
         assert!(three.is_complete() && key.is_empty());
+    }
+
+    #[test]
+    fn the_keys_that_one_identity_awaits_leave_a_quarter_of_the_bytes_to_others() {
+        let named = |name: &str| Identity::new(Role::Client, name, Vec::new()).expect("a name");
+        let key = v1::StoreAwaited { key: Bytes::from(vec![7; 232]), at_least: None };
+        let room = FairRoom::new(8000);
+        let hold =
+            |name: &str, keys: usize| room_for(&room, &named(name), &vec![key.clone(); keys]);
+        let greedy = [hold("greedy", 4), hold("greedy", 2)];
+        assert!(greedy.iter().all(Option::is_some), "1,000 bytes for each key");
+        assert!(hold("greedy", 1).is_none(), "it has its share");
+        assert!(hold("other", 3).is_none(), "there are not as many");
+        let other = hold("other", 2);
+        assert!(other.is_some(), "the rest is for others");
+        drop((greedy, other));
+        assert_eq!(room.left(), 8000);
     }
 
     #[test]

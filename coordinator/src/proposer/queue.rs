@@ -2,15 +2,18 @@
 //!
 //! One bundle may have megabytes and thousands may wait, so their number alone does not bound a leader's memory.
 //!
-//! *Invariant:* bundles without an answer take at most [`BYTES_MAX`] bytes, counted as in a command. A request that finds no
-//! room fails as overloaded, and nothing of it was proposed. An exchange of a worker waits instead: an error would end its
-//! stream, and a stream that waits is not read, which bounds what waits here.
+//! *Invariant:* bundles without an answer take at most [`BYTES_MAX`] bytes, counted as in a command, and the requests of one
+//! identity three quarters of that. A request that finds no room fails as overloaded, and nothing of it was proposed. An
+//! exchange of a worker waits instead: an error would end its stream, and a stream that waits is not read, which bounds what
+//! waits here.
 //!
 //! Deliberately absent: the reserved lane, which has no queue.
 
 use super::company::Company;
 use super::{Answer, QUEUE_MAX};
+use crate::caller;
 use crate::command_size::Weight;
+use crate::fair_room::{self, FairRoom};
 use rollout_ledger::{Op, OpKind};
 use rollout_raft::ProposeError;
 use std::sync::Arc;
@@ -25,7 +28,21 @@ pub(super) struct Bundle {
     pub(super) weight: Weight,
     pub(super) answer: oneshot::Sender<Answer>,
     /// Its part of the queue's bytes.
-    pub(super) room: OwnedSemaphorePermit,
+    pub(super) room: Room,
+}
+
+/// Bytes of the queue, given back when this is dropped.
+pub(super) struct Room {
+    _bytes: OwnedSemaphorePermit,
+    /// Those that count as the caller's, where a request has one.
+    _share: Option<fair_room::Place>,
+}
+
+#[cfg(test)]
+impl Room {
+    pub(super) fn of(bytes: OwnedSemaphorePermit) -> Self {
+        Self { _bytes: bytes, _share: None }
+    }
 }
 
 /// The way into the queue.
@@ -34,6 +51,8 @@ pub(super) struct Queue {
     bundles: mpsc::Sender<Bundle>,
     bytes_max: usize,
     room: Arc<Semaphore>,
+    /// What requests take of it, by their callers.
+    shares: FairRoom,
     company: Arc<Company>,
 }
 
@@ -45,7 +64,7 @@ impl Queue {
     fn of(bytes_max: usize, company: Arc<Company>) -> (Self, mpsc::Receiver<Bundle>) {
         let (bundles, queued) = mpsc::channel(QUEUE_MAX);
         let room = Arc::new(Semaphore::new(bytes_max));
-        (Self { bundles, bytes_max, room, company }, queued)
+        (Self { bundles, bytes_max, room, shares: FairRoom::new(bytes_max), company }, queued)
     }
 
     /// Waits for a place in the queue, and then for the answer.
@@ -62,21 +81,25 @@ impl Queue {
         replies.await.unwrap_or(Err(ProposeError::Unknown))
     }
 
-    async fn room_for(
-        &self,
-        ops: &[Op],
-        bytes: usize,
-    ) -> Result<OwnedSemaphorePermit, ProposeError> {
+    async fn room_for(&self, ops: &[Op], bytes: usize) -> Result<Room, ProposeError> {
+        let waits = ops.iter().all(of_an_exchange);
         // What is larger than all of the room never fits. It goes on to consensus, which refuses it for its size.
-        let bytes = u32::try_from(bytes.min(self.bytes_max)).unwrap_or(u32::MAX);
-        if let Ok(room) = self.room.clone().try_acquire_many_owned(bytes) {
-            return Ok(room);
+        let bytes = bytes.min(self.bytes_max);
+        let caller = caller::current().filter(|_| !waits);
+        let mut share = caller.map(|caller| self.shares.none(caller));
+        if share.as_mut().is_some_and(|share| !share.grow(bytes)) {
+            return Err(ProposeError::Overloaded { max: self.bytes_max });
         }
-        if !ops.iter().all(of_an_exchange) {
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if let Ok(bytes) = self.room.clone().try_acquire_many_owned(permits) {
+            return Ok(Room { _bytes: bytes, _share: share });
+        }
+        if !waits {
             return Err(ProposeError::Overloaded { max: self.bytes_max });
         }
         // invariant: nobody closes this semaphore.
-        self.room.clone().acquire_many_owned(bytes).await.map_err(|_| ProposeError::Stopped)
+        let bytes = self.room.clone().acquire_many_owned(permits).await;
+        bytes.map(|bytes| Room { _bytes: bytes, _share: share }).map_err(|_| ProposeError::Stopped)
     }
 }
 
@@ -99,6 +122,7 @@ mod tests {
     use super::*;
     use futures::poll;
     use rollout_ledger::id::{SessionId, SlotNo, SlotRef};
+    use rollout_proto::{Identity, Role};
     use std::pin::pin;
 
     fn request() -> Vec<Op> {
@@ -139,6 +163,35 @@ mod tests {
         drop(waiting);
         while bundles.try_recv().is_ok() {}
         assert!(poll!(pin!(queue.answered(request()))).is_pending(), "there is room again");
+    }
+
+    #[tokio::test]
+    async fn requests_of_one_identity_leave_a_quarter_of_the_bytes_to_others() {
+        let named = |name: &str| Identity::new(Role::Client, name, Vec::new()).expect("a name");
+        let each = Weight::of(&request()).bytes;
+        let (queue, mut bundles) = Queue::of(64 * each, Arc::default());
+        let asked = |name: &str| Box::pin(caller::serving(named(name), queue.answered(request())));
+        let mut greedy: Vec<_> = (0..48).map(|_| asked("greedy")).collect();
+        for one in &mut greedy {
+            assert!(poll!(one).is_pending(), "there is room");
+        }
+        let overloaded = ProposeError::Overloaded { max: 64 * each };
+        assert_eq!(asked("greedy").await.map(drop), Err(overloaded.clone()), "it has its share");
+        let mut others: Vec<_> = (0..16).map(|_| asked("other")).collect();
+        for one in &mut others {
+            assert!(poll!(one).is_pending(), "the rest is for others");
+        }
+        assert_eq!(asked("other").await.map(drop), Err(overloaded), "all is taken");
+
+        // A worker's exchange waits in its turn, whoever it is.
+        let mut worker = pin!(caller::serving(named("greedy"), queue.answered(exchange())));
+        assert!(poll!(&mut worker).is_pending());
+        assert_eq!(bundles.len(), 64);
+        drop((greedy, others));
+        while bundles.try_recv().is_ok() {}
+        assert!(poll!(&mut worker).is_pending());
+        assert_eq!(bundles.len(), 1);
+        assert_eq!(queue.shares.left(), 64 * each, "all of it is given back");
     }
 
     #[tokio::test]
