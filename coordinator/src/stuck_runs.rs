@@ -1,46 +1,55 @@
 //! Runs that cannot move, and why, for `Cluster/Status`.
 //!
 //! *Invariant:* the ledger is looked at no more than once a second for it, however many ask: the look takes time in proportion
-//! to the runs. A caller sees the runs of the namespaces in its certificate, and the first [`SHOWN_MAX`] of them.
+//! to the runs. An answer is at most a second old: where the latest look is older, one caller looks and the others wait for
+//! it. A caller sees the runs of the namespaces in its certificate, and the first [`SHOWN_MAX`] of them.
 
-use parking_lot::Mutex;
 use rollout_ledger::Ledger;
 use rollout_proto::{Identity, v1};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// Runs in one answer.
 const SHOWN_MAX: usize = 32;
 /// How old an answer may be.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// What a look found, and when it began.
+type Look = (Instant, Arc<[v1::StuckRun]>);
+
 /// The latest look.
 #[derive(Default)]
 pub(crate) struct StuckRuns {
-    latest: Mutex<Option<(Instant, Arc<[v1::StuckRun]>)>>,
-    /// Held by the one who looks.
-    looking: Mutex<()>,
+    /// Held during a look.
+    latest: Mutex<Option<Look>>,
 }
 
 impl StuckRuns {
     /// Those that `identity` may see, and how many more there are.
-    pub(crate) fn seen_by(
+    pub(crate) async fn seen_by(
         &self,
         identity: &Identity,
         look: impl FnOnce() -> Arc<[v1::StuckRun]>,
     ) -> (Vec<v1::StuckRun>, u32) {
-        let (at, mut all) =
-            self.latest.lock().clone().map_or((None, Arc::default()), |(at, all)| (Some(at), all));
-        // Nobody waits for another one's look: what was seen last is the answer meanwhile.
-        if at.is_none_or(|at: Instant| at.elapsed() >= FRESH)
-            && let Some(_looking) = self.looking.try_lock()
-        {
-            all = look();
-            *self.latest.lock() = Some((Instant::now(), all.clone()));
-        }
+        let all = self.fresh(look).await;
         let mut mine = all.iter().filter(|run| identity.allows_namespace(&run.namespace));
         let shown: Vec<v1::StuckRun> = mine.by_ref().take(SHOWN_MAX).cloned().collect();
         (shown, mine.count().try_into().unwrap_or(u32::MAX))
+    }
+
+    /// Waits for no longer than a look takes.
+    async fn fresh(&self, look: impl FnOnce() -> Arc<[v1::StuckRun]>) -> Arc<[v1::StuckRun]> {
+        let mut latest = self.latest.lock().await;
+        if let Some((at, all)) = &*latest
+            && at.elapsed() < FRESH
+        {
+            return all.clone();
+        }
+        let at = Instant::now();
+        let all = look();
+        *latest = Some((at, all.clone()));
+        all
     }
 }
 
@@ -66,46 +75,68 @@ fn alarms_first(mut runs: Vec<v1::StuckRun>) -> Vec<v1::StuckRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::poll;
     use rollout_proto::Role;
     use std::cell::Cell;
+    use std::pin::pin;
+
+    fn run(namespace: &str, n: usize) -> v1::StuckRun {
+        v1::StuckRun { namespace: namespace.into(), name: format!("r{n}"), ..Default::default() }
+    }
+
+    fn viewer(namespaces: &[&str]) -> Identity {
+        let namespaces = namespaces.iter().map(|n| (*n).to_owned()).collect();
+        Identity::new(Role::Viewer, "ann", namespaces).unwrap()
+    }
 
     #[test]
     fn runs_that_a_user_paused_come_last() {
-        let run = |name: &str, paused, at_cordon_limit| v1::StuckRun {
+        let paused_run = |name: &str, paused, at_cordon_limit| v1::StuckRun {
             name: name.into(),
             paused,
             at_cordon_limit,
             ..Default::default()
         };
-        let runs = (0..SHOWN_MAX).map(|_| run("by a user", true, false));
-        let others = [run("stuck", false, false), run("at the limit", true, true)];
+        let runs = (0..SHOWN_MAX).map(|_| paused_run("by a user", true, false));
+        let others = [paused_run("stuck", false, false), paused_run("at the limit", true, true)];
         let told = alarms_first(runs.chain(others).collect());
         let names: Vec<&str> = told.iter().take(3).map(|run| run.name.as_str()).collect();
         assert_eq!(names, ["at the limit", "stuck", "by a user"]);
     }
 
-    #[test]
-    fn a_caller_sees_its_namespaces_and_the_ledger_is_looked_at_once_a_second() {
-        let run = |namespace: &str, n: usize| v1::StuckRun {
-            namespace: namespace.into(),
-            name: format!("r{n}"),
-            ..Default::default()
-        };
+    #[tokio::test]
+    async fn a_caller_sees_its_namespaces_and_the_ledger_is_looked_at_once_a_second() {
         let looks = Cell::new(0);
         let look = || {
             looks.set(looks.get() + 1);
             (0..40).map(|n| run("a", n)).chain([run("b", 0)]).collect()
         };
         let stuck = StuckRuns::default();
-        let of = |namespaces: &[&str]| {
-            let namespaces = namespaces.iter().map(|n| (*n).to_owned()).collect();
-            let identity = Identity::new(Role::Viewer, "ann", namespaces).unwrap();
-            let (shown, more) = stuck.seen_by(&identity, look);
-            (shown.len(), more)
-        };
-        assert_eq!(of(&[]), (SHOWN_MAX, 9));
-        assert_eq!(of(&["b"]), (1, 0));
-        assert_eq!(of(&["c"]), (0, 0));
+        let cases: [(&[&str], (usize, u32)); 3] =
+            [(&[], (SHOWN_MAX, 9)), (&["b"], (1, 0)), (&["c"], (0, 0))];
+        for (namespaces, seen) in cases {
+            let (shown, more) = stuck.seen_by(&viewer(namespaces), look).await;
+            assert_eq!((shown.len(), more), seen, "{namespaces:?}");
+        }
         assert_eq!(looks.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_caller_waits_for_a_look_that_is_under_way_and_for_no_older_one() {
+        let old = Instant::now().checked_sub(2 * FRESH).expect("the host runs for seconds");
+        let nothing = || -> Arc<[v1::StuckRun]> { Arc::default() };
+        for before in [None, Some((old, nothing()))] {
+            let stuck = StuckRuns { latest: Mutex::new(before) };
+            let identity = viewer(&[]);
+            let mut under_way = stuck.latest.lock().await;
+            let mut second = pin!(stuck.seen_by(&identity, || panic!("another one looks")));
+            assert!(poll!(&mut second).is_pending(), "it has no answer yet");
+            *under_way = Some((Instant::now(), Arc::from([run("a", 1)])));
+            drop(under_way);
+            assert_eq!(second.await.0, [run("a", 1)]);
+        }
+        let stuck = StuckRuns { latest: Mutex::new(Some((old, nothing()))) };
+        let seen = stuck.seen_by(&viewer(&[]), || Arc::from([run("a", 2)])).await;
+        assert_eq!(seen.0, [run("a", 2)], "where nobody looks, the caller does");
     }
 }

@@ -167,9 +167,10 @@ impl v1::cluster_server::Cluster for ClusterService {
         let identity = caller(&request)?;
         let may_see = WATCH.iter().any(|role| identity.acts_as(*role));
         let (stuck_runs, stuck_runs_more) = match request.get_ref().with_stuck_runs && may_see {
-            true => shared.stuck.seen_by(&identity, || {
-                shared.node.with_ledger(stuck_runs::all).unwrap_or_default()
-            }),
+            true => {
+                let look = || shared.node.with_ledger(stuck_runs::all).unwrap_or_default();
+                shared.stuck.seen_by(&identity, look).await
+            }
             false => Default::default(),
         };
         let status = shared.node.status();
