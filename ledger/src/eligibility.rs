@@ -7,6 +7,8 @@
 //! offer, at most. From then on, the run that a slot serves next costs one look, however many slots, needs and runs there
 //! are.
 //!
+//! Needs that the same cohorts meet are a *family* ([`families`]).
+//!
 //! A need that comes or goes changes cohorts as a whole. Offers move one by one only where a cohort splits or two become
 //! one, and then those of the smaller side.
 //!
@@ -15,6 +17,7 @@
 //! Absent on purpose: what changes with every grant, such as caps of namespaces, cordons and trials.
 
 mod cohorts;
+mod families;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -22,8 +25,11 @@ mod turns;
 use crate::id::{RunNo, SlotRef};
 use crate::spec::{RunSpec, SlotOffer};
 use crate::store_access::StoreAccess;
+use families::Family;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use families::FamilyNo;
 
 /// A need's number. It means nothing outside one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,8 +102,9 @@ struct Need {
     runs: usize,
     /// Of these, the ones that have something to give.
     turns: BTreeSet<Turn>,
-    cohorts: BTreeSet<CohortNo>,
-    /// Of these, the ones that list the first turns of their needs.
+    /// Of the needs that the same cohorts meet.
+    family: FamilyNo,
+    /// The cohorts that meet it and list the first turns of their needs.
     listed: BTreeSet<CohortNo>,
 }
 
@@ -144,6 +151,8 @@ type CohortKey = (String, BTreeSet<NeedNo>);
 struct Cohort {
     namespace: String,
     needs: BTreeSet<NeedNo>,
+    /// Those of its needs.
+    families: BTreeSet<FamilyNo>,
     offers: Offers,
     /// The first turn of each of its needs at each priority; kept where it has many needs.
     firsts: Option<BTreeMap<Turn, NeedNo>>,
@@ -167,6 +176,9 @@ pub(crate) struct Eligibility {
     shape_numbers: BTreeMap<ShapeKey, ShapeNo>,
     cohorts: BTreeMap<CohortNo, Cohort>,
     cohort_numbers: BTreeMap<CohortKey, CohortNo>,
+    families: BTreeMap<FamilyNo, Family>,
+    /// Families by the sums over their cohorts; of several with the same sum, one.
+    marks: BTreeMap<u64, FamilyNo>,
     runs: BTreeMap<RunNo, Place>,
     /// Numbers given so far.
     numbers: u64,
@@ -352,14 +364,14 @@ impl Eligibility {
 
     /// The cohorts whose slots meet a run's need.
     pub(crate) fn cohorts(&self, no: RunNo) -> impl Iterator<Item = CohortNo> {
-        let need = self.need(no).and_then(|need| self.needs.get(&need));
-        need.into_iter().flat_map(|need| need.cohorts.iter().copied())
+        let family = self.need(no).and_then(|need| self.family_of(need));
+        family.into_iter().flat_map(|family| family.cohorts.iter().copied())
     }
 
     /// The slots that meet a run's need.
     pub(crate) fn slots_for(&self, no: RunNo) -> impl Iterator<Item = SlotRef> {
-        let need = self.need(no).and_then(|need| self.needs.get(&need));
-        let cohorts = need.into_iter().flat_map(|need| &need.cohorts);
+        let family = self.need(no).and_then(|need| self.family_of(need));
+        let cohorts = family.into_iter().flat_map(|family| &family.cohorts);
         let offers = cohorts.filter_map(|cohort| self.cohorts.get(cohort));
         let offers = offers.flat_map(|cohort| cohort.offers.values().flatten());
         offers
@@ -382,11 +394,6 @@ impl Eligibility {
             let offers = offers.map(|offer| (&offer.key.offer, &offer.key.stores, &offer.slots));
             (&shape.key.1, offers)
         })
-    }
-
-    /// The cohorts whose slots meet a need.
-    pub(crate) fn cohorts_of(&self, need: NeedNo) -> impl Iterator<Item = CohortNo> {
-        self.needs.get(&need).into_iter().flat_map(|need| need.cohorts.iter().copied())
     }
 
     /// The cohorts of a namespace.

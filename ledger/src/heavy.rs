@@ -22,6 +22,8 @@ fn grows_with_state(op: &Op) -> bool {
     match &op.kind {
         // All rows of a run, all runs of a worker, all keys of a store, all waits of a job.
         OpKind::CloseInput { .. }
+        // All open runs and cohorts of a namespace.
+        | OpKind::CreateRun { .. }
         | OpKind::ControlRun { .. }
         | OpKind::RetryRows { .. }
         | OpKind::Seal { .. }
@@ -45,7 +47,6 @@ fn grows_with_state(op: &Op) -> bool {
         )
         | OpKind::Shard(ShardOp::Claim { .. }) => true,
         OpKind::OpenClient { .. }
-        | OpKind::CreateRun { .. }
         | OpKind::AddSegments { .. }
         | OpKind::Drain { .. }
         | OpKind::Claim { .. }
@@ -92,6 +93,8 @@ mod tests {
         assert!(heavy(Body::Tick));
         assert!(heavy(ops(vec![leave(), OpKind::Unsuspect { session }])));
         assert!(!heavy(ops(vec![leave()])));
+        let (namespace, name, spec, folder) = Default::default();
+        assert!(heavy(ops(vec![OpKind::CreateRun { namespace, name, spec, folder }])));
         assert!(!heavy(Body::DigestAt));
     }
 }

@@ -37,12 +37,13 @@ impl Need {
 impl Eligibility {
     pub(super) fn add_need(&mut self, key: NeedKey) -> NeedNo {
         let number = NeedNo(self.number());
+        let family = self.add_family(number);
         let need = Need {
             key: key.clone(),
             spec: key.spec(),
             runs: 0,
             turns: BTreeSet::new(),
-            cohorts: BTreeSet::new(),
+            family,
             listed: BTreeSet::new(),
         };
         let first = (key.namespace.clone(), BTreeSet::new());
@@ -55,13 +56,15 @@ impl Eligibility {
         for cohort in cohorts {
             self.add_need_to(cohort, number, &mut judged);
         }
+        // Not before it is in all of its cohorts.
+        self.join_equal(family);
         number
     }
 
     pub(super) fn remove_need(&mut self, number: NeedNo) {
         let Some(need) = self.needs.remove(&number) else { return };
         self.need_numbers.remove(&need.key);
-        for cohort in need.cohorts {
+        for cohort in self.leave_family(need.family, number) {
             self.remove_need_of(cohort, number);
         }
     }
@@ -143,12 +146,14 @@ impl Eligibility {
         self.rekey(number, |needs| {
             needs.insert(no);
         });
-        let listed = self.cohorts.get(&number).is_some_and(|cohort| cohort.firsts.is_some());
-        if let Some(need) = self.needs.get_mut(&no) {
-            need.cohorts.insert(number);
-            if listed {
+        if let (Some(cohort), Some(need)) = (self.cohorts.get_mut(&number), self.needs.get_mut(&no))
+        {
+            if cohort.firsts.is_some() {
                 need.listed.insert(number);
             }
+            let family = need.family;
+            cohort.families.insert(family);
+            self.add_cohort_to(family, number);
         }
         self.relist(number);
     }
@@ -196,15 +201,12 @@ impl Eligibility {
             true => (number, other),
             false => (other, number),
         };
-        let Some(Cohort { namespace, needs, offers, .. }) = self.cohorts.remove(&gone) else {
+        let Some(Cohort { namespace, needs, families, offers, .. }) = self.cohorts.remove(&gone)
+        else {
             return;
         };
-        for need in &needs {
-            if let Some(need) = self.needs.get_mut(need) {
-                need.cohorts.remove(&gone);
-                need.listed.remove(&gone);
-            }
-        }
+        self.unlist_firsts(&needs, gone);
+        self.remove_cohort_from(&families, gone);
         if kept == number {
             self.cohort_numbers.insert((namespace, needs), kept);
         }
@@ -221,10 +223,9 @@ impl Eligibility {
     /// Makes a cohort of offers that are in no other.
     fn make_cohort(&mut self, key: CohortKey, offers: Offers) -> CohortNo {
         let number = CohortNo(self.number());
-        for need in &key.1 {
-            if let Some(need) = self.needs.get_mut(need) {
-                need.cohorts.insert(number);
-            }
+        let families = self.families_of(&key.1);
+        for family in &families {
+            self.add_cohort_to(*family, number);
         }
         #[cfg(test)]
         {
@@ -232,7 +233,8 @@ impl Eligibility {
         }
         self.place(&offers, number);
         let (namespace, needs) = key.clone();
-        self.cohorts.insert(number, Cohort { namespace, needs, offers, firsts: None });
+        let cohort = Cohort { namespace, needs, families, offers, firsts: None };
+        self.cohorts.insert(number, cohort);
         self.cohort_numbers.insert(key, number);
         self.relist(number);
         number
@@ -274,14 +276,21 @@ impl Eligibility {
         if !cohort.offers.is_empty() {
             return;
         }
-        let Some(Cohort { namespace, needs, .. }) = self.cohorts.remove(&number) else { return };
-        for need in &needs {
+        let Some(Cohort { namespace, needs, families, .. }) = self.cohorts.remove(&number) else {
+            return;
+        };
+        self.unlist_firsts(&needs, number);
+        self.remove_cohort_from(&families, number);
+        self.cohort_numbers.remove(&(namespace, needs));
+    }
+
+    /// A cohort that lists the first turns of these needs, or does not, is gone.
+    fn unlist_firsts(&mut self, needs: &BTreeSet<NeedNo>, cohort: CohortNo) {
+        for need in needs {
             if let Some(need) = self.needs.get_mut(need) {
-                need.cohorts.remove(&number);
-                need.listed.remove(&number);
+                need.listed.remove(&cohort);
             }
         }
-        self.cohort_numbers.remove(&(namespace, needs));
     }
 }
 

@@ -293,7 +293,7 @@ impl Eligibility {
             assert_eq!(listed, cohort.needs.len() > turns::FEW_NEEDS);
             let mut firsts = BTreeMap::new();
             for need in &cohort.needs {
-                assert!(self.needs[need].cohorts.contains(number));
+                assert!(self.family_of(*need).is_some_and(|f| f.cohorts.contains(number)));
                 assert_eq!(self.needs[need].listed.contains(number), listed);
                 for turn in &self.needs[need].turns {
                     let known = firsts.iter().any(|(first, of): (&Turn, &NeedNo)| {
@@ -308,9 +308,11 @@ impl Eligibility {
         }
         for (number, need) in &self.needs {
             assert_eq!(self.need_numbers.get(&need.key), Some(number));
-            assert!(need.cohorts.iter().all(|c| self.cohorts[c].needs.contains(number)));
-            assert!(need.listed.is_subset(&need.cohorts));
+            let cohorts = &self.families[&need.family].cohorts;
+            assert!(cohorts.iter().all(|c| self.cohorts[c].needs.contains(number)));
+            assert!(need.listed.is_subset(cohorts));
         }
+        self.check_families();
         let in_cohorts = self.cohorts.values().flat_map(|c| c.offers.values());
         assert_eq!(in_cohorts.map(BTreeSet::len).sum::<usize>(), self.offers.len());
         let in_shapes = self.shapes.values().map(|shape| shape.offers.len());

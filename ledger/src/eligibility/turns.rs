@@ -170,6 +170,7 @@ impl Eligibility {
 
     /// Of these, the ones of a priority.
     pub(crate) fn turns(&self, need: NeedNo, priority: u8) -> impl Iterator<Item = Turn> {
+        look();
         let (first, last) = bounds(Reverse(priority));
         let need = self.needs.get(&need).into_iter();
         need.flat_map(move |need| need.turns.range(first..=last).copied())

@@ -9,21 +9,22 @@
 //! is forgotten but for [`AHEAD_MAX`].
 //!
 //! A run joins whenever it has something to give again, which one at its cap does after each completion. That costs a look
-//! at each cohort of the run. Of a cohort with few needs it costs a look at each of them, and of one with many the first
-//! turns of those that join too. Groups are looked for only where levels are more than [`AHEAD_MAX`] apart. Gaps are closed
-//! when a run opens, ends, is paused or resumed, and when a session ends, however many do in one `Tick`. That costs the
-//! needs of each cohort of the namespace, and a sort of its turns.
+//! at each cohort of the run, and of a cohort with few needs a look at each of them. Runs that join together are not listed
+//! until it is their turn, so none of them looks past the others. Groups are looked for only where levels are more than
+//! [`AHEAD_MAX`] apart. Gaps are closed when a run opens, ends, is paused or resumed, and when a session ends, however many
+//! do in one `Tick`. Either costs the cohorts and the needs of the namespace, but not each pair of these
+//! ([`eligibility`](crate::eligibility)), and closing gaps a sort of its turns.
 
 use super::fair::AHEAD_MAX;
 use crate::eligibility::{CohortNo, NeedNo, Turn};
 use crate::id::RunNo;
 use crate::ledger::Ledger;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs of one priority that share slots, directly or through others.
 #[derive(Default)]
 struct Group {
-    needs: BTreeSet<NeedNo>,
+    needs: Vec<NeedNo>,
     /// Where a run joins it: with the run that is served next, at the slots where that one is latest.
     level: Option<u64>,
 }
@@ -61,15 +62,14 @@ impl Ledger {
     /// Gives a run its time among those that have something to give, but for `joining`.
     fn join_turns(&mut self, no: RunNo, joining: &BTreeSet<RunNo>) {
         let Some(Turn { priority, .. }) = self.index.turn(no) else { return };
-        let level = |cohort: &CohortNo| {
-            let mut turns = self.index.turns_of_priority(*cohort, priority.0);
+        let level = |cohort: CohortNo| {
+            let mut turns = self.index.turns_of_priority(cohort, priority.0);
             turns.find(|turn| !joining.contains(&turn.run)).map(|turn| turn.time)
         };
-        let cohorts: Vec<CohortNo> = self.index.cohorts(no).collect();
-        let levels: Vec<u64> = cohorts.iter().filter_map(level).collect();
-        let (Some(&first), Some(&last)) = (levels.iter().min(), levels.iter().max()) else {
-            return;
-        };
+        let cohorts = self.index.cohorts(no).map(|cohort| (cohort, level(cohort)));
+        let cohorts: BTreeMap<CohortNo, Option<u64>> = cohorts.collect();
+        let levels = || cohorts.values().flatten().copied();
+        let (Some(first), Some(last)) = (levels().min(), levels().max()) else { return };
         // Within this, times are comparable whether or not these are one group.
         if last - first > AHEAD_MAX {
             let groups = self.groups(&cohorts, priority.0, joining);
@@ -86,27 +86,29 @@ impl Ledger {
         turns.find(|turn| !joining.contains(&turn.run)).map(|turn| turn.time)
     }
 
-    /// The groups to which these cohorts belong.
-    fn groups(&self, cohorts: &[CohortNo], priority: u8, joining: &BTreeSet<RunNo>) -> Vec<Group> {
-        let asked: BTreeSet<CohortNo> = cohorts.iter().copied().collect();
-        let (mut seen, mut groups) = (BTreeSet::new(), Vec::new());
-        for cohort in cohorts {
+    /// The groups to which these cohorts belong, of which it is known where a run joins them.
+    fn groups(
+        &self,
+        cohorts: &BTreeMap<CohortNo, Option<u64>>,
+        priority: u8,
+        joining: &BTreeSet<RunNo>,
+    ) -> Vec<Group> {
+        let gives = |need: &NeedNo| self.first_time(*need, priority, joining).is_some();
+        let (mut seen, mut known, mut groups) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        for cohort in cohorts.keys() {
             if !seen.insert(*cohort) {
                 continue;
             }
             let (mut group, mut left) = (Group::default(), vec![*cohort]);
             while let Some(cohort) = left.pop() {
-                let mut first: Option<u64> = None;
-                for need in self.index.needs(cohort) {
-                    let Some(time) = self.first_time(need, priority, joining) else { continue };
-                    first = Some(first.map_or(time, |first| first.min(time)));
-                    if group.needs.insert(need) {
-                        let more = self.index.cohorts_of(need);
+                group.level = group.level.max(cohorts.get(&cohort).copied().flatten());
+                for family in self.index.families(cohort).filter(|family| known.insert(*family)) {
+                    let before = group.needs.len();
+                    group.needs.extend(self.index.needs_in(family).filter(gives));
+                    if group.needs.len() > before {
+                        let more = self.index.cohorts_with(family);
                         left.extend(more.filter(|cohort| seen.insert(*cohort)));
                     }
-                }
-                if asked.contains(&cohort) {
-                    group.level = group.level.max(first);
                 }
             }
             groups.push(group);
@@ -146,7 +148,7 @@ impl Ledger {
     fn close_gaps(&mut self, namespace: &str, joining: &BTreeSet<RunNo>) {
         let mut moved = Vec::new();
         for priority in self.index.priorities(namespace) {
-            let cohorts: Vec<CohortNo> = self.index.cohorts_in(namespace).collect();
+            let cohorts = self.index.cohorts_in(namespace).map(|cohort| (cohort, None)).collect();
             for group in self.groups(&cohorts, priority, joining) {
                 let mut turns: Vec<Turn> = self.turns_of(&group, priority, joining).collect();
                 turns.sort_unstable();
@@ -166,3 +168,6 @@ impl Ledger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! What keeping times comparable costs, in records that are looked at.
+
+use crate::command::{BlobRef, Body, Command, OpKind, Registration, RunAction, SegmentDecl};
+use crate::gate::SCHEDULING_VERSION;
+use crate::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::ledger::{EntryId, Ledger};
+use crate::looks::looks_of;
+use crate::reply::Reply;
+use crate::spec::{EngineSpec, RunSpec, SlotOffer};
+
+/// A ledger, and the index of its last entry.
+struct Bench(Ledger, u64);
+
+impl Bench {
+    fn new() -> Self {
+        let mut bench = Self(Ledger::new([1; 16]), 0);
+        bench.apply(Body::OpenEpoch);
+        bench.apply(Body::SetVersion(SCHEDULING_VERSION));
+        bench
+    }
+
+    fn apply(&mut self, body: Body) -> Reply {
+        self.1 += 1;
+        let command = Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body };
+        let entry = EntryId { index: self.1, term: 1 };
+        let mut replies = self.0.apply(entry, &command.encode()).expect("it is known");
+        match replies.pop().expect("a reply") {
+            Reply::Rejected(why) => panic!("{why:?}"),
+            reply => reply,
+        }
+    }
+
+    fn op(&mut self, kind: OpKind) -> Reply {
+        self.apply(Body::Ops(vec![kind.into()]))
+    }
+
+    /// A host with one slot for any model.
+    fn host(&mut self, host: u32) -> SessionId {
+        let offer = SlotOffer {
+            models: vec!["*".into()],
+            labels: [("host".to_owned(), host.to_string())].into(),
+            ..SlotOffer::default()
+        };
+        let registration = Registration {
+            namespace: "default".into(),
+            name: format!("w{host}"),
+            instance: 1,
+            slots: vec![offer],
+            ..Registration::default()
+        };
+        match self.op(OpKind::Register(Box::new(registration))) {
+            Reply::Registered { session, .. } => session,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    /// A run of one row, for one host where it is pinned to it.
+    fn run(&mut self, model: &str, host: Option<u32>) -> RunNo {
+        let spec = RunSpec {
+            engine: EngineSpec { model: model.into(), ..EngineSpec::default() },
+            selector: host.map(|host| ("host".to_owned(), host.to_string())).into_iter().collect(),
+            weight: 1,
+            attempts_max: 3,
+            ..RunSpec::default()
+        };
+        let name = format!("r{}", self.1);
+        let (folder, spec) = (format!("{name}/own"), Box::new(spec));
+        let create = OpKind::CreateRun { namespace: "default".into(), name, spec, folder };
+        let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
+        let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
+        self.op(OpKind::AddSegments { run, segments: vec![segment] });
+        run
+    }
+}
+
+#[test]
+fn closing_gaps_costs_the_cohorts_and_the_needs_and_not_each_pair_of_them() {
+    const HOSTS: u32 = 60;
+    const MODELS: u32 = 40;
+    /// Each cohort once, and each need twice. A pair of them is a look too where it is looked at.
+    const LOOKS: u64 = 4 * (HOSTS + HOSTS + MODELS) as u64;
+    let mut bench = Bench::new();
+    let sessions: Vec<SessionId> = (0..HOSTS).map(|host| bench.host(host)).collect();
+    for model in 0..MODELS {
+        bench.run(&format!("m{model}"), None);
+    }
+    let pinned: Vec<RunNo> = (0..HOSTS).map(|host| bench.run("m0", Some(host))).collect();
+    let more = looks_of(|| bench.run("other", Some(3)));
+    let (run, reason) = (pinned[7], String::new());
+    let pause = OpKind::ControlRun { run, action: RunAction::Pause, reason: reason.clone() };
+    let paused = looks_of(|| bench.op(pause));
+    let cancel = OpKind::ControlRun { run, action: RunAction::Cancel, reason };
+    let ended = looks_of(|| bench.op(cancel));
+    let left = looks_of(|| bench.op(OpKind::Deregister { session: sessions[9] }));
+    for looks in [more, paused, ended, left] {
+        assert!((1..=LOOKS).contains(&looks), "{looks} looks, at most {LOOKS}");
+    }
+    bench.0.check_invariants().expect("they hold");
+}
