@@ -41,15 +41,41 @@ impl Ledger {
         if !self.is_fair() {
             return;
         }
+        let turns: Vec<Turn> = joining.iter().filter_map(|no| self.index.turn(*no)).collect();
+        // Where several join, each of them would look past all others: they are listed as they join. One alone is cheaper
+        // to look past than to take out.
+        let several = turns.len() > 1;
+        let joining = if several { BTreeSet::new() } else { joining };
+        if several {
+            turns.iter().for_each(|turn| self.list(turn.run, None));
+        }
         for namespace in namespaces {
             self.close_gaps(&namespace, &joining);
         }
         // Each one counts for those behind it.
-        let mut others = joining.clone();
-        for no in joining {
-            self.join_turns(no, &others);
-            others.remove(&no);
+        for turn in turns {
+            let time = self.time_to_join(turn, &joining);
+            match several {
+                true => self.list_at(turn, time),
+                false => self.set_time(turn.run, time),
+            }
         }
+    }
+
+    /// Changes the turn of a run that stays what it is otherwise.
+    fn list(&mut self, no: RunNo, turn: Option<Turn>) {
+        if let Some(run) = self.runs.get(&no) {
+            self.index.set_run(no, (&run.head.namespace, &run.head.spec), turn);
+        }
+    }
+
+    /// Lists a run that is in no list, at this time.
+    fn list_at(&mut self, turn: Turn, time: u64) {
+        if let Some(run) = self.runs.get_mut(&turn.run).filter(|run| run.head.service != time) {
+            run.head.service = time;
+            self.dirty.runs.insert(turn.run);
+        }
+        self.list(turn.run, Some(Turn { time, ..turn }));
     }
 
     /// A run has come, ended, or was paused or resumed: what was fair in its namespace may be so no more.
@@ -59,25 +85,23 @@ impl Ledger {
         }
     }
 
-    /// Gives a run its time among those that have something to give, but for `joining`.
-    fn join_turns(&mut self, no: RunNo, joining: &BTreeSet<RunNo>) {
-        let Some(Turn { priority, .. }) = self.index.turn(no) else { return };
+    /// The time of a run that joins those that have something to give, but for `joining`.
+    fn time_to_join(&mut self, turn: Turn, joining: &BTreeSet<RunNo>) -> u64 {
+        let priority = turn.priority.0;
         let level = |cohort: CohortNo| {
-            let mut turns = self.index.turns_of_priority(cohort, priority.0);
+            let mut turns = self.index.turns_of_priority(cohort, priority);
             turns.find(|turn| !joining.contains(&turn.run)).map(|turn| turn.time)
         };
-        let cohorts = self.index.cohorts(no).map(|cohort| (cohort, level(cohort)));
+        let cohorts = self.index.cohorts(turn.run).map(|cohort| (cohort, level(cohort)));
         let cohorts: BTreeMap<CohortNo, Option<u64>> = cohorts.collect();
         let levels = || cohorts.values().flatten().copied();
-        let (Some(first), Some(last)) = (levels().min(), levels().max()) else { return };
+        let (Some(first), Some(last)) = (levels().min(), levels().max()) else { return turn.time };
         // Within this, times are comparable whether or not these are one group.
         if last - first > AHEAD_MAX {
-            let groups = self.groups(&cohorts, priority.0, joining);
-            self.align(&groups, last, priority.0, joining);
+            let groups = self.groups(&cohorts, priority, joining);
+            self.align(&groups, last, priority, joining);
         }
-        let Some(run) = self.runs.get(&no) else { return };
-        let time = run.head.service.clamp(last, last.saturating_add(AHEAD_MAX));
-        self.set_time(no, time);
+        turn.time.clamp(last, last.saturating_add(AHEAD_MAX))
     }
 
     /// The time of the run of a need that is served next, but for `joining`.

@@ -97,3 +97,25 @@ fn closing_gaps_costs_the_cohorts_and_the_needs_and_not_each_pair_of_them() {
     }
     bench.0.check_invariants().expect("they hold");
 }
+
+#[test]
+fn runs_that_join_together_do_not_look_past_each_other() {
+    const RUNS: u32 = 400;
+    /// Of all that changes about a run that gets its row back.
+    const FEW: u64 = 30;
+    let mut bench = Bench::new();
+    let session = bench.host(0);
+    for _ in 0..RUNS {
+        bench.run("m", None);
+    }
+    let slot = SlotRef { session, slot: SlotNo(0) };
+    bench.op(OpKind::Claim { slot, instance: 1, seq: 1, rows_max: RUNS });
+    assert!(bench.0.runs.values().all(|run| !run.gives()), "it has all rows");
+    bench.host(1);
+    bench.run("m", None);
+    let looks = looks_of(|| bench.op(OpKind::Deregister { session }));
+    assert!(bench.0.runs.values().all(|run| run.gives()), "the rows are back");
+    let most = u64::from(RUNS) * FEW;
+    assert!((1..=most).contains(&looks), "{looks} looks, at most {most}");
+    bench.0.check_invariants().expect("they hold");
+}
