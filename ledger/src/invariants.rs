@@ -2,7 +2,7 @@
 //!
 //! The first breach is named in words, so that a failing test says which promise broke.
 
-use crate::eligibility::Turn;
+use crate::eligibility::{NeedNo, Turn};
 use crate::fleet::Fleet;
 use crate::id::{Attempt, RunNo};
 use crate::ledger::Ledger;
@@ -61,6 +61,14 @@ impl Ledger {
             let tries = turn.is_some() && run.ready_trials().next().is_some();
             ensure!(self.trial_runs.contains(&run.no) == tries, "run {} tries: {tries}", run.no);
         }
+        let mut trials: BTreeMap<NeedNo, BTreeSet<RunNo>> = BTreeMap::new();
+        for no in &self.trial_runs {
+            if let Some(need) = self.index.need(*no) {
+                trials.entry(need).or_default().insert(*no);
+            }
+        }
+        let listed = &self.trial_runs_of;
+        ensure!(*listed == trials, "trials by need: {listed:?}, not {trials:?}");
         let (joining, resting) = (&self.joining, &self.resting);
         ensure!(joining.is_empty() && resting.is_empty(), "not settled: {joining:?} {resting:?}");
         ensure!(self.reshaped.is_empty(), "levels not settled in {:?}", self.reshaped);

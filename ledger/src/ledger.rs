@@ -9,7 +9,7 @@ use crate::command::StoreName;
 use crate::counts::Counts;
 use crate::dataset::Dataset;
 use crate::due::Deadlines;
-use crate::eligibility::{Eligibility, Turn};
+use crate::eligibility::{Eligibility, NeedNo, Turn};
 use crate::event::Event;
 use crate::fleet::Fleet;
 use crate::id::{
@@ -85,6 +85,8 @@ pub struct Ledger {
     pub(crate) index: Eligibility,
     /// Runs that have a trial to give.
     pub(crate) trial_runs: BTreeSet<RunNo>,
+    /// The same, by their needs.
+    pub(crate) trial_runs_of: BTreeMap<NeedNo, BTreeSet<RunNo>>,
     /// Runs at their tails, and those that will be once somebody holds a row of them.
     pub(crate) tail_runs: BTreeSet<RunNo>,
     /// Runs that are paused.
@@ -194,6 +196,7 @@ impl Ledger {
             tally: Tally::default(),
             index: Eligibility::default(),
             trial_runs: BTreeSet::new(),
+            trial_runs_of: BTreeMap::new(),
             tail_runs: BTreeSet::new(),
             paused_runs: BTreeSet::new(),
             joining: BTreeSet::new(),
@@ -261,6 +264,7 @@ impl Ledger {
     /// Keeps the index of runs in step with one run: called whenever what it may give has changed.
     pub(crate) fn refresh_active(&mut self, no: RunNo) {
         let before = self.index.turn(no).is_some();
+        let need = self.index.need(no);
         let state = self.runs.get(&no).map(|run| run.head.state);
         let paused = state == Some(RunState::Paused);
         let open = paused || state == Some(RunState::Running);
@@ -282,10 +286,7 @@ impl Ledger {
             Some(run) => self.index.set_run(no, (&run.head.namespace, &run.head.spec), turn),
             None => self.index.remove_run(no),
         }
-        match tries {
-            true => self.trial_runs.insert(no),
-            false => self.trial_runs.remove(&no),
-        };
+        self.list_trials(no, self.index.need(no).or(need), tries);
         match self.runs.get(&no).is_some_and(Run::nears_tail) {
             true => self.tail_runs.insert(no),
             false => self.tail_runs.remove(&no),

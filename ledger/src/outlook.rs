@@ -2,15 +2,19 @@
 //!
 //! *Invariant:* a pull waits only if the pulls before it claim every row that it could get, so a pending row causes one
 //! proposal, whatever the number of waiting pulls. If those pulls get fewer or other rows, the waiting pull is checked
-//! again after they are applied, so no pull waits forever while a row is pending.
+//! again after they are applied, so no pull waits forever while a row is pending. It costs what the pulls ask for, and not
+//! what is pending.
 //! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against what comes first.
 
 use crate::eligibility::{CohortNo, NeedNo, Turn};
 use crate::id::SlotRef;
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::run::Run;
+use crate::trial::TrialNo;
 use crate::worker::Slot;
 use std::collections::BTreeMap;
+use std::iter::Peekable;
 
 /// What is left of the runs of one need for the next pull.
 struct Left<'a> {
@@ -18,14 +22,18 @@ struct Left<'a> {
     rows: u64,
     /// The rows of each of the others.
     more: Box<dyn Iterator<Item = u64> + 'a>,
-    trials: u64,
+    /// The trials that no pull was served from.
+    trials: Peekable<Box<dyn Iterator<Item = TrialNo> + 'a>>,
 }
 
 impl<'a> Left<'a> {
-    fn of(ledger: &'a Ledger, need: NeedNo, trials: u64) -> Self {
+    fn of(ledger: &'a Ledger, need: NeedNo) -> Self {
         let runs = ledger.index.turns_of(need).filter_map(|turn| ledger.runs.get(&turn.run));
         let more = Box::new(runs.map(|run| run.grantable_beside_trials().min(run.room())));
-        Self { rows: 0, more, trials }
+        let runs = ledger.runs_with_trials(need);
+        let trials = runs.flat_map(|run| run.ready_trials().map(|(trial, _)| trial));
+        let trials: Box<dyn Iterator<Item = TrialNo> + 'a> = Box::new(trials);
+        Self { rows: 0, more, trials: trials.peekable() }
     }
 
     /// Up to so many rows. Looks at no more runs than it takes to find them.
@@ -38,7 +46,12 @@ impl<'a> Left<'a> {
     }
 
     fn is_empty(&mut self) -> bool {
-        self.trials == 0 && self.rows(1) == 0
+        !self.has_trial() && self.rows(1) == 0
+    }
+
+    /// Looks at the next trial alone.
+    fn has_trial(&mut self) -> bool {
+        self.trials.peek().is_some()
     }
 }
 
@@ -47,8 +60,6 @@ pub struct Outlook<'a> {
     ledger: &'a Ledger,
     /// Of the needs that pulls were served from.
     needs: BTreeMap<NeedNo, Left<'a>>,
-    /// Trials that are pending, by the need of their run.
-    trials: BTreeMap<NeedNo, u64>,
     /// By cohort: up to the need whose first turn this is, nothing is left.
     spent: BTreeMap<CohortNo, Turn>,
     /// Rows that namespaces may have yet, by name.
@@ -56,23 +67,22 @@ pub struct Outlook<'a> {
 }
 
 impl Ledger {
+    /// The runs with this need that have a trial to give.
+    fn runs_with_trials(&self, need: NeedNo) -> impl Iterator<Item = &Run> {
+        let runs = self.trial_runs_of.get(&need).into_iter().flatten();
+        runs.filter_map(|no| self.runs.get(no))
+    }
+
     /// Whether a run with this need has a trial for a slot.
     fn has_trial_for(&self, slot: SlotRef, pulls: &Slot, need: NeedNo) -> bool {
-        let of_need = self.trial_runs.iter().filter(|no| self.index.need(**no) == Some(need));
-        let mut runs = of_need.filter_map(|no| self.runs.get(no));
+        let mut runs = self.runs_with_trials(need);
         runs.any(|run| self.offered_trial(run, slot, pulls.rows_held == 0).is_some())
     }
 
     /// What is pending, for pulls that are going to be proposed together.
     pub fn outlook(&self) -> Outlook<'_> {
-        let mut trials: BTreeMap<NeedNo, u64> = BTreeMap::new();
-        for run in self.trial_runs.iter().filter_map(|no| self.runs.get(no)) {
-            if let Some(need) = self.index.need(run.no) {
-                *trials.entry(need).or_default() += run.ready_trials().count() as u64;
-            }
-        }
         let (needs, spent, rooms) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Outlook { ledger: self, needs, trials, spent, rooms }
+        Outlook { ledger: self, needs, spent, rooms }
     }
 }
 
@@ -94,8 +104,8 @@ impl<'a> Outlook<'a> {
             }
             let left = self.left(need);
             // A trial is had alone.
-            if left.trials > 0 && ledger.has_trial_for(slot, pulls, need) {
-                left.trials -= 1;
+            if left.has_trial() && ledger.has_trial_for(slot, pulls, need) {
+                left.trials.next();
                 return true;
             }
             let mut asked = if pulls.cordon.is_none() { left.rows(wanted) } else { 0 };
@@ -114,8 +124,7 @@ impl<'a> Outlook<'a> {
     }
 
     fn left(&mut self, need: NeedNo) -> &mut Left<'a> {
-        let trials = self.trials.get(&need).copied().unwrap_or(0);
-        self.needs.entry(need).or_insert_with(|| Left::of(self.ledger, need, trials))
+        self.needs.entry(need).or_insert_with(|| Left::of(self.ledger, need))
     }
 
     /// Whether any slot of a cohort might get something beside what pulls have asked for.
@@ -141,10 +150,13 @@ impl<'a> Outlook<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
+    use crate::command::{
+        BlobRef, Body, Command, Evidence, FailureClass, OpKind, Registration, SegmentDecl,
+    };
     use crate::id::RunNo;
     use crate::id::{CoordEpoch, LedgerMs, SegmentNo, SlotNo};
     use crate::ledger::EntryId;
+    use crate::looks::looks_of;
     use crate::reply::Reply;
     use crate::spec::{EngineSpec, RunSpec, SlotOffer};
 
@@ -227,6 +239,38 @@ mod tests {
         assert_eq!(bench.asked(&slots, 512), slots[..2]);
         assert_eq!(bench.asked(&slots, 100), slots[..11], "1001 rows");
         assert!(bench.asked(&slots, 0).is_empty());
+    }
+
+    #[test]
+    fn an_outlook_looks_at_no_more_trials_than_pulls_ask_for() {
+        const RUNS: usize = 40;
+        let mut bench = Bench::new();
+        let slots = bench.slots("m", RUNS as u16 + 2);
+        let mut held = Vec::new();
+        for slot in slots[..RUNS].iter().copied() {
+            bench.run("m", 8, |spec| spec.attempts_max = 3);
+            let claim = OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 8 };
+            let Reply::Granted(grants) = bench.op(claim) else { panic!("no grant") };
+            held.push((slot, grants.into_iter().map(|grant| grant.held).collect()));
+        }
+        for (slot, started) in held {
+            bench.op(OpKind::EngineDied {
+                slot,
+                number: 0,
+                started,
+                class: FailureClass::EngineDied,
+                code: String::new(),
+                message: String::new(),
+                evidence: Evidence::default(),
+            });
+        }
+        let ready = bench.0.runs.values().map(|run| run.ready_trials().count());
+        assert_eq!(ready.sum::<usize>(), 2 * RUNS, "the halves of each");
+        assert_eq!(looks_of(|| bench.0.outlook()), 0);
+        let idle = &slots[RUNS..];
+        let looks = looks_of(|| assert_eq!(bench.asked(idle, 512), idle));
+        assert!(looks < RUNS as u64, "{looks} looks");
+        bench.0.check_invariants().expect("they hold");
     }
 
     #[test]

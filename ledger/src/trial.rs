@@ -16,8 +16,10 @@
 //! have them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and no slot would
 //! be left to find them.
 
+use crate::eligibility::NeedNo;
 use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
+use crate::looks::look;
 use crate::rows::Rows;
 use crate::run::Run;
 use crate::worker::{Slot, Worker, WorkerState};
@@ -75,7 +77,10 @@ impl Run {
     /// The trials that are pending.
     pub(crate) fn ready_trials(&self) -> impl Iterator<Item = (TrialNo, &Trial)> {
         let ready = self.flight.trials.iter().filter(|t| t.1.not_before.is_none());
-        ready.map(|(no, trial)| (*no, trial))
+        ready.map(|(no, trial)| {
+            look();
+            (*no, trial)
+        })
     }
 
     /// Ends the wait of the trials that waited until then at most, and takes their rows out of `due`.
@@ -110,6 +115,23 @@ impl Run {
 }
 
 impl Ledger {
+    /// Notes whether a run with this need has a trial to give.
+    pub(crate) fn list_trials(&mut self, no: RunNo, need: Option<NeedNo>, tries: bool) {
+        let changes = match tries {
+            true => self.trial_runs.insert(no),
+            false => self.trial_runs.remove(&no),
+        };
+        let Some(need) = need.filter(|_| changes) else { return };
+        let runs = self.trial_runs_of.entry(need).or_default();
+        match tries {
+            true => runs.insert(no),
+            false => runs.remove(&no),
+        };
+        if runs.is_empty() {
+            self.trial_runs_of.remove(&need);
+        }
+    }
+
     /// Whether a slot may be given rows at all, whatever there is.
     pub(crate) fn takes_work(&self, worker: &Worker, slot: usize) -> bool {
         worker.state == WorkerState::Ready
