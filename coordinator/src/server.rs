@@ -348,7 +348,8 @@ async fn serve_peers(incoming: Incoming, node: Node, stop: CancellationToken) ->
         .context("the peer port ended")
 }
 
-/// Calls of one connection at a time.
+/// Calls of one connection at a time. A gateway leaves room for other calls beside its waits (`WaitRoom` in
+/// `rollout-gateway`).
 const STREAMS_MAX: u32 = 200;
 
 /// HTTP/2 windows that do not stall a stream of large messages, and keep-alive that notices a

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 
 use super::sessions::until_answered;
+use super::wait_room::WaitRoom;
 
 /// One attempt of a wait: the leader's time, and some for the way.
 const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
@@ -37,8 +38,17 @@ pub(crate) async fn read(
     until_answered(|| client.with_leader_opts("read the store", CallOptions::read(), ask)).await
 }
 
-/// Waits, as long as the leader holds a wait.
+/// Waits, in its turn and for as long as the leader holds a wait.
 pub(crate) async fn wait(
+    (client, room): (&Client, &WaitRoom),
+    request: v1::StoreWaitRequest,
+) -> Result<v1::StoreWaitResponse, ClientError> {
+    let place = room.enter().await;
+    look(client, v1::StoreWaitRequest { wait_ms: place.wait_ms, ..request }).await
+}
+
+/// The same, for as long as the request says and without a turn: ask for no wait.
+pub(crate) async fn look(
     client: &Client,
     request: v1::StoreWaitRequest,
 ) -> Result<v1::StoreWaitResponse, ClientError> {

@@ -12,6 +12,7 @@ use v1::store_op::Kind as Op;
 use super::batches::Exchange;
 use super::calls;
 use super::sessions::Sessions;
+use super::wait_room::WaitRoom;
 
 /// Operations in one request: what the cluster takes.
 const OPS_MAX: usize = 1024;
@@ -150,6 +151,7 @@ impl Exchange for Gets {
 #[derive(Clone)]
 pub(crate) struct WaitForOne {
     pub(crate) client: Client,
+    pub(crate) room: WaitRoom,
     pub(crate) request: v1::StoreWaitRequest,
 }
 
@@ -170,7 +172,7 @@ impl Exchange for WaitForOne {
 
     async fn ask(&self, parts: Vec<()>) -> Result<Vec<Self::Answer>, ClientError> {
         loop {
-            let answer = calls::wait(&self.client, self.request.clone()).await?;
+            let answer = calls::wait((&self.client, &self.room), self.request.clone()).await?;
             if answer.ready {
                 let values = answer.values.into_iter().map(calls::value).collect();
                 return Ok(vec![values; parts.len()]);

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use rollout_proto::{Client, ClientConfig, Security, v1};
@@ -16,15 +16,23 @@ use v1::store_answer::Kind;
 use v1::{cluster_server, store_server};
 
 pub(crate) const VALUE: &[u8] = b"v";
+/// Calls of one connection at a time, as at a member.
+const STREAMS_MAX: u32 = 200;
 
 /// What the store was asked.
 #[derive(Clone, Default)]
 pub(crate) struct Asked {
     reads: Arc<AtomicUsize>,
     waits: Arc<AtomicUsize>,
+    holds: Arc<AtomicBool>,
 }
 
 impl Asked {
+    /// Waits have no answer from now on.
+    pub(crate) fn hold_waits(&self) {
+        self.holds.store(true, Ordering::SeqCst);
+    }
+
     /// How many reads, and how many waits.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.reads.load(Ordering::SeqCst), self.waits.load(Ordering::SeqCst))
@@ -39,6 +47,7 @@ pub(crate) async fn start() -> (Client, Asked, JoinHandle<()>) {
     let member = Member { address, asked: asked.clone() };
     let serving = tokio::spawn(async move {
         let served = tonic::transport::Server::builder()
+            .max_concurrent_streams(STREAMS_MAX)
             .add_service(cluster_server::ClusterServer::new(member.clone()))
             .add_service(store_server::StoreServer::new(member))
             .serve_with_incoming(TcpIncoming::from(listener));
@@ -93,6 +102,9 @@ impl store_server::Store for Member {
         request: Request<v1::StoreWaitRequest>,
     ) -> Result<Response<v1::StoreWaitResponse>, Status> {
         self.asked.waits.fetch_add(1, Ordering::SeqCst);
+        if self.asked.holds.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         let asked = request.into_inner();
         let count = if asked.values { asked.awaited.len() } else { 0 };
         let values = vec![value(Kind::Value(Bytes::from_static(VALUE))); count];

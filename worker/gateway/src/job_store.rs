@@ -17,10 +17,9 @@ use super::batches::{self, Answered, Batches};
 use super::calls;
 use super::exchanges::{Changes, Gets, WaitForOne, grows};
 use super::sessions::Sessions;
+use super::wait_room::WaitRoom;
 use super::waiting::Waiting;
 
-/// How long the leader holds a wait before it says that nothing has come.
-const WAIT_MS: u64 = 10_000;
 /// Between two tries when the cluster has no leader for long.
 pub const PAUSE: Duration = Duration::from_millis(100);
 /// How often the store is used when nobody else does: well within the day after which it would be forgotten.
@@ -40,6 +39,7 @@ pub struct JobStore {
     gets: Arc<Batches<Gets>>,
     /// Waits for one thing, while somebody waits for it.
     waits: Arc<Mutex<Waits>>,
+    room: WaitRoom,
     sessions: Sessions,
 }
 
@@ -68,21 +68,26 @@ fn only(answers: Vec<v1::store_answer::Kind>) -> v1::store_answer::Kind {
 impl JobStore {
     /// The store of this name. Nothing is asked of the cluster yet.
     pub fn new(client: Client, name: v1::StoreName) -> Self {
-        Self::with_sessions(Sessions::new(client.clone()), client, name)
+        Self::with_sessions(Sessions::new(client.clone()), (client, WaitRoom::new()), name)
     }
 
     /// Another store of the same cluster, over the same connections and sessions.
     pub fn other(&self, name: v1::StoreName) -> Self {
-        Self::with_sessions(self.sessions.clone(), self.client.clone(), name)
+        let connections = (self.client.clone(), self.room.clone());
+        Self::with_sessions(self.sessions.clone(), connections, name)
     }
 
-    fn with_sessions(sessions: Sessions, client: Client, name: v1::StoreName) -> Self {
+    fn with_sessions(
+        sessions: Sessions,
+        (client, room): (Client, WaitRoom),
+        name: v1::StoreName,
+    ) -> Self {
         let changes =
             Changes { client: client.clone(), sessions: sessions.clone(), name: name.clone() };
         let gets = Gets { client: client.clone(), name: name.clone() };
         let growing = Arc::new(Batches::new(changes.clone()));
         let (others, gets) = (Arc::new(Batches::new(changes)), Arc::new(Batches::new(gets)));
-        Self { client, name, growing, others, gets, waits: Arc::default(), sessions }
+        Self { client, name, growing, others, gets, waits: Arc::default(), room, sessions }
     }
 
     /// The client that it asks with.
@@ -189,7 +194,8 @@ impl JobStore {
 
     /// Whether all of these are there now.
     pub async fn there(&self, keys: Vec<Bytes>) -> Result<bool, ClientError> {
-        Ok(self.ask(keys.into_iter().map(present).collect(), 0, false).await?.ready)
+        let awaited = keys.into_iter().map(present).collect();
+        Ok(calls::look(&self.client, self.asked(awaited, false)).await?.ready)
     }
 
     /// Returns once each of these was there, though not all at one time: as in TCPStore.
@@ -225,7 +231,8 @@ impl JobStore {
                 waiting.saw(&[0]);
                 return Ok(all(values));
             }
-            let answer = self.ask(left, WAIT_MS, values).await?;
+            let request = self.asked(left, values);
+            let answer = calls::wait((&self.client, &self.room), request).await?;
             if answer.ready {
                 return Ok(all(answer.values.into_iter().map(calls::value).collect()));
             }
@@ -241,26 +248,53 @@ impl JobStore {
             return wait;
         }
         waits.retain(|_, wait| wait.strong_count() > 0);
-        let (store, awaited) = (Some(self.name.clone()), vec![one.clone()]);
-        let request = v1::StoreWaitRequest { store, awaited, wait_ms: WAIT_MS, values };
-        let wait = Arc::new(Batches::new(WaitForOne { client: self.client.clone(), request }));
+        let (client, room) = (self.client.clone(), self.room.clone());
+        let request = self.asked(vec![one.clone()], values);
+        let wait = Arc::new(Batches::new(WaitForOne { client, room, request }));
         waits.insert(known, Arc::downgrade(&wait));
         wait
     }
 
-    async fn ask(
-        &self,
-        awaited: Vec<v1::StoreAwaited>,
-        wait_ms: u64,
-        values: bool,
-    ) -> Result<v1::StoreWaitResponse, ClientError> {
-        let store = Some(self.name.clone());
-        let request = v1::StoreWaitRequest { store, awaited, wait_ms, values };
-        calls::wait(&self.client, request).await
+    /// Whether these are there now.
+    fn asked(&self, awaited: Vec<v1::StoreAwaited>, values: bool) -> v1::StoreWaitRequest {
+        v1::StoreWaitRequest { store: Some(self.name.clone()), awaited, wait_ms: 0, values }
     }
 }
 
 /// A key with a value, or a queue with something in it.
 pub fn present(key: Bytes) -> v1::StoreAwaited {
     v1::StoreAwaited { key, at_least: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake;
+    use crate::wait_room::PLACES;
+    use tokio::task::JoinSet;
+
+    #[tokio::test]
+    async fn other_calls_pass_however_many_wait() {
+        let limit = Duration::from_secs(10);
+        let (client, asked, _member) = fake::start().await;
+        asked.hold_waits();
+        let name = v1::StoreName { namespace: "default".into(), job: "j".into(), round: 1 };
+        let store = JobStore::new(client, name);
+        let mut waits = JoinSet::new();
+        for n in 0..400 {
+            let store = store.clone();
+            let waiting = Waiting::new(vec![present(format!("k{n}").into())]);
+            waits.spawn(async move { store.wait(&waiting).await });
+        }
+        let held = async {
+            while asked.counts().1 < PLACES {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(limit, held).await.expect("as many as there are places");
+        let read = tokio::time::timeout(limit, store.values(vec!["k".into()])).await;
+        let values = read.expect("it passes the waits").expect("an answer");
+        assert_eq!(values, [Some(Bytes::from_static(fake::VALUE))]);
+        assert_eq!(asked.counts().1, PLACES, "the others wait here");
+    }
 }

@@ -18,6 +18,7 @@ mod local_users;
 mod round_address;
 mod sessions;
 mod unanswered;
+mod wait_room;
 mod waiting;
 mod wire;
 

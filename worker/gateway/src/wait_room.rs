@@ -1,0 +1,70 @@
+//! Owns: how many waits of a store's users the leader holds at a time.
+//!
+//! Invariant: all of them share a connection with every other call, and a member serves 200 calls of one connection at a
+//! time. At most [`PLACES`] of these are waits, so that a change, which may be what all of them wait for, never waits for
+//! one of them to end. Where half of the places are taken, the leader holds further waits for a moment only, and those
+//! without a place take turns with them.
+//! Absent: what is waited for.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Waits at a time.
+pub(crate) const PLACES: usize = 128;
+/// How long the leader holds a wait before it says that nothing has come,
+const LONG_MS: u64 = 10_000;
+/// and where many wait.
+const SHORT_MS: u64 = 500;
+
+/// The places. Clones share them.
+#[derive(Clone)]
+pub(crate) struct WaitRoom(Arc<Semaphore>);
+
+/// One place, until it is dropped.
+pub(crate) struct WaitPlace<'a> {
+    /// How long the leader is to hold the wait.
+    pub(crate) wait_ms: u64,
+    _place: Option<SemaphorePermit<'a>>,
+}
+
+impl WaitRoom {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(PLACES)))
+    }
+
+    /// A place; those who ask first get one first.
+    pub(crate) async fn enter(&self) -> WaitPlace<'_> {
+        // Nobody closes this semaphore.
+        let place = self.0.acquire().await.ok();
+        let many = self.0.available_permits() < PLACES / 2;
+        WaitPlace { wait_ms: if many { SHORT_MS } else { LONG_MS }, _place: place }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn where_many_wait_places_are_free_again_soon_and_go_round() {
+        let room = WaitRoom::new();
+        let mut held = Vec::new();
+        for _ in 0..PLACES {
+            held.push(room.enter().await);
+        }
+        let long = held.iter().filter(|place| place.wait_ms == LONG_MS).count();
+        assert_eq!(long, PLACES / 2);
+        assert_eq!(held.last().map(|place| place.wait_ms), Some(SHORT_MS));
+        let mut first = Box::pin(room.enter());
+        let mut second = Box::pin(room.enter());
+        assert!(timeout(Duration::ZERO, &mut first).await.is_err(), "there is no place");
+        assert!(timeout(Duration::ZERO, &mut second).await.is_err(), "there is no place");
+        held.pop();
+        assert!(timeout(Duration::ZERO, &mut second).await.is_err(), "another one was here first");
+        assert_eq!(first.await.wait_ms, SHORT_MS);
+        assert_eq!(second.await.wait_ms, SHORT_MS);
+    }
+}
