@@ -13,6 +13,8 @@ mod trouble;
 
 #[cfg(test)]
 mod fake;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;
 

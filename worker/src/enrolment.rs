@@ -30,11 +30,17 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// What came with the certificate, and outlives the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+pub(crate) struct Kept {
     /// Of every slot, as the token said.
-    labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
     /// How long the certificate was good when it came.
     lifetime_ms: u64,
+}
+
+impl Kept {
+    pub(crate) fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(bytes)
+    }
 }
 
 /// Whoever has the certificate renewed.
@@ -134,9 +140,8 @@ impl Holder {
 
     /// What is missing or torn is only told: the certificate does not depend on it.
     fn read_kept(&self) -> Kept {
-        let read = |path: &Path| -> anyhow::Result<Kept> {
-            Ok(serde_json::from_slice(&std::fs::read(path)?)?)
-        };
+        let read =
+            |path: &Path| -> anyhow::Result<Kept> { Ok(Kept::parse(&std::fs::read(path)?)?) };
         read(&self.kept).unwrap_or_else(|error| {
             tracing::warn!(error = format!("{error:#}"), "what came with the certificate is lost");
             Kept::default()

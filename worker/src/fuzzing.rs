@@ -1,4 +1,4 @@
-//! Decoders of what a worker gets from the leader, from engines and from its own disk, for fuzz targets alone.
+//! Decoders of what a worker gets from the leader, from engines, from clouds and from its own disk, for fuzz targets alone.
 //!
 //! Invariant: bad bytes are an error here as they are in a worker that runs.
 //! Absent: that worker.
@@ -8,11 +8,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rollout_proto::v1;
 
+pub use crate::compute::fuzzing::answer as metadata_answer;
 use crate::disk::WorkerState;
 use crate::engine::EngineRow;
+use crate::engine::evidence::{Crash, DeathEvidence, classify};
 pub use crate::engine::openai::fuzzing::answer;
+use crate::enrolment::Kept;
 use crate::held::{Named, first_ranges, listed};
 use crate::run::RunInfo;
+use crate::versions;
 
 /// Reads a row as an engine gets it: the leader's description of its run, and its bytes in the segment.
 ///
@@ -41,4 +45,27 @@ pub fn rows(held: Vec<v1::HeldRows>) -> usize {
 pub fn state(bytes: &[u8]) -> Result<u64, String> {
     let state = serde_json::from_slice::<WorkerState>(bytes);
     state.map(|state| state.session).map_err(|error| error.to_string())
+}
+
+/// Reads `enrolment.json`, and says how many labels it has.
+///
+/// # Errors
+/// Why it is refused.
+pub fn enrolment(bytes: &[u8]) -> Result<usize, String> {
+    Kept::parse(bytes).map(|kept| kept.labels.len()).map_err(|error| error.to_string())
+}
+
+/// Reads the crash file of an engine, and says the code of its death; `None` where the file is of no use.
+pub fn crash(bytes: &[u8]) -> Option<&'static str> {
+    let crash = Crash::parse(bytes)?;
+    let evidence = DeathEvidence { crash: Some(crash), ..DeathEvidence::default() };
+    Some(classify(&evidence.of_the_core()).1)
+}
+
+/// Reads what the environment of an engine says of its versions, and says how many there are.
+///
+/// # Errors
+/// Why it is refused.
+pub fn versions(said: &[u8]) -> Result<usize, String> {
+    versions::parse(said).map(|versions| versions.len())
 }

@@ -76,7 +76,12 @@ async fn of_environment(
     if !output.status.success() {
         return Err(format!("it ended with {}", output.status));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
+    parse(&output.stdout)
+}
+
+/// Reads what an environment says of itself.
+pub(crate) fn parse(said: &[u8]) -> Result<BTreeMap<String, String>, String> {
+    serde_json::from_slice(said).map_err(|error| error.to_string())
 }
 
 /// The driver's version out of what its module says of itself.

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use time::OffsetDateTime;
-use time::format_description::well_known::{Rfc2822, Rfc3339};
+use time::format_description::well_known::Rfc3339;
 
 use super::metadata::{Answer, Metadata, MetadataError};
 use super::trouble::Trouble;
@@ -190,12 +190,11 @@ impl ComputeHint for Aws {
 
 /// Reads an interruption. Its time is the cloud's: it is compared with the service's own clock, which the answer's
 /// `Date` shows, or else with this host's. One without a readable time has just begun.
-fn interruption(answer: &Answer) -> Result<Notice, MetadataError> {
+pub(super) fn interruption(answer: &Answer) -> Result<Notice, MetadataError> {
     let action: Action =
         serde_json::from_str(&answer.body).map_err(|_| answer.garbled("no instance action"))?;
     let name: String = action.action.chars().take(ACTION_CHARS_MAX).collect();
-    let now = answer.header("date").and_then(|date| OffsetDateTime::parse(date, &Rfc2822).ok());
-    let now = now.unwrap_or_else(OffsetDateTime::now_utc);
+    let now = answer.now();
     let within = match OffsetDateTime::parse(&action.time, &Rfc3339) {
         Ok(end) => terms::AWS.within(end, now),
         Err(_) => terms::AWS.budget,

@@ -106,12 +106,7 @@ impl Azure {
             return Ok(machine.clone());
         }
         let answer = self.ask(MACHINE_PATH, ANSWER_LIMIT).await?;
-        let machine: Machine = serde_json::from_str(&answer.body)
-            .map_err(|_| answer.garbled("no description of a machine"))?;
-        // Without its name, whose events they are cannot be told.
-        if machine.name.is_empty() || machine.vm_id.is_empty() {
-            return Err(answer.garbled("not from Azure's metadata service"));
-        }
+        let machine = machine(&answer)?;
         self.machine = Some(machine.clone());
         Ok(machine)
     }
@@ -120,16 +115,13 @@ impl Azure {
         let name = self.machine().await?.name;
         let limit = if self.answered { ANSWER_LIMIT } else { FIRST_LIMIT };
         let answer = self.ask(EVENTS_PATH, limit).await?;
-        let document: Document = serde_json::from_str(&answer.body)
-            .map_err(|_| answer.garbled("no document of events"))?;
+        let mut mine = events(&answer)?;
         self.answered = true;
-        let mut mine = document.events;
         mine.retain(|event| event.resources.iter().any(|r| r.eq_ignore_ascii_case(&name)));
         mine.truncate(TOLD_MAX);
         let key = |event: &Event| (event.event_id.clone(), event.not_before.clone());
         self.told.retain(|told| mine.iter().any(|event| key(event) == *told));
-        let now = answer.header("date").and_then(|date| OffsetDateTime::parse(date, &Rfc2822).ok());
-        let now = now.unwrap_or_else(OffsetDateTime::now_utc);
+        let now = answer.now();
         let new = mine.iter().filter(|event| !self.told.contains(&key(event)));
         let notices = new.map(|event| (key(event), notice(event, now)));
         // The hardest one first; the others follow with the next questions.
@@ -194,6 +186,32 @@ impl ComputeHint for Azure {
 
     fn labels(&mut self) -> BoxFuture<'_, BTreeMap<String, String>> {
         self.all_labels().boxed()
+    }
+}
+
+/// Reads what the machine is.
+fn machine(answer: &Answer) -> Result<Machine, MetadataError> {
+    let machine: Machine = serde_json::from_str(&answer.body)
+        .map_err(|_| answer.garbled("no description of a machine"))?;
+    // Without its name, whose events they are cannot be told.
+    match machine.name.is_empty() || machine.vm_id.is_empty() {
+        true => Err(answer.garbled("not from Azure's metadata service")),
+        false => Ok(machine),
+    }
+}
+
+/// Reads the events of all machines of a document.
+fn events(answer: &Answer) -> Result<Vec<Event>, MetadataError> {
+    let document = serde_json::from_str::<Document>(&answer.body);
+    document.map(|document| document.events).map_err(|_| answer.garbled("no document of events"))
+}
+
+/// Reads an answer as each of those that there are.
+#[cfg(feature = "fuzzing")]
+pub(super) fn read(answer: &Answer) {
+    drop(machine(answer));
+    for event in events(answer).unwrap_or_default() {
+        drop(notice(&event, answer.now()));
     }
 }
 

@@ -10,6 +10,8 @@ use anyhow::Context;
 use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, StatusCode};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
 
 /// Far more than any answer that is of interest.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -43,8 +45,25 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// One with this body, sent at this date.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn of(date: &[u8], body: &[u8]) -> Self {
+        let mut headers = HeaderMap::new();
+        if let Ok(date) = reqwest::header::HeaderValue::from_bytes(date) {
+            headers.insert(reqwest::header::DATE, date);
+        }
+        let body = String::from_utf8_lossy(body).into_owned();
+        Self { status: StatusCode::OK, headers, body, url: String::new() }
+    }
+
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The time at the service, or else at this host.
+    pub(super) fn now(&self) -> OffsetDateTime {
+        let date = self.header("date").and_then(|date| OffsetDateTime::parse(date, &Rfc2822).ok());
+        date.unwrap_or_else(OffsetDateTime::now_utc)
     }
 
     pub(super) fn garbled(&self, why: &'static str) -> MetadataError {

@@ -71,7 +71,12 @@ impl Crash {
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let mut bytes = Vec::new();
         std::fs::File::open(path).ok()?.take(CRASH_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-        serde_json::from_slice(&bytes).ok().filter(|crash: &Self| crash.version == CRASH_VERSION)
+        Self::parse(&bytes)
+    }
+
+    /// `None` where it is none of this version.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok().filter(|crash: &Self| crash.version == CRASH_VERSION)
     }
 }
 

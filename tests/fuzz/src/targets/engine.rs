@@ -1,5 +1,6 @@
-//! Messages between an agent and its engine, answers of HTTP engines, and what an engine gets of a row. The first byte
-//! chooses which.
+//! Messages between an agent and its engine, answers of HTTP engines, what an engine gets of a row and leaves at its death,
+//! and what environments and clouds say. The first byte chooses which. What came later has bytes of its own, so that kept
+//! inputs mean what they meant.
 
 use prost::Message as _;
 use rollout_engine_protocol::{FromEngine, ToEngine};
@@ -8,8 +9,24 @@ use rollout_worker::fuzzing;
 
 use super::{of, push_sized, take_sized};
 
+const CRASH: u8 = 255;
+const VERSIONS: u8 = 254;
+const METADATA: u8 = 253;
+
 pub(crate) fn run(bytes: &[u8]) {
     let Some((kind, mut rest)) = bytes.split_first() else { return };
+    match *kind {
+        CRASH => {
+            let _ = fuzzing::crash(rest);
+            return;
+        }
+        VERSIONS => return drop(fuzzing::versions(rest)),
+        METADATA => {
+            let date = take_sized(&mut rest).unwrap_or_default();
+            return fuzzing::metadata_answer(date, rest);
+        }
+        _ => {}
+    }
     match kind % 4 {
         0 => {
             let _ = rollout_engine_protocol::read::<FromEngine>(&mut &rest[..]);
@@ -44,6 +61,32 @@ fn row(task: &str, body: &[u8]) -> Vec<u8> {
     seed
 }
 
+fn metadata(body: &str) -> Vec<u8> {
+    let mut seed = vec![METADATA];
+    push_sized(&mut seed, b"Tue, 05 May 2026 10:00:00 GMT");
+    seed.extend(body.as_bytes());
+    seed
+}
+
+/// What a dead engine, an environment and clouds leave or say.
+fn later_seeds() -> Vec<Vec<u8>> {
+    vec![
+        of(CRASH, br#"{"version":1,"exception":"torch.OutOfMemoryError","message":"CUDA"}"#),
+        of(
+            CRASH,
+            br#"{"version":1,"exception":"vllm.v1.engine.exceptions.EngineDeadError","child_signal":9,"child_exit_code":null}"#,
+        ),
+        of(VERSIONS, br#"{"vllm":"0.11.0","torch":"2.8.0+cu128"}"#),
+        metadata(r#"{"action":"terminate","time":"2026-05-05T10:02:00Z"}"#),
+        metadata(
+            r#"{"DocumentIncarnation":1,"Events":[{"EventId":"a","EventType":"Preempt","EventStatus":"Scheduled","Resources":["vm"],"NotBefore":"Tue, 05 May 2026 10:00:30 GMT"}]}"#,
+        ),
+        metadata(
+            r#"{"name":"vm","vmId":"1","vmSize":"Standard_ND96","location":"westus","zone":"2","priority":"Spot"}"#,
+        ),
+    ]
+}
+
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     // The kinds of messages, each with as many zeros as any of them has fields.
     let mut messages: Vec<Vec<u8>> =
@@ -70,5 +113,20 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let held = v1::HeldRows { run: 1, attempt: 2, rows: Some(rows) };
     let heartbeat = v1::Heartbeat { started: vec![held], ..Default::default() };
     seeds.push(of(3, &heartbeat.encode_to_vec()));
+    seeds.extend(later_seeds());
     seeds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crash_files_and_versions_of_the_seeds_are_read() {
+        let seeds = later_seeds();
+        let of = |kind: u8| seeds.iter().filter(move |seed| seed[0] == kind).map(|seed| &seed[1..]);
+        assert!(of(CRASH).all(|file| fuzzing::crash(file).is_some()));
+        assert!(of(VERSIONS).all(|said| fuzzing::versions(said) == Ok(2)));
+        assert_eq!((of(CRASH).count(), of(VERSIONS).count(), of(METADATA).count()), (2, 1, 3));
+    }
 }

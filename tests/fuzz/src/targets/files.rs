@@ -1,4 +1,5 @@
-//! Configuration files, and files that a client, a worker or a member keeps for itself. The first byte chooses which.
+//! Configuration files, and files that a client, a worker or a member keeps for itself. The first byte chooses which. A file
+//! that came later has a byte of its own, so that kept inputs mean what they meant.
 
 use std::path::Path;
 
@@ -9,8 +10,13 @@ use rollout_ctl::export::manifest::Manifest;
 
 use super::file_of;
 
+const ENROLMENT: u8 = 255;
+
 pub(crate) fn run(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
+    if *kind == ENROLMENT {
+        return drop(rollout_worker::fuzzing::enrolment(rest));
+    }
     match kind % 9 {
         kind @ 0..3 => {
             if let Ok(text) = std::str::from_utf8(rest) {
@@ -139,6 +145,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             7,
             r#"{"version":1,"cluster_id":"09090909090909090909090909090909","member_id":1,"name":"c1","checksum":""}"#,
         ),
+        of(ENROLMENT, r#"{"labels":{"zone":"a","rack":"7"},"lifetime_ms":86400000}"#),
         of(
             8,
             "{\"time\":\"2026-01-01T00:00:00Z\",\"prev\":null}\n{\"prev\":\"x\"}\n\0{\"prev\":\"x\"}\n",
