@@ -28,6 +28,8 @@ pub enum EndKind {
     EngineDied,
     /// They failed, and the engine went on.
     RowFailed,
+    /// Their input could not be read. Among the incidents of slots alone; a row remembers it as [`EndKind::RowFailed`].
+    InputUnreadable,
 }
 
 /// A slot by the name of its worker. A worker that registers again under its name is the same worker.

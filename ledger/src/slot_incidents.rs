@@ -1,10 +1,12 @@
 //! What ended badly at a slot, and when the ledger cordons the slot for it.
 //!
 //! *Invariant:* a slot lists its incidents since it last finished a row, at most [`limits::DEATHS_HELD_MAX`]: deaths of its
-//! engine with the rows that ran, and reports of failed rows with the first row of each. An incident replaces those of its
-//! kind that have one of its rows. A death counts against the slot until one of its rows is proven to be the cause. A failure
-//! counts if another slot has completed the row since, or if rows of two runs failed there. [`limits::DEATHS_IN_ROW_MAX`]
-//! incidents that count cordon the slot, unless `fleet_guard.rs` forbids it.
+//! engine with the rows that ran, and reports of failed rows with the first row of each. A death replaces deaths that have
+//! one of its rows, and a failure replaces failures that do. A death counts against the slot until one of its rows is proven
+//! to be the cause. A failure counts if another slot has completed the row since, or if rows of two runs failed there. Rows
+//! with unreadable input say nothing as long as no other slot has completed them: the objects of two runs may be gone, and
+//! then every slot fails. [`limits::DEATHS_IN_ROW_MAX`] incidents that count cordon the slot, unless `fleet_guard.rs` forbids
+//! it.
 //! Deaths alone cordon a slot until it finishes a row of a trial, or until too few of them count. A cordon that needed
 //! failures ends with any finished row, or after [`limits::FAILURE_CORDON_MS`]: other slots may have gone meanwhile, and a
 //! repaired slot has no other way to show it.
@@ -46,7 +48,11 @@ impl SlotIncident {
             let mut same_run = earlier.rows.iter().filter(|(run, _)| run == no);
             same_run.any(|(_, others)| !others.partition(rows).0.is_empty())
         };
-        self.end == earlier.end && self.rows.iter().any(meets)
+        self.is_death() == earlier.is_death() && self.rows.iter().any(meets)
+    }
+
+    fn is_death(&self) -> bool {
+        self.end == EndKind::EngineDied
     }
 }
 
@@ -93,7 +99,7 @@ impl Slot {
     }
 
     pub(crate) fn deaths_listed(&self) -> usize {
-        self.incidents.iter().filter(|incident| incident.end == EndKind::EngineDied).count()
+        self.incidents.iter().filter(|incident| incident.is_death()).count()
     }
 
     /// What happened there, for people. `code` is that of the latest death.
@@ -126,7 +132,11 @@ impl Ledger {
         let of_row = matches!(class, FailureClass::InvalidRow | FailureClass::StoreRefused);
         if !of_row && self.asks_a_second_slot() {
             let rows = vec![(no, Rows::range(row, 1))];
-            self.count_incident(ctx, slot, SlotIncident { end: EndKind::RowFailed, rows }, "");
+            let end = match class {
+                FailureClass::InputUnreadable => EndKind::InputUnreadable,
+                _ => EndKind::RowFailed,
+            };
+            self.count_incident(ctx, slot, SlotIncident { end, rows }, "");
         }
     }
 
@@ -144,8 +154,11 @@ impl Ledger {
             return;
         }
         let guarded = self.asks_a_second_slot();
-        // A slot with a full list was judged before: only rows that other slots have completed since say more.
-        let full = held.incidents.len() == limits::DEATHS_HELD_MAX;
+        // A slot with a full list was judged before: only rows that other slots have completed since say more. Unreadable rows
+        // fill the list too, but are no reason to judge.
+        let unreadable = |known: &SlotIncident| known.end == EndKind::InputUnreadable;
+        let full = held.incidents.len() == limits::DEATHS_HELD_MAX
+            && !held.incidents.iter().any(unreadable);
         let completed = || self.completed(&held.incidents).count();
         if guarded && full && completed() < limits::DEATHS_IN_ROW_MAX {
             return;
@@ -165,13 +178,14 @@ impl Ledger {
 
     /// How many of a slot's incidents count against it.
     fn counting(&self, incidents: &[SlotIncident]) -> usize {
-        let failures = || incidents.iter().filter(|incident| incident.end == EndKind::RowFailed);
-        let runs: BTreeSet<RunNo> = failures().flat_map(SlotIncident::runs).collect();
-        let failures_count = match runs.len() {
-            0 | 1 => failures().filter(|incident| self.is_completed(incident)).count(),
-            _ => failures().count(),
+        let failures = incidents.iter().filter(|incident| incident.end == EndKind::RowFailed);
+        let runs: BTreeSet<RunNo> = failures.flat_map(SlotIncident::runs).collect();
+        let counts = |incident: &&SlotIncident| match incident.end {
+            EndKind::EngineDied => true,
+            EndKind::RowFailed => runs.len() > 1 || self.is_completed(incident),
+            EndKind::InputUnreadable => self.is_completed(incident),
         };
-        incidents.len() - failures().count() + failures_count
+        incidents.iter().filter(counts).count()
     }
 
     /// The incidents of a slot of which other slots completed all rows.
@@ -191,8 +205,9 @@ impl Ledger {
         !incident.rows.is_empty() && incident.rows.iter().all(done)
     }
 
-    /// Adds an incident. A full list makes room: without failures of rows that failed for good, then without its latest
-    /// failure, for other slots need time to complete the rows of older ones, then without its oldest death.
+    /// Adds an incident. A full list makes room: without failures of rows that failed for good, then without its latest row
+    /// with unreadable input, then without its latest failure, for other slots need time to complete the rows of older ones,
+    /// then without its oldest death.
     fn list_incident(&mut self, slot: SlotRef, incident: SlotIncident) {
         let Some(held) = self.slot_mut(slot) else { return };
         let mut listed = std::mem::take(&mut held.incidents);
@@ -200,11 +215,12 @@ impl Ledger {
             listed.retain(|earlier| !incident.replaces(earlier));
         }
         if listed.len() == limits::DEATHS_HELD_MAX {
-            listed.retain(|known| known.end == EndKind::EngineDied || self.is_open(known));
+            listed.retain(|known| known.is_death() || self.is_open(known));
         }
         if listed.len() == limits::DEATHS_HELD_MAX {
-            let latest = listed.iter().rposition(|known| known.end == EndKind::RowFailed);
-            listed.remove(latest.unwrap_or(0));
+            let latest = |end: EndKind| listed.iter().rposition(|known| known.end == end);
+            let failure = latest(EndKind::InputUnreadable).or_else(|| latest(EndKind::RowFailed));
+            listed.remove(failure.unwrap_or(0));
         }
         listed.push(incident);
         if let Some(held) = self.slot_mut(slot) {

@@ -24,9 +24,13 @@ fn fleet(rows: u32, workers: &[&str]) -> (Fleet, RunNo) {
 
 /// Fails the next row at a slot.
 fn fail_next(fleet: &mut Fleet, at: usize) -> HeldRows {
+    fail_next_by(fleet, at, FailureClass::Transient)
+}
+
+fn fail_next_by(fleet: &mut Fleet, at: usize, class: FailureClass) -> HeldRows {
     let held = fleet.pull(at, 1).remove(0).held;
-    let (slot, class) = (fleet.slots[at].0, FailureClass::Transient);
-    let (code, message) = ("ENGINE_ERROR".into(), "no such model".into());
+    let slot = fleet.slots[at].0;
+    let (code, message) = ("ROW_FAILED".into(), "of this class".into());
     let evidence = Evidence::default();
     fleet.op(OpKind::Fail { slot, held: held.clone(), class, code, message, evidence });
     held
@@ -166,6 +170,56 @@ fn a_row_that_is_the_cause_takes_its_deaths_and_failures_off_every_slot() {
     control(&mut fleet, other, RunAction::Pause);
     assert_eq!(fail_next(&mut fleet, 0).run, run);
     assert!(fleet.cordon(0).is_some());
+}
+
+#[test]
+fn rows_of_two_runs_with_missing_segments_cordon_no_slot() {
+    let (mut fleet, first) = fleet(100, &["w1", "w2", "w3", "w4", "w5", "w6"]);
+    let second = fleet.run("default", "other", 100);
+    for _ in 0..3 {
+        for at in 0..6 {
+            for (run, other) in [(first, second), (second, first)] {
+                control(&mut fleet, other, RunAction::Pause);
+                let held = fail_next_by(&mut fleet, at, FailureClass::InputUnreadable);
+                assert_eq!(held.run, run);
+                control(&mut fleet, other, RunAction::Resume);
+            }
+            assert_eq!(fleet.cordon(at), None, "no slot has read these rows");
+        }
+        fleet.lead();
+    }
+}
+
+#[test]
+fn a_slot_that_cannot_read_what_others_complete_is_cordoned() {
+    let (mut fleet, _) = fleet(100, &["w1", "w2"]);
+    for _ in 0..3 {
+        fail_next_by(&mut fleet, 0, FailureClass::InputUnreadable);
+    }
+    fleet.tick(SECOND);
+    fleet.lead();
+    finish_next(&mut fleet, 1, 16);
+    assert_eq!(fleet.cordon(0), None, "it is judged by its next failure");
+    fail_next_by(&mut fleet, 0, FailureClass::InputUnreadable);
+    let says = "4 rows failed there without a finished one between";
+    assert_eq!(fleet.cordon(0).as_deref(), Some(says));
+}
+
+#[test]
+fn unreadable_rows_leave_room_for_failures_that_say_more() {
+    let (mut fleet, first) = fleet(100, &["w1", "w2"]);
+    let second = fleet.run("default", "other", 100);
+    control(&mut fleet, second, RunAction::Pause);
+    for _ in 0..9 {
+        fail_next_by(&mut fleet, 0, FailureClass::InputUnreadable);
+    }
+    fail_next(&mut fleet, 0);
+    fail_next(&mut fleet, 0);
+    assert_eq!(fleet.cordon(0), None, "of one run, and no slot has completed any");
+    control(&mut fleet, second, RunAction::Resume);
+    control(&mut fleet, first, RunAction::Pause);
+    fail_next(&mut fleet, 0);
+    assert!(fleet.cordon(0).is_some(), "three rows of two runs failed");
 }
 
 /// The guard visits every slot of the model, and a broken slot may fail ten rows a second.

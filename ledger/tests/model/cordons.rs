@@ -23,8 +23,9 @@ impl Model {
             listed.retain(|known| known.by_death || known.rows.iter().any(|row| self.is_open(row)));
         }
         if listed.len() == 8 {
+            let unreadable = listed.iter().rposition(|known| known.unreadable);
             let failure = listed.iter().rposition(|known| !known.by_death);
-            listed.remove(failure.unwrap_or(0));
+            listed.remove(unreadable.or(failure).unwrap_or(0));
         }
         listed.push(ended);
         let worker = self.workers.get_mut(&slot.session).expect("found");
@@ -33,7 +34,7 @@ impl Model {
             return;
         }
         if self.is_fair() {
-            let full = listed.len() == 8;
+            let full = listed.len() == 8 && !listed.iter().any(|known| known.unreadable);
             if full && listed.iter().filter(|known| self.is_completed(known)).count() < 3 {
                 return;
             }
@@ -50,9 +51,11 @@ impl Model {
     }
 
     fn counting(&self, listed: &[Ended]) -> usize {
-        let failures = || listed.iter().filter(|known| !known.by_death);
-        let runs: BTreeSet<u32> = failures().flat_map(|f| &f.rows).map(|row| row.0).collect();
-        let counts = |known: &&Ended| known.by_death || runs.len() > 1 || self.is_completed(known);
+        let failures = listed.iter().filter(|known| !known.by_death && !known.unreadable);
+        let runs: BTreeSet<u32> = failures.flat_map(|f| &f.rows).map(|row| row.0).collect();
+        let of_two_runs = |known: &Ended| !known.unreadable && runs.len() > 1;
+        let counts =
+            |known: &&Ended| known.by_death || of_two_runs(known) || self.is_completed(known);
         listed.iter().filter(counts).count()
     }
 

@@ -52,7 +52,7 @@ impl Model {
         }
         let counts = !in_trial || self.is_fair();
         if self.is_news(slot, number) && counts && (started.is_empty() || !ran.is_empty()) {
-            self.count_incident(slot, Ended { by_death: true, rows: ran });
+            self.count_incident(slot, Ended { by_death: true, unreadable: false, rows: ran });
         }
         let among = started.iter().map(|set| set.rows.len()).sum::<u64>();
         let (clock, runs) = (self.clock, dead.len());

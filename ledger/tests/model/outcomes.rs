@@ -277,7 +277,8 @@ impl Model {
         let counts = !matches!(class, FailureClass::InvalidRow | FailureClass::StoreRefused);
         if let Some(row) = first.filter(|_| fair && counts) {
             let rows = [(held.run.0, row)].into();
-            self.count_incident(slot, Ended { by_death: false, rows });
+            let unreadable = class == FailureClass::InputUnreadable;
+            self.count_incident(slot, Ended { by_death: false, unreadable, rows });
         }
         Ok(Reply::Taken { refused })
     }

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone)]
 pub(crate) struct Ended {
     pub(crate) by_death: bool,
+    /// Its input could not be read.
+    pub(crate) unreadable: bool,
     pub(crate) rows: BTreeSet<(u32, u64)>,
 }
 
