@@ -95,6 +95,8 @@ pub const DUPLICATE_AFTER_MS: u64 = 1000;
 pub const TICK_ATTEMPTS_MAX: usize = 2048;
 /// Rows that one `Tick` returns or makes pending, as [`TICK_ATTEMPTS_MAX`].
 pub const TICK_ROWS_MAX: u64 = 8192;
+/// Cordons for failures of rows that one `Tick` ends; the next one goes on.
+pub const TICK_CORDONS_MAX: usize = 256;
 /// The longest step of ledger time in one command: a leader with a wild clock expires nothing.
 pub const CLOCK_STEP_MAX_MS: u64 = 60_000;
 /// Priorities run from 0 to this, which goes first.

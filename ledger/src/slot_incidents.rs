@@ -272,16 +272,18 @@ impl Ledger {
         }
     }
 
-    /// Ends the cordons for failures that are due.
+    /// Ends the cordons for failures that are due, as many as one `Tick` may; the others stay due.
     pub(crate) fn end_failure_cordons(&mut self, ctx: &Context) {
-        while let Some(&(at, slot)) =
-            self.cordon_ends.first().filter(|end| end.0 <= self.meta.clock)
-        {
+        let mut ended = 0;
+        while ended < limits::TICK_CORDONS_MAX {
+            let due = self.cordon_ends.first().filter(|end| end.0 <= self.meta.clock);
+            let Some(&(at, slot)) = due else { break };
             self.cordon_ends.pop_first();
-            // Some entries are of cordons that ended earlier.
+            // Some entries are of cordons that ended earlier. They do not count: a member that was loaded has none of them.
             let ends = self.slot(slot).is_some_and(|held| held.cordoned_until == Some(at));
             let Some(held) = self.slot_mut(slot).filter(|_| ends) else { continue };
             held.clear_incidents();
+            ended += 1;
             let reason = "its cordon for failed rows is over: it may try again".to_owned();
             self.emit_own_cordon(ctx, slot, false, reason);
         }

@@ -67,6 +67,7 @@ const TRIED: &[(&str, fn())] = &[
     ("DUPLICATE_AFTER_MS", runs::duplicate_after),
     ("TICK_ATTEMPTS_MAX", workers::tick_attempts),
     ("TICK_ROWS_MAX", workers::tick_rows),
+    ("TICK_CORDONS_MAX", workers::tick_cordons),
     ("CLOCK_STEP_MAX_MS", runs::clock_step),
     ("PRIORITY_MAX", runs::priority),
     ("WEIGHT_MAX", runs::weight),

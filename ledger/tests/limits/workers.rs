@@ -318,6 +318,46 @@ pub(crate) fn tick_rows() {
     assert_eq!(waiting(&bench), 0);
 }
 
+/// Cordons that are over at the same time end in several ticks, each of which is due at once.
+pub(crate) fn tick_cordons() {
+    let broken = limits::TICK_CORDONS_MAX + 1;
+    let all = (broken * 100).div_ceil(limits::CORDONED_PERCENT_MAX);
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(SCHEDULING_VERSION));
+    let workers: Vec<SlotRef> = (0..all.div_ceil(limits::SLOTS_MAX))
+        .map(|n| bench.worker(&format!("w{n}"), limits::SLOTS_MAX))
+        .collect();
+    let number = |n: usize| SlotNo((n % limits::SLOTS_MAX) as u16);
+    let slots: Vec<SlotRef> = (0..broken)
+        .map(|n| SlotRef { slot: number(n), ..workers[n / limits::SLOTS_MAX] })
+        .collect();
+    let fail_at_each = |bench: &mut Bench, pull: u64| {
+        for slot in &slots {
+            let held = bench.pull(*slot, pull, 1).remove(0);
+            bench::fail(bench, *slot, held, FailureClass::Transient);
+        }
+    };
+    let run = bench.run("a", spec(), broken as u32);
+    fail_at_each(&mut bench, 1);
+    let (action, reason) = (rollout_ledger::RunAction::Pause, String::new());
+    bench.granted(OpKind::ControlRun { run, action, reason });
+    bench.run("b", spec(), 2 * broken as u32);
+    for pull in 2..=limits::DEATHS_IN_ROW_MAX as u64 {
+        fail_at_each(&mut bench, pull);
+    }
+    let cordoned = |bench: &Bench| {
+        let sessions = bench.ledger.worker_sessions().into_iter();
+        let views = sessions.filter_map(|session| bench.ledger.worker_view(session));
+        views.flat_map(|worker| worker.slots).filter(|slot| slot.cordon.is_some()).count()
+    };
+    assert_eq!(cordoned(&bench), broken);
+    bench.tick_to(limits::FAILURE_CORDON_MS);
+    assert_eq!(cordoned(&bench), 1);
+    assert!(bench.ledger.next_deadline().is_some_and(|at| at.0 <= bench.now()));
+    bench.command(Body::Tick);
+    assert_eq!(cordoned(&bench), 0);
+}
+
 /// A tick whose rows are spent before it comes to a trial leaves the trial waiting, with its rows: they are granted once.
 fn rows_of_a_trial_that_is_cut_off_still_wait() {
     let at_once = u64::from(limits::CLAIM_ROWS_MAX);
