@@ -113,12 +113,15 @@ impl Ledger {
 
     /// Ends the waits that are over, as many as one `Tick` may; the others stay due.
     pub(crate) fn end_incidents(&mut self) {
-        for _ in 0..limits::TICK_ROWS_MAX {
+        let mut ended = 0;
+        while ended < limits::TICK_ROWS_MAX {
             let due = self.incident_ends.first().filter(|end| end.0 <= self.meta.clock);
             let Some(&(at, no, row)) = due else { break };
             self.incident_ends.pop_first();
             let run = self.runs.get_mut(&no);
+            // Some entries are of incidents that ended earlier. They do not count: a member that was loaded has none of them.
             if run.is_some_and(|run| run.end_incident(row, at)) {
+                ended += 1;
                 self.dirty.troubles.insert((no, row));
             }
         }

@@ -299,6 +299,7 @@ pub(crate) fn tick_attempts() {
 /// Rows that wait until the same time come back together; those of a later one with the next tick.
 pub(crate) fn tick_rows() {
     rows_of_a_trial_that_is_cut_off_still_wait();
+    replaced_incidents_take_no_place_of_others();
     let at_once = u64::from(limits::CLAIM_ROWS_MAX);
     let groups = limits::TICK_ROWS_MAX / at_once + 1;
     let mut bench = Bench::new();
@@ -316,6 +317,30 @@ pub(crate) fn tick_rows() {
     assert_eq!(waiting(&bench), at_once);
     bench.command(Body::Tick);
     assert_eq!(waiting(&bench), 0);
+}
+
+/// A member that remembers when replaced incidents would have ended does in a tick what one does that was loaded since.
+fn replaced_incidents_take_no_place_of_others() {
+    let at_once = u64::from(limits::CLAIM_ROWS_MAX);
+    let groups = limits::TICK_ROWS_MAX / at_once + 1;
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(SCHEDULING_VERSION));
+    bench.run("r", spec(), (groups * at_once) as u32);
+    let (first, second) = (bench.worker("w1", 1), bench.worker("w2", 1));
+    for seq in 1..=groups {
+        let held = bench.pull(first, seq, limits::CLAIM_ROWS_MAX).remove(0);
+        bench::fail(&mut bench, first, held, FailureClass::Transient);
+    }
+    bench.tick_to(1000);
+    bench.command(Body::Tick);
+    let held = bench.pull(second, 1, limits::CLAIM_ROWS_MAX).remove(0);
+    assert_eq!(held.rows, Rows::range(0, limits::CLAIM_ROWS_MAX), "they failed first");
+    bench::fail(&mut bench, second, held, FailureClass::Transient);
+    let mut loaded = bench.reloaded();
+    for bench in [&mut bench, &mut loaded] {
+        bench.tick_to(limits::SECOND_SLOT_WAIT_MS);
+    }
+    assert_eq!(bench.ledger.state_digest(), loaded.ledger.state_digest());
 }
 
 /// Cordons that are over at the same time end in several ticks, each of which is due at once.
