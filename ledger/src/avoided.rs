@@ -233,13 +233,20 @@ impl Ledger {
         else {
             return all;
         };
-        let Some(kept) = self.avoids(run, worker, slot.slot) else { return all };
+        let of_worker = KeptFrom::Worker(&worker.name);
+        let mut failed = Vec::new();
         for &(start, len) in rows.ranges() {
             for (row, trouble) in run.troubles.range(start..start + u64::from(len)) {
-                if trouble.open_incident().is_some_and(|incident| kept.is_of(incident)) {
-                    all.push(*row, 1);
-                }
+                let incident = trouble.open_incident();
+                failed.extend(incident.filter(|i| of_worker.is_of(i)).map(|i| (*row, i)));
             }
+        }
+        if failed.is_empty() {
+            return all;
+        }
+        let Some(kept) = self.avoids(run, worker, slot.slot) else { return all };
+        for (row, _) in failed.into_iter().filter(|(_, incident)| kept.is_of(incident)) {
+            all.push(row, 1);
         }
         all
     }

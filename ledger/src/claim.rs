@@ -33,6 +33,7 @@ impl Ledger {
         }
         let room = limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held as u32);
         let want = rows_max.min(room).min(limits::CLAIM_ROWS_MAX);
+        self.settle_slots();
         let granted = self.serve(ctx, slot, want);
         self.remember_answer(slot, seq, &granted)?;
         Ok(Reply::Granted(granted))

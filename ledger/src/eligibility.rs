@@ -14,15 +14,18 @@
 //!
 //! *Invariant:* the index is derived from runs and workers alone. Numbers of needs, offers and cohorts differ between
 //! members, so no decision depends on them: only on the turns, which order runs.
-//! Absent on purpose: what changes with every grant, such as caps of namespaces, cordons and trials.
+//! Absent on purpose: what changes with every grant, such as caps of namespaces and trials, and which slots have a cordon;
+//! how many have none is counted (`free.rs`).
 
 mod cohorts;
 mod families;
+mod free;
 #[cfg(test)]
 mod tests;
 mod turns;
 
 use crate::id::{RunNo, SlotRef};
+use crate::looks::look;
 use crate::spec::{RunSpec, SlotOffer};
 use crate::store_access::StoreAccess;
 use families::Family;
@@ -128,6 +131,8 @@ struct Offer {
     key: OfferKey,
     shape: ShapeNo,
     slots: BTreeSet<SlotRef>,
+    /// How many of its slots take work.
+    free: usize,
     cohort: CohortNo,
 }
 
@@ -154,6 +159,8 @@ struct Cohort {
     /// Those of its needs.
     families: BTreeSet<FamilyNo>,
     offers: Offers,
+    /// How many slots of its offers take work.
+    free: usize,
     /// The first turn of each of its needs at each priority; kept where it has many needs.
     firsts: Option<BTreeMap<Turn, NeedNo>>,
 }
@@ -296,7 +303,7 @@ impl Eligibility {
         let needs = needs.map(|(_, need)| *need).filter(met).collect();
         let shape = self.join_shape(key.shape(), number);
         let cohort = self.join_cohort((key.namespace.clone(), needs), shape, number);
-        let offer = Offer { key: key.clone(), shape, slots: BTreeSet::new(), cohort };
+        let offer = Offer { key: key.clone(), shape, slots: BTreeSet::new(), free: 0, cohort };
         self.offers.insert(number, offer);
         self.offer_numbers.insert(key, number);
         number
@@ -377,6 +384,7 @@ impl Eligibility {
         offers
             .filter_map(|offer| self.offers.get(offer))
             .flat_map(|offer| offer.slots.iter().copied())
+            .inspect(|_| look())
     }
 
     /// What the slots of a namespace offer, by shape: what the offers of one have in common, and these, each with its

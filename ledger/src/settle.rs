@@ -1,20 +1,22 @@
 //! Brings derived indexes up to date with the records that a command has changed.
 //!
 //! *Invariant:* after each command, and before each operation that a quota may refuse, the deadlines (`due.rs`) and the sums
-//! (`tally.rs`) are those of the records. The sums of slots also are before the ledger cordons a slot (`fleet_guard.rs`).
+//! (`tally.rs`) are those of the records. The sums of slots also are before the ledger cordons a slot (`fleet_guard.rs`), and
+//! before a slot gets rows or a store refuses it, for which it matters whether another worker fits (`store_refusal.rs`).
 //! Every change of a record marks it for the image (`marks.rs`); the same marks say here which entries to make anew, so a
 //! command costs what it changed, and each record once. A run costs its trials too, as it does when a slot asks for them.
 //! Absent: indexes that have to be right within a command, as that of turns and of waiting rows.
 
 use crate::command::slot_ref;
 use crate::due::Deadlines;
+use crate::eligibility::OfferNo;
 use crate::id::{RunNo, SessionId, SlotRef};
 use crate::ledger::Ledger;
 use crate::looks::look;
 use crate::run::{Run, RunState};
 use crate::tally::{SlotUse, Tally};
 use crate::worker::{Worker, WorkerState};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(test)]
 mod tests;
@@ -79,6 +81,7 @@ impl Ledger {
         if was != Some(is) {
             let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
             self.tally.count_slot(list, was, Some(is));
+            self.index.count_free(slot.offer_no, was.is_some_and(|was| was.free), is.free);
         }
     }
 
@@ -96,6 +99,7 @@ impl Ledger {
     /// Compares the indexes with such as are built from the records.
     pub(crate) fn check_indexes(&self) -> Result<(), String> {
         let (mut deadlines, mut tally) = (Deadlines::default(), Tally::default());
+        let mut free: BTreeMap<OfferNo, usize> = BTreeMap::new();
         for (no, run) in &self.runs {
             deadlines.runs.set(no, run.ends_at());
             deadlines.exclusions.set(no, run.flight.excluded_until());
@@ -112,8 +116,11 @@ impl Ledger {
                 }
                 let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
                 tally.count_slot(list, None, counted);
+                let is_free = counted.is_some_and(|counted| counted.free);
+                *free.entry(slot.offer_no).or_default() += usize::from(is_free);
             }
         }
+        self.index.check_free(&free)?;
         for (name, token) in &self.tokens {
             deadlines.tokens.set(name, Some(token.ends_at));
         }

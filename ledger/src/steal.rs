@@ -40,6 +40,7 @@ impl Ledger {
             let max = u64::from(limits::CLAIM_ROWS_MAX);
             return Err(Rejection::Limit { what: "rows given up at once".into(), max });
         }
+        self.settle_slots();
         let mut room = self.room_of_thief(&thief);
         let mut refused = Vec::new();
         let mut stolen: BTreeMap<RunNo, (Attempt, Rows)> = BTreeMap::new();

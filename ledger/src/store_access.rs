@@ -4,7 +4,6 @@
 //! that version it allows itself alone, so that a log replays as it did.
 //! Absent: the cluster's own store, which every worker can use, and the shared stores of training jobs (`store.rs`).
 
-use crate::command::slot_ref;
 use crate::gate::SCHEDULING_VERSION;
 use crate::id::SessionId;
 use crate::ledger::Ledger;
@@ -40,11 +39,9 @@ impl Ledger {
         let listing = self.workers.values().filter(|worker| !worker.stores.is_empty());
         let sessions: Vec<SessionId> = listing.map(|worker| worker.id).collect();
         for session in sessions {
-            let Some(worker) = self.workers.get(&session) else { continue };
-            for (number, slot) in worker.slots.iter().enumerate() {
-                self.index.remove_slot(slot.offer_no, slot_ref(session, number));
-            }
+            self.unindex_slots(session);
             self.index_slots(session);
+            self.dirty.workers.touch(session);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::command::FailureClass;
 use crate::id::{Attempt, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::run::{Run, RunState};
-use crate::worker::{Worker, WorkerState};
+use crate::worker::Worker;
 use std::collections::BTreeSet;
 
 /// Workers that a reason names.
@@ -31,6 +31,7 @@ impl Run {
 impl Ledger {
     /// The store refuses a worker, which is in the history of a row already.
     pub(crate) fn store_refuses(&mut self, ctx: &Context, slot: SlotRef, no: RunNo, message: &str) {
+        self.settle_slots();
         let run = self.runs.get(&no).filter(|run| run.head.state == RunState::Running);
         let (Some(run), Some(worker)) = (run, self.workers.get(&slot.session)) else { return };
         let refused: Vec<String> = run.refused().into_iter().map(str::to_owned).collect();
@@ -53,15 +54,14 @@ impl Ledger {
         }
     }
 
-    /// Whether a ready slot of another worker fits a run.
+    /// Whether a ready slot of another worker fits a run, as of the last [`settle_slots`](Self::settle_slots). Costs the
+    /// worker's own slots, however many slots there are.
     pub(crate) fn another_worker_fits(&self, run: &Run, worker: &Worker) -> bool {
-        self.index.slots_for(run.no).any(|at| {
-            let other = self.workers.get(&at.session).filter(|other| other.id != worker.id);
-            other.is_some_and(|other| {
-                let number = usize::from(at.slot.0);
-                other.state == WorkerState::Ready && self.cordon_of(other, number).is_none()
-            })
-        })
+        let own = worker.slots.iter().filter(|slot| {
+            let free = slot.counted.is_some_and(|counted| counted.free);
+            free && self.index.fits(slot.offer_no, run.no)
+        });
+        self.index.has_more_free(run.no, own.count())
     }
 
     /// Takes all rows of a run from a worker, for good.

@@ -295,14 +295,15 @@ impl Ledger {
     }
 
     /// Takes them out, before they change or go.
-    fn unindex_slots(&mut self, session: SessionId) {
+    pub(crate) fn unindex_slots(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
         for (number, slot) in worker.slots.iter_mut().enumerate() {
-            self.index.remove_slot(slot.offer_no, slot_ref(session, number));
             if let Some(was) = slot.counted.take() {
                 let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
                 self.tally.count_slot(list, Some(was), None);
+                self.index.count_free(slot.offer_no, was.free, false);
             }
+            self.index.remove_slot(slot.offer_no, slot_ref(session, number));
         }
     }
 

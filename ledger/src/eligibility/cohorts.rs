@@ -210,8 +210,9 @@ impl Eligibility {
         if kept == number {
             self.cohort_numbers.insert((namespace, needs), kept);
         }
-        self.place(&offers, kept);
+        let free = self.place(&offers, kept);
         if let Some(cohort) = self.cohorts.get_mut(&kept) {
+            cohort.free += free;
             for (shape, mut offers) in offers {
                 cohort.offers.entry(shape).or_default().append(&mut offers);
             }
@@ -231,26 +232,33 @@ impl Eligibility {
         {
             self.work.rekeyed += 1;
         }
-        self.place(&offers, number);
+        let free = self.place(&offers, number);
         let (namespace, needs) = key.clone();
-        let cohort = Cohort { namespace, needs, families, offers, firsts: None };
+        let cohort = Cohort { namespace, needs, families, offers, free, firsts: None };
         self.cohorts.insert(number, cohort);
         self.cohort_numbers.insert(key, number);
         self.relist(number);
         number
     }
 
-    /// Notes of offers that they are in this cohort from now on.
-    fn place(&mut self, offers: &Offers, cohort: CohortNo) {
+    /// Notes of offers that they are in this cohort from now on. Returns how many of their slots take work, which their
+    /// cohorts of before do not count any more.
+    fn place(&mut self, offers: &Offers, cohort: CohortNo) -> usize {
+        let mut free = 0;
         for no in offers.values().flatten() {
             if let Some(offer) = self.offers.get_mut(no) {
-                offer.cohort = cohort;
+                let before = std::mem::replace(&mut offer.cohort, cohort);
+                free += offer.free;
+                if let Some(before) = self.cohorts.get_mut(&before) {
+                    before.free -= offer.free;
+                }
                 #[cfg(test)]
                 {
                     self.work.moved += 1;
                 }
             }
         }
+        free
     }
 
     /// Puts an offer that is new into the cohort of its needs.

@@ -1,15 +1,16 @@
 //! What reading and ticking cost, in records that are looked at.
 
 use crate::command::{
-    BlobRef, Body, Command, Evidence, FailureClass, Op, OpKind, Registration, SegmentDecl,
+    BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, Registration, SegmentDecl,
 };
 use crate::gate::SCHEDULING_VERSION;
-use crate::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
+use crate::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::ledger::{EntryId, Ledger};
 use crate::limits;
 use crate::looks::looks_of;
 use crate::quota::Quota;
 use crate::reply::Reply;
+use crate::rows::Rows;
 use crate::spec::{EngineSpec, RunSpec, SlotOffer};
 use crate::view::Pool;
 
@@ -98,6 +99,16 @@ impl Bench {
 
     fn claim(&mut self, slot: SlotRef, seq: u64) {
         self.op(OpKind::Claim { slot, instance: 1, seq, rows_max: 10 });
+    }
+
+    /// A slot fails a row of those that it is given first.
+    fn fail_next(&mut self, slot: SlotRef, seq: u64, class: FailureClass) -> HeldRows {
+        let claim = OpKind::Claim { slot, instance: 1, seq, rows_max: 1 };
+        let Reply::Granted(mut granted) = self.op(claim) else { panic!("no rows") };
+        let held = granted.remove(0).held;
+        let (code, message, evidence) = (String::new(), String::new(), Evidence::default());
+        self.op(OpKind::Fail { slot, held: held.clone(), class, code, message, evidence });
+        held
     }
 }
 
@@ -199,4 +210,29 @@ fn the_bound_on_cordons_is_kept_without_a_look_at_other_slots() {
     let cordoned = bench.0.slots().filter(|(_, _, slot)| slot.cordon.is_some());
     assert_eq!(cordoned.count(), most);
     bench.0.check_invariants().expect("they hold");
+}
+
+#[test]
+fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
+    let mut bench = Bench::new();
+    bench.apply(Body::SetVersion(SCHEDULING_VERSION), 0);
+    let busy: Vec<SessionId> = bench.0.workers.keys().copied().collect();
+    let (own, other) = (bench.worker("own"), bench.worker("other"));
+    let drain = |session| OpKind::Drain { session, deadline_ms: 0 };
+    busy.into_iter().for_each(|session| drop(bench.op(drain(session))));
+    let failed = bench.fail_next(own, 1, FailureClass::Transient);
+    bench.apply(Body::Tick, 1000);
+    for fits in [true, false] {
+        let ledger = &bench.0;
+        let (run, worker) = (&ledger.runs[&failed.run], &ledger.workers[&own.session]);
+        // The two models make two cohorts, of which one has the model of the run.
+        assert_eq!(looks_of(|| assert_eq!(ledger.another_worker_fits(run, worker), fits)), 1);
+        let kept = |rows: &Rows| ledger.kept_of(own, failed.run, rows);
+        let looks = looks_of(|| assert_eq!(kept(&failed.rows), failed.rows));
+        assert_eq!(looks, 1, "another worker fits, or another slot of its own");
+        let looks = looks_of(|| assert!(kept(&Rows::range(50, 10)).is_empty()));
+        assert_eq!(looks, 0, "none of these rows has failed");
+        bench.0.check_invariants().expect("they hold");
+        bench.op(drain(other.session));
+    }
 }
