@@ -7,6 +7,7 @@
 //! few slots of a model and never the last: `fleet_guard.rs`.
 
 use crate::apply::Context;
+use crate::command::slot_ref;
 use crate::event::EventKind;
 use crate::id::{SessionId, SlotNo, SlotRef};
 use crate::ledger::Ledger;
@@ -75,13 +76,13 @@ impl Ledger {
 
     /// Lifts the ledger's own cordon of a slot, or of all.
     fn forgive(&mut self, session: SessionId, slot: Option<SlotNo>) {
-        let Some(worker) = self.workers.get_mut(&session) else { return };
-        for (number, held) in worker.slots.iter_mut().enumerate() {
-            if slot.is_none_or(|SlotNo(n)| usize::from(n) == number) {
-                held.clear_incidents();
+        let slots = self.slots_of(session).unwrap_or(0);
+        for at in (0..slots).map(|number| slot_ref(session, number)) {
+            if slot.is_none_or(|only| only == at.slot) {
+                self.clear_incidents(at);
             }
         }
-        self.dirty.mark_slots(session, worker.slots.len());
+        self.dirty.mark_slots(session, slots);
     }
 
     /// Whether the ledger has cordoned a slot, and no operator.

@@ -127,8 +127,8 @@ impl Ledger {
         for no in runs {
             paused |= self.pause_running(ctx, no, &reason);
         }
-        if let Some(held) = self.slot_mut(slot).filter(|_| paused) {
-            held.incidents.clear(); // After the resume it has another chance.
+        if paused {
+            self.take_incidents(slot); // After the resume it has another chance.
         }
     }
 

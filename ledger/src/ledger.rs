@@ -16,6 +16,7 @@ use crate::id::{
     CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, SlotRef, StoreNo, TrainingNo,
 };
 use crate::image::Dirty;
+use crate::incident_slots::IncidentSlots;
 use crate::job::{Job, JobName};
 use crate::member::Members;
 use crate::namespace::{self, Namespace};
@@ -111,6 +112,8 @@ pub struct Ledger {
     pub(crate) incident_ends: BTreeSet<(LedgerMs, RunNo, u64)>,
     /// When cordons for failures of rows end. Some entries are of cordons that ended earlier.
     pub(crate) cordon_ends: BTreeSet<(LedgerMs, SlotRef)>,
+    /// Which slots have incidents with a row.
+    pub(crate) incident_slots: IncidentSlots,
     pub(crate) store_names: BTreeMap<StoreName, StoreNo>,
     /// Stores of each namespace.
     pub(crate) stores_in: Counts,
@@ -206,6 +209,7 @@ impl Ledger {
             waiting: BTreeSet::new(),
             incident_ends: BTreeSet::new(),
             cordon_ends: BTreeSet::new(),
+            incident_slots: IncidentSlots::default(),
             stores: BTreeMap::new(),
             store_names: BTreeMap::new(),
             stores_in: Counts::default(),

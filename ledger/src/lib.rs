@@ -58,6 +58,7 @@ pub mod id;
 mod image;
 mod image_load;
 mod incident;
+mod incident_slots;
 mod invariants;
 mod item_view;
 mod job;

@@ -11,6 +11,7 @@ use crate::command::slot_ref;
 use crate::due::Deadlines;
 use crate::eligibility::OfferNo;
 use crate::id::{RunNo, SessionId, SlotRef};
+use crate::incident_slots::IncidentSlots;
 use crate::ledger::Ledger;
 use crate::looks::look;
 use crate::run::{Run, RunState};
@@ -100,6 +101,7 @@ impl Ledger {
     pub(crate) fn check_indexes(&self) -> Result<(), String> {
         let (mut deadlines, mut tally) = (Deadlines::default(), Tally::default());
         let mut free: BTreeMap<OfferNo, usize> = BTreeMap::new();
+        let mut incident_slots = IncidentSlots::default();
         for (no, run) in &self.runs {
             deadlines.runs.set(no, run.ends_at());
             deadlines.exclusions.set(no, run.flight.excluded_until());
@@ -116,11 +118,15 @@ impl Ledger {
                 }
                 let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
                 tally.count_slot(list, None, counted);
+                incident_slots.add(slot_ref(*session, number), &slot.incidents);
                 let is_free = counted.is_some_and(|counted| counted.free);
                 *free.entry(slot.offer_no).or_default() += usize::from(is_free);
             }
         }
         self.index.check_free(&free)?;
+        if incident_slots != self.incident_slots {
+            return Err("the index of slots by the rows of their incidents differs".into());
+        }
         for (name, token) in &self.tokens {
             deadlines.tokens.set(name, Some(token.ends_at));
         }

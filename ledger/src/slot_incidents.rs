@@ -92,10 +92,10 @@ impl Slot {
         self.cordon.take().is_some()
     }
 
-    /// Lifts the ledger's own cordon and forgets what it was for. Returns whether there was one.
-    pub(crate) fn clear_incidents(&mut self) -> bool {
+    /// Lifts the ledger's own cordon and forgets what it was for, of a slot that is in no index.
+    pub(crate) fn forget_incidents(&mut self) {
         self.incidents.clear();
-        self.lift_cordon()
+        self.lift_cordon();
     }
 
     pub(crate) fn deaths_listed(&self) -> usize {
@@ -209,8 +209,7 @@ impl Ledger {
     /// with unreadable input, then without its latest failure, for other slots need time to complete the rows of older ones,
     /// then without its oldest death.
     fn list_incident(&mut self, slot: SlotRef, incident: SlotIncident) {
-        let Some(held) = self.slot_mut(slot) else { return };
-        let mut listed = std::mem::take(&mut held.incidents);
+        let mut listed = self.take_incidents(slot);
         if self.asks_a_second_slot() {
             listed.retain(|earlier| !incident.replaces(earlier));
         }
@@ -223,9 +222,32 @@ impl Ledger {
             listed.remove(failure.unwrap_or(0));
         }
         listed.push(incident);
+        self.put_incidents(slot, listed);
+    }
+
+    /// Takes all incidents from a slot.
+    pub(crate) fn take_incidents(&mut self, slot: SlotRef) -> Vec<SlotIncident> {
+        let held = self.slot_mut(slot);
+        let listed = held.map(|held| std::mem::take(&mut held.incidents)).unwrap_or_default();
+        self.incident_slots.remove(slot, &listed);
+        listed
+    }
+
+    /// Gives a slot back what remains of its incidents.
+    fn put_incidents(&mut self, slot: SlotRef, listed: Vec<SlotIncident>) {
+        if self.slot(slot).is_none() {
+            return;
+        }
+        self.incident_slots.add(slot, &listed);
         if let Some(held) = self.slot_mut(slot) {
             held.incidents = listed;
         }
+    }
+
+    /// Lifts the ledger's own cordon of a slot and forgets what it was for. Returns whether there was one.
+    pub(crate) fn clear_incidents(&mut self, slot: SlotRef) -> bool {
+        self.take_incidents(slot);
+        self.slot_mut(slot).is_some_and(Slot::lift_cordon)
     }
 
     /// Whether rows of an incident are there and have not failed for good.
@@ -239,16 +261,12 @@ impl Ledger {
 
     /// A row is proven to be the cause: its incidents count against no slot any more.
     pub(crate) fn clear_slots_of(&mut self, ctx: &Context, no: RunNo, row: u64) {
-        let concerned = |held: &Slot| held.incidents.iter().any(|incident| incident.has(no, row));
-        let slots: Vec<SlotRef> =
-            self.slots().filter(|(_, _, held)| concerned(held)).map(|(_, at, _)| at).collect();
-        for slot in slots {
-            let Some(held) = self.slot_mut(slot) else { continue };
-            held.incidents.retain(|incident| !incident.has(no, row));
-            let left = self.slot(slot).map_or(0, |held| self.counting(&held.incidents));
-            if left < limits::DEATHS_IN_ROW_MAX
-                && self.slot_mut(slot).is_some_and(Slot::lift_cordon)
-            {
+        for slot in self.incident_slots.of_row(no, row) {
+            let mut left = self.take_incidents(slot);
+            left.retain(|incident| !incident.has(no, row));
+            let few = self.counting(&left) < limits::DEATHS_IN_ROW_MAX;
+            self.put_incidents(slot, left);
+            if few && self.slot_mut(slot).is_some_and(Slot::lift_cordon) {
                 let reason = format!("row {row} of run {no} was why its engine died");
                 self.emit_own_cordon(ctx, slot, false, reason);
             }
@@ -258,12 +276,13 @@ impl Ledger {
     /// A slot has finished a row: nothing before counts against it. A cordon for deaths alone goes only with a row of a
     /// trial, which the slot was given after the cordon. It may have had others before.
     pub(crate) fn row_finished(&mut self, ctx: &Context, slot: SlotRef, in_trial: bool) {
-        let Some(held) = self.slot_mut(slot) else { return };
+        let Some(held) = self.slot(slot) else { return };
         let for_failures = held.is_cordoned_for_failures();
-        if held.cordon.is_some() && !in_trial && !for_failures {
+        let nothing = held.cordon.is_none() && held.incidents.is_empty();
+        if nothing || held.cordon.is_some() && !in_trial && !for_failures {
             return;
         }
-        if held.clear_incidents() {
+        if self.clear_incidents(slot) {
             let reason = match for_failures {
                 true => "it finished a row".to_owned(),
                 false => "its engine finished a row of a trial".to_owned(),
@@ -281,8 +300,10 @@ impl Ledger {
             self.cordon_ends.pop_first();
             // Some entries are of cordons that ended earlier. They do not count: a member that was loaded has none of them.
             let ends = self.slot(slot).is_some_and(|held| held.cordoned_until == Some(at));
-            let Some(held) = self.slot_mut(slot).filter(|_| ends) else { continue };
-            held.clear_incidents();
+            if !ends {
+                continue;
+            }
+            self.clear_incidents(slot);
             ended += 1;
             let reason = "its cordon for failed rows is over: it may try again".to_owned();
             self.emit_own_cordon(ctx, slot, false, reason);

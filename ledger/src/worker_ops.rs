@@ -10,6 +10,7 @@ use crate::event::EventKind;
 use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::looks::look;
 use crate::reply::{Rejection, Reply};
 use crate::rows::Rows;
 use crate::spec;
@@ -143,7 +144,7 @@ impl Ledger {
                 if !same_process {
                     (slot.last_pull, slot.last_grant) = (0, Vec::new());
                     slot.last_death = 0;
-                    slot.clear_incidents();
+                    slot.forget_incidents();
                 }
             }
             self.fleet.joined(worker);
@@ -284,13 +285,14 @@ impl Ledger {
         self.workers.get(&session).map(|worker| worker.slots.len())
     }
 
-    /// Adds a worker's slots to the index.
+    /// Adds a worker's slots to the indexes of offers and of incidents.
     pub(crate) fn index_slots(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
         let stores = StoreAccess::new(&worker.stores, self.meta.version);
         for (number, slot) in worker.slots.iter_mut().enumerate() {
             let at = slot_ref(session, number);
             slot.offer_no = self.index.add_slot(&worker.namespace, &slot.offer, &stores, at);
+            self.incident_slots.add(at, &slot.incidents);
         }
     }
 
@@ -303,14 +305,17 @@ impl Ledger {
                 self.tally.count_slot(list, Some(was), None);
                 self.index.count_free(slot.offer_no, was.free, false);
             }
-            self.index.remove_slot(slot.offer_no, slot_ref(session, number));
+            let at = slot_ref(session, number);
+            self.index.remove_slot(slot.offer_no, at);
+            self.incident_slots.remove(at, &slot.incidents);
         }
     }
 
     /// The slots of all workers, for invariants and views.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (&Worker, crate::id::SlotRef, &Slot)> {
         self.workers.values().flat_map(|w| {
-            w.slots.iter().enumerate().map(move |(i, slot)| (w, slot_ref(w.id, i), slot))
+            let slots = w.slots.iter().enumerate().inspect(|_| look());
+            slots.map(move |(i, slot)| (w, slot_ref(w.id, i), slot))
         })
     }
 }

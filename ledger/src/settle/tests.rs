@@ -1,5 +1,6 @@
 //! What reading and ticking cost, in records that are looked at.
 
+use crate::apply::Context;
 use crate::command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, Registration, SegmentDecl,
 };
@@ -235,4 +236,33 @@ fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
         bench.0.check_invariants().expect("they hold");
         bench.op(drain(other.session));
     }
+}
+
+#[test]
+fn a_row_that_is_the_cause_costs_the_slots_that_had_it() {
+    let mut bench = Bench::new();
+    bench.apply(Body::SetVersion(SCHEDULING_VERSION), 0);
+    let slots: Vec<SlotRef> = bench
+        .0
+        .workers
+        .keys()
+        .map(|session| SlotRef { session: *session, slot: SlotNo(0) })
+        .collect();
+    // Each of them has claimed before.
+    let fail = |slot: &SlotRef| bench.fail_next(*slot, 2, FailureClass::Transient);
+    let failed: Vec<HeldRows> = slots.iter().map(fail).collect();
+    let listed = |bench: &Bench| {
+        let incidents =
+            slots.iter().map(|slot| bench.0.slot(*slot).map_or(0, |s| s.incidents.len()));
+        incidents.collect::<Vec<usize>>()
+    };
+    assert_eq!(listed(&bench), vec![1; slots.len()]);
+    let (no, row) = (failed[0].run, failed[0].rows.end() - 1);
+    let ctx = Context::outside(bench.0.meta.applied, 0);
+    assert_eq!(looks_of(|| bench.0.clear_slots_of(&ctx, no, row)), 1);
+    let mut left = vec![1; slots.len()];
+    left[0] = 0;
+    assert_eq!(listed(&bench), left, "others had other rows");
+    bench.0.settle_indexes();
+    bench.0.check_invariants().expect("they hold");
 }

@@ -1,0 +1,101 @@
+//! Which slots have incidents with a row.
+//!
+//! *Invariant:* derived from the incidents of the slots in the index of offers. The rows of an incident are cut into blocks
+//! whose lengths and starts are powers of two and their multiples, so a range of rows has few blocks, and a row is in one
+//! block of each length at most. So a row finds its slots in a few looks, however many slots have incidents.
+//! Absent: which incidents count, and when they go (`slot_incidents.rs`).
+
+use crate::id::{RunNo, SessionId, SlotNo, SlotRef};
+use crate::looks::look;
+use crate::rows::Rows;
+use crate::slot_incidents::SlotIncident;
+use std::collections::BTreeSet;
+
+/// Longer blocks are cut: a slot holds at most so many rows.
+const LEVEL_MAX: u32 = crate::limits::SLOT_ROWS_MAX.ilog2();
+
+/// So many rows of a run, as a power of two, that start at a multiple of as many.
+type Block = (RunNo, u32, u64);
+
+const FIRST: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IncidentSlots(BTreeSet<(Block, SlotRef)>);
+
+fn blocks(no: RunNo, rows: &Rows) -> impl Iterator<Item = Block> {
+    rows.ranges().iter().flat_map(move |&(start, len)| {
+        let (mut at, end) = (start, start + u64::from(len));
+        std::iter::from_fn(move || {
+            let left = end.checked_sub(at).filter(|left| *left > 0)?;
+            let level = at.trailing_zeros().min(left.ilog2()).min(LEVEL_MAX);
+            let block = (no, level, at >> level);
+            at += 1u64 << level;
+            Some(block)
+        })
+    })
+}
+
+fn blocks_of(incidents: &[SlotIncident]) -> impl Iterator<Item = Block> {
+    let rows = incidents.iter().flat_map(|incident| &incident.rows);
+    rows.flat_map(|(no, rows)| blocks(*no, rows))
+}
+
+impl IncidentSlots {
+    /// These are all incidents of a slot that had none here.
+    pub(crate) fn add(&mut self, slot: SlotRef, incidents: &[SlotIncident]) {
+        self.0.extend(blocks_of(incidents).map(|block| (block, slot)));
+    }
+
+    /// These were all incidents of a slot.
+    pub(crate) fn remove(&mut self, slot: SlotRef, incidents: &[SlotIncident]) {
+        for block in blocks_of(incidents) {
+            self.0.remove(&(block, slot));
+        }
+    }
+
+    /// The slots that have incidents with a row.
+    pub(crate) fn of_row(&self, no: RunNo, row: u64) -> BTreeSet<SlotRef> {
+        let in_block = |level: u32| {
+            let block: Block = (no, level, row >> level);
+            let entries = self.0.range((block, FIRST)..);
+            entries.take_while(move |entry| entry.0 == block).map(|entry| entry.1)
+        };
+        (0..=LEVEL_MAX).flat_map(in_block).inspect(|_| look()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::incident::EndKind;
+
+    #[test]
+    fn a_range_is_found_by_each_of_its_rows_and_by_no_other() {
+        for (start, len) in (0..40).flat_map(|start| (1..70).map(move |len| (start, len))) {
+            let rows = vec![(RunNo(2), Rows::range(start, len))];
+            let incidents = [SlotIncident { end: EndKind::EngineDied, rows }];
+            let mut index = IncidentSlots::default();
+            index.add(FIRST, &incidents);
+            assert!(index.0.len() <= 12, "{} blocks", index.0.len());
+            for row in 0..120 {
+                let within = (start..start + u64::from(len)).contains(&row);
+                assert_eq!(index.of_row(RunNo(2), row).len(), usize::from(within), "{row}");
+                assert!(index.of_row(RunNo(1), row).is_empty());
+            }
+            index.remove(FIRST, &incidents);
+            assert_eq!(index, IncidentSlots::default());
+        }
+    }
+
+    #[test]
+    fn a_range_of_more_rows_than_a_slot_holds_is_found_too() {
+        let rows = vec![(RunNo(2), Rows::range(1, 5 << LEVEL_MAX))];
+        let mut index = IncidentSlots::default();
+        index.add(FIRST, &[SlotIncident { end: EndKind::EngineDied, rows }]);
+        for row in [1, 1 << LEVEL_MAX, 5 << LEVEL_MAX] {
+            assert_eq!(index.of_row(RunNo(2), row).len(), 1, "{row}");
+        }
+        assert!(index.of_row(RunNo(2), (5 << LEVEL_MAX) + 1).is_empty());
+    }
+}
