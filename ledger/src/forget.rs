@@ -138,6 +138,7 @@ impl Ledger {
         run.parts = Vec::new();
         run.troubles.clear();
         run.head.done_histories = 0;
+        run.head.refused = None;
         run.flight = InFlight::default();
         run.head.next_fresh = run.head.rows;
         run.head.carried_ahead = 0;

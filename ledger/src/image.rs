@@ -18,7 +18,7 @@ use crate::marks::Marks;
 use crate::member::Members;
 use crate::revocation::Revoked;
 use crate::round_access::RoundAccess;
-use crate::run::Run;
+use crate::run::{Run, RunHead};
 use crate::trouble::Trouble;
 use std::collections::BTreeSet;
 
@@ -129,6 +129,13 @@ fn parts_record(run: &Run, chunk: u32) -> Option<Vec<u8>> {
     run.parts.chunks(PARTS_PER_RECORD as usize).nth(chunk as usize).map(|c| codec::encode(&c))
 }
 
+fn head_record(head: &RunHead) -> Vec<u8> {
+    match &head.refused {
+        None => codec::encode(head),
+        Some(refused) => codec::encode(&(head, refused)),
+    }
+}
+
 fn trouble_record(trouble: &Trouble) -> Vec<u8> {
     #[cfg(feature = "seeded-bugs")]
     let trouble = &crate::seeded::imaged_trouble(trouble);
@@ -168,7 +175,7 @@ impl Ledger {
         }
         for no in dirty.runs.take_image() {
             let run = self.runs.get_mut(&no);
-            delta.set(run_key(b'R', no, &[]), run.as_ref().map(|r| codec::encode(&r.head)));
+            delta.set(run_key(b'R', no, &[]), run.as_ref().map(|r| head_record(&r.head)));
             match run {
                 Some(run) => run.drain_flight(self.meta.version, &mut delta),
                 None => delta.deletes.push(run_key(b'F', no, &[])),
@@ -295,7 +302,7 @@ impl Ledger {
             }
         }
         for (no, run) in &self.runs {
-            each(&run_key(b'R', *no, &[]), &codec::encode(&run.head));
+            each(&run_key(b'R', *no, &[]), &head_record(&run.head));
         }
         self.each_segment(&mut each);
         for (no, run) in &self.runs {

@@ -12,7 +12,7 @@ use crate::incident::Incident;
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
 use crate::revocation::Revoked;
-use crate::run::Run;
+use crate::run::{Run, RunHead};
 use crate::store::Store;
 use crate::trouble::Trouble;
 use serde::de::DeserializeOwned;
@@ -42,6 +42,15 @@ pub(crate) fn read<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, L
 
 pub(crate) fn number<const N: usize>(key: &[u8], at: usize) -> Result<[u8; N], LoadError> {
     key.get(at..at + N).and_then(|b| b.try_into().ok()).ok_or_else(|| bad(key))
+}
+
+/// Reads a run's head. The worker that its store has refused follows it where there is one, from cluster version 3 on.
+fn load_head(key: &[u8], value: &[u8]) -> Result<RunHead, LoadError> {
+    if let Some(head) = codec::decode(value) {
+        return Ok(head);
+    }
+    let (head, refused): (RunHead, String) = read(key, value)?;
+    Ok(RunHead { refused: Some(refused), ..head })
 }
 
 /// Reads a row's trouble. An incident follows it where there is one, from cluster version 3 on.
@@ -120,7 +129,7 @@ impl Ledger {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
                 self.tokens.insert(name.into(), read(key, value)?);
             }
-            Some(b'R') => self.loading_run(key)?.head = read(key, value)?,
+            Some(b'R') => self.loading_run(key)?.head = load_head(key, value)?,
             Some(b'F') => self.loading_run(key)?.load_flight(key, value)?,
             Some(b'O') => self.loading_run(key)?.load_attempt(key, value)?,
             Some(b'Y') => self.loading_run(key)?.load_block(key, value)?,

@@ -109,6 +109,10 @@ pub(crate) struct RunHead {
     pub(crate) done_histories: u64,
     /// Whether somebody was told of its end.
     pub(crate) notice: Notice,
+    /// The first worker that the store has refused since the last end of a pause. The image has it behind the rest, from
+    /// cluster version 3 on; before, there is none.
+    #[serde(skip)]
+    pub(crate) refused: Option<String>,
 }
 
 /// Rows in flight of one run: one record of the image.

@@ -160,6 +160,7 @@ impl Ledger {
             (state, RunAction::Resume) => {
                 if state == RunState::Paused {
                     run.head.resumed_index = ctx.index();
+                    run.head.refused = None;
                 }
                 run.head.state = RunState::Running;
                 run.head.reason = String::new();

@@ -7,51 +7,32 @@
 //! ineligible.
 
 use crate::apply::Context;
-use crate::command::FailureClass;
 use crate::id::{Attempt, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::run::{Run, RunState};
 use crate::worker::Worker;
-use std::collections::BTreeSet;
-
-/// Workers that a reason names.
-const NAMED_MAX: usize = 3;
-
-impl Run {
-    /// The workers that the store has refused since the run was last resumed.
-    fn refused(&self) -> BTreeSet<&str> {
-        let tries = self.troubles.values().flat_map(|trouble| &trouble.history);
-        let refusals = tries.filter(|t| {
-            t.class == FailureClass::StoreRefused && t.attempt.index() >= self.head.resumed_index
-        });
-        refusals.map(|refusal| refusal.worker.as_str()).collect()
-    }
-}
 
 impl Ledger {
-    /// The store refuses a worker, which is in the history of a row already.
+    /// The store refuses a worker. The run remembers the first one since it was last resumed: a second one pauses it.
     pub(crate) fn store_refuses(&mut self, ctx: &Context, slot: SlotRef, no: RunNo, message: &str) {
         self.settle_slots();
         let run = self.runs.get(&no).filter(|run| run.head.state == RunState::Running);
         let (Some(run), Some(worker)) = (run, self.workers.get(&slot.session)) else { return };
-        let refused: Vec<String> = run.refused().into_iter().map(str::to_owned).collect();
-        if refused.len() > 1 || !self.another_worker_fits(run, worker) {
-            let all = refused.len();
-            let mut names = refused.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>();
-            if all > NAMED_MAX {
-                names.push("others");
+        let (name, others_fit) = (worker.name.clone(), self.another_worker_fits(run, worker));
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        let first = run.head.refused.get_or_insert_with(|| name.clone()).clone();
+        self.dirty.runs.insert(no);
+        let reason = match first == name {
+            true if others_fit => return self.take_back(ctx, slot, no),
+            true => {
+                format!("the store refuses: {message} (worker {name}, and no other fits the run)")
             }
-            let names = names.join(", ");
-            let reason = match all {
-                1 => format!(
-                    "the store refuses: {message} (worker {names}, and no other fits the run)"
-                ),
-                _ => format!("the store refuses: {message} (workers {names})"),
-            };
-            self.pause_running(ctx, no, &reason);
-        } else {
-            self.take_back(ctx, slot, no);
-        }
+            false => {
+                let (one, other) = if first < name { (first, name) } else { (name, first) };
+                format!("the store refuses: {message} (workers {one}, {other})")
+            }
+        };
+        self.pause_running(ctx, no, &reason);
     }
 
     /// Whether a ready slot of another worker fits a run, as of the last [`settle_slots`](Self::settle_slots). Costs the

@@ -2,7 +2,7 @@
 
 use crate::bench::{self, Bench, claim, complete, create, open_client, rows, segment, spec, text};
 use rollout_ledger::{
-    Body, EngineSpec, HeldRows, Op, OpKind, Quota, Rejection, Reply, RunSpec, limits,
+    Body, EngineSpec, FailureClass, HeldRows, Op, OpKind, Quota, Rejection, Reply, RunSpec, limits,
 };
 use std::collections::BTreeMap;
 
@@ -322,7 +322,7 @@ pub(crate) fn history() {
     let slot = bench.worker("w", 1);
     for time in 1..=limits::HISTORY_MAX as u64 + 1 {
         let held = bench.pull(slot, time, 1).remove(0);
-        bench::fail(&mut bench, slot, held, rollout_ledger::FailureClass::Transient);
+        bench::fail(&mut bench, slot, held, FailureClass::Transient);
         let item = bench.ledger.item(run, 0).expect("a row");
         let remembered = time.min(limits::HISTORY_MAX as u64);
         assert_eq!(item.trouble.history.len() as u64, remembered, "after {time}");
@@ -333,6 +333,35 @@ pub(crate) fn history() {
         let wait = bench.now() + 60_000;
         bench.tick_to(wait);
     }
+    a_refusal_of_the_store_outlives_the_history_of_its_row();
+}
+
+/// The store refuses a second worker, when the row's history has no room any more for the first refusal.
+fn a_refusal_of_the_store_outlives_the_history_of_its_row() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(rollout_ledger::SCHEDULING_VERSION));
+    let run = bench.run("r", RunSpec { attempts_max: limits::HISTORY_MAX as u32, ..spec() }, 1);
+    let (first, second) = (bench.worker("w1", 1), bench.worker("w2", 1));
+    let held = bench.pull(first, 1, 1).remove(0);
+    bench::fail(&mut bench, first, held, FailureClass::StoreRefused);
+    let mut bench = bench.reloaded();
+    for time in 0..limits::HISTORY_MAX as u64 {
+        let slot = if time.is_multiple_of(2) { second } else { first };
+        let class = match time {
+            0 => FailureClass::InputUnreadable,
+            _ => FailureClass::Transient,
+        };
+        let held = bench.pull(slot, 2 + time, 1).remove(0);
+        bench::fail(&mut bench, slot, held, class);
+        let wait = bench.now() + 60_000;
+        bench.tick_to(wait);
+    }
+    let item = bench.ledger.item(run, 0).expect("a row");
+    assert!(item.trouble.history.iter().all(|t| t.class != FailureClass::StoreRefused));
+    let held = bench.pull(second, 100, 1).remove(0);
+    bench::fail(&mut bench, second, held, FailureClass::StoreRefused);
+    let view = bench.ledger.run_view(run).expect("a run");
+    assert!(view.reason.ends_with("(workers w1, w2)"), "{}", view.reason);
 }
 
 pub(crate) fn holders() {
@@ -378,7 +407,7 @@ pub(crate) fn done_histories() {
             break;
         }
         held.into_iter().for_each(|held| {
-            bench::fail(&mut bench, slot, held, rollout_ledger::FailureClass::Transient);
+            bench::fail(&mut bench, slot, held, FailureClass::Transient);
         });
     }
     let wait = bench.now() + 60_000;
