@@ -5,6 +5,7 @@ use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually_or_sho
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -83,6 +84,43 @@ fn a_slot_whose_rows_others_complete_is_cordoned_and_fails_no_row() -> Result<()
     batch.finish(&fleet)?;
     let counts = batch.counts(&fleet).context("counts")?;
     ensure!((counts.done, counts.failed) == (3000, 0), "{counts:?}");
+    fleet.passed()
+}
+
+/// A program of engines that takes so many seconds to load its model.
+fn slow_to_load(fleet: &Fleet, seconds: u32) -> Result<PathBuf> {
+    let (path, worker) = (fleet.path("engine"), rollout_tests::program("rollout-worker")?);
+    let engine = worker.get_program();
+    std::fs::write(&path, format!("#!/bin/sh\nsleep {seconds}\nexec {engine:?} \"$@\"\n"))?;
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    Ok(path)
+}
+
+#[test]
+fn a_slot_among_eight_whose_engine_dies_of_every_row_is_cordoned_and_fails_no_row() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let program = slow_to_load(&fleet, 3)?;
+    let rows = "slots = 1\nconcurrency = 4\nlatency_ms_min = 200\nlatency_ms_max = 300\n";
+    let options = |lines: &str| WorkerOptions {
+        engine: format!("kind = \"mock\"\n{rows}{lines}"),
+        head: "[part]\nlinger_ms = 200\n".to_owned(),
+    };
+    for number in 1..8 {
+        fleet.start_worker(&format!("well-{number}"), &options(""))?;
+    }
+    let lines = format!("process = true\nprogram = {program:?}\nexit_at_row = 3\n");
+    fleet.start_worker("broken", &options(&lines))?;
+    let mut batch = Batch::submit(&fleet, "beside", 4000, "")?;
+    until_slot_has(&fleet, "cordonReason", "its engine died");
+    batch.finish(&fleet)?;
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.done, counts.failed) == (4000, 0), "{counts:?}");
+    let list = fleet.ctl_json(&["worker", "list"])?;
+    for worker in list["workers"].as_array().context("workers")? {
+        let cordoned = worker["slots"][0]["cordoned"] == true;
+        ensure!(cordoned == (worker["name"] == "broken"), "{worker}");
+    }
+    fleet.verify()?;
     fleet.passed()
 }
 
