@@ -7,6 +7,10 @@
 //! with unreadable input say nothing as long as no other slot has completed them: the objects of two runs may be gone, and
 //! then every slot fails. [`limits::DEATHS_IN_ROW_MAX`] incidents that count cordon the slot, unless `fleet_guard.rs` forbids
 //! it.
+//! A death counts at once, and a failure does not. Each death costs the slot a start of its engine and makes trials of all
+//! rows that ran, and other slots run empty for these. A slot whose deaths counted only after others completed the rows would
+//! do that to a run for as long as its rows take. The price: where rows kill every engine, healthy slots may have a cordon
+//! until a row is proven to be the cause. `fleet_guard.rs` bounds how many, and no row fails for good by that.
 //! Deaths alone cordon a slot until it finishes a row of a trial, or until too few of them count. A cordon that needed
 //! failures ends with any finished row, or after [`limits::FAILURE_CORDON_MS`]: other slots may have gone meanwhile, and a
 //! repaired slot has no other way to show it.
