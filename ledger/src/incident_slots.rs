@@ -1,4 +1,4 @@
-//! Which slots have incidents with a row.
+//! Which slots have incidents with a row, and which have deaths with rows of a run.
 //!
 //! *Invariant:* derived from the incidents of the slots in the index of offers. The rows of an incident are cut into blocks
 //! whose lengths and starts are powers of two and their multiples, so a range of rows has few blocks, and a row is in one
@@ -21,7 +21,11 @@ const FIRST: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IncidentSlots(BTreeSet<(Block, SlotRef)>);
+pub(crate) struct IncidentSlots {
+    rows: BTreeSet<(Block, SlotRef)>,
+    /// The slots whose engines died of rows of a run.
+    deaths: BTreeSet<(RunNo, SlotRef)>,
+}
 
 fn blocks(no: RunNo, rows: &Rows) -> impl Iterator<Item = Block> {
     rows.ranges().iter().flat_map(move |&(start, len)| {
@@ -41,24 +45,39 @@ fn blocks_of(incidents: &[SlotIncident]) -> impl Iterator<Item = Block> {
     rows.flat_map(|(no, rows)| blocks(*no, rows))
 }
 
+/// The runs that have rows in the deaths among some incidents.
+fn runs_of_deaths(incidents: &[SlotIncident]) -> impl Iterator<Item = RunNo> {
+    incidents.iter().filter(|incident| incident.is_death()).flat_map(SlotIncident::runs)
+}
+
 impl IncidentSlots {
     /// These are all incidents of a slot that had none here.
     pub(crate) fn add(&mut self, slot: SlotRef, incidents: &[SlotIncident]) {
-        self.0.extend(blocks_of(incidents).map(|block| (block, slot)));
+        self.rows.extend(blocks_of(incidents).map(|block| (block, slot)));
+        self.deaths.extend(runs_of_deaths(incidents).map(|no| (no, slot)));
     }
 
     /// These were all incidents of a slot.
     pub(crate) fn remove(&mut self, slot: SlotRef, incidents: &[SlotIncident]) {
         for block in blocks_of(incidents) {
-            self.0.remove(&(block, slot));
+            self.rows.remove(&(block, slot));
         }
+        for no in runs_of_deaths(incidents) {
+            self.deaths.remove(&(no, slot));
+        }
+    }
+
+    /// Whether the engine of another slot died of rows of a run.
+    pub(crate) fn another_died_of(&self, no: RunNo, slot: SlotRef) -> bool {
+        let died = self.deaths.range((no, FIRST)..).take_while(|entry| entry.0 == no);
+        died.inspect(|_| look()).any(|entry| entry.1 != slot)
     }
 
     /// The slots that have incidents with a row.
     pub(crate) fn of_row(&self, no: RunNo, row: u64) -> BTreeSet<SlotRef> {
         let in_block = |level: u32| {
             let block: Block = (no, level, row >> level);
-            let entries = self.0.range((block, FIRST)..);
+            let entries = self.rows.range((block, FIRST)..);
             entries.take_while(move |entry| entry.0 == block).map(|entry| entry.1)
         };
         (0..=LEVEL_MAX).flat_map(in_block).inspect(|_| look()).collect()
@@ -77,7 +96,7 @@ mod tests {
             let incidents = [SlotIncident { end: EndKind::EngineDied, rows }];
             let mut index = IncidentSlots::default();
             index.add(FIRST, &incidents);
-            assert!(index.0.len() <= 12, "{} blocks", index.0.len());
+            assert!(index.rows.len() <= 12, "{} blocks", index.rows.len());
             for row in 0..120 {
                 let within = (start..start + u64::from(len)).contains(&row);
                 assert_eq!(index.of_row(RunNo(2), row).len(), usize::from(within), "{row}");

@@ -2,15 +2,15 @@
 //!
 //! *Invariant:* a slot lists its incidents since it last finished a row, at most [`limits::DEATHS_HELD_MAX`]: deaths of its
 //! engine with the rows that ran, and reports of failed rows with the first row of each. A death replaces deaths that have
-//! one of its rows, and a failure replaces failures that do. A death counts against the slot until one of its rows is proven
-//! to be the cause. A failure counts if another slot has completed the row since, or if rows of two runs failed there. Rows
-//! with unreadable input say nothing as long as no other slot has completed them: the objects of two runs may be gone, and
-//! then every slot fails. [`limits::DEATHS_IN_ROW_MAX`] incidents that count cordon the slot, unless `fleet_guard.rs` forbids
-//! it.
-//! A death counts at once, and a failure does not. Each death costs the slot a start of its engine and makes trials of all
-//! rows that ran, and other slots run empty for these. A slot whose deaths counted only after others completed the rows would
-//! do that to a run for as long as its rows take. The price: where rows kill every engine, healthy slots may have a cordon
-//! until a row is proven to be the cause. `fleet_guard.rs` bounds how many, and no row fails for good by that.
+//! one of its rows, and a failure replaces failures that do. A death goes when one of its rows is proven to be the cause. A
+//! failure counts if another slot has completed the row since, or if rows of two runs failed there. Rows with unreadable
+//! input say nothing as long as no other slot has completed them: the objects of two runs may be gone, and then every slot
+//! fails. [`limits::DEATHS_IN_ROW_MAX`] incidents that count cordon the slot, unless `fleet_guard.rs` forbids it.
+//! A death counts at once where no other slot has one with rows of the same run. Each death costs the slot a start of its
+//! engine and makes trials of all rows that ran, and other slots run empty for these: a broken slot would do that to a run
+//! until others completed its rows, for as long as rows take. Where other slots have such deaths too, the rows may be why,
+//! and a death counts as a failure does, so that rows that kill every engine cordon no healthy slot. A slot is judged with
+//! each of its incidents, and when a row of them is proven to be the cause.
 //! Deaths alone cordon a slot until it finishes a row of a trial, or until too few of them count. A cordon that needed
 //! failures ends with any finished row, or after [`limits::FAILURE_CORDON_MS`]: other slots may have gone meanwhile, and a
 //! repaired slot has no other way to show it.
@@ -55,9 +55,20 @@ impl SlotIncident {
         self.is_death() == earlier.is_death() && self.rows.iter().any(meets)
     }
 
-    fn is_death(&self) -> bool {
+    pub(crate) fn is_death(&self) -> bool {
         self.end == EndKind::EngineDied
     }
+}
+
+/// Whether a run has rows in each death.
+fn are_of_one_run(incidents: &[SlotIncident]) -> bool {
+    let mut deaths = incidents.iter().filter(|incident| incident.is_death());
+    let Some(first) = deaths.next() else { return false };
+    let mut common: BTreeSet<RunNo> = first.runs().collect();
+    for death in deaths {
+        common.retain(|no| death.runs().any(|run| run == *no));
+    }
+    !common.is_empty()
 }
 
 /// The encoding of a slot's incidents below cluster version 3: all of them are deaths.
@@ -154,7 +165,7 @@ impl Ledger {
     ) {
         self.list_incident(slot, incident);
         let Some(held) = self.slot(slot).filter(|held| held.cordon.is_none()) else { return };
-        if self.counting(&held.incidents) < limits::DEATHS_IN_ROW_MAX {
+        if self.counting(slot, &held.incidents) < limits::DEATHS_IN_ROW_MAX {
             return;
         }
         let guarded = self.asks_a_second_slot();
@@ -181,15 +192,23 @@ impl Ledger {
     }
 
     /// How many of a slot's incidents count against it.
-    fn counting(&self, incidents: &[SlotIncident]) -> usize {
+    fn counting(&self, slot: SlotRef, incidents: &[SlotIncident]) -> usize {
         let failures = incidents.iter().filter(|incident| incident.end == EndKind::RowFailed);
         let runs: BTreeSet<RunNo> = failures.flat_map(SlotIncident::runs).collect();
+        let doubtful = self.asks_a_second_slot() && are_of_one_run(incidents);
         let counts = |incident: &&SlotIncident| match incident.end {
-            EndKind::EngineDied => true,
+            EndKind::EngineDied => {
+                !doubtful || !self.others_died_too(slot, incident) || self.is_completed(incident)
+            }
             EndKind::RowFailed => runs.len() > 1 || self.is_completed(incident),
             EndKind::InputUnreadable => self.is_completed(incident),
         };
         incidents.iter().filter(counts).count()
+    }
+
+    /// Whether an engine of another slot died of rows of a run that has rows in a death at this slot.
+    fn others_died_too(&self, slot: SlotRef, death: &SlotIncident) -> bool {
+        death.runs().any(|no| self.incident_slots.another_died_of(no, slot))
     }
 
     /// The incidents of a slot of which other slots completed all rows.
@@ -210,8 +229,8 @@ impl Ledger {
     }
 
     /// Adds an incident. A full list makes room: without failures of rows that failed for good, then without its latest row
-    /// with unreadable input, then without its latest failure, for other slots need time to complete the rows of older ones,
-    /// then without its oldest death.
+    /// with unreadable input, then without its latest failure, then without its latest death, for other slots need time to
+    /// complete the rows of older ones. Below cluster version 3 the oldest death goes.
     fn list_incident(&mut self, slot: SlotRef, incident: SlotIncident) {
         let mut listed = self.take_incidents(slot);
         if self.asks_a_second_slot() {
@@ -223,7 +242,8 @@ impl Ledger {
         if listed.len() == limits::DEATHS_HELD_MAX {
             let latest = |end: EndKind| listed.iter().rposition(|known| known.end == end);
             let failure = latest(EndKind::InputUnreadable).or_else(|| latest(EndKind::RowFailed));
-            listed.remove(failure.unwrap_or(0));
+            let death = if self.asks_a_second_slot() { listed.len() - 1 } else { 0 };
+            listed.remove(failure.unwrap_or(death));
         }
         listed.push(incident);
         self.put_incidents(slot, listed);
@@ -265,11 +285,15 @@ impl Ledger {
 
     /// A row is proven to be the cause: its incidents count against no slot any more.
     pub(crate) fn clear_slots_of(&mut self, ctx: &Context, no: RunNo, row: u64) {
-        for slot in self.incident_slots.of_row(no, row) {
-            let mut left = self.take_incidents(slot);
+        let slots = self.incident_slots.of_row(no, row);
+        for slot in &slots {
+            let mut left = self.take_incidents(*slot);
             left.retain(|incident| !incident.has(no, row));
-            let few = self.counting(&left) < limits::DEATHS_IN_ROW_MAX;
-            self.put_incidents(slot, left);
+            self.put_incidents(*slot, left);
+        }
+        for slot in slots {
+            let left = self.slot(slot).map_or(0, |held| self.counting(slot, &held.incidents));
+            let few = left < limits::DEATHS_IN_ROW_MAX;
             if few && self.slot_mut(slot).is_some_and(Slot::lift_cordon) {
                 let reason = format!("row {row} of run {no} was why its engine died");
                 self.emit_own_cordon(ctx, slot, false, reason);

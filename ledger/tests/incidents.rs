@@ -172,6 +172,47 @@ fn a_row_that_is_the_cause_takes_its_deaths_and_failures_off_every_slot() {
     assert!(fleet.cordon(0).is_some());
 }
 
+/// Grants of eight rows for each slot.
+fn grants(fleet: &mut Fleet, slots: usize, grants: usize) -> Vec<Vec<HeldRows>> {
+    let pull = |at: usize| (0..grants).map(|_| fleet.pull(at, 8).remove(0).held).collect();
+    (0..slots).map(pull).collect()
+}
+
+#[test]
+fn a_run_that_kills_every_engine_cordons_no_slot_and_a_slot_that_dies_alone_is_cordoned() {
+    for dying in [5, 1] {
+        let (mut fleet, _) = fleet(400, &["w1", "w2", "w3", "w4", "w5"]);
+        let held = grants(&mut fleet, 5, 3);
+        for number in 0..3 {
+            for at in 0..dying {
+                fleet.died(at, vec![held[at][number].clone()], FailureClass::EngineDied);
+            }
+            fleet.lead();
+        }
+        let cordoned = (0..5).filter(|at| fleet.cordon(*at).is_some()).count();
+        assert_eq!(cordoned, usize::from(dying == 1), "{dying} slots die");
+    }
+}
+
+#[test]
+fn of_two_slots_that_die_of_one_run_each_is_cordoned_once_others_have_completed_the_rows() {
+    let (mut fleet, _) = fleet(400, &["w1", "w2", "w3", "w4", "w5"]);
+    let held = grants(&mut fleet, 2, 4);
+    for number in 0..3 {
+        for at in 0..2 {
+            fleet.died(at, vec![held[at][number].clone()], FailureClass::EngineDied);
+        }
+    }
+    assert!((0..2).all(|at| fleet.cordon(at).is_none()), "the rows may be why");
+    // Two halves of each batch, and some more.
+    for _ in 0..6 {
+        (2..5).for_each(|at| finish_next(&mut fleet, at, 8));
+    }
+    fleet.lead();
+    fleet.died(0, vec![held[0][3].clone()], FailureClass::EngineDied);
+    assert!(fleet.cordon(0).is_some(), "others completed the rows of three of its deaths");
+}
+
 #[test]
 fn rows_of_two_runs_with_missing_segments_cordon_no_slot() {
     let (mut fleet, first) = fleet(100, &["w1", "w2", "w3", "w4", "w5", "w6"]);

@@ -25,12 +25,13 @@ impl Model {
         if listed.len() == 8 {
             let unreadable = listed.iter().rposition(|known| known.unreadable);
             let failure = listed.iter().rposition(|known| !known.by_death);
-            listed.remove(unreadable.or(failure).unwrap_or(0));
+            let death = if self.is_fair() { 7 } else { 0 };
+            listed.remove(unreadable.or(failure).unwrap_or(death));
         }
         listed.push(ended);
         let worker = self.workers.get_mut(&slot.session).expect("found");
         worker.slots[usize::from(slot.slot.0)].incidents = listed.clone();
-        if cordoned || self.counting(&listed) < 3 {
+        if cordoned || self.counting(slot, &listed) < 3 {
             return;
         }
         if self.is_fair() {
@@ -50,13 +51,29 @@ impl Model {
         self.note(if until.is_some() { "slot cordoned for failures" } else { "slot cordoned" });
     }
 
-    fn counting(&self, listed: &[Ended]) -> usize {
+    fn counting(&self, slot: SlotRef, listed: &[Ended]) -> usize {
         let failures = listed.iter().filter(|known| !known.by_death && !known.unreadable);
         let runs: BTreeSet<u32> = failures.flat_map(|f| &f.rows).map(|row| row.0).collect();
-        let of_two_runs = |known: &Ended| !known.unreadable && runs.len() > 1;
+        let of_two_runs = |known: &Ended| !known.by_death && !known.unreadable && runs.len() > 1;
+        let deaths = || listed.iter().filter(|known| known.by_death);
+        let of_one_run = deaths().next().is_some_and(|first| {
+            first.rows.iter().any(|(no, _)| deaths().all(|death| death.is_of(*no)))
+        });
+        let doubtful = self.is_fair() && of_one_run;
+        let by_itself =
+            |known: &Ended| known.by_death && !(doubtful && self.others_died_too(slot, known));
         let counts =
-            |known: &&Ended| known.by_death || of_two_runs(known) || self.is_completed(known);
+            |known: &&Ended| by_itself(known) || of_two_runs(known) || self.is_completed(known);
         listed.iter().filter(counts).count()
+    }
+
+    /// Whether an engine of another slot died of rows of a run that has rows in this death.
+    fn others_died_too(&self, slot: SlotRef, death: &Ended) -> bool {
+        self.slots().into_iter().filter(|other| *other != slot).any(|other| {
+            let held = &self.workers[&other.session].slots[usize::from(other.slot.0)];
+            let died = held.incidents.iter().filter(|known| known.by_death);
+            died.flat_map(|known| &known.rows).any(|(no, _)| death.is_of(*no))
+        })
     }
 
     fn row(&self, row: &(u32, u64)) -> Option<&Row> {
@@ -150,17 +167,20 @@ impl Model {
     /// A row is the cause: no slot is to blame for what ended with it.
     pub(crate) fn clear_slots_of(&mut self, row: (u32, u64)) {
         let mut lifted = false;
+        let mut concerned = Vec::new();
         for slot in self.slots() {
-            let at = |model: &Self| {
-                model.workers[&slot.session].slots[usize::from(slot.slot.0)].incidents.clone()
-            };
-            let before = at(self);
-            let left: Vec<Ended> =
-                before.iter().filter(|e| !e.rows.contains(&row)).cloned().collect();
-            let few = left.len() < before.len() && self.counting(&left) < 3;
             let worker = self.workers.get_mut(&slot.session).expect("found");
             let held = &mut worker.slots[usize::from(slot.slot.0)];
-            held.incidents = left;
+            let before = held.incidents.len();
+            held.incidents.retain(|ended| !ended.rows.contains(&row));
+            if held.incidents.len() < before {
+                concerned.push((slot, held.incidents.clone()));
+            }
+        }
+        for (slot, left) in concerned {
+            let few = self.counting(slot, &left) < 3;
+            let worker = self.workers.get_mut(&slot.session).expect("found");
+            let held = &mut worker.slots[usize::from(slot.slot.0)];
             if few && held.cordoned {
                 (held.cordoned, held.cordoned_until, lifted) = (false, None, true);
             }

@@ -15,6 +15,13 @@ pub(crate) struct Ended {
     pub(crate) rows: BTreeSet<(u32, u64)>,
 }
 
+impl Ended {
+    /// Whether it has rows of a run.
+    pub(crate) fn is_of(&self, no: u32) -> bool {
+        self.rows.iter().any(|row| row.0 == no)
+    }
+}
+
 pub(crate) struct Slot {
     pub(crate) offer: SlotOffer,
     pub(crate) last_pull: u64,
