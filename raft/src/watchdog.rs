@@ -2,7 +2,9 @@
 //!
 //! Invariant: it needs nothing that the disk could hold up: no lock of the log, no task of the runtime, except for
 //! handing leadership over, which is tried and not waited for, and tried again while the reason lasts. A leader whose
-//! fsyncs all end, but late, hands over to a voter whose disk is well, and to nobody where all are slow.
+//! fsyncs all end, but late, hands over to a voter whose disk is well, and keeps the lead where all are slow. A follower
+//! ends too: it acknowledges nothing until its fsync ends, a process that hangs in one cannot be stopped in order later,
+//! and a supervisor reports a process that ended, not one that hangs.
 //! Absent: ending the process for an fsync that ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -286,17 +286,19 @@ fn a_submission_that_is_killed_anywhere_is_finished_by_the_same_command() -> Res
         ("created", &|job: &Job<'_>| described(job).is_some()),
         ("declared", &|job: &Job<'_>| described(job).is_some_and(has_rows)),
     ];
-    let mut executed = 0;
+    let (mut executed, mut killed) = (0, 0);
     for (moment, reached) in moments {
         let mut job = Job { named: false, ..Job::new(&fleet, moment, &["w1"], rows(2000)) };
         job.executed = executed;
         let mut first = job.start(&[])?;
         // It may be quicker than it is looked at.
         eventually(moment, PATIENCE, || (reached(&job) || !first.runs()).then_some(()));
+        killed += u32::from(first.runs());
         first.kill();
         assert_eq!(job.run(&[])?, 2000, "killed when it is {moment}");
         executed = job.executed;
     }
+    assert!(killed > 1, "only {killed} of 4 commands were still running when they were killed");
     fleet.verify()?;
     fleet.passed()
 }

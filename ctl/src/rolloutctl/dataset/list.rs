@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = DatasetList { datasets: vec![sample()], unconfirmed: None };
+        let report = DatasetList { datasets: vec![sample()], unconfirmed: None, everywhere: false };
         crate::golden::report("dataset-list.txt", &report);
     }
 }
