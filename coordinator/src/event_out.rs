@@ -311,7 +311,7 @@ mod tests {
 
     /// The kinds that the guide names; `_lost` behind `worker_registered` is `worker_lost`.
     fn documented() -> Vec<String> {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating/events-and-audit.md");
         let text = std::fs::read_to_string(page).expect("the guide");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let (_, text) = text.split_once("who, and what. The kinds: ").expect("its list of kinds");

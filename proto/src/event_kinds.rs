@@ -1,6 +1,7 @@
 //! The kinds of events, by the names that members send, filters take and shells complete.
 //!
-//! *Invariant:* a name stays what it is; new ones are added. Absent: what each means, see docs/operating.md.
+//! *Invariant:* a name stays what it is; new ones are added. Absent: what each means, see
+//! docs/operating/events-and-audit.md.
 
 /// Every kind, as a filter may name it.
 pub const EVENT_KINDS: [&str; 44] = [

@@ -33,8 +33,8 @@ pub enum StorageError {
     },
     /// Bytes on disk are not what was written. The member must stop and must not vote.
     #[error(
-        "{}: corrupt: {what}; stop this member and replace it under a new id (see docs/operating.md, \
-         \"Rebuild a member\")",
+        "{}: corrupt: {what}; stop this member and replace it under a new id (see \
+         docs/operating/members.md, \"Rebuild a member\")",
         path.display()
     )]
     Corrupt {

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 const PATIENCE: Duration = Duration::from_secs(90);
-/// From the commit of a revocation to the end of the last connection, as docs/operating.md promises.
+/// From the commit of a revocation to the end of the last connection, as docs/operating/certificates.md promises.
 const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
 fn issue(fleet: &Fleet, role: Role, name: &str) -> Result<TlsFiles> {

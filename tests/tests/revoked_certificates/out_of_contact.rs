@@ -12,7 +12,7 @@ use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, dial, eventually}
 use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
-/// After 3 s a member may not answer, as docs/operating.md says. The rest is for a busy machine.
+/// After 3 s a member may not answer, as docs/operating/certificates.md says. The rest is for a busy machine.
 const OUT_OF_CONTACT: Duration = Duration::from_secs(3 + 2);
 /// A command ends at the first member that says that the certificate is revoked, long before its `--timeout` of 10 s. It
 /// takes less than a second; the rest is for a busy machine.
