@@ -29,7 +29,7 @@ def prose(page):
 
 class Links(unittest.TestCase):
     def test_they_lead_somewhere(self):
-        pages = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
+        pages = [ROOT / name for name in ("README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md")]
         pages += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
         self.assertGreater(len(pages), 10)
         wrong = []

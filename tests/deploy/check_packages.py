@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Packages of others that may be installed by name.
 ALLOWED = {"skypilot", "torch", "vllm"}
 SUFFIXES = {".md", ".py", ".rs", ".sbatch", ".service", ".sh", ".toml", ".yaml", ".yml", ".Dockerfile"}
-PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "Makefile"]
+PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile"]
 FOLDERS = ["docs", "deploy", "worker/python/rollout", "worker/src", "ctl/src"]
 INSTALL = re.compile(
     r"\b(?:pip3?|pipx|cargo|conda|gem|brew) install\b|\buv (?:add|tool install)\b"
