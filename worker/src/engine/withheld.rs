@@ -1,7 +1,7 @@
 //! Owns: which of the agent's environment variables an engine gets: those that engines and their libraries are set up with.
 //!
-//! Invariant: a variable that is not listed is withheld, and so is one whose name says that it is a secret. What the operator
-//! names in `pass_env` is passed on. What is in the engine's own `env` is set in any case.
+//! Invariant: a variable that is not listed is withheld, and so is one that is listed by its beginning and whose name says that
+//! it is a secret. What the operator names in `pass_env` is passed on. What is in the engine's own `env` is set in any case.
 //! Absent: files. An engine runs as the agent's user and can read what that user can.
 
 use std::ffi::OsString;
@@ -24,6 +24,7 @@ const NAMES: &[&str] = &[
     "TERM",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
+    "GLIBC_TUNABLES",
     // The network.
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -40,8 +41,15 @@ const NAMES: &[&str] = &[
     // Compilers: kernels are built at run time.
     "CC",
     "CXX",
+    "CUDACXX",
+    "CFLAGS",
+    "CXXFLAGS",
+    "LDFLAGS",
     "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
     "LIBRARY_PATH",
+    "MAX_JOBS",
     "VIRTUAL_ENV",
     "CONDA_PREFIX",
     // Models.
@@ -49,10 +57,18 @@ const NAMES: &[&str] = &[
     "HF_ENDPOINT",
     "HF_ASSETS_CACHE",
     "HF_MODULES_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HUGGINGFACE_ASSETS_CACHE",
+    "MODELSCOPE_CACHE",
+    "ATEN_CPU_CAPABILITY",
     "DO_NOT_TRACK",
     "NO_COLOR",
     "LLVM_PROFILE_FILE",
     "ROLLOUT_LOG",
+    // No secrets, in spite of their names: two numbers of tokens, and a switch.
+    "VLLM_MULTI_STREAM_GEMM_TOKEN_THRESHOLD",
+    "VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN",
 ];
 const PREFIXES: &[&str] = &[
     "LC_",
@@ -64,6 +80,11 @@ const PREFIXES: &[&str] = &[
     "CUDA_",
     "CUDNN_",
     "CUBLAS_",
+    "CUBLASLT_",
+    "CUFILE_",
+    "CUTLASS_",
+    "CUTE_DSL_",
+    "NVCC_",
     "NVIDIA_",
     "NVTE_",
     "NVSHMEM_",
@@ -74,25 +95,50 @@ const PREFIXES: &[&str] = &[
     "HIP_",
     "HSA_",
     "AMD_",
+    "GPU_",
     "MIOPEN_",
+    "HIPBLASLT_",
+    "ROCBLAS_",
+    "AITER_",
     "NEURON_",
     "TPU_",
+    "LIBTPU_",
+    "JAX_",
+    "PJRT_",
     "XLA_",
     "ONEAPI_",
     "ZE_",
     "SYCL_",
+    "XPU_",
+    "CCL_",
+    "PT_HPU_",
+    "HABANA_",
+    "ASCEND_",
+    "HCCL_",
     "GLOO_",
     "UCX_",
     "FI_",
+    "RDMAV_",
     // Libraries.
     "VLLM_",
     "LMCACHE_",
+    "MOONCAKE_",
+    "NIXL_",
+    "RUNAI_STREAMER_",
     "FLASHINFER_",
+    "FLASH_ATTENTION_",
+    "FLA_",
+    "DG_",
+    "QUACK_",
+    "TILELANG_",
+    "TVM_",
     "TRITON_",
     "TORCH",
     "PYTORCH_",
     "TRANSFORMERS_",
     "TOKENIZERS_",
+    "TIKTOKEN_",
+    "OUTLINES_",
     "SAFETENSORS_",
     "HF_HUB_",
     "HF_XET_",
@@ -104,8 +150,9 @@ const PREFIXES: &[&str] = &[
     "MKL_",
     "OPENBLAS_",
     "NUMEXPR_",
+    "NUMBA_",
 ];
-/// A name with one of these between its underscores is that of a secret: VLLM_API_KEY, RAY_AUTH_TOKEN.
+/// Of those listed by their beginning, a name with one of these between its underscores is that of a secret: VLLM_API_KEY, RAY_AUTH_TOKEN.
 const SECRETS: [&str; 6] = ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "CREDENTIALS"];
 
 /// Of these variables the ones that an engine does not get.
@@ -121,8 +168,9 @@ pub(super) fn withheld(
 }
 
 fn is_an_engines(name: &str) -> bool {
-    let listed = NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    listed && !name.split('_').any(|word| SECRETS.contains(&word))
+    let begins = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let secret = name.split('_').any(|word| SECRETS.contains(&word));
+    NAMES.contains(&name) || (begins && !secret)
 }
 
 /// Whether an entry of `pass_env` means this name: it is the name, or its beginning and a `*`.
@@ -158,6 +206,29 @@ mod tests {
         let secrets = ["VLLM_API_KEY", "RAY_AUTH_TOKEN", "HF_HUB_TOKEN", "NVIDIA_PASSWORD"];
         assert_eq!(of(&secrets, &[]), secrets.map(OsString::from));
         assert_eq!(of(&secrets, &["VLLM_API_KEY"]).len(), 3);
+    }
+
+    #[test]
+    fn settings_of_engines_and_their_libraries_are_no_secrets() {
+        let settings = [
+            "VLLM_MULTI_STREAM_GEMM_TOKEN_THRESHOLD",
+            "VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD",
+            "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+            "HUGGINGFACE_HUB_CACHE",
+            "TIKTOKEN_ENCODINGS_BASE",
+            "CUBLASLT_WORKSPACE_SIZE",
+            "NVCC_THREADS",
+            "MAX_JOBS",
+            "GPU_MAX_HW_QUEUES",
+            "AITER_JIT_DIR",
+            "FLASH_ATTENTION_TRITON_AMD_ENABLE",
+            "PT_HPU_LAZY_MODE",
+            "MOONCAKE_CONFIG_PATH",
+        ];
+        assert!(of(&settings, &[]).is_empty(), "{:?}", of(&settings, &[]));
+        // What tells a loader of models where its store is comes with the keys of the store.
+        assert_eq!(of(&["S3_ENDPOINT_URL", "S3_ACCESS_KEY_ID"], &["S3_*"]).len(), 0);
+        assert_eq!(of(&["S3_ENDPOINT_URL", "S3_ACCESS_KEY_ID"], &[]).len(), 2);
     }
 
     #[test]
