@@ -311,6 +311,15 @@ mod tests {
     }
 
     #[test]
+    fn shells_complete_the_files_that_cert_inspect_reads() {
+        let cli = Cli::command();
+        let cert = cli.find_subcommand("cert").unwrap();
+        let inspect = cert.find_subcommand("inspect").unwrap();
+        let files = inspect.get_positionals().next().unwrap();
+        assert_eq!(files.get_value_hint(), clap::ValueHint::FilePath);
+    }
+
+    #[test]
     fn watching_takes_a_time_only_behind_an_equals_sign() {
         let parse = |args: &[&str]| {
             let args = std::iter::once("rolloutctl").chain(args.iter().copied());

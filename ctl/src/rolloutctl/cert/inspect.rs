@@ -16,7 +16,7 @@ use crate::rolloutctl::each::each;
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// A certificate, PEM, or several
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<String>,
 }
 
