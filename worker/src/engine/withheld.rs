@@ -152,7 +152,8 @@ const PREFIXES: &[&str] = &[
     "NUMEXPR_",
     "NUMBA_",
 ];
-/// Of those listed by their beginning, a name with one of these between its underscores is that of a secret: VLLM_API_KEY, RAY_AUTH_TOKEN.
+/// Where only its beginning is listed, a name with one of these between its underscores is that of a secret: VLLM_API_KEY,
+/// RAY_AUTH_TOKEN.
 const SECRETS: [&str; 6] = ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "CREDENTIALS"];
 
 /// Of these variables the ones that an engine does not get.
