@@ -2,8 +2,9 @@
 //!
 //! *Invariant:* the estimate counts every element that decoding allocates: each nested message, string and byte string at
 //! [`ELEMENT_BYTES`], packed numbers at eight bytes. An empty element takes two bytes on the wire and a hundred times that in
-//! memory, so a message has at most [`ELEMENTS_MAX`] of them. Elements behind a place where the bytes are no message do not
-//! count: the decoder gets no further than that.
+//! memory, so a message has at most [`ELEMENTS_MAX`] of them. Elements behind a place where the decoder stops do not count.
+//! It does not stop at once where a field is longer than the message that it is within: it decodes the field, and stops at
+//! the field's end.
 //!
 //! Deliberately absent: how much memory callers may take (`body_budget`), and the refusal of what is no message (the services).
 
@@ -118,8 +119,8 @@ fn kind(numbers: &HashMap<&str, usize>, field: &FieldDescriptorProto) -> Kind {
 struct Level {
     /// The number of its type.
     of: usize,
-    /// Bytes of it that are neither read nor announced for what is within it.
-    left: u64,
+    /// Where it ends, in bytes from the beginning of the request.
+    end: u64,
 }
 
 /// What the next bytes are.
@@ -140,21 +141,28 @@ enum State {
 /// The weight of one message, while it arrives.
 pub(crate) struct Weighing {
     levels: Vec<Level>,
+    /// Bytes that were read.
+    at: u64,
+    /// Bytes of the request.
+    bytes: u64,
     /// Groups that are open: the contract has none, so the decoder skips what is in them.
     groups: usize,
     state: State,
     varint: u64,
     shift: u32,
     elements: usize,
-    /// The bytes are no message from here on.
+    /// The decoder gets no further than here.
     malformed: bool,
 }
 
 impl Weighing {
     /// A request of that method, which has so many bytes.
     pub(crate) fn new(method: Method, bytes: usize) -> Self {
+        let bytes = bytes as u64;
         Self {
-            levels: vec![Level { of: method.request, left: bytes as u64 }],
+            levels: vec![Level { of: method.request, end: bytes }],
+            at: 0,
+            bytes,
             groups: 0,
             state: State::Key,
             varint: 0,
@@ -176,12 +184,16 @@ impl Weighing {
                 weight += taken * (*factor - 1);
                 bytes.advance(taken);
                 *left -= taken as u64;
+                self.at += taken as u64;
                 if *left > 0 {
                     break;
                 }
                 self.state = State::Key;
             }
             self.leave();
+            if self.malformed {
+                break;
+            }
             let Some((&byte, rest)) = bytes.split_first() else { break };
             bytes = rest;
             match self.step(byte) {
@@ -197,10 +209,16 @@ impl Weighing {
         Ok(weight)
     }
 
-    /// Leaves the messages that end here.
+    /// Leaves the messages that end here. The decoder looks for their ends between fields alone.
     fn leave(&mut self) {
-        let between = matches!(self.state, State::Key) && self.shift == 0 && self.groups == 0;
-        while between && self.levels.last().is_some_and(|level| level.left == 0) {
+        if !matches!(self.state, State::Key) || self.shift > 0 || self.groups > 0 {
+            return;
+        }
+        while let Some(level) = self.levels.last().filter(|level| level.end <= self.at) {
+            if level.end < self.at {
+                self.malformed = true;
+                return;
+            }
             self.levels.pop();
         }
     }
@@ -208,8 +226,8 @@ impl Weighing {
     /// Reads one byte of a number, and follows the number that it ends. Returns what that adds to the weight; none where the
     /// bytes are no message.
     fn step(&mut self, byte: u8) -> Option<usize> {
-        let level = self.levels.last_mut()?;
-        level.left = level.left.checked_sub(1)?;
+        self.levels.last()?;
+        self.at += 1;
         if self.shift > LAST_SHIFT {
             return None;
         }
@@ -253,11 +271,10 @@ impl Weighing {
     fn enter(&mut self, kind: Kind, bytes: u64) -> Option<usize> {
         self.elements += 1;
         match kind {
-            Kind::Message(_) if self.levels.len() >= DEPTH_MAX => return None,
+            Kind::Message(_) if self.levels.len() > DEPTH_MAX => return None,
             Kind::Message(of) => {
-                let level = self.levels.last_mut()?;
-                level.left = level.left.checked_sub(bytes)?;
-                self.levels.push(Level { of, left: bytes });
+                let end = self.end_of(bytes)?;
+                self.levels.push(Level { of, end });
                 self.state = State::Key;
             }
             Kind::Packed => self.skip(bytes, NUMBER_BYTES)?,
@@ -268,10 +285,14 @@ impl Weighing {
 
     /// Passes so many bytes, each of which takes `factor`.
     fn skip(&mut self, bytes: u64, factor: usize) -> Option<()> {
-        let level = self.levels.last_mut()?;
-        level.left = level.left.checked_sub(bytes)?;
+        self.end_of(bytes)?;
         self.state = State::Skip { left: bytes, factor };
         Some(())
+    }
+
+    /// Where a field of so many bytes ends that begins here; none where it is longer than the request.
+    fn end_of(&self, bytes: u64) -> Option<u64> {
+        self.at.checked_add(bytes).filter(|end| *end <= self.bytes)
     }
 }
 
@@ -283,6 +304,12 @@ mod tests {
         let mut weighing = Weighing::new(method(path).expect("a method"), bytes.len());
         // In pieces, of which some end within a number.
         bytes.chunks(3).try_fold(0, |sum, piece| Ok(sum + weighing.add(piece)?))
+    }
+
+    fn varint(number: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        prost::encoding::encode_varint(number as u64, &mut bytes);
+        bytes
     }
 
     fn held(rows: u64) -> v1::HeldRows {
@@ -337,6 +364,27 @@ mod tests {
         let bytes = [0x1a_u8, 0x00].repeat(ELEMENTS_MAX + 1);
         let why = weigh("/rollout.v1.Runs/AddSegments", &bytes).expect_err("one too many");
         assert!(why.message.contains("split it"), "{why:?}");
+    }
+
+    #[test]
+    fn elements_that_are_decoded_in_a_field_longer_than_its_message_are_counted() {
+        const MANY: usize = 10_000;
+        let pairs = [0x0a_u8, 0x00].repeat(MANY);
+        // A request has operations (3), one of which sets (1) pairs (1).
+        let set = [&[0x0a][..], &varint(pairs.len()), &pairs].concat();
+        // The operation ends behind the key of what it has, within its length, and behind that.
+        for op in [1_u8, 2, 4] {
+            let bytes = [&[0x1a, op][..], &set].concat();
+            v1::StoreApplyRequest::decode(&bytes[..]).expect_err("the decoder sees it at the end");
+            let weight = weigh("/rollout.v1.Store/Apply", &bytes).expect("few elements");
+            assert!(weight > MANY * ELEMENT_BYTES, "{weight}");
+            let behind = [&bytes[..], &[0x1a, 0x00].repeat(MANY)].concat();
+            let more = weigh("/rollout.v1.Store/Apply", &behind).expect("few elements");
+            assert_eq!(more - weight, 2 * MANY, "the decoder does not get there");
+        }
+        let too_many = [0x0a_u8, 0x00].repeat(ELEMENTS_MAX + 1);
+        let bytes = [&[0x1a, 0x01, 0x0a][..], &varint(too_many.len()), &too_many].concat();
+        weigh("/rollout.v1.Store/Apply", &bytes).expect_err("all of them would be decoded");
     }
 
     #[test]
