@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use rollout_gateway::{JobStore, Waiting, present};
-use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, services, v1};
+use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, RpcError, services, v1};
 use rollout_tests::{Fleet, FleetOptions};
 use v1::rendezvous_wait_response::Outcome;
 use v1::store_op::Kind as Op;
@@ -85,6 +85,24 @@ async fn is_shut(store: &JobStore, code: ErrorCode) -> Result<()> {
     is_refused("a wait", code, store.wait(&Waiting::new(vec![present("kept".into())])).await)
 }
 
+/// Members that do not lead may know too little to refuse a wait: they name the leader.
+async fn others_refuse_nothing(fleet: &Fleet, client: &Client) -> Result<()> {
+    let leader = fleet.leader();
+    let name = v1::StoreName { job: JOB.into(), round: 1, ..Default::default() };
+    for (member, channel) in client.member_channels()? {
+        if member.name == leader {
+            continue;
+        }
+        let request = v1::StoreWaitRequest { store: Some(name.clone()), ..Default::default() };
+        let answer = services::store(channel).wait(request).await;
+        let refused = answer.err().context("a member that does not lead serves a wait")?;
+        let code = RpcError::from_status(&refused).code;
+        let sends_on = matches!(code, ErrorCode::NotLeader | ErrorCode::NoLeader);
+        ensure!(sends_on, "{}: {refused}", member.name);
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_of_a_round_serves_its_members_certificates_and_no_others() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
@@ -99,6 +117,7 @@ async fn the_store_of_a_round_serves_its_members_certificates_and_no_others() ->
     store.change(set("kept")).await?;
     // It takes part in the job, and is not of the round.
     join(&outsider, "n1", 1).await?;
+    others_refuse_nothing(&fleet, &outsider).await?;
     for leads_another in [false, true] {
         if leads_another {
             let leader = fleet.leader();

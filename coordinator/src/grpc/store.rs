@@ -14,7 +14,8 @@ use crate::session_holder::holder_of;
 use bytes::Bytes;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    Ledger, Op, OpKind, Reply, SCHEDULING_VERSION, StoreAnswer, StoreName, StoreOp, limits,
+    Ledger, Op, OpKind, Rejection, Reply, SCHEDULING_VERSION, StoreAnswer, StoreName, StoreOp,
+    limits,
 };
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, STORE_REQUEST_BYTES_MAX, v1};
 use std::sync::Arc;
@@ -45,27 +46,37 @@ impl StoreService {
         (version >= SCHEDULING_VERSION).then_some(SessionId(named.ticket))
     }
 
-    /// Refuses the store of the latest complete round to a caller with no member in it, but for administrators, who may
-    /// look; and that of any round to a ticket of no member of it. Call it after the look: a round that is complete stays
-    /// with its members, and a void ticket stays void.
+    /// Refuses a store of which the caller may know nothing, as of now.
     fn check_round_member(
         &self,
         identity: &Identity,
         name: &StoreName,
         ticket: Option<SessionId>,
     ) -> Result<(), RpcError> {
-        if name.round == 0 {
-            return Ok(());
-        }
-        let looks = identity.role == Role::Admin;
-        let refused = self.shared.node.ledger(|l| {
-            let holder = holder_of(identity, l.version());
-            let of_round = if looks { Ok(()) } else { l.check_round_member(name, Some(&holder)) };
-            let by_ticket = |()| ticket.map_or(Ok(()), |ticket| l.check_ticket(name, ticket));
-            of_round.and_then(by_ticket).err()
-        });
-        refused.map_or(Ok(()), |why| Err(reject::rejected(&why)))
+        allowed(self.shared.node.ledger(|l| refusal(l, identity, name, ticket)))
     }
+}
+
+/// Why a caller may know nothing of a store: it is that of the latest complete round, and the caller has no member in it, or
+/// the ticket is of no member of the round. Administrators may look. Ask it in the same look as what the caller is told: as
+/// soon as a later round is complete, the round is like any other.
+fn refusal(
+    ledger: &Ledger,
+    identity: &Identity,
+    name: &StoreName,
+    ticket: Option<SessionId>,
+) -> Option<Rejection> {
+    if name.round == 0 {
+        return None;
+    }
+    let holder = holder_of(identity, ledger.version());
+    let looks = identity.role == Role::Admin;
+    let of_round = if looks { Ok(()) } else { ledger.check_round_member(name, Some(&holder)) };
+    of_round.and_then(|()| ticket.map_or(Ok(()), |ticket| ledger.check_ticket(name, ticket))).err()
+}
+
+fn allowed(refused: Option<Rejection>) -> Result<(), RpcError> {
+    refused.map_or(Ok(()), |why| Err(reject::rejected(&why)))
 }
 
 #[tonic::async_trait]
@@ -110,8 +121,10 @@ impl v1::store_server::Store for StoreService {
         }
         let name = name_in(&identity, r.store.clone())?;
         self.shared.reading().await?;
-        let mut answer = self.shared.seen(|l| read(l, &name, &r));
-        self.check_round_member(&identity, &name, self.ticket_in(r.store.as_ref()))?;
+        let ticket = self.ticket_in(r.store.as_ref());
+        let look = |l: &Ledger| (refusal(l, &identity, &name, ticket), read(l, &name, &r));
+        let (refused, mut answer) = self.shared.seen(look);
+        allowed(refused)?;
         if answer.present.iter().map(bytes::Bytes::len).sum::<usize>() > ANSWER_BYTES_MAX {
             let message = format!("the store's keys take more than {ANSWER_BYTES_MAX} bytes");
             return Err(RpcError::new(ErrorCode::LimitExceeded, message).into());
@@ -129,17 +142,20 @@ impl v1::store_server::Store for StoreService {
         if r.awaited.len() > ASKED_MAX {
             return Err(too_many("keys", ASKED_MAX).into());
         }
-        let ticket = self.ticket_in(r.store.as_ref());
-        let name = name_in(&identity, r.store)?;
+        let name = name_in(&identity, r.store.clone())?;
         let keys = r.awaited.iter().map(|one| one.key.clone()).collect();
         let asked = v1::StoreReadRequest { keys, ..Default::default() };
+        // A member that does not lead may not know yet that the caller has joined.
+        self.shared.leading()?;
+        let ticket = self.ticket_in(r.store.as_ref());
         self.check_round_member(&identity, &name, ticket)?;
-        let values = |l: &Ledger| match r.values {
-            true => read(l, &name, &asked).values,
-            false => Vec::new(),
+        let look = |l: &Ledger| {
+            let values = if r.values { read(l, &name, &asked).values } else { Vec::new() };
+            (refusal(l, &identity, &name, ticket), values)
         };
-        let (ready, seen, values) =
-            self.waits.until(&identity, (&name, &r.awaited), r.wait_ms, values).await?;
+        let (ready, seen, (refused, values)) =
+            self.waits.until(&identity, (&name, &r.awaited), r.wait_ms, look).await?;
+        allowed(refused)?;
         self.check_round_member(&identity, &name, ticket)?;
         let values = if ready { values } else { Vec::new() };
         let header = Some(self.shared.header());
