@@ -1,8 +1,9 @@
 //! Runs that cannot move, and why, for `Cluster/Status`.
 //!
 //! *Invariant:* the ledger is looked at no more than once a second for it, however many ask: the look takes time in proportion
-//! to the runs. An answer is at most a second old: where the latest look is older, one caller looks and the others wait for
-//! it. A caller sees the runs of the namespaces in its certificate, and the first [`SHOWN_MAX`] of them.
+//! to the runs. The look of an answer ended at most a second ago: where the latest one is older, one caller looks and the
+//! others wait for it. The second begins with the end of a look: where one takes longer than that, each caller would look
+//! otherwise, one after another. A caller sees the runs of the namespaces in its certificate, and the first [`SHOWN_MAX`] of them.
 
 use rollout_ledger::Ledger;
 use rollout_proto::{Identity, v1};
@@ -15,7 +16,7 @@ const SHOWN_MAX: usize = 32;
 /// How old an answer may be.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What a look found, and when it began.
+/// What a look found, and when it ended.
 type Look = (Instant, Arc<[v1::StuckRun]>);
 
 /// The latest look.
@@ -46,9 +47,8 @@ impl StuckRuns {
         {
             return all.clone();
         }
-        let at = Instant::now();
         let all = look();
-        *latest = Some((at, all.clone()));
+        *latest = Some((Instant::now(), all.clone()));
         all
     }
 }
@@ -117,6 +117,24 @@ mod tests {
         for (namespaces, seen) in cases {
             let (shown, more) = stuck.seen_by(&viewer(namespaces), look).await;
             assert_eq!((shown.len(), more), seen, "{namespaces:?}");
+        }
+        assert_eq!(looks.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_look_that_takes_longer_than_its_answer_is_fresh_serves_the_next_caller_too() {
+        let looks = Cell::new(0);
+        let look = || -> Arc<[v1::StuckRun]> {
+            looks.set(looks.get() + 1);
+            let begun = Instant::now();
+            while begun.elapsed() < FRESH {
+                std::thread::yield_now();
+            }
+            Arc::from([run("a", looks.get())])
+        };
+        let stuck = StuckRuns::default();
+        for _ in 0..2 {
+            assert_eq!(stuck.seen_by(&viewer(&[]), look).await.0, [run("a", 1)]);
         }
         assert_eq!(looks.get(), 1);
     }
