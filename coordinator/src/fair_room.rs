@@ -64,6 +64,10 @@ impl Place {
 
     /// Takes so many more places; false where there are not as many for the holder.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
+        // A holder of nothing has no entry: nothing would take it out again.
+        if more == 0 {
+            return true;
+        }
         let mut taken = self.room.taken.lock();
         let own = taken.by.get(&self.holder).copied().unwrap_or(0);
         if taken.all + more > self.room.places || own + more > self.room.share() {
@@ -115,6 +119,7 @@ mod tests {
         assert_eq!(others.len(), 2, "the rest is for others, and no more than there is");
         held.pop();
         assert!(room.take(&other).is_some());
+        assert!(room.none(named("idle")).grow(0));
         drop((held, others));
         assert!(room.taken.lock().by.is_empty() && room.taken.lock().all == 0);
     }
