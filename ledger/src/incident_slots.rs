@@ -2,14 +2,15 @@
 //!
 //! *Invariant:* derived from the incidents of the slots in the index of offers. The rows of an incident are cut into blocks
 //! whose lengths and starts are powers of two and their multiples, so a range of rows has few blocks, and a row is in one
-//! block of each length at most. So a row finds its slots in a few looks, however many slots have incidents.
+//! block of each length at most. So a row finds its slots in a few looks, however many slots have incidents. An entry counts
+//! the incidents of its slot that have it, so an incident that comes or goes costs its own rows, and not those of the others.
 //! Absent: which incidents count, and when they go (`slot_incidents.rs`).
 
 use crate::id::{RunNo, SessionId, SlotNo, SlotRef};
 use crate::looks::look;
 use crate::rows::Rows;
 use crate::slot_incidents::SlotIncident;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer blocks are cut: a slot holds at most so many rows.
 const LEVEL_MAX: u32 = crate::limits::SLOT_ROWS_MAX.ilog2();
@@ -22,9 +23,21 @@ const FIRST: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IncidentSlots {
-    rows: BTreeSet<(Block, SlotRef)>,
+    rows: BTreeMap<(Block, SlotRef), u32>,
     /// The slots whose engines died of rows of a run.
-    deaths: BTreeSet<(RunNo, SlotRef)>,
+    deaths: BTreeMap<(RunNo, SlotRef), u32>,
+}
+
+fn count<K: Ord>(entries: &mut BTreeMap<K, u32>, key: K) {
+    *entries.entry(key).or_default() += 1;
+}
+
+fn uncount<K: Ord>(entries: &mut BTreeMap<K, u32>, key: &K) {
+    let Some(count) = entries.get_mut(key) else { return };
+    *count -= 1;
+    if *count == 0 {
+        entries.remove(key);
+    }
 }
 
 fn blocks(no: RunNo, rows: &Rows) -> impl Iterator<Item = Block> {
@@ -51,25 +64,22 @@ fn runs_of_deaths(incidents: &[SlotIncident]) -> impl Iterator<Item = RunNo> {
 }
 
 impl IncidentSlots {
-    /// These are all incidents of a slot that had none here.
+    /// A slot has these incidents too.
     pub(crate) fn add(&mut self, slot: SlotRef, incidents: &[SlotIncident]) {
-        self.rows.extend(blocks_of(incidents).map(|block| (block, slot)));
-        self.deaths.extend(runs_of_deaths(incidents).map(|no| (no, slot)));
+        blocks_of(incidents).for_each(|block| count(&mut self.rows, (block, slot)));
+        runs_of_deaths(incidents).for_each(|no| count(&mut self.deaths, (no, slot)));
     }
 
-    /// These were all incidents of a slot.
+    /// A slot has these incidents no more. They have not changed since they were added.
     pub(crate) fn remove(&mut self, slot: SlotRef, incidents: &[SlotIncident]) {
-        for block in blocks_of(incidents) {
-            self.rows.remove(&(block, slot));
-        }
-        for no in runs_of_deaths(incidents) {
-            self.deaths.remove(&(no, slot));
-        }
+        blocks_of(incidents).for_each(|block| uncount(&mut self.rows, &(block, slot)));
+        runs_of_deaths(incidents).for_each(|no| uncount(&mut self.deaths, &(no, slot)));
     }
 
     /// Whether the engine of another slot died of rows of a run.
     pub(crate) fn another_died_of(&self, no: RunNo, slot: SlotRef) -> bool {
-        let died = self.deaths.range((no, FIRST)..).take_while(|entry| entry.0 == no);
+        let died = self.deaths.range((no, FIRST)..).map(|entry| *entry.0);
+        let died = died.take_while(|entry| entry.0 == no);
         died.inspect(|_| look()).any(|entry| entry.1 != slot)
     }
 
@@ -77,7 +87,7 @@ impl IncidentSlots {
     pub(crate) fn of_row(&self, no: RunNo, row: u64) -> BTreeSet<SlotRef> {
         let in_block = |level: u32| {
             let block: Block = (no, level, row >> level);
-            let entries = self.rows.range((block, FIRST)..);
+            let entries = self.rows.range((block, FIRST)..).map(|entry| *entry.0);
             entries.take_while(move |entry| entry.0 == block).map(|entry| entry.1)
         };
         (0..=LEVEL_MAX).flat_map(in_block).inspect(|_| look()).collect()
@@ -106,6 +116,27 @@ mod tests {
             index.remove(FIRST, &incidents);
             assert_eq!(index, IncidentSlots::default());
         }
+    }
+
+    #[test]
+    fn an_incident_that_goes_leaves_what_others_of_its_slot_have() {
+        let incident = |end, rows: Rows| SlotIncident { end, rows: vec![(RunNo(2), rows)] };
+        let failure = incident(EndKind::RowFailed, Rows::range(5, 1));
+        let deaths = [3, 4].map(|len| incident(EndKind::EngineDied, Rows::range(5, len)));
+        let mut index = IncidentSlots::default();
+        index.add(FIRST, &deaths);
+        index.add(FIRST, std::slice::from_ref(&failure));
+        let other = SlotRef { session: SessionId(1), slot: SlotNo(0) };
+        for death in deaths {
+            assert!(
+                index.another_died_of(RunNo(2), other) && !index.of_row(RunNo(2), 6).is_empty()
+            );
+            index.remove(FIRST, &[death]);
+        }
+        assert!(!index.another_died_of(RunNo(2), other) && index.of_row(RunNo(2), 6).is_empty());
+        assert_eq!(index.of_row(RunNo(2), 5), BTreeSet::from([FIRST]));
+        index.remove(FIRST, &[failure]);
+        assert_eq!(index, IncidentSlots::default());
     }
 
     #[test]

@@ -232,21 +232,30 @@ impl Ledger {
     /// with unreadable input, then without its latest failure, then without its latest death, for other slots need time to
     /// complete the rows of older ones. Below cluster version 3 the oldest death goes.
     fn list_incident(&mut self, slot: SlotRef, incident: SlotIncident) {
-        let mut listed = self.take_incidents(slot);
+        let Some(held) = self.slot_mut(slot) else { return };
+        let mut listed = std::mem::take(&mut held.incidents);
+        let mut gone = Vec::new();
         if self.asks_a_second_slot() {
-            listed.retain(|earlier| !incident.replaces(earlier));
+            (gone, listed) = listed.into_iter().partition(|earlier| incident.replaces(earlier));
         }
         if listed.len() == limits::DEATHS_HELD_MAX {
-            listed.retain(|known| known.is_death() || self.is_open(known));
+            let stays = |known: &SlotIncident| known.is_death() || self.is_open(known);
+            let (kept, closed): (Vec<_>, Vec<_>) = listed.into_iter().partition(stays);
+            gone.extend(closed);
+            listed = kept;
         }
         if listed.len() == limits::DEATHS_HELD_MAX {
             let latest = |end: EndKind| listed.iter().rposition(|known| known.end == end);
             let failure = latest(EndKind::InputUnreadable).or_else(|| latest(EndKind::RowFailed));
             let death = if self.asks_a_second_slot() { listed.len() - 1 } else { 0 };
-            listed.remove(failure.unwrap_or(death));
+            gone.push(listed.remove(failure.unwrap_or(death)));
         }
+        self.incident_slots.remove(slot, &gone);
+        self.incident_slots.add(slot, std::slice::from_ref(&incident));
         listed.push(incident);
-        self.put_incidents(slot, listed);
+        if let Some(held) = self.slot_mut(slot) {
+            held.incidents = listed;
+        }
     }
 
     /// Takes all incidents from a slot.
