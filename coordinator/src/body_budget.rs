@@ -4,7 +4,8 @@
 //! that. A message that would take more fails as overloaded. So callers that send megabytes and never finish, or messages
 //! of which decoding makes many times their length, cannot fill the member's memory, and one of them cannot keep the others
 //! from sending. A message counts with its weight (`message_weight`) from its first byte: a small one until its last byte,
-//! a larger one until its call is answered, or in a stream until the service asks for the next one.
+//! a larger one until its call is answered, or in a stream until the service asks for the next one. Where the service counts
+//! the elements of what it holds, a whole message counts with its length.
 //!
 //! Deliberately absent: bounds of one message, which each service has (`server`).
 
@@ -95,7 +96,9 @@ where
 struct Message {
     method: Option<Method>,
     header: Vec<u8>,
-    /// Bytes that are still to come after the header.
+    /// Its bytes after the header.
+    length: usize,
+    /// Those that are still to come.
     left: usize,
     /// From the end of the header on, where the message can be looked into.
     weighing: Option<Weighing>,
@@ -105,11 +108,11 @@ struct Message {
 
 impl Message {
     fn new(method: Option<Method>) -> Self {
-        Self { method, header: Vec::new(), left: 0, weighing: None, weight: 0 }
+        Self { method, header: Vec::new(), length: 0, left: 0, weighing: None, weight: 0 }
     }
 
     /// Follows the stream up to the end of the message or of the bytes. Returns what that adds to the message's weight, and
-    /// the weight of the whole message if it ends.
+    /// the weight that the whole message has from then on if it ends.
     fn advance(&mut self, bytes: &mut &[u8]) -> Result<(usize, Option<usize>), RpcError> {
         let before = self.weight;
         while !bytes.is_empty() && self.header.len() < HEADER_BYTES {
@@ -118,7 +121,8 @@ impl Message {
             if let [compressed, length @ ..] = &self.header[..]
                 && let Ok(length) = <[u8; 4]>::try_from(length)
             {
-                self.left = u32::from_be_bytes(length) as usize;
+                self.length = u32::from_be_bytes(length) as usize;
+                self.left = self.length;
                 // One that is compressed is refused by the services.
                 let method = self.method.filter(|_| *compressed == 0);
                 self.weighing = method.map(|method| Weighing::new(method, self.left));
@@ -138,7 +142,9 @@ impl Message {
         }
         self.header.clear();
         self.weighing = None;
-        Ok((added, Some(std::mem::take(&mut self.weight))))
+        let weight = std::mem::take(&mut self.weight);
+        let counts = self.method.is_some_and(|method| method.counts);
+        Ok((added, Some(if counts { HEADER_BYTES + self.length } else { weight })))
     }
 
     /// Whether the caller may send another message after this one.
@@ -348,8 +354,8 @@ mod tests {
         assert_eq!(layer.0.left(), BUDGET_BYTES);
     }
 
-    #[tokio::test]
-    async fn a_message_that_decoding_makes_large_counts_until_it_is_answered() {
+    /// What a message to this path takes of the budget while the service has it.
+    async fn held_until_answered(path: &'static str, message: Vec<u8>) -> usize {
         let layer = BodyBudgetLayer::of(1 << 20);
         let [read, answer] = [(); 2].map(|()| Arc::new(tokio::sync::Notify::new()));
         let (has_read, may_answer) = (read.clone(), answer.clone());
@@ -362,17 +368,34 @@ mod tests {
                 Ok::<_, Infallible>(())
             }
         });
-        let bytes = Bytes::from(empty_elements(3, 1000));
-        let body = tonic::body::Body::new(http_body_util::Full::new(bytes));
+        let body = tonic::body::Body::new(http_body_util::Full::new(Bytes::from(message)));
         let mut request = http::Request::new(body);
-        *request.uri_mut() = http::Uri::from_static(ADD_SEGMENTS);
+        *request.uri_mut() = http::Uri::from_static(path);
         let call = tokio::spawn(layer.layer(slow).call(request));
         read.notified().await;
         let held = (1 << 20) - layer.0.left();
-        assert!(held > 200_000, "its 2,005 bytes became {held}");
         answer.notify_one();
         call.await.expect("no panic").expect("it answers");
         assert_eq!(layer.0.left(), 1 << 20);
+        held
+    }
+
+    #[tokio::test]
+    async fn a_message_that_decoding_makes_large_counts_until_it_is_answered() {
+        let held = held_until_answered(ADD_SEGMENTS, empty_elements(3, 1000)).await;
+        assert!(held > 200_000, "its 2,005 bytes became {held}");
+    }
+
+    #[tokio::test]
+    async fn a_wait_takes_its_length_while_it_is_held_for_its_service_counts_what_it_awaits() {
+        const WAIT: &str = "/rollout.v1.Store/Wait";
+        assert_eq!(held_until_answered(WAIT, empty_elements(2, 1000)).await, 0, "it is small");
+        let many = empty_elements(2, FREE_BYTES);
+        let length = many.len();
+        let layer = BodyBudgetLayer::new();
+        let mut asked = ask_at(&layer, Identity::insecure(), WAIT).await;
+        asked.send(many).await.expect("there is room");
+        assert_eq!(BUDGET_BYTES - layer.0.left(), length);
     }
 
     #[tokio::test]

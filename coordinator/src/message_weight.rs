@@ -45,7 +45,13 @@ pub(crate) struct Method {
     request: usize,
     /// Whether the caller sends a stream of requests.
     pub(crate) streams: bool,
+    /// Whether its service counts the elements of a request that it has not answered.
+    pub(crate) counts: bool,
 }
+
+/// Of methods that hold requests for long, those whose services count their elements (`grpc::store_waits`). Else requests that
+/// wait would take the room of those that arrive.
+const COUNTING: [&str; 1] = ["/rollout.v1.Store/Wait"];
 
 /// The contract, as far as it is needed here.
 #[derive(Default)]
@@ -85,7 +91,8 @@ impl Contract {
                     let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
                     let Some(&request) = numbers.get(method.input_type()) else { continue };
                     let streams = method.client_streaming();
-                    contract.methods.insert(path, Method { request, streams });
+                    let counts = COUNTING.contains(&path.as_str());
+                    contract.methods.insert(path, Method { request, streams, counts });
                 }
             }
         }
@@ -328,6 +335,7 @@ mod tests {
         assert!(CONTRACT.methods.len() > 20 && method("/rollout.v1.Runs/None").is_none());
         assert!(method("/rollout.v1.Worker/Work").expect("it is there").streams);
         assert!(!method("/rollout.v1.Runs/AddSegments").expect("it is there").streams);
+        assert!(COUNTING.iter().all(|path| method(path).is_some_and(|method| method.counts)));
     }
 
     #[test]

@@ -239,7 +239,7 @@ impl StoreWaits {
         wait_ms: u64,
         read: impl Fn(&Ledger) -> T,
     ) -> Result<(bool, Vec<u32>, T), RpcError> {
-        let leading = self.shared.reading().await?;
+        // Before it waits for anything: what is awaited counts nowhere else (`message_weight`).
         let (Some(_wait), Some(_bytes)) =
             (self.waits.take(holder), room_for(&self.bytes, holder, awaited))
         else {
@@ -249,6 +249,7 @@ impl StoreWaits {
             );
             return Err(RpcError::new(ErrorCode::Overloaded, message));
         };
+        let leading = self.shared.reading().await?;
         let registered = self.register(store, awaited);
         let sighted = &registered.sighted;
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
