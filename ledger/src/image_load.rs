@@ -50,6 +50,10 @@ fn load_head(key: &[u8], value: &[u8]) -> Result<RunHead, LoadError> {
         return Ok(head);
     }
     let (head, refused): (RunHead, String) = read(key, value)?;
+    // Every worker has a name.
+    if refused.is_empty() {
+        return Err(bad(key));
+    }
     Ok(RunHead { refused: Some(refused), ..head })
 }
 
