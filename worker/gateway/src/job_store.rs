@@ -278,7 +278,8 @@ mod tests {
         let limit = Duration::from_secs(10);
         let (client, asked, _member) = fake::start().await;
         asked.hold_waits();
-        let name = v1::StoreName { namespace: "default".into(), job: "j".into(), round: 1, ticket: 0 };
+        let name =
+            v1::StoreName { namespace: "default".into(), job: "j".into(), round: 1, ticket: 0 };
         let store = JobStore::new(client, name);
         let mut waits = JoinSet::new();
         for n in 0..400 {
