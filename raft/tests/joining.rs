@@ -118,6 +118,34 @@ async fn three_members_become_five_and_three_again_though_the_leader_goes_first(
     assert!(matches!(gone, Err(ClusterError::NoMember(_))), "{gone:?}");
 }
 
+/// The first message with entries does not reach as far as the entry that lists such a leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_join_under_a_leader_that_joined_late_itself() {
+    let cluster = partly(&["a", "b", "c", "d", "e", "f"], 3).await;
+    let write_many = async |tag: &str| {
+        let (leader, epoch) = cluster.open().await;
+        for number in 0..40 {
+            let write = open_clients(epoch, &[format!("{tag}{number}")]);
+            cluster.members[leader].node().propose(epoch, write).await.expect("applied");
+        }
+    };
+    let join = async |at: usize, all: &[&str]| {
+        let record = cluster.members[at].record();
+        cluster.ask(async |node| node.add_member(record.clone(), None).await).await.expect("joins");
+        cluster.voters_are(all).await;
+    };
+    write_many("before").await;
+    join(3, &["a", "b", "c", "d"]).await;
+    write_many("beside").await;
+    cluster.ask(async |node| node.transfer_leader(Some("d")).await).await.expect("handed over");
+    let (leader, _) = cluster.leader().await;
+    assert_eq!(leader, 3, "the member that joined leads");
+    write_many("under it").await;
+    join(4, &["a", "b", "c", "d", "e"]).await;
+    join(5, &["a", "b", "c", "d", "e", "f"]).await;
+    cluster.writes_and_agrees("six").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_is_removed_though_whoever_asked_for_it_goes_away_at_once() {
     let cluster = partly(&["a", "b", "c"], 3).await;

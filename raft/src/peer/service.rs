@@ -176,7 +176,7 @@ impl Caller {
             let text = format!("member {from} is not part of this cluster any more");
             return Err(Status::permission_denied(text));
         }
-        if follows_a_living_leader(running) {
+        if follows_another_leader(running, from) {
             let text = format!("member {from} is not listed, and a leader is there");
             return Err(Status::unavailable(text));
         }
@@ -184,14 +184,22 @@ impl Caller {
     }
 }
 
-/// Whether this member leads, or heard the leader within a lease.
-fn follows_a_living_leader(running: &Running) -> bool {
-    let Some(leader) = running.raft.metrics().borrow_watched().current_leader else { return false };
-    if leader == running.context.me {
-        return quorum::lease_valid(running);
-    }
-    let heard = running.presence.of(leader).0;
-    heard.is_some_and(|heard| heard.elapsed() < running.config.lease())
+/// Whether this member leads, or heard a leader other than `from` within a lease.
+fn follows_another_leader(running: &Running, from: u64) -> bool {
+    let leader = running.raft.metrics().borrow_watched().current_leader;
+    another_lives(leader, from, |leader| {
+        if leader == running.context.me {
+            return quorum::lease_valid(running);
+        }
+        let heard = running.presence.of(leader).0;
+        heard.is_some_and(|heard| heard.elapsed() < running.config.lease())
+    })
+}
+
+/// A member that reads the log from its beginning may follow a leader whose entry it has not come to yet. It hears that
+/// leader to the end: if it refused what comes after the first message, it would join many leases later, if at all.
+fn another_lives(leader: Option<u64>, from: u64, lives: impl FnOnce(u64) -> bool) -> bool {
+    leader.is_some_and(|leader| leader != from && lives(leader))
 }
 
 fn stopping(error: impl std::fmt::Display) -> Status {
@@ -384,5 +392,19 @@ impl Peer for PeerService {
             }
         })?;
         Ok(Response::new(AdoptResponse {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_not_listed_is_heard_where_it_leads_and_not_beside_another_leader() {
+        let (stranger, leader) = (9, 4);
+        assert!(another_lives(Some(leader), stranger, |_| true), "it would disturb the leader");
+        assert!(!another_lives(Some(leader), stranger, |_| false), "that leader may be dead");
+        assert!(!another_lives(None, stranger, |_| true), "it may be the next leader");
+        assert!(!another_lives(Some(leader), leader, |_| true), "what it sends is the log");
     }
 }
