@@ -206,7 +206,8 @@ fn told(fleet: &Fleet) -> Result<()> {
             fleet.ctl_json(&["shard", "describe", "sft", "--dataset", "pile", "--epoch", epoch])?;
         ensure!(shards["pass"]["sealed"] == 30, "{shards}");
     }
-    let kept: Vec<String> = numbers().map(|number| format!("{number:08}")).collect();
+    let mut kept: Vec<String> = numbers().map(|number| format!("{number:08}")).collect();
+    kept.sort_unstable();
     eventually_or_show("what is pruned goes from the store", PATIENCE, |seen| {
         let folders = std::fs::read_dir(fleet.path("store/training/default/sft")).ok()?;
         let full =
