@@ -184,8 +184,8 @@ fn a_run_that_kills_every_engine_cordons_no_slot_and_a_slot_that_dies_alone_is_c
         let (mut fleet, _) = fleet(400, &["w1", "w2", "w3", "w4", "w5"]);
         let held = grants(&mut fleet, 5, 3);
         for number in 0..3 {
-            for at in 0..dying {
-                fleet.died(at, vec![held[at][number].clone()], FailureClass::EngineDied);
+            for (at, own) in held.iter().enumerate().take(dying) {
+                fleet.died(at, vec![own[number].clone()], FailureClass::EngineDied);
             }
             fleet.lead();
         }
@@ -199,8 +199,8 @@ fn of_two_slots_that_die_of_one_run_each_is_cordoned_once_others_have_completed_
     let (mut fleet, _) = fleet(400, &["w1", "w2", "w3", "w4", "w5"]);
     let held = grants(&mut fleet, 2, 4);
     for number in 0..3 {
-        for at in 0..2 {
-            fleet.died(at, vec![held[at][number].clone()], FailureClass::EngineDied);
+        for (at, own) in held.iter().enumerate() {
+            fleet.died(at, vec![own[number].clone()], FailureClass::EngineDied);
         }
     }
     assert!((0..2).all(|at| fleet.cordon(at).is_none()), "the rows may be why");
