@@ -50,7 +50,7 @@ impl FairRoom {
         Place { holder, count: 0, room: self.clone() }
     }
 
-    /// How many places nobody holds.
+    /// How many places are free.
     #[cfg(test)]
     pub(crate) fn left(&self) -> usize {
         self.places - self.taken.lock().all

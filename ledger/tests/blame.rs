@@ -413,7 +413,7 @@ fn of_ten_slots_two_are_cordoned_and_a_third_that_is_broken_pauses_the_run() {
     let cordoned = |story: &Story| (0..10).filter(|at| story.fleet.cordon(*at).is_some()).count();
     assert_eq!((cordoned(&story), story.failed(run)), (2, 0));
     assert_eq!(story.state(run), RunState::Paused);
-    // The pause is told from one of a user.
+    // The pause differs from one that a user made.
     let told = |story: &Story| {
         let stuck = story.fleet.ledger.stuck_runs();
         (story.fleet.ledger.at_cordon_limit(), stuck.iter().any(|run| run.at_cordon_limit))

@@ -8,7 +8,7 @@ use v1::rendezvous_wait_response::Outcome;
 use v1::store_op::Kind as Op;
 
 const JOB: &str = "train";
-/// Longer than the test: nobody is lost.
+/// Longer than the test, so no participant counts as lost.
 const KEEP_ALIVE_MS: u32 = 600_000;
 /// How long the leader holds a wait.
 const WAIT_MS: u64 = 5000;

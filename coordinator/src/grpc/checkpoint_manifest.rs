@@ -42,7 +42,7 @@ pub(super) async fn check(
     if report.manifest.bytes > MANIFEST_BYTES_MAX {
         return refused("is longer than 4 MiB");
     }
-    // invariant: nobody closes these semaphores.
+    // invariant: these semaphores are never closed.
     let reading = READING.acquire().await;
     if store.size(&key).await.map_err(unread)? != u64::from(report.manifest.bytes) {
         return refused("has another length");

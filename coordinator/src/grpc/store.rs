@@ -1,7 +1,7 @@
 //! `Store`: what training jobs share.
 //!
 //! *Invariant:* a wait is a read, which a client repeats at whoever leads by then. So a leader may go in the middle
-//! of it. What is in the store of a complete round is told to the certificates of its members, and to administrators.
+//! of it. Only the certificates of a round's members, and administrators, read the store of a complete round.
 
 use super::runs::unexpected;
 use super::store_waits::StoreWaits;
@@ -58,7 +58,7 @@ impl StoreService {
 }
 
 /// Why a caller may know nothing of a store: it is that of the latest complete round, and the caller has no member in it, or
-/// the ticket is of no member of the round. Administrators may look. Ask it in the same look as what the caller is told: as
+/// the ticket is of no member of the round. Administrators may look. Check it in the same read that serves the caller: as
 /// soon as a later round is complete, the round is like any other.
 fn refusal(
     ledger: &Ledger,

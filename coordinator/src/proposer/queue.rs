@@ -183,7 +183,7 @@ mod tests {
         }
         assert_eq!(asked("other").await.map(drop), Err(overloaded), "all is taken");
 
-        // A worker's exchange waits in its turn, whoever it is.
+        // A worker's exchange waits in its turn, whatever its identity.
         let mut worker = pin!(caller::serving(named("greedy"), queue.answered(exchange())));
         assert!(poll!(&mut worker).is_pending());
         assert_eq!(bundles.len(), 64);

@@ -81,7 +81,7 @@ pub fn main() -> ExitCode {
     let traced = TraceContext::of_env();
     let result = builder.enable_all().build().map_err(anyhow::Error::from).and_then(|runtime| {
         let ended = runtime.block_on(trace::within(traced, obey(cli)));
-        // The look-up of a name may go on for minutes after its limit; nobody waits for what it finds.
+        // The look-up of a name may go on for minutes after its limit, and its result is not needed.
         runtime.shutdown_background();
         ended
     });

@@ -211,7 +211,7 @@ mod tests {
     async fn another_user_is_refused_unless_it_is_listed() {
         // SAFETY: geteuid(2) reads no memory and cannot fail.
         let own = unsafe { libc::geteuid() };
-        // To a gateway of somebody else this process is another user, and it needs no root for that.
+        // To a gateway of another user, this process is a stranger. This needs no root.
         let users = LocalUsers(vec![own.wrapping_add(1)]);
         let (_client, stream) = connected(None).await;
         let refused = users.admit(&stream).await.unwrap_err();

@@ -35,7 +35,7 @@ impl WaitRoom {
 
     /// A place; those who ask first get one first.
     pub(crate) async fn enter(&self) -> WaitPlace<'_> {
-        // Nobody closes this semaphore.
+        // This semaphore is never closed.
         let place = self.0.acquire().await.ok();
         let many = self.0.available_permits() < PLACES / 2;
         WaitPlace { wait_ms: if many { SHORT_MS } else { LONG_MS }, _place: place }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the sums are those of the parts at any time, so a look at them costs the same however many parts there are.
 //! Every slot looks before it starts a row.
-//! Absent: what becomes of a part, and who is told.
+//! Absent: what becomes of a part, and reports about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -86,7 +86,7 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
     all
 }
 
-/// Runs that nobody can work on. One that is paused is no alarm, because a user or a rule that the user set wants it so,
+/// Runs that no worker can work on. One that is paused is no alarm, because a user or a rule that the user set wants it so,
 /// unless a slot is to blame that the leader may not cordon.
 fn stuck_runs(survey: &Survey) -> Vec<Alarm> {
     let stuck = survey.stuck_runs.iter().filter(|run| !run.paused || run.at_cordon_limit);

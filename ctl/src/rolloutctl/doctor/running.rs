@@ -338,7 +338,7 @@ fn workers(survey: &Survey) -> Option<Finding> {
     })
 }
 
-/// Runs that nobody can work on.
+/// Runs that no worker can work on.
 fn stuck_runs(survey: &Survey) -> Option<Finding> {
     survey.leader.as_ref()?;
     let stuck: Vec<_> = survey.stuck_runs.iter().filter(|run| !run.paused).collect();

@@ -1,4 +1,4 @@
-//! `rolloutctl token revoke NAME...`: nobody is let in by it any more. Certificates that it brought stay good until they end.
+//! `rolloutctl token revoke NAME...`: refuses the token from now on. Certificates that were issued for it stay valid until they expire.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;
