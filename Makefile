@@ -21,7 +21,7 @@ demo: build ## 2,000 prompts, three members, four workers, and the leader dies o
 
 test: build test-preflight test-deploy test-guide ## every test
 	$(CARGO) test --workspace --exclude rollout-tests
-	ROLLOUT_REQUIRE_ROOT="$${ROLLOUT_REQUIRE_ROOT-$${CI:+1}}" $(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
+	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
 
 latency: build ## members with round trips of 0.5 to 200 ms, with jitter, with one long link, and beyond the limits: ten minutes
 	$(CARGO) test -p rollout-tests --test latency -- --test-threads=1 --nocapture --include-ignored

@@ -4,7 +4,7 @@
 
 use anyhow::{Result, bail};
 
-/// Where this is set, a test that needs root fails without it. `make test` sets it where `CI` is set.
+/// If this is set, a test that needs root fails without it.
 const REQUIRED: &str = "ROLLOUT_REQUIRE_ROOT";
 
 /// Whether the test can run. `what` is what is not tested where it cannot.
