@@ -5,11 +5,11 @@
 //!
 //! Deliberately absent: what a caller may do, which is decided from the request itself (`rollout_proto::AuthzLayer`).
 
+use crate::around::Around;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_proto::{Identity, PeerInfo};
-use std::task::{Context, Poll};
-use tower::{Layer, Service};
+use tower::Service;
 
 tokio::task_local! {
     static CALLER: Identity;
@@ -25,49 +25,35 @@ pub(crate) async fn serving<F: Future>(caller: Identity, work: F) -> F::Output {
     CALLER.scope(caller, work).await
 }
 
-/// The layer.
+/// Lets the handlers of requests know their caller.
 #[derive(Clone, Copy)]
-pub(crate) struct CallerLayer;
+pub(crate) struct Caller;
 
-impl<S> Layer<S> for CallerLayer {
-    type Service = Called<S>;
-
-    fn layer(&self, inner: S) -> Called<S> {
-        Called { inner }
-    }
-}
-
-/// A service whose handlers know their caller.
-#[derive(Clone)]
-pub(crate) struct Called<S> {
-    inner: S,
-}
-
-impl<S, B, R> Service<http::Request<B>> for Called<S>
-where
-    S: Service<http::Request<B>, Response = http::Response<R>>,
-    S::Future: Send + 'static,
-{
-    type Response = http::Response<R>;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+impl Around for Caller {
+    fn around<S, B, R>(
+        &self,
+        inner: &mut S,
+        request: http::Request<B>,
+    ) -> BoxFuture<'static, Result<http::Response<R>, S::Error>>
+    where
+        S: Service<http::Request<B>, Response = http::Response<R>>,
+        S::Future: Send + 'static,
+        S::Error: 'static,
+        R: 'static,
+    {
         let caller = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.clone());
         let caller = caller.unwrap_or_else(Identity::insecure);
-        serving(caller, self.inner.call(request)).boxed()
+        serving(caller, inner.call(request)).boxed()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::around::AroundLayer;
     use rollout_proto::Role;
     use std::convert::Infallible;
+    use tower::Layer;
 
     #[tokio::test]
     async fn a_handler_knows_its_caller_and_other_work_has_none() {
@@ -80,7 +66,7 @@ mod tests {
         let identity = Identity::new(Role::Client, "bob", Vec::new()).expect("an identity");
         let addr = "127.0.0.1:9".parse().expect("an address");
         request.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
-        let mut service = CallerLayer.layer(inner);
+        let mut service = AroundLayer(Caller).layer(inner);
         assert_eq!(service.call(request).await.expect("an answer").into_body(), "bob");
         assert!(current().is_none());
     }

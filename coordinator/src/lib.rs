@@ -9,6 +9,7 @@
 //! Absent on purpose: payloads. Inputs and results go between clients, workers and the object
 //! store; a member reads and writes nothing there but its probe.
 
+mod around;
 mod audit;
 mod body_budget;
 mod caller;

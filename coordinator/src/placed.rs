@@ -8,14 +8,14 @@
 //! Deliberately absent: answers of streams, whose messages say themselves what they are as of; how a place is written
 //! (`rollout_proto::AnswerPlace`).
 
+use crate::around::Around;
 use crate::proposer::Place;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_ledger::Ledger;
 use rollout_proto::AnswerPlace;
 use std::cell::Cell;
-use std::task::{Context, Poll};
-use tower::{Layer, Service};
+use tower::Service;
 
 tokio::task_local! {
     static NOTED: Cell<Option<AnswerPlace>>;
@@ -53,48 +53,31 @@ pub(crate) fn index_of_operation() -> Option<u64> {
     noted.position.map(|_| noted.index)
 }
 
-/// The layer.
+/// Notes where in the log the operations of requests stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PlacedLayer {
+pub(crate) enum Places {
     /// Its answers say where they stand.
     Told,
     /// They do not: it is for the audit alone.
     Kept,
 }
 
-impl<S> Layer<S> for PlacedLayer {
-    type Service = Placed<S>;
-
-    fn layer(&self, inner: S) -> Placed<S> {
-        Placed { inner, layer: *self }
-    }
-}
-
-/// A service whose requests note where in the log their operations stand.
-#[derive(Clone)]
-pub(crate) struct Placed<S> {
-    inner: S,
-    layer: PlacedLayer,
-}
-
-impl<S, B, R> Service<http::Request<B>> for Placed<S>
-where
-    S: Service<http::Request<B>, Response = http::Response<R>>,
-    S::Future: Send + 'static,
-{
-    type Response = http::Response<R>;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let (answer, layer) = (self.inner.call(request), self.layer);
+impl Around for Places {
+    fn around<S, B, R>(
+        &self,
+        inner: &mut S,
+        request: http::Request<B>,
+    ) -> BoxFuture<'static, Result<http::Response<R>, S::Error>>
+    where
+        S: Service<http::Request<B>, Response = http::Response<R>>,
+        S::Future: Send + 'static,
+        S::Error: 'static,
+        R: 'static,
+    {
+        let (answer, layer) = (inner.call(request), *self);
         let placed = async move {
             let mut response = answer.await?;
-            if layer == PlacedLayer::Told
+            if layer == Places::Told
                 && let Some(place) = NOTED.with(Cell::get)
             {
                 place.write(response.headers_mut());
@@ -108,26 +91,25 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::around::AroundLayer;
     use rollout_ledger::EntryId;
     use rollout_proto::{ErrorCode, RpcError};
     use std::convert::Infallible;
     use tonic::Status;
     use tonic::metadata::MetadataMap;
+    use tower::Layer;
 
     /// The place that an answer says, whose handler did this.
     async fn said(handle: fn() -> http::Response<()>) -> Option<AnswerPlace> {
-        said_by(PlacedLayer::Told, handle).await
+        said_by(Places::Told, handle).await
     }
 
-    async fn said_by(
-        layer: PlacedLayer,
-        handle: fn() -> http::Response<()>,
-    ) -> Option<AnswerPlace> {
+    async fn said_by(layer: Places, handle: fn() -> http::Response<()>) -> Option<AnswerPlace> {
         let inner = tower::service_fn(move |_: http::Request<()>| async move {
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(handle())
         });
-        let answer = layer.layer(inner).call(http::Request::new(())).await;
+        let answer = AroundLayer(layer).layer(inner).call(http::Request::new(())).await;
         let headers = answer.expect("an answer").headers().clone();
         AnswerPlace::of(&MetadataMap::from_headers(headers))
     }
@@ -178,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_that_is_for_the_audit_alone_is_noted_and_not_told() {
-        let kept = said_by(PlacedLayer::Kept, || {
+        let kept = said_by(Places::Kept, || {
             applied(3, AT);
             assert_eq!(index_of_operation(), Some(AT.index));
             ok()

@@ -3,9 +3,10 @@
 //! *Invariant:* a member listens for its peers before it asks for votes, and hands leadership over
 //! before it stops listening to workers.
 
+use crate::around::AroundLayer;
 use crate::audit::{AuditLayer, AuditLog};
 use crate::body_budget::BodyBudgetLayer;
-use crate::caller::CallerLayer;
+use crate::caller::Caller;
 use crate::config::Config;
 use crate::enrolment::EnrolmentDesk;
 use crate::epoch_gate::EpochGate;
@@ -20,13 +21,13 @@ use crate::grpc::{
 use crate::http;
 use crate::leading;
 use crate::open_files::{self, Bounded, Shares};
-use crate::placed::PlacedLayer;
+use crate::placed::Places;
 use crate::revoked_certificates;
 use crate::run_stores::RunStores;
 use crate::store_probe::StoreProbe;
 use crate::stuck_runs::StuckRuns;
 use crate::telemetry;
-use crate::traced::TraceLayer;
+use crate::traced::Trace;
 use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -184,9 +185,9 @@ impl Newcomers {
             .timeout(NEWCOMER_WITHIN)
             .max_connection_age(NEWCOMER_WITHIN)
             .max_connection_age_grace(NEWCOMER_WITHIN)
-            .layer(TraceLayer)
+            .layer(AroundLayer(Trace))
             // Written down, and not told to a stranger.
-            .layer(PlacedLayer::Kept)
+            .layer(AroundLayer(Places::Kept))
             .layer(AuditLayer(audit))
             .layer(AuthzLayer::new())
             .add_service(enrolment)
@@ -310,12 +311,12 @@ async fn serve_clients(
     let certificates = CertificatesService(shared.clone());
     let certificates = v1::certificates_server::CertificatesServer::new(certificates);
     server()
-        .layer(TraceLayer)
-        .layer(PlacedLayer::Told)
+        .layer(AroundLayer(Trace))
+        .layer(AroundLayer(Places::Told))
         .layer(AuditLayer(audit))
         .layer(AuthzLayer::refusing(shared.revocations.clone()))
         .layer(EpochGate(shared))
-        .layer(CallerLayer)
+        .layer(AroundLayer(Caller))
         .layer(BodyBudgetLayer::new())
         .add_service(bounded!(runs, MESSAGE_BYTES_MAX))
         .add_service(bounded!(worker, MESSAGE_BYTES_MAX))

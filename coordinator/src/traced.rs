@@ -6,58 +6,40 @@
 //! Deliberately absent: any decision. A malformed header is as if there were none. Of a stream, a span is the time
 //! until it is opened: what it carries afterwards may last for days.
 
+use crate::around::Around;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_proto::trace::{self, Span};
 use rollout_proto::{AnswerPlace, PeerInfo, RpcError};
-use std::task::{Context, Poll};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
-use tower::{Layer, Service};
+use tower::Service;
 use tracing::Instrument;
 
 /// Bytes of a span's name: longer than every method's. A caller may ask for whatever it likes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// The layer.
+/// Runs requests within their traces.
 #[derive(Clone, Copy)]
-pub(crate) struct TraceLayer;
+pub(crate) struct Trace;
 
-impl<S> Layer<S> for TraceLayer {
-    type Service = Traced<S>;
-
-    fn layer(&self, inner: S) -> Traced<S> {
-        Traced { inner }
-    }
-}
-
-/// A service whose requests are traced.
-#[derive(Clone)]
-pub(crate) struct Traced<S> {
-    inner: S,
-}
-
-impl<S, B, R> Service<http::Request<B>> for Traced<S>
-where
-    S: Service<http::Request<B>, Response = http::Response<R>>,
-    S::Future: Send + 'static,
-    S::Error: 'static,
-    R: 'static,
-{
-    type Response = http::Response<R>;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+impl Around for Trace {
+    fn around<S, B, R>(
+        &self,
+        inner: &mut S,
+        request: http::Request<B>,
+    ) -> BoxFuture<'static, Result<http::Response<R>, S::Error>>
+    where
+        S: Service<http::Request<B>, Response = http::Response<R>>,
+        S::Future: Send + 'static,
+        S::Error: 'static,
+        R: 'static,
+    {
         let open = begun(&request);
         let traced = open.context();
         let method = method_of(request.uri().path());
         let span = tracing::info_span!("request", method, trace_id = traced.trace_id());
-        let answer = span.in_scope(|| self.inner.call(request));
+        let answer = span.in_scope(|| inner.call(request));
         let told = async move {
             let response = answer.await;
             if let Ok(response) = &response {

@@ -1,8 +1,9 @@
 //! The layer over a service that refuses, answers or never does.
 
 use super::*;
+use crate::around::AroundLayer;
 use crate::config::Audit;
-use crate::placed::PlacedLayer;
+use crate::placed::Places;
 use crate::proposer::Place;
 use rollout_proto::{Identity, Role};
 use std::convert::Infallible;
@@ -42,7 +43,7 @@ async fn said(method: &str, error: Option<RpcError>) -> Vec<Value> {
             Ok::<_, Infallible>(answer(error))
         }
     });
-    let mut service = PlacedLayer::Told.layer(AuditLayer(log(dir.path())).layer(inner));
+    let mut service = AroundLayer(Places::Told).layer(AuditLayer(log(dir.path())).layer(inner));
     service.call(request(method)).await.expect("an answer");
     lines(dir.path())
 }
@@ -62,7 +63,7 @@ async fn a_name_or_a_message_of_megabytes_makes_no_long_line() {
         let error = RpcError::new(ErrorCode::RunNotFound, format!("no run {long}"));
         async move { Ok::<_, Infallible>(answer(Some(error))) }
     });
-    let mut service = PlacedLayer::Told.layer(AuditLayer(log(dir.path())).layer(inner));
+    let mut service = AroundLayer(Places::Told).layer(AuditLayer(log(dir.path())).layer(inner));
     service.call(request("Runs/CreateRun")).await.expect("an answer");
     let written = std::fs::metadata(dir.path().join("audit.log")).expect("the file").len();
     assert!(written < 8 << 10, "{written} bytes");
