@@ -6,6 +6,7 @@ mod leaving;
 mod refusing;
 mod searching;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use self::fake::{Fake, introduce};
 use super::*;
 use crate::error::{ErrorCode, Outcome};
+use crate::identity::Role;
 use crate::tls::Security;
 
 fn config(seeds: &[&Fake]) -> ClientConfig {
@@ -23,6 +25,20 @@ fn config(seeds: &[&Fake]) -> ClientConfig {
 
 fn client(seeds: &[&Fake]) -> Client {
     Client::new(config(seeds)).unwrap()
+}
+
+/// A certificate of the authority in this directory, which is made where there is none.
+fn issued(dir: &Path, role: Role, name: &str) -> Security {
+    crate::pki::init_ca(dir, "test").unwrap();
+    let request = crate::pki::IssueRequest {
+        role,
+        name: name.to_owned(),
+        namespaces: Vec::new(),
+        dns_names: Vec::new(),
+        ip_addrs: vec![[127, 0, 0, 1].into()],
+        days: 1,
+    };
+    Security::Mtls(crate::pki::issue(dir, &request, dir).unwrap())
 }
 
 /// One call with a request id, as every client makes it.

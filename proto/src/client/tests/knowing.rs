@@ -1,9 +1,6 @@
 //! What a client keeps, whom it refuses to know, and what sessions count.
 
-use std::path::Path;
-
 use super::*;
-use crate::identity::Role;
 
 #[tokio::test]
 async fn the_member_list_survives_the_process_and_the_seeds() {
@@ -27,25 +24,13 @@ async fn the_member_list_survives_the_process_and_the_seeds() {
 #[tokio::test]
 async fn over_mutual_tls_the_same_client_follows_and_names_a_refused_certificate() {
     let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let identity = |dir: &Path, role, name: &str| {
-        crate::pki::init_ca(dir, "test").unwrap();
-        let request = crate::pki::IssueRequest {
-            role,
-            name: name.to_owned(),
-            namespaces: Vec::new(),
-            dns_names: Vec::new(),
-            ip_addrs: vec![[127, 0, 0, 1].into()],
-            days: 1,
-        };
-        Security::Mtls(crate::pki::issue(dir, &request, dir).unwrap())
-    };
-    let c1 = Fake::start_with("c1", &identity(ours.path(), Role::Member, "c1"));
+    let c1 = Fake::start_with("c1", &issued(ours.path(), Role::Member, "c1"));
     c1.leads(1);
     let mut config = config(&[&c1]);
-    config.security = identity(ours.path(), Role::Client, "alice");
+    config.security = issued(ours.path(), Role::Client, "alice");
     let client = Client::new(config.clone()).unwrap();
     assert_eq!(create(&client, CallOptions::default()).await.unwrap(), 5);
-    config.security = identity(theirs.path(), Role::Client, "alice");
+    config.security = issued(theirs.path(), Role::Client, "alice");
     let started = Instant::now();
     let stranger = Client::new(config).unwrap();
     let error = create(&stranger, CallOptions::default()).await.unwrap_err();

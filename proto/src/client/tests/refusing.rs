@@ -1,31 +1,14 @@
 //! Members that refuse the caller's certificate, beside others that do not answer.
 
-use std::path::Path;
-
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::identity::Role;
 use crate::revocations::{RevocationList, Revocations};
 
 /// A refusal ends a call in milliseconds. This leaves room for a loaded machine, and is far below the client's limit.
 const AT_ONCE: Duration = Duration::from_secs(5);
 /// The client's limit, so long that no call ends by it.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A certificate of the authority in this directory, which is made where there is none.
-fn issued(dir: &Path, role: Role, name: &str) -> Security {
-    crate::pki::init_ca(dir, "test").unwrap();
-    let request = crate::pki::IssueRequest {
-        role,
-        name: name.to_owned(),
-        namespaces: Vec::new(),
-        dns_names: Vec::new(),
-        ip_addrs: vec![[127, 0, 0, 1].into()],
-        days: 1,
-    };
-    Security::Mtls(crate::pki::issue(dir, &request, dir).unwrap())
-}
 
 /// A client whose seeds are these members and this address.
 fn asking(fakes: &[&Fake], silent: &TcpListener, security: Security) -> ClientConfig {
@@ -48,14 +31,19 @@ async fn counters(client: &Client) -> Vec<Result<v1::CountersResponse, ClientErr
     asked.await.into_iter().map(|(_, answer)| answer).collect()
 }
 
-#[tokio::test]
-async fn a_revoked_certificate_ends_every_call_at_once_though_another_member_is_silent() {
-    let dir = tempfile::tempdir().unwrap();
-    let (member, alice) =
-        (issued(dir.path(), Role::Member, "c1"), issued(dir.path(), Role::Client, "alice"));
+/// A member's certificate, that of alice, and a list that revokes hers.
+fn alice_is_revoked(dir: &Path) -> (Security, Security, Revocations) {
+    let (member, alice) = (issued(dir, Role::Member, "c1"), issued(dir, Role::Client, "alice"));
     let (mut list, revocations) = (RevocationList::default(), Revocations::default());
     list.revoke(Role::Client, "alice", None);
     revocations.set(list);
+    (member, alice, revocations)
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_ends_every_call_at_once_though_another_member_is_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (member, alice, revocations) = alice_is_revoked(dir.path());
     let refusing = |name: &str| Fake::start_refusing(name, &member, revocations.clone());
     let (c1, c2, c3) = (refusing("c1"), refusing("c2"), silent().await);
     let client = Client::new(asking(&[&c1, &c2], &c3, alice)).unwrap();
@@ -73,11 +61,7 @@ async fn a_revoked_certificate_ends_every_call_at_once_though_another_member_is_
 #[tokio::test]
 async fn a_revoked_certificate_ends_a_call_though_a_member_out_of_contact_still_answers() {
     let dir = tempfile::tempdir().unwrap();
-    let (member, alice) =
-        (issued(dir.path(), Role::Member, "c1"), issued(dir.path(), Role::Client, "alice"));
-    let (mut list, revocations) = (RevocationList::default(), Revocations::default());
-    list.revoke(Role::Client, "alice", None);
-    revocations.set(list);
+    let (member, alice, revocations) = alice_is_revoked(dir.path());
     let c1 = Fake::start_refusing("c1", &member, revocations);
     // It has not heard of the revocation, and knows no leader.
     let lagging = Fake::start_with("c3", &member);
