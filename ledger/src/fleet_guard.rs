@@ -19,8 +19,9 @@ use crate::run::{Run, RunState};
 use crate::slot_incidents::SlotIncident;
 use std::collections::BTreeSet;
 
-/// How the reason of a pause ends that this module caused. Such a pause is told by that alone: a record of a run has no place
-/// for its cause, and a user who pauses the run too replaces the reason, which makes the pause the user's.
+/// The end of the reason of each pause that this module causes. Only this text distinguishes such a pause, because the
+/// record of a run has no field for the cause. A user who pauses the run too replaces the reason, and then the pause is
+/// the user's.
 const AT_LIMIT: &str =
     "and the ledger may cordon no more slots of its model: repair or cordon the slot, then resume";
 

@@ -1,8 +1,8 @@
 //! A new cluster that begins where an old one was at some moment.
 //!
 //! *Invariant:* it depends on the old state and the new id alone, so that every member of the new
-//! cluster makes the same state by itself. No right of the old cluster goes over: no session, no
-//! lease, no ticket, no join token, no late result. Rows that ran are pending; what was decided stays so, and so do
+//! cluster makes the same state by itself. The new cluster accepts no right of the old one: no session,
+//! lease, ticket, join token or late result. Rows that ran are pending; what was decided stays so, and so do
 //! runs, stores, datasets, checkpoints and revocations of certificates.
 //!
 //! Absent on purpose: a command for it. The new cluster's log begins behind its state, and its

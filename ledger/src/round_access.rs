@@ -58,7 +58,7 @@ impl Ledger {
         self.client_holder(ctx.caller?)
     }
 
-    /// The holder as whom a participant joins.
+    /// The holder that is recorded for a participant that joins; `None` below version 3.
     pub(crate) fn joiner(&self, ctx: &Context) -> Option<String> {
         let holder = self.caller(ctx).filter(|_| self.meta.version >= SCHEDULING_VERSION);
         holder.map(str::to_owned)

@@ -219,8 +219,8 @@ impl Client {
     }
 
     /// Asks every member, or every seed while no member is known, at the same time. Each has two
-    /// seconds, or less once one of them has said that the caller's certificate is revoked. A seed that is no member, which
-    /// one that was removed remains, is told of only where it answers.
+    /// seconds, or less once one of them has said that the caller's certificate is revoked. A seed that is not a member, for
+    /// example a removed one, appears in the result only if it answers.
     pub async fn each_member<T, F, Fut>(&self, f: F) -> Vec<(MemberRef, Result<T, ClientError>)>
     where
         F: Fn(MemberRef, Channel) -> Fut,

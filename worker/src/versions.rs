@@ -79,7 +79,7 @@ async fn of_environment(
     parse(&output.stdout)
 }
 
-/// Reads what an environment says of itself.
+/// Parses the versions that an environment reports.
 pub(crate) fn parse(said: &[u8]) -> Result<BTreeMap<String, String>, String> {
     serde_json::from_slice(said).map_err(|error| error.to_string())
 }

@@ -1,8 +1,8 @@
 //! Which needs are met by the same cohorts.
 //!
 //! A *family* is needs that the same cohorts meet. Thousands of runs that are each pinned to a host make a cohort for each
-//! of these hosts, and hundreds of other runs are met by all of them: whoever goes from cohort to cohort by families looks
-//! at each cohort and need once, and not at each pair of them.
+//! of these hosts, and all of these cohorts meet the needs of hundreds of other runs. A walk over the cohorts by families
+//! looks at each cohort and each need once, not at each pair of them.
 //!
 //! *Invariant:* the needs of a family have the same cohorts. Two families may have the same cohorts too: that costs looks
 //! and nothing else. A family is found by a sum over its cohorts, which is a hint: the cohorts are compared.

@@ -32,7 +32,7 @@ pub(crate) struct SetQuotaArgs {
     pub(in crate::rolloutctl) create: bool,
 }
 
-/// Sets it for each namespace, and prints what holds now.
+/// Sets the quota of each namespace, and prints the quota that now applies.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
