@@ -5,7 +5,7 @@
 
 use crate::{CLOSED_WITHIN, PATIENCE, ctl, engine, hears_a_leader};
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Connection, Fleet, FleetOptions, eventually};
+use rollout_tests::{Connection, Fleet, FleetOptions, OneWay, eventually};
 use std::time::{Duration, Instant};
 
 /// Added to the promise: on two cores, three members, two workers, the proxies and this test take turns, and each step from
@@ -68,9 +68,9 @@ fn revoke_member(fleet: &Fleet, member: &str) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn connections_of_a_revoked_worker_follower_and_leader_end_within_five_seconds() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
+/// Revokes the certificates of a worker, a follower and a leader in turn.
+fn revoke_each_kind(options: FleetOptions) -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions { cuttable: true, ..options })?;
     fleet.start_worker("w1", &engine())?;
     fleet.start_worker("w2", &engine())?;
     eventually("both workers are ready", PATIENCE, || {
@@ -88,4 +88,18 @@ fn connections_of_a_revoked_worker_follower_and_leader_end_within_five_seconds()
     revoke_member(&fleet, follower)?;
     revoke_member(&fleet, &fleet.leader())?;
     fleet.passed()
+}
+
+#[test]
+fn connections_of_a_revoked_worker_follower_and_leader_end_within_five_seconds() -> Result<()> {
+    revoke_each_kind(FleetOptions::default())
+}
+
+#[test]
+fn connections_end_within_five_seconds_with_members_200_ms_apart() -> Result<()> {
+    revoke_each_kind(FleetOptions {
+        distance: Some(OneWay::of_rtt(Duration::from_millis(200))),
+        member_lines: vec![("raft", "profile = \"far-zones\"")],
+        ..FleetOptions::default()
+    })
 }
