@@ -16,8 +16,8 @@ use rollout_proto::{Identity, Role, v1};
 use super::shard::samples_before;
 use super::training_convert::{by_in, decl_in, job_in, on_loss_in, spec_in};
 use super::{
-    barrier, certificates, checkpoint, checkpoint_manifest, namespace_or_default, rendezvous, runs,
-    store, tokens, work_stream,
+    barrier, certificates, checkpoint, checkpoint_manifest, exchange_room, namespace_or_default,
+    rendezvous, runs, store, tokens, work_stream,
 };
 use crate::convert::{self, Checked, Kind, invalid};
 use crate::dispatch;
@@ -184,6 +184,7 @@ fn said_by_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op
         Some(Up::Exchange(m)) => {
             let slot = u16::try_from(m.slot).map_err(|_| invalid("there is no such slot"))?;
             let slot = SlotRef { session, slot: SlotNo(slot) };
+            exchange_room::rows_named(&m, ledger.slots_of(session).unwrap_or(0))?;
             let (mut ops, mut sets) = (Vec::new(), Vec::new());
             dispatch::results_in(slot, &m, &mut ops, &mut sets)?;
             let held = m.yielded.iter().map(convert::held_in).collect::<Checked<Vec<_>>>()?;

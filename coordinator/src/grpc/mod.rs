@@ -14,6 +14,7 @@ mod dataset;
 mod digest_pace;
 mod enrolment;
 mod events;
+mod exchange_room;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod items;

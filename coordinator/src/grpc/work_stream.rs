@@ -4,19 +4,20 @@
 //! ends with its epoch, and at the first message after the lease has run out.
 
 use super::Shared;
+use super::exchange_room::{self, ExchangeRoom};
 use crate::convert;
 use crate::dispatch;
 use crate::epoch_gate;
 use crate::leading::{Leading, Outbox};
 use crate::ledger_read::ReadLedger;
 use crate::worker_stream::WorkerStream;
+use rollout_ledger::HeldRows;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{HeldRows, limits};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::cmp::Ordering;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tracing::Instrument;
@@ -25,8 +26,6 @@ use v1::worker_message::Kind as Up;
 
 /// Answers that wait for a slow worker.
 const OUTBOX: usize = 256;
-/// Exchanges of one stream that are under way: each slot has one at a time.
-const EXCHANGES_MAX: usize = 256;
 
 /// Serves a stream in a task of its own.
 pub(super) fn start(
@@ -40,10 +39,10 @@ pub(super) fn start(
     let told = leading.node.membership_index();
     let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
     let _ = out.try_send(Ok(welcome));
-    let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
     let own = WorkerStream::new(out.clone());
     let (session, compared) = (None, false);
-    let serving = Serving { shared, leading, identity, out, own, session, compared, told, slots };
+    let room = ExchangeRoom::new();
+    let serving = Serving { shared, leading, identity, out, own, session, compared, told, room };
     tokio::spawn(serving.run(inbound).in_current_span());
     ReceiverStream::new(stream)
 }
@@ -62,7 +61,7 @@ struct Serving {
     compared: bool,
     /// The membership that it was told of last.
     told: u64,
-    slots: Arc<Semaphore>,
+    room: ExchangeRoom,
 }
 
 /// What the ledger has of a worker when a message comes.
@@ -75,11 +74,10 @@ struct Known {
     index: u64,
 }
 
-/// The rows that a heartbeat names, if a worker with so many slots can have them: what waits, runs, or has ended and is not
-/// answered for, which another grant may have followed already.
+/// The rows that a heartbeat names, if a worker with so many slots can have them.
 pub(super) fn named(held: &[v1::HeldRows], slots: usize) -> Result<Vec<HeldRows>, RpcError> {
     let rows: u64 = held.iter().flat_map(|set| &set.rows).map(v1::Rows::count).sum();
-    let most = slots as u64 * u64::from(limits::SLOT_ROWS_MAX) * 2;
+    let most = exchange_room::slots_rows_max(slots);
     if rows > most {
         let text = format!("a heartbeat names {rows} rows; {slots} slots have {most} at most");
         return Err(convert::invalid(text));
@@ -154,11 +152,11 @@ impl Serving {
             Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat, &known).await,
             Some(Up::Exchange(exchange)) => {
                 let (leading, out) = (self.leading.clone(), self.out.clone());
-                // invariant: nobody closes this semaphore.
-                let Ok(permit) = self.slots.clone().acquire_owned().await else { return Ok(()) };
+                let place = self.room.place(&exchange, known.slots).await?;
+                let Some(place) = place else { return Ok(()) };
                 let serve = async move {
                     dispatch::exchange(leading, (session, instance), exchange, out).await;
-                    drop(permit);
+                    drop(place);
                 };
                 tokio::spawn(serve.in_current_span());
                 Ok(())
@@ -253,6 +251,7 @@ pub(super) fn check_instance(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollout_ledger::limits;
 
     #[test]
     fn a_heartbeat_names_no_more_rows_than_its_workers_slots_can_have() {

@@ -1,0 +1,203 @@
+//! Owns: room for the exchanges of one worker's stream that are under way.
+//!
+//! Invariant: an exchange names no more rows than a worker with so many slots can report at once, and all exchanges of the
+//! stream that are under way name no more than that together. An exchange over the bound is an error, which ends the stream.
+//! One that finds no room waits, and while it waits the stream is not read.
+//! Absent: the memory that a message takes while it arrives (`body_budget`), and pulls that wait for work (`parked`).
+
+use crate::convert::{self, Checked};
+use prost::Message;
+use rollout_ledger::limits;
+use rollout_proto::v1;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Exchanges of one stream that are under way: each slot has at most two at a time.
+const EXCHANGES_MAX: usize = 256;
+/// Rows in the parts of one exchange, whatever the number of slots: a worker puts at most 16 parts into a message. Parts that
+/// a process with more slots left behind are among them.
+const PARTS_ROWS_MAX: u64 = 16 * limits::PART_ROWS_MAX;
+/// Bytes on the wire that count as one row: the texts of failures count too.
+const BYTES_PER_ROW: usize = 256;
+
+/// The rows that the slots of a worker can have: what waits, runs, or has ended and is not answered for, which another grant
+/// may have followed already.
+pub(super) fn slots_rows_max(slots: usize) -> u64 {
+    slots as u64 * u64::from(limits::SLOT_ROWS_MAX) * 2
+}
+
+fn rows_max(slots: usize) -> u64 {
+    slots_rows_max(slots) + PARTS_ROWS_MAX
+}
+
+/// The rows that an exchange names, if a worker with so many slots can have them. A set counts as one row at least, and each
+/// range of it too: both take memory.
+pub(super) fn rows_named(exchange: &v1::Exchange, slots: usize) -> Checked<u64> {
+    let parts = exchange.parts.iter().map(|part| sets_rows(&part.sets).max(1));
+    let failures = exchange.failures.iter().map(|failure| set_rows(failure.rows.as_ref()));
+    let deaths = exchange.deaths.iter().map(|death| sets_rows(&death.started).max(1));
+    let given_back = [sets_rows(&exchange.nacks), sets_rows(&exchange.yielded)];
+    let rows = parts.chain(failures).chain(deaths).chain(given_back).fold(0, u64::saturating_add);
+    let most = rows_max(slots);
+    match rows > most {
+        true => Err(convert::invalid(format!(
+            "an exchange names {rows} rows, and one of a worker with {slots} slots has {most} at most: report fewer rows at a time"
+        ))),
+        false => Ok(rows),
+    }
+}
+
+fn sets_rows(sets: &[v1::HeldRows]) -> u64 {
+    sets.iter().map(|set| set_rows(set.rows.as_ref())).fold(0, u64::saturating_add)
+}
+
+fn set_rows(rows: Option<&v1::Rows>) -> u64 {
+    let Some(rows) = rows else { return 1 };
+    let ranges = rows.starts.len().max(rows.lens.len()) as u64;
+    rows.count().max(ranges).max(1)
+}
+
+/// The room of one stream.
+pub(super) struct ExchangeRoom {
+    exchanges: Arc<Semaphore>,
+    /// How many rows there is room for, and what is left of it. Known with the first exchange.
+    rows: Option<(u32, Arc<Semaphore>)>,
+}
+
+/// The place of one exchange, given back when this is dropped.
+pub(super) struct Place {
+    _exchange: OwnedSemaphorePermit,
+    _rows: OwnedSemaphorePermit,
+}
+
+impl ExchangeRoom {
+    pub(super) fn new() -> Self {
+        Self { exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)), rows: None }
+    }
+
+    /// Waits for a place for an exchange of a worker with so many slots. `None` only if the room was closed, which nothing
+    /// does.
+    ///
+    /// # Errors
+    /// The exchange names more rows than such a worker can have.
+    pub(super) async fn place(
+        &mut self,
+        exchange: &v1::Exchange,
+        slots: usize,
+    ) -> Checked<Option<Place>> {
+        let rows = rows_named(exchange, slots)?;
+        let texts = (exchange.encoded_len() / BYTES_PER_ROW) as u64;
+        let (all, room) = self.rows.get_or_insert_with(|| {
+            let all = u32::try_from(rows_max(slots)).unwrap_or(u32::MAX);
+            (all, Arc::new(Semaphore::new(all as usize)))
+        });
+        // One that takes all of the room goes alone.
+        let permits = u32::try_from(rows.saturating_add(texts)).unwrap_or(u32::MAX).min(*all);
+        let Ok(exchange) = self.exchanges.clone().acquire_owned().await else { return Ok(None) };
+        let rows = room.clone().acquire_many_owned(permits).await;
+        Ok(rows.ok().map(|rows| Place { _exchange: exchange, _rows: rows }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::poll;
+    use std::pin::pin;
+
+    fn set(start: u64, len: u64) -> v1::HeldRows {
+        let rows = v1::Rows::from_ranges([(start, len as u32)]);
+        v1::HeldRows { run: 1, attempt: 7, rows: Some(rows) }
+    }
+
+    fn nacks(nacks: Vec<v1::HeldRows>) -> v1::Exchange {
+        v1::Exchange { nacks, ..v1::Exchange::default() }
+    }
+
+    #[test]
+    fn an_exchange_names_no_more_rows_than_its_workers_slots_can_have() {
+        let most = rows_max(1);
+        assert_eq!(rows_named(&nacks(vec![set(0, most)]), 1), Ok(most));
+        let over = nacks(vec![set(0, most), set(most, 1)]);
+        let why = rows_named(&over, 1).expect_err("one row too many");
+        assert!(why.message.contains("1 slots"), "{why:?}");
+        assert_eq!(rows_named(&over, 2), Ok(most + 1));
+        // Wherever it names them.
+        let sets = vec![set(0, most), set(most, 1)];
+        let part = v1::PartResult { sets: sets.clone(), ..Default::default() };
+        let death = v1::EngineDeath { started: sets.clone(), ..Default::default() };
+        let failed = |set: v1::HeldRows| v1::FailedAttempt { rows: set.rows, ..Default::default() };
+        for over in [
+            v1::Exchange { parts: vec![part], ..Default::default() },
+            v1::Exchange { deaths: vec![death], ..Default::default() },
+            v1::Exchange {
+                failures: sets.iter().cloned().map(failed).collect(),
+                ..Default::default()
+            },
+            v1::Exchange { yielded: sets, ..Default::default() },
+        ] {
+            assert!(rows_named(&over, 1).is_err(), "{over:?}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_row_and_takes_memory_counts_as_rows() {
+        let many = usize::try_from(rows_max(0)).expect("it fits") + 1;
+        assert!(rows_named(&nacks(vec![v1::HeldRows::default(); many]), 0).is_err());
+        let rows = v1::Rows { starts: vec![0; many], lens: Vec::new() };
+        let held = v1::HeldRows { rows: Some(rows), ..Default::default() };
+        assert!(rows_named(&nacks(vec![held]), 0).is_err());
+        let deaths = vec![v1::EngineDeath::default(); many];
+        assert!(rows_named(&v1::Exchange { deaths, ..Default::default() }, 0).is_err());
+    }
+
+    #[test]
+    fn a_worker_reports_all_that_its_slots_hold_and_a_full_message_of_parts_at_once() {
+        for slots in [1, 8, limits::SLOTS_MAX] {
+            let held = slots as u64 * u64::from(limits::SLOT_ROWS_MAX) * 2;
+            let part = |first| v1::PartResult {
+                sets: vec![set(first, limits::PART_ROWS_MAX)],
+                ..Default::default()
+            };
+            let exchange = v1::Exchange {
+                parts: (0..16).map(|part_of| part(part_of * limits::PART_ROWS_MAX)).collect(),
+                nacks: vec![set(1 << 32, held)],
+                ..Default::default()
+            };
+            assert!(rows_named(&exchange, slots).is_ok(), "{slots} slots");
+        }
+    }
+
+    #[tokio::test]
+    async fn exchanges_under_way_name_no_more_rows_together_than_one_may() {
+        let mut room = ExchangeRoom::new();
+        let half = nacks(vec![set(0, rows_max(1) / 2 - 1)]);
+        let first = room.place(&half, 1).await.expect("it may").expect("a place");
+        let second = room.place(&half, 1).await.expect("it may").expect("a place");
+        {
+            let mut third = pin!(room.place(&half, 1));
+            assert!(poll!(&mut third).is_pending(), "it waits for room");
+            drop(first);
+            assert!(poll!(&mut third).is_ready());
+        }
+        // One that takes all of the room waits until it is alone.
+        let all = nacks(vec![set(0, rows_max(1))]);
+        let mut alone = pin!(room.place(&all, 1));
+        assert!(poll!(&mut alone).is_pending());
+        drop(second);
+        assert!(poll!(&mut alone).is_ready(), "the third has gone too");
+    }
+
+    #[tokio::test]
+    async fn long_texts_of_failures_take_room_too() {
+        let mut room = ExchangeRoom::new();
+        let message = "x".repeat(usize::try_from(rows_max(0)).expect("it fits") * BYTES_PER_ROW);
+        let failures = vec![v1::FailedAttempt { message, ..Default::default() }];
+        let long = v1::Exchange { failures, ..Default::default() };
+        let first = room.place(&long, 0).await.expect("it may").expect("a place");
+        let mut second = pin!(room.place(&nacks(vec![set(0, 1)]), 0));
+        assert!(poll!(&mut second).is_pending());
+        drop(first);
+        assert!(poll!(&mut second).is_ready());
+    }
+}
