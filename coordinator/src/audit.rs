@@ -6,6 +6,8 @@
 //! not wait as soon as that is known; which methods are audited is a table that a test compares
 //! with the contract ([`methods`]). Of callers without a proven identity only some
 //! have a line ([`strangers`]). A line that cannot be written goes to the log, and is counted.
+//! A request has room for its line before its service sees it ([`room`]), so lines that wait for the file are bounded and none
+//! is dropped for want of room.
 //!
 //! Deliberately absent: what workers and training processes do all the time, which the events
 //! tell; requests that this member did not decide, for another one leads; the content of requests.
@@ -14,9 +16,11 @@ mod chain;
 mod handshakes;
 mod methods;
 mod refusals;
+mod room;
 mod sink;
 mod strangers;
 
+use crate::fair_room::Place;
 use crate::placed;
 use crate::traced::method_of;
 use futures::FutureExt;
@@ -107,7 +111,7 @@ where
     S: Service<http::Request<B>, Response = http::Response<R>>,
     S::Future: Send + 'static,
     S::Error: Send + 'static,
-    R: Send + 'static,
+    R: Default + Send + 'static,
 {
     type Response = http::Response<R>;
     type Error = S::Error;
@@ -128,7 +132,12 @@ where
             audited: methods::is_audited(path),
             decided: false,
             trace_id: String::new(),
+            room: None,
         };
+        if open.audited && !open.take_room() {
+            let refused: Self::Response = open.refuse().into_http();
+            return std::future::ready(Ok(refused)).boxed();
+        }
         let answer = self.inner.call(request);
         async move {
             open.trace_id = trace::current().map(|t| t.trace_id()).unwrap_or_default();
@@ -138,10 +147,13 @@ where
                 Ok(response) => Status::from_header_map(response.headers()),
                 Err(_) => None,
             };
-            if let Some(line) = open.line(status.filter(|status| status.code() != Code::Ok)) {
+            let line = open.line(status.filter(|status| status.code() != Code::Ok));
+            if let Some(line) = line
+                && let Some(room) = open.room_for_line()
+            {
                 // In a task of its own: a caller that goes now takes no line along.
                 let log = open.log.clone();
-                let _ = tokio::spawn(async move { log.write(line).await }).await;
+                let _ = tokio::spawn(async move { log.write_in(room, line).await }).await;
             }
             response
         }
@@ -159,6 +171,8 @@ struct Open {
     audited: bool,
     decided: bool,
     trace_id: String,
+    /// For its line.
+    room: Option<Place>,
 }
 
 impl Open {
@@ -259,8 +273,10 @@ impl Drop for Open {
             line.insert("untold".into(), untold.into());
         }
         line.insert("message".into(), "the caller did not wait for the answer".into());
+        // invariant: it had room before its service saw it.
+        let Some(room) = self.room.take() else { return };
         let log = self.log.clone();
-        runtime.spawn(async move { log.write(line).await });
+        runtime.spawn(async move { log.write_in(room, line).await });
     }
 }
 

@@ -28,6 +28,25 @@ pub(super) struct Refusals(Mutex<HashMap<String, Count>>);
 impl Refusals {
     /// How many have had no line since the last one, where this one is to have one.
     pub(super) fn told(&self, identity: &str, now: Instant) -> Option<u64> {
+        self.count(identity, now, |count| {
+            if is_over(count, now) {
+                (count.since, count.lines) = (now, 0);
+            }
+            if count.lines >= LINES_MAX {
+                count.untold += 1;
+                return None;
+            }
+            count.lines += 1;
+            Some(std::mem::take(&mut count.untold))
+        })
+    }
+
+    /// One that is to have no line.
+    pub(super) fn untold(&self, identity: &str, now: Instant) {
+        self.count(identity, now, |count| count.untold += 1);
+    }
+
+    fn count<T>(&self, identity: &str, now: Instant, add: impl FnOnce(&mut Count) -> T) -> T {
         let mut counts = self.0.lock();
         if counts.len() >= IDENTITIES_MAX && !counts.contains_key(identity) {
             make_room(&mut counts, now);
@@ -36,17 +55,7 @@ impl Refusals {
             true => "",
             false => identity,
         };
-        let count =
-            counts.entry(key.to_owned()).or_insert(Count { since: now, lines: 0, untold: 0 });
-        if is_over(count, now) {
-            (count.since, count.lines) = (now, 0);
-        }
-        if count.lines >= LINES_MAX {
-            count.untold += 1;
-            return None;
-        }
-        count.lines += 1;
-        Some(std::mem::take(&mut count.untold))
+        add(counts.entry(key.to_owned()).or_insert(Count { since: now, lines: 0, untold: 0 }))
     }
 }
 
@@ -80,6 +89,8 @@ mod tests {
         let later = begin + WINDOW;
         assert_eq!(refusals.told("client/loud", later), Some(1000 - u64::from(LINES_MAX)));
         assert_eq!(refusals.told("client/loud", later), Some(0));
+        (0..3).for_each(|_| refusals.untold("client/loud", later));
+        assert_eq!(refusals.told("client/loud", later), Some(3), "what had no line counts too");
     }
 
     #[test]

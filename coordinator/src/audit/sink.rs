@@ -11,10 +11,11 @@
 //! Deliberately absent: protection against someone who writes all later lines anew, and fsyncs. The lines of the last second
 //! before a host loses power may be lost; the changes that they tell of are in the ledger.
 
-use super::chain;
 use super::refusals::Refusals;
 use super::strangers::Strangers;
+use super::{chain, room};
 use crate::config::Audit;
+use crate::fair_room::FairRoom;
 use metrics::counter;
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
@@ -30,6 +31,8 @@ pub(crate) struct AuditLog {
     file: Option<Arc<tokio::sync::Mutex<Rotated>>>,
     pub(super) strangers: Strangers,
     pub(super) refusals: Refusals,
+    /// For the lines of requests that are under way.
+    pub(super) room: FairRoom,
 }
 
 impl AuditLog {
@@ -45,6 +48,7 @@ impl AuditLog {
             file,
             strangers: Strangers::default(),
             refusals: Refusals::default(),
+            room: room::of_all_lines(),
         })
     }
 

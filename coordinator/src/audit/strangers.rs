@@ -27,4 +27,9 @@ impl Strangers {
         *last = Some(now);
         Some(std::mem::take(untold))
     }
+
+    /// One that is to have no line.
+    pub(super) fn untold(&self) {
+        self.0.lock().1 += 1;
+    }
 }

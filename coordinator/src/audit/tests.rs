@@ -3,11 +3,13 @@
 use super::*;
 use crate::around::AroundLayer;
 use crate::config::Audit;
+use crate::fair_room::FairRoom;
 use crate::placed::Places;
 use crate::proposer::Place;
 use rollout_proto::{Identity, Role};
 use std::convert::Infallible;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn log(dir: &Path) -> Arc<AuditLog> {
@@ -225,4 +227,48 @@ async fn every_request_with_an_unknown_outcome_has_its_line() {
     };
     tokio::time::timeout(Duration::from_secs(30), all).await.expect("a line for each");
     assert!(lines(dir.path()).iter().all(|line| line["outcome"] == "unknown"));
+}
+
+#[tokio::test]
+async fn lines_of_callers_who_went_are_bounded_and_further_requests_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = Some(dir.path().join("audit.log"));
+    let mut log = AuditLog::open("c1", &Audit { file, ..Audit::default() }).expect("open");
+    log.room = FairRoom::new(4);
+    let (log, served) = (Arc::new(log), Arc::new(AtomicUsize::new(0)));
+    let counted = served.clone();
+    let inner = tower::service_fn(move |_: http::Request<()>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        std::future::pending::<Result<http::Response<()>, Infallible>>()
+    });
+    let mut service = AuditLayer(log.clone()).layer(inner);
+    // Nothing else runs meanwhile, so no line is written.
+    let mut refused = Vec::new();
+    for _ in 0..10 {
+        let call = service.call(request("Members/AddMember"));
+        if let Some(answer) = call.now_or_never() {
+            let status = Status::from_header_map(answer.expect("an answer").headers());
+            refused.push(RpcError::from_status(&status.expect("a status")));
+        }
+    }
+    assert_eq!((served.load(Ordering::Relaxed), refused.len()), (3, 7));
+    for error in &refused {
+        assert_eq!(error.code, ErrorCode::Overloaded, "{error:?}");
+        assert_eq!(error.outcome, Outcome::NotApplied, "{error:?}");
+    }
+    // The rest is for others.
+    let mut others = request("Members/AddMember");
+    let identity = Identity::new(Role::Client, "ann", vec![]).expect("an identity");
+    let addr = "127.0.0.1:9".parse().expect("an address");
+    others.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
+    assert!(service.call(others).now_or_never().is_none());
+    let written = async {
+        while log.room.left() < 4 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), written).await.expect("all lines are written");
+    assert_eq!(lines(dir.path()).len(), 4, "one for each that was served");
+    assert!(service.call(request("Members/AddMember")).now_or_never().is_none(), "there is room");
+    assert_eq!(log.refusals.told("client/bob", Instant::now()), Some(7), "they are counted");
 }

@@ -1,0 +1,71 @@
+//! Room for the lines of requests that are under way.
+//!
+//! *Invariant:* an audited request has a place before its service sees it, and keeps it until its line is written, whether or
+//! not its caller waits for that. So at most [`LINES_MAX`] lines wait for the file, those of one identity are three quarters of
+//! that at most, and each has a few kilobytes, for its texts are cut. A request that finds no place is refused before anything
+//! of it is done. It has no line; the next line about a refusal of its identity counts it.
+//!
+//! Deliberately absent: dropping lines. A caller who could fill the room would have changes of which no line tells.
+
+use super::{AuditLog, Open};
+use crate::fair_room::{FairRoom, Place};
+use rollout_ledger::limits;
+use rollout_proto::{ErrorCode, Identity, Outcome, RpcError};
+use serde_json::{Map, Value};
+use std::time::Instant;
+use tonic::Status;
+
+/// Audited requests that are under way or whose line is not written: all workers may register at once.
+const LINES_MAX: usize = limits::WORKERS_MAX;
+
+pub(super) fn of_all_lines() -> FairRoom {
+    FairRoom::new(LINES_MAX)
+}
+
+impl AuditLog {
+    /// Writes a line, and gives its place back.
+    pub(super) async fn write_in(&self, room: Place, fields: Map<String, Value>) {
+        self.write(fields).await;
+        drop(room);
+    }
+}
+
+impl Open {
+    /// Takes a place for its line; false where there is none for its caller.
+    pub(super) fn take_room(&mut self) -> bool {
+        let holder = match &self.peer {
+            Some(peer) => peer.identity.clone(),
+            None => Identity::newcomer(),
+        };
+        self.room = self.log.room.take(&holder);
+        self.room.is_some()
+    }
+
+    /// Its place, or one that it takes now, for a request that has a line only because it is forbidden. Where there is none it
+    /// is counted.
+    pub(super) fn room_for_line(&mut self) -> Option<Place> {
+        if self.room.is_none() && !self.take_room() {
+            self.count_untold();
+        }
+        self.room.take()
+    }
+
+    /// Refuses it before its service sees it.
+    pub(super) fn refuse(mut self) -> Status {
+        self.decided = true;
+        self.count_untold();
+        let text = format!(
+            "the lines of {LINES_MAX} requests wait to be written to the audit, or your identity has its share of them: repeat the request later"
+        );
+        RpcError::new(ErrorCode::Overloaded, text).with_outcome(Outcome::NotApplied).into()
+    }
+
+    fn count_untold(&self) {
+        match &self.peer {
+            Some(peer) if !self.is_a_strangers() => {
+                self.log.refusals.untold(&peer.identity.to_string(), Instant::now());
+            }
+            _ => self.log.strangers.untold(),
+        }
+    }
+}
