@@ -1,7 +1,8 @@
 //! Estimates the memory that a decoded message takes, from its bytes while they arrive.
 //!
-//! *Invariant:* the estimate counts every element that decoding allocates: each nested message, string and byte string at
-//! [`ELEMENT_BYTES`], packed numbers at eight bytes. An empty element takes two bytes on the wire and a hundred times that in
+//! *Invariant:* the estimate counts every element that decoding allocates: each nested message and byte string at
+//! [`ELEMENT_BYTES`], a string at its place in a list that doubles and what the allocator gives for its bytes, packed numbers
+//! at eight bytes. It counts bytes as they arrive, and not by the lengths that a message claims. An empty element takes two bytes on the wire and a hundred times that in
 //! memory, so a message has at most [`ELEMENTS_MAX`] of them. Elements behind a place where the decoder stops do not count.
 //! It does not stop at once where a field is longer than the message that it is within: it decodes the field, and stops at
 //! the field's end.
@@ -18,6 +19,11 @@ use std::sync::LazyLock;
 
 /// What one element takes: the largest generated types have about 250 bytes.
 const ELEMENT_BYTES: usize = 256;
+/// What a string takes beside its bytes: while a list doubles there are three places for each.
+const STRING_BYTES: usize = 3 * size_of::<String>();
+/// The most that is counted for what the allocator adds to a string's bytes. Of a longer string, the bytes of the request
+/// count as much, which go once it is decoded.
+const SLACK_BYTES_MAX: u64 = 4096;
 /// What a number takes.
 const NUMBER_BYTES: usize = 8;
 /// Elements of one message: 64 slots that hold 4,096 single rows each.
@@ -34,7 +40,9 @@ enum Kind {
     Message(usize),
     /// Repeated numbers.
     Packed,
-    /// A string, bytes, or a field that is unknown.
+    /// A string, which decoding copies.
+    Text,
+    /// Bytes, which decoding does not copy, or a field that is unknown.
     Opaque,
 }
 
@@ -116,7 +124,8 @@ fn add_messages<'a>(
 fn kind(numbers: &HashMap<&str, usize>, field: &FieldDescriptorProto) -> Kind {
     match field.r#type() {
         Type::Message => numbers.get(field.type_name()).map_or(Kind::Opaque, |&n| Kind::Message(n)),
-        Type::String | Type::Bytes | Type::Group => Kind::Opaque,
+        Type::String => Kind::Text,
+        Type::Bytes | Type::Group => Kind::Opaque,
         _ if field.label() == Label::Repeated => Kind::Packed,
         _ => Kind::Opaque,
     }
@@ -285,6 +294,11 @@ impl Weighing {
                 self.state = State::Key;
             }
             Kind::Packed => self.skip(bytes, NUMBER_BYTES)?,
+            Kind::Text => {
+                // Once as they arrive, and once as they are decoded.
+                self.skip(bytes, 2)?;
+                return Some(STRING_BYTES + slack(bytes));
+            }
             Kind::Opaque => self.skip(bytes, 1)?,
         }
         Some(ELEMENT_BYTES)
@@ -301,6 +315,18 @@ impl Weighing {
     fn end_of(&self, bytes: u64) -> Option<u64> {
         self.at.checked_add(bytes).filter(|end| *end <= self.bytes)
     }
+}
+
+/// What the allocator adds to a string of so many bytes: it gives 8, then multiples of 16, from 128 on four sizes for each
+/// doubling.
+fn slack(bytes: u64) -> usize {
+    let slack = match bytes {
+        0 => 0,
+        1..=8 => 8 - bytes,
+        9..=128 => bytes.next_multiple_of(16) - bytes,
+        _ => (bytes / 4).min(SLACK_BYTES_MAX),
+    };
+    slack as usize
 }
 
 #[cfg(test)]
@@ -361,6 +387,35 @@ mod tests {
         let bytes = v1::StoreApplyRequest { ops, ..Default::default() }.encode_to_vec();
         let weight = weigh("/rollout.v1.Store/Apply", &bytes).expect("it is a message");
         assert_eq!(weight, bytes.len() + 5 * ELEMENT_BYTES);
+    }
+
+    #[test]
+    fn many_short_strings_weigh_about_what_they_take_when_decoded() {
+        for (count, len) in [1000, 1024, 1025]
+            .into_iter()
+            .flat_map(|count| [0, 1, 4, 8, 9, 17, 100, 129, 1000].map(|len| (count, len)))
+        {
+            let stores = vec!["s".repeat(len); count];
+            let bytes = v1::RegisterRequest { stores, ..Default::default() }.encode_to_vec();
+            let weight = weigh("/rollout.v1.Worker/Register", &bytes).expect("it may have as many");
+            let decoded = v1::RegisterRequest::decode(&bytes[..]).expect("it is a message");
+            let texts: usize = decoded.stores.iter().map(String::capacity).sum();
+            let real = decoded.stores.capacity() * size_of::<String>() + texts;
+            // The request's bytes count beside what becomes of them.
+            let estimate = weight - bytes.len();
+            assert!(estimate >= real, "{count} strings of {len}: {estimate} for {real}");
+            assert!(estimate <= 3 * real, "{count} strings of {len}: {estimate} for {real}");
+        }
+    }
+
+    #[test]
+    fn a_string_counts_as_its_bytes_arrive_and_not_by_the_length_that_it_claims() {
+        const CLAIMED: usize = 8 << 20;
+        let begun = [&[0x5a][..], &varint(CLAIMED), b"s"].concat();
+        let method = method("/rollout.v1.Worker/Register").expect("a method");
+        let mut weighing = Weighing::new(method, begun.len() + CLAIMED);
+        let weight = weighing.add(&begun).expect("it may have one");
+        assert!(weight < 2 * SLACK_BYTES_MAX as usize, "{weight}");
     }
 
     #[test]
