@@ -24,6 +24,7 @@ mod namespace;
 mod rendezvous;
 mod rosters;
 mod runs;
+mod session_room;
 mod shard;
 mod store;
 mod store_waits;

@@ -1,7 +1,7 @@
 //! `Runs`: what users do.
 
 use super::namespace::Listed;
-use super::{Shared, caller, check_namespace, namespace_or_default};
+use super::{Shared, caller, check_namespace, namespace_or_default, session_room};
 use crate::audit;
 use crate::convert::{self, Kind};
 use crate::ledger_read::ReadLedger;
@@ -9,7 +9,7 @@ use crate::session_holder::holder_of;
 use rollout_ledger::id::{RunNo, SegmentNo};
 use rollout_ledger::view::{RunState, RunView, Trouble};
 use rollout_ledger::{Ledger, Op, OpKind, Reply, RunAction};
-use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
+use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,27 +68,6 @@ pub(super) fn check_unsealed(run: &RunView, name: &str) -> Result<(), RpcError> 
     Err(RpcError::new(ErrorCode::RunEnded, text))
 }
 
-/// A session that was used within this time, in ledger time, is not ended for another one of the same holder: a request may
-/// take so long. Not longer, or the processes of a large job could not start again soon after they were killed.
-const IN_USE_MS: u64 = 30 * 1000;
-
-/// Refuses a session that would end one of the same holder that is in use: its user could not tell what became of its
-/// requests.
-fn check_room(shared: &Shared, holder: &str) -> Result<(), RpcError> {
-    let ends_own = shared.node.ledger(|l| {
-        let ended = l.makes_room_of();
-        ended.is_some_and(|ended| ended.holder == holder && ended.unused_ms < IN_USE_MS)
-    });
-    match ends_own {
-        true => {
-            let text = "all sessions of the cluster are in use, most of them by this identity: use one for several requests, or come \
-                        back in half a minute";
-            Err(RpcError::new(ErrorCode::Overloaded, text).with_outcome(Outcome::NotApplied))
-        }
-        false => Ok(()),
-    }
-}
-
 #[tonic::async_trait]
 impl v1::runs_server::Runs for RunsService {
     async fn open_session(
@@ -97,7 +76,7 @@ impl v1::runs_server::Runs for RunsService {
     ) -> Result<Response<v1::OpenSessionResponse>, Status> {
         let version = self.0.node.ledger(Ledger::version);
         let holder = holder_of(&caller(&request)?, version);
-        check_room(&self.0, &holder)?;
+        self.0.node.ledger(|l| session_room::check(l, &holder))?;
         let name = request.into_inner().client_name;
         let session = match self.0.apply(None, OpKind::OpenClient { name, holder }).await? {
             Reply::ClientOpened { session } => session.0,
