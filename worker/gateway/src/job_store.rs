@@ -68,7 +68,12 @@ fn only(answers: Vec<v1::store_answer::Kind>) -> v1::store_answer::Kind {
 impl JobStore {
     /// The store of this name. Nothing is asked of the cluster yet.
     pub fn new(client: Client, name: v1::StoreName) -> Self {
-        Self::with_sessions(Sessions::new(client.clone()), (client, WaitRoom::new()), name)
+        Self::sharing(client, WaitRoom::new(), name)
+    }
+
+    /// The same, for a client that others wait with too: their waits share the places of `room`.
+    pub fn sharing(client: Client, room: WaitRoom, name: v1::StoreName) -> Self {
+        Self::with_sessions(Sessions::new(client.clone()), (client, room), name)
     }
 
     /// Another store of the same cluster, over the same connections and sessions.
@@ -296,6 +301,36 @@ mod tests {
         let read = tokio::time::timeout(limit, store.values(vec!["k".into()])).await;
         let values = read.expect("it passes the waits").expect("an answer");
         assert_eq!(values, [Some(Bytes::from_static(fake::VALUE))]);
+        assert_eq!(asked.counts().1, PLACES, "the others wait here");
+    }
+
+    #[tokio::test]
+    async fn waits_of_stores_of_one_client_share_their_places_and_other_calls_pass_them() {
+        let limit = Duration::from_secs(10);
+        let (client, asked, _member) = fake::start().await;
+        asked.hold_waits();
+        let room = WaitRoom::new();
+        let [one, two] = ["one", "two"].map(|job| {
+            let name = v1::StoreName { job: job.into(), round: 1, ..Default::default() };
+            JobStore::sharing(client.clone(), room.clone(), name)
+        });
+        let mut waits = JoinSet::new();
+        for n in 0..200 {
+            for store in [one.clone(), two.clone()] {
+                let waiting = Waiting::new(vec![present(format!("k{n}").into())]);
+                waits.spawn(async move { store.wait(&waiting).await });
+            }
+        }
+        let held = async {
+            while asked.counts().1 < PLACES {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(limit, held).await.expect("as many as there are places");
+        for store in [&one, &two] {
+            let read = tokio::time::timeout(limit, store.values(vec!["k".into()])).await;
+            read.expect("it passes the waits").expect("an answer");
+        }
         assert_eq!(asked.counts().1, PLACES, "the others wait here");
     }
 }

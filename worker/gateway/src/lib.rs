@@ -36,6 +36,7 @@ pub use self::job_store::{JobStore, PAUSE, present};
 pub use self::local_users::LocalUsers;
 pub use self::round_address::round_address;
 pub use self::sessions::{Lent, Sessions, until_answered, was_forgotten};
+pub use self::wait_room::WaitRoom;
 pub use self::waiting::Waiting;
 
 /// Where a gateway listens when nothing says otherwise: torchrun's own port.
@@ -93,9 +94,28 @@ pub async fn serve(
     serve_users(client, options, LocalUsers::own(), ready).await
 }
 
-/// The same for these users of this host.
+/// As [`serve`], for a client that others wait with too: their waits share the places of `room`.
+pub async fn serve_sharing(
+    client: Client,
+    room: WaitRoom,
+    options: GatewayOptions,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), GatewayError> {
+    serve_store((client, room), options, LocalUsers::own(), ready).await
+}
+
+/// As [`serve`], for these users of this host.
 pub async fn serve_users(
     client: Client,
+    options: GatewayOptions,
+    users: LocalUsers,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), GatewayError> {
+    serve_store((client, WaitRoom::new()), options, users, ready).await
+}
+
+async fn serve_store(
+    (client, room): (Client, WaitRoom),
     options: GatewayOptions,
     users: LocalUsers,
     ready: impl FnOnce(SocketAddr),
@@ -109,7 +129,8 @@ pub async fn serve_users(
     let addr = listener.local_addr().map_err(failed)?;
     let (namespace, job) = (options.namespace, options.job);
     let (round, ticket) = (options.round, options.ticket);
-    let store = JobStore::new(client, v1::StoreName { namespace, job, round, ticket });
+    let name = v1::StoreName { namespace, job, round, ticket };
+    let store = JobStore::sharing(client, room, name);
     store.use_it().await?;
     ready(addr);
     let users = (!options.insecure).then_some(users);

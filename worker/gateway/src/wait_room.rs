@@ -17,9 +17,9 @@ const LONG_MS: u64 = 10_000;
 /// and where many wait.
 const SHORT_MS: u64 = 500;
 
-/// The places. Clones share them.
+/// Places for the waits of all stores and gateways that share a client's connections. Clones share them.
 #[derive(Clone)]
-pub(crate) struct WaitRoom(Arc<Semaphore>);
+pub struct WaitRoom(Arc<Semaphore>);
 
 /// One place, until it is dropped.
 pub(crate) struct WaitPlace<'a> {
@@ -29,7 +29,8 @@ pub(crate) struct WaitPlace<'a> {
 }
 
 impl WaitRoom {
-    pub(crate) fn new() -> Self {
+    /// Places for one client.
+    pub fn new() -> Self {
         Self(Arc::new(Semaphore::new(PLACES)))
     }
 
@@ -39,6 +40,12 @@ impl WaitRoom {
         let place = self.0.acquire().await.ok();
         let many = self.0.available_permits() < PLACES / 2;
         WaitPlace { wait_ms: if many { SHORT_MS } else { LONG_MS }, _place: place }
+    }
+}
+
+impl Default for WaitRoom {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -48,6 +48,7 @@ class Store(dist.Store):
         **connection: Any,
     ) -> None:
         """`connection` is what `Connection.find` takes; `cluster` is used instead of it where one is open already.
+        Stores of one `cluster` share its connections: a leader holds 128 of their waits at a time, and more take turns.
         `ticket` is that of a member of the round: the cluster refuses the store to it once it is lost, left or replaced.
         Waits until the cluster answers, `timeout` at most."""
         super().__init__()

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rollout_gateway::Sessions;
+use rollout_gateway::{Sessions, WaitRoom};
 use rollout_proto::{Client, ClientConfig, DialMap, Security, TlsFiles, v1};
 use rollout_training::{Recovery, TrainerOptions};
 
@@ -27,6 +27,8 @@ use crate::wait::{runtime, wait_or_raise};
 pub struct Cluster {
     client: Client,
     sessions: Sessions,
+    /// For the waits of all stores and gateways of this connection.
+    room: WaitRoom,
 }
 
 impl Cluster {
@@ -37,7 +39,8 @@ impl Cluster {
             Client::new(config)
         });
         let client = client.map_err(raised)?;
-        Ok(Self { sessions: Sessions::new(client.clone()), client })
+        let (sessions, room) = (Sessions::new(client.clone()), WaitRoom::new());
+        Ok(Self { client, sessions, room })
     }
 }
 
@@ -84,7 +87,8 @@ impl Cluster {
     /// once the ticket is void.
     #[pyo3(signature = (namespace, job, round, ticket=0))]
     fn store(&self, namespace: String, job: String, round: u64, ticket: u64) -> PyResult<JobStore> {
-        JobStore::start(self.client.clone(), v1::StoreName { namespace, job, round, ticket })
+        let name = v1::StoreName { namespace, job, round, ticket };
+        JobStore::start(self.client.clone(), self.room.clone(), name)
     }
 
     /// A port of this host that speaks TCPStore's protocol for a round's store, until it is closed; 0: any that is free. It
@@ -103,7 +107,7 @@ impl Cluster {
     ) -> PyResult<Gateway> {
         let within = Duration::from_millis(timeout_ms);
         let name = v1::StoreName { namespace, job, round, ticket };
-        Gateway::start(py, self.client.clone(), name, port, within)
+        Gateway::start(py, (self.client.clone(), self.room.clone()), name, port, within)
     }
 
     /// A participant of a job's rendezvous; it joins when it is told to.

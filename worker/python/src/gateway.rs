@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use rollout_gateway::{GatewayError, GatewayOptions, round_address, serve};
+use rollout_gateway::{GatewayError, GatewayOptions, WaitRoom, round_address, serve_sharing};
 use rollout_proto::{Client, v1};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -61,10 +61,10 @@ impl Drop for Gateway {
 }
 
 impl Gateway {
-    /// Returns once it listens and the cluster has answered.
+    /// Returns once it listens and the cluster has answered. Its waits share the places of `room`.
     pub(crate) fn start(
         py: Python<'_>,
-        client: Client,
+        (client, room): (Client, WaitRoom),
         name: v1::StoreName,
         port: u16,
         within: Duration,
@@ -77,7 +77,7 @@ impl Gateway {
         let why = error.clone();
         let serving = runtime()?.spawn(async move {
             let mut listens = Some(listens);
-            let ended = serve(client, options, |addr| {
+            let ended = serve_sharing(client, room, options, |addr| {
                 // Nobody waits for it where a signal came meanwhile.
                 let _ = listens.take().map(|listens| listens.send(Ok(addr)));
             });

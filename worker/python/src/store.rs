@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use rollout_gateway::{JobStore as Store, Waiting, present};
+use rollout_gateway::{JobStore as Store, WaitRoom, Waiting, present};
 use rollout_proto::{Client, ClientError, v1};
 use tokio::task::JoinHandle;
 use v1::store_answer::Kind as Answer;
@@ -33,9 +33,10 @@ impl Drop for JobStore {
 }
 
 impl JobStore {
-    pub(crate) fn start(client: Client, name: v1::StoreName) -> PyResult<Self> {
+    /// Its waits share the places of `room`.
+    pub(crate) fn start(client: Client, room: WaitRoom, name: v1::StoreName) -> PyResult<Self> {
         let runtime = runtime()?;
-        let store = Store::new(client, name);
+        let store = Store::sharing(client, room, name);
         let used = store.clone();
         let using = runtime.spawn(async move {
             // Whoever uses it next is told what is wrong.
