@@ -126,7 +126,7 @@ where
         let mut open = Open {
             log: self.log.clone(),
             peer: request.extensions().get::<PeerInfo>().cloned(),
-            method: method_of(path).to_owned(),
+            method: cut(method_of(path)).to_owned(),
             noted: Arc::default(),
             begun: Instant::now(),
             audited: methods::is_audited(path),

@@ -166,6 +166,15 @@ fn the_next_line_about_strangers_says_how_many_had_none() {
 }
 
 #[tokio::test]
+async fn a_path_of_kilobytes_makes_no_long_line() {
+    let path = format!("None/{}", "x".repeat(60_000));
+    let forbidden = RpcError::new(ErrorCode::PermissionDenied, "no");
+    let lines = said(&path, Some(forbidden)).await;
+    let method = lines[0]["method"].as_str().expect("a method");
+    assert_eq!(method.len(), TEXT_BYTES_MAX);
+}
+
+#[tokio::test]
 async fn reads_and_what_another_member_decides_have_no_line_and_what_is_forbidden_always_has() {
     assert!(said("Runs/ListRuns", None).await.is_empty());
     assert!(said("Worker/Work", None).await.is_empty());
