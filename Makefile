@@ -88,9 +88,10 @@ bench-redis: preflight ## bench ledger beside Redis 7 streams, in alternating ru
 	$(CARGO) build --release -p rollout-tests --features redis --bin bench-beside-redis
 	"$(TARGET)/release/bench-beside-redis"
 
-jepsen: build ## try to break it: every workload with three seeds, and what operators do, ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
+jepsen: build ## try to break it: every workload with three seeds, what operators do, and leases, ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
 	$(CARGO) build -p rollout-preload
 	@{ for nemesis in membership rolling; do echo "--workload item --nemesis $$nemesis --seed 1"; done; \
+	  echo "--workload store --nemesis lease --seed 1"; \
 	  for seed in 1 2 3; do for workload in item steal session run store rendezvous barrier shards; do \
 	  echo "--workload $$workload --seed $$seed"; done; done; } | \
 	  xargs -L1 -P "$${ROLLOUT_JEPSEN_JOBS:-1}" "$(TARGET)/debug/rollout-jepsen" run --secs 90

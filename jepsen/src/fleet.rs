@@ -46,6 +46,11 @@ const CALM: &str = "image_interval_ms = 2000\n";
 /// seconds.
 const SNAPSHOTS: &str = "image_interval_ms = 300\nlog_keep_bytes = 8192\n";
 
+/// Milliseconds of the lease of leaders in runs that test it. A leader that is cut off reads for four fifths of its
+/// lease, and a follower that restarts waits for up to one lease before it asks for votes. A restart, an election and a
+/// write have to fit into what is left; the lease of a profile is too short for that.
+pub const LEASE_MS: u64 = 6000;
+
 /// Members that there are from the beginning.
 pub const MEMBERS: usize = 3;
 
@@ -74,6 +79,8 @@ pub struct Fleet {
     bin: PathBuf,
     /// Frequent, and so little log kept that they are needed.
     snapshots: bool,
+    /// Leaders have a lease of [`LEASE_MS`], not the lease of the profile.
+    long_lease: bool,
     /// Who the members are, and after these three who may become one for a while.
     pub places: Vec<Place>,
     processes: Processes,
@@ -119,6 +126,7 @@ impl Fleet {
             dir: dir.to_owned(),
             bin: bin.to_owned(),
             snapshots: families.contains(&Family::Snapshot),
+            long_lease: families.contains(&Family::Lease),
             places: Vec::new(),
             processes: Processes::default(),
             preload: Arc::new(Preload::new(bin, &dir.join("preload"))?),
@@ -254,10 +262,14 @@ impl Fleet {
         let name = &place.name;
         let (dir, tls) = (self.dir.display(), self.dir.join("tls"));
         let tls = tls.display();
+        let lease = match self.long_lease {
+            true => format!("election_max_ms = {LEASE_MS}\n"),
+            false => String::new(),
+        };
         let mut text = format!(
             "name = {name:?}\ndata_dir = \"{dir}/{name}\"\n[listen]\nclient = {:?}\npeer = {:?}\n\
              http = {:?}\n[tls]\nca_file = \"{tls}/ca.pem\"\ncert_file = \"{tls}/member-{name}.pem\"\n\
-             key_file = \"{tls}/member-{name}.key\"\n[store]\nurl = \"file://{dir}/store\"\n{CONFIG}{}\
+             key_file = \"{tls}/member-{name}.key\"\n[store]\nurl = \"file://{dir}/store\"\n{CONFIG}{}{lease}\
              [dial_map]\n",
             place.client,
             place.peer,

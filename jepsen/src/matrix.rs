@@ -100,7 +100,7 @@ fn axes(args: &Args) -> (Vec<WorkloadName>, Vec<Vec<Family>>) {
     };
     let families = Family::expanded(&args.nemesis);
     let mut kinds: Vec<Vec<Family>> = Vec::new();
-    let faults: Vec<Family> = families.iter().copied().filter(|f| f.is_fault()).collect();
+    let faults: Vec<Family> = families.iter().copied().filter(|f| f.is_mixed()).collect();
     if faults.len() > 1 {
         kinds.push(faults);
     }

@@ -9,6 +9,7 @@ mod clock;
 mod disk;
 mod kind;
 mod latency;
+mod lease;
 mod membership;
 mod partition;
 mod power;
@@ -248,6 +249,7 @@ impl Nemesis {
                 let away = self.cut(both_ways(follower));
                 self.change_while_cut(away, watch).await?
             }
+            Kind::LeaseLeaderCut => self.restart_within_lease(one, watch).await?,
         };
         // What became of the leader is proven only if there was one.
         let proven = effect.proven && (leader.is_some() || !kind.name().contains("leader"));

@@ -16,6 +16,7 @@ mod shard_trainer;
 pub mod shards;
 mod shelf;
 pub mod store;
+mod store_readers;
 mod submitter;
 mod trainers;
 mod worker;
@@ -121,7 +122,7 @@ impl WorkloadName {
             Self::Steal => Running::Rows(item::start(fleet, recorder, seed, item::Style::Steal)?),
             Self::Session => Running::Sessions(session::start(fleet, recorder, seed)?),
             Self::Run => Running::Batches(batches::start(fleet, recorder, nemesis, seed)?),
-            Self::Store => Running::Store(store::start(fleet, recorder, seed)?),
+            Self::Store => Running::Store(store::start(fleet, recorder, nemesis, seed)?),
             Self::Rendezvous => Running::Rendezvous(rendezvous::start(fleet, recorder, seed)?),
             Self::Barrier => Running::Barrier(barrier::start(fleet, recorder, seed)?),
             Self::Shards => Running::Shards(shards::start(fleet, recorder, seed)?),

@@ -7,7 +7,7 @@
 pub enum Family {
     /// Nothing
     None,
-    /// Every family of faults: all but what operators do, `rolling` and `membership`
+    /// Every family of faults but those that run by name alone: `rolling`, `membership` and `lease`
     All,
     /// Links that pass nothing
     Partition,
@@ -31,10 +31,12 @@ pub enum Family {
     Rolling,
     /// Members that come, go, and are replaced
     Membership,
+    /// Followers that restart within the lease of a leader that is cut off; leases are long
+    Lease,
 }
 
 impl Family {
-    const EACH: [Family; 11] = [
+    const EACH: [Family; 12] = [
         Family::Partition,
         Family::Kill,
         Family::Pause,
@@ -46,19 +48,20 @@ impl Family {
         Family::Latency,
         Family::Rolling,
         Family::Membership,
+        Family::Lease,
     ];
 
     /// The families that these names stand for, each once.
     pub fn expanded(named: &[Family]) -> Vec<Family> {
         let all = named.contains(&Family::All);
-        let asked = |family: &Family| all && family.is_fault() || named.contains(family);
+        let asked = |family: &Family| all && family.is_mixed() || named.contains(family);
         Self::EACH.into_iter().filter(asked).collect()
     }
 
-    /// Something breaks, rather than that an operator does something: those mix in one short run, and
-    /// these take too long for that.
-    pub fn is_fault(self) -> bool {
-        !matches!(self, Family::Rolling | Family::Membership)
+    /// Whether it is one of the faults that mix in one short run. What operators do takes too long for that, and leases
+    /// that are long would change what the other faults do.
+    pub fn is_mixed(self) -> bool {
+        !matches!(self, Family::Rolling | Family::Membership | Family::Lease)
     }
 
     /// These names as the command line takes them; of none, that which says so.
@@ -111,6 +114,7 @@ pub(super) enum Kind {
     MembershipReplace,
     MembershipLeader,
     MembershipCut,
+    LeaseLeaderCut,
 }
 
 impl Kind {
@@ -148,6 +152,7 @@ impl Kind {
                 Kind::MembershipLeader,
                 Kind::MembershipCut,
             ],
+            Family::Lease => &[Kind::LeaseLeaderCut],
         }
     }
 
@@ -171,6 +176,7 @@ impl Kind {
                 Kind::MembershipLeader,
                 Kind::MembershipCut,
             ],
+            Family::Lease => &[Kind::LeaseLeaderCut],
         }
     }
 
@@ -211,6 +217,7 @@ impl Kind {
             Kind::MembershipReplace => "membership-replace",
             Kind::MembershipLeader => "membership-leader",
             Kind::MembershipCut => "membership-cut",
+            Kind::LeaseLeaderCut => "lease-leader-cut",
         }
     }
 }
@@ -241,8 +248,8 @@ mod tests {
             ("none".into(), "kill".into())
         );
         let all = Family::expanded(&[Family::Kill, Family::All]);
-        assert_eq!(all, Family::EACH[..9], "what operators do is asked for by name");
-        let named = [Family::Membership, Family::All, Family::Rolling];
+        assert_eq!(all, Family::EACH[..9], "the others are asked for by name");
+        let named = [Family::Membership, Family::Lease, Family::All, Family::Rolling];
         assert_eq!(Family::expanded(&named), Family::EACH);
     }
 }

@@ -5,8 +5,16 @@ use super::{Effect, Nemesis, Undo};
 impl Nemesis {
     /// Shuts these directions between members.
     pub(super) fn cut(&self, pairs: impl Iterator<Item = (usize, usize)>) -> Effect {
+        self.shut(self.directions(pairs))
+    }
+
+    /// These directions between members, by the members' names.
+    pub(super) fn directions(
+        &self,
+        pairs: impl Iterator<Item = (usize, usize)>,
+    ) -> Vec<(String, String)> {
         let name = |at: usize| self.fleet.places[at].name.clone();
-        self.shut(pairs.map(|(from, to)| (name(from), name(to))).collect())
+        pairs.map(|(from, to)| (name(from), name(to))).collect()
     }
 
     /// Shuts a member off from all clients, both ways.
@@ -19,8 +27,20 @@ impl Nemesis {
     }
 
     fn shut(&self, pairs: Vec<(String, String)>) -> Effect {
+        self.close(&pairs);
+        let proven = self.are_closed(&pairs);
+        let on: Vec<String> = pairs.iter().map(|(from, to)| format!("{from}>{to}")).collect();
+        Effect { on: on.join(","), proven, undo: Undo::Open(pairs) }
+    }
+
+    /// Shuts these directions at once; what proves it takes longer.
+    pub(super) fn close(&self, pairs: &[(String, String)]) {
+        pairs.iter().for_each(|(from, to)| self.fleet.network.set(from, to, true));
+    }
+
+    /// Whether a round trip through each link of those that are dialled fails.
+    pub(super) fn are_closed(&self, pairs: &[(String, String)]) -> bool {
         let network = &self.fleet.network;
-        pairs.iter().for_each(|(from, to)| network.set(from, to, true));
         let probes: Vec<bool> = std::thread::scope(|scope| {
             let probe = |(from, to): &(String, String)| {
                 let (from, to) = (from.clone(), to.clone());
@@ -29,9 +49,7 @@ impl Nemesis {
             let started: Vec<_> = pairs.iter().map(probe).collect();
             started.into_iter().filter_map(|probe| probe.join().ok().flatten()).collect()
         });
-        let proven = !probes.is_empty() && probes.iter().all(|cut| *cut);
-        let on: Vec<String> = pairs.iter().map(|(from, to)| format!("{from}>{to}")).collect();
-        Effect { on: on.join(","), proven, undo: Undo::Open(pairs) }
+        !probes.is_empty() && probes.iter().all(|cut| *cut)
     }
 
     pub(super) fn open(&self, pairs: &[(String, String)]) {

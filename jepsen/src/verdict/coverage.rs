@@ -65,7 +65,7 @@ pub struct Coverage {
 }
 
 /// Families most of whose faults cost the leader its office.
-const UNSEATING: &[&str] = &["partition", "kill", "pause", "power", "rolling"];
+const UNSEATING: &[&str] = &["partition", "kill", "pause", "power", "rolling", "lease"];
 /// One of whose four faults does: it is waited for until the members are what they were, so there may be time for one alone.
 const UNSEATING_ONCE: &str = "membership";
 

@@ -1,5 +1,5 @@
 //! Keys of a training job's store: set, read, compared, added to, lengthened, deleted and waited for by a few clients; and
-//! [whole small stores](super::shelf).
+//! [whole small stores](super::shelf). Where leases are tested, [readers of one member each](super::store_readers) too.
 //!
 //! *Invariant:* values are unique but for those of counters, so that a read names the write that it saw. A gate is
 //! waited for before it is set.
@@ -7,9 +7,11 @@
 use super::placed::Placed;
 use super::repeat;
 use super::shelf;
+use super::store_readers;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS};
 use crate::events::What;
 use crate::fleet::Fleet;
+use crate::nemesis::Family;
 use crate::recorder::Recorder;
 use anyhow::Result;
 use rand::Rng;
@@ -25,7 +27,7 @@ use v1::store_op::Kind as Asked;
 /// Who uses the store.
 pub(super) const CLIENTS: &[&str] = &["k1", "k2", "k3", "k4"];
 /// Keys with unique values, and counters.
-const KEYS: [&str; 6] = ["a", "b", "c", "d", "n", "m"];
+pub(super) const KEYS: [&str; 6] = ["a", "b", "c", "d", "n", "m"];
 /// Of those, where the counters begin.
 const PLAIN: usize = 4;
 
@@ -42,7 +44,12 @@ pub struct Running {
 ///
 /// # Errors
 /// When a client cannot be made.
-pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
+pub(super) fn start(
+    fleet: &Fleet,
+    recorder: &Arc<Recorder>,
+    nemesis: &[Family],
+    seed: u64,
+) -> Result<Running> {
     let shared = Shared::new(recorder);
     let user = |name: &'static str, seed: u64| -> Result<User> {
         let trainer = Trainer::new(fleet, name, name, &shared, seed)?;
@@ -51,6 +58,13 @@ pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Resul
     let mut set = JoinSet::new();
     for (number, name) in (0..).zip(CLIENTS) {
         set.spawn(user(name, seed.wrapping_mul(37).wrapping_add(number))?.run(number == 0));
+    }
+    // Other clients leave a leader that answers no write, and believe nothing of one whose successor they know.
+    if nemesis.contains(&Family::Lease) {
+        let readers = store_readers::of_each_member(fleet, CLIENTS[0], &shared, seed)?;
+        for reader in readers {
+            set.spawn(reader.run());
+        }
     }
     let last = user(CLIENTS[0], seed)?;
     Ok(Running { tasks: Tasks { shared, set }, last })
@@ -75,8 +89,16 @@ impl Running {
     }
 }
 
-fn store() -> Option<v1::StoreName> {
+pub(super) fn store() -> Option<v1::StoreName> {
     Some(v1::StoreName { job: "jepsen".into(), ..Default::default() })
+}
+
+/// The value of the first key that was read, if there is one.
+pub(super) fn first_of(answer: v1::StoreReadResponse) -> Option<String> {
+    match answer.values.into_iter().next().and_then(|value| value.kind) {
+        Some(Told::Value(value)) => Some(text(&value)),
+        _ => None,
+    }
 }
 
 /// A value as it is written down.
@@ -215,11 +237,7 @@ impl User {
         match read.await {
             Ok(placed) => {
                 let (answer, by) = placed.told();
-                let value = answer.values.into_iter().next().and_then(|value| value.kind);
-                let seen = match value {
-                    Some(Told::Value(value)) => Some(text(&value)),
-                    _ => None,
-                };
+                let seen = first_of(answer);
                 match &seen {
                     Some(seen) => drop(self.seen.insert(key, seen.clone())),
                     None => drop(self.seen.remove(key)),
