@@ -1,8 +1,8 @@
 //! `rollout-jepsen bugs`: what the suite finds of bugs that were seeded on purpose.
 //!
-//! *Invariant:* each bug meets the same workloads, faults and seeds as the clean build, in runs of
-//! their own processes; nothing here knows what a bug does. What no run found is told as such, and
-//! a run that could not be made finds nothing.
+//! *Invariant:* the clean build meets every workload, fault and seed that a bug meets, in runs of their own processes;
+//! of what a bug does, only `APART` is known here. What no run found is told as such, and a run that could not be made
+//! finds nothing.
 
 mod matrix;
 
@@ -24,6 +24,10 @@ const BUG: &str = "ROLLOUT_SEEDED_BUG";
 const MEMBER: &str = "rollout-coordinator";
 /// What starting, healing, the last reads and the judge may take beside the run itself.
 const BESIDE: Duration = Duration::from_secs(600);
+/// Bugs that no family of `all` reaches, with the workload and the family that do. These families change the timings of
+/// members, so they cannot be mixed with the others.
+const APART: &[(&str, WorkloadName, Family)] =
+    &[("lease-forgotten-on-restart", WorkloadName::Store, Family::Lease)];
 /// The name under which the build without any bug stands in the matrix.
 const CLEAN: &str = "(clean build)";
 
@@ -40,10 +44,11 @@ pub struct Args {
     /// How long each run breaks things
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=SECS_MAX))]
     pub secs: u64,
-    /// What clients do, one after another with each seed; without it all there is
+    /// What clients do, one after another with each seed; without it all there is, but store alone for
+    /// lease-forgotten-on-restart
     #[arg(long, value_enum, value_delimiter = ',')]
     pub workload: Vec<WorkloadName>,
-    /// What breaks, mixed
+    /// What breaks, mixed; without it and --workload, lease alone for lease-forgotten-on-restart
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     pub nemesis: Vec<Family>,
     /// These bugs alone
@@ -83,8 +88,32 @@ pub fn run(args: &Args) -> ExitCode {
 
 /// A way to torment a fleet.
 struct Plan {
+    /// How rows and folders name it.
+    label: String,
     workload: String,
     nemesis: String,
+}
+
+/// The runs that each seed has of a bug, or of the build without one.
+fn plans(args: &Args, bug: &str) -> Vec<Plan> {
+    let default = args.workload.is_empty() && args.nemesis == [Family::All];
+    let asked = |of: &str| default && (bug == of || bug == CLEAN);
+    let apart = APART.iter().filter(|(of, ..)| asked(of)).map(|(_, workload, family)| {
+        let (workload, nemesis) = (workload.name().to_owned(), family.name());
+        Plan { label: format!("{workload}-{nemesis}"), workload, nemesis }
+    });
+    let apart: Vec<Plan> = apart.collect();
+    if bug != CLEAN && !apart.is_empty() {
+        return apart;
+    }
+    let families: Vec<String> = Family::expanded(&args.nemesis).iter().map(name).collect();
+    let nemesis = Family::listed(&families);
+    let mixed = names(&args.workload).into_iter().map(|workload| Plan {
+        label: workload.clone(),
+        workload,
+        nemesis: nemesis.clone(),
+    });
+    mixed.chain(apart).collect()
 }
 
 fn name(value: &impl ValueEnum) -> String {
@@ -109,20 +138,20 @@ fn measured(args: &Args) -> Result<Matrix> {
     if let Some(unknown) = args.only.iter().find(|name| !bugs.contains(name) && *name != CLEAN) {
         bail!("there is no bug {unknown}; there are: {}", bugs.join(", "));
     }
-    let families: Vec<String> = Family::expanded(&args.nemesis).iter().map(name).collect();
-    let nemesis = Family::listed(&families);
-    let plan = |workload| Plan { workload, nemesis: nemesis.clone() };
-    let plans: Vec<Plan> = names(&args.workload).into_iter().map(plan).collect();
-    let conditions = Conditions {
-        seeds: args.seeds,
-        secs: args.secs,
-        workloads: plans.iter().map(|plan| plan.workload.clone()).collect(),
-        nemesis,
-        member: digest(&with_bugs.join(MEMBER))?,
-        suite: digest(&own)?,
+    let (buggy, sound) = (digest(&with_bugs.join(MEMBER))?, digest(&clean.join(MEMBER))?);
+    let suite = digest(&own)?;
+    let of = |bug: &str| {
+        let plans = plans(args, bug);
+        Conditions {
+            seeds: args.seeds,
+            secs: args.secs,
+            workloads: plans.iter().map(|plan| plan.label.clone()).collect(),
+            // A plan with another one says so in its label.
+            nemesis: plans.first().map_or_else(String::new, |plan| plan.nemesis.clone()),
+            member: if bug == CLEAN { sound.clone() } else { buggy.clone() },
+            suite: suite.clone(),
+        }
     };
-    let without = Conditions { member: digest(&clean.join(MEMBER))?, ..conditions.clone() };
-    let of = |bug: &str| if bug == CLEAN { without.clone() } else { conditions.clone() };
     let (mut matrix, forgotten) = Matrix::open(&args.out, of)?;
     if forgotten > 0 {
         println!(
@@ -138,7 +167,7 @@ fn measured(args: &Args) -> Result<Matrix> {
             continue;
         }
         let bin = if bug == CLEAN { &clean } else { &with_bugs };
-        let row = hunted(args, Row::new(bug, of(bug)), bin, &plans, &over)?;
+        let row = hunted(args, Row::new(bug, of(bug)), bin, &plans(args, bug), &over)?;
         println!("{}", row.line());
         matrix.add(row)?;
     }
@@ -199,12 +228,12 @@ fn hunted(
             let found = one(args, &bug, bin, plan, seed)?;
             row.runs += 1;
             row.secs = begun.elapsed().as_secs();
-            println!("{bug}, seed {seed}, {}: {}", plan.workload, found.text());
+            println!("{bug}, seed {seed}, {}: {}", plan.label, found.text());
             let alarm = matches!(found, Outcome::Violation(_));
             row.broken += u64::from(matches!(found, Outcome::Broken(_)));
             row.unknown += u64::from(matches!(found, Outcome::Unknown(_)));
             if let Outcome::Violation(alarms) = found {
-                row.found = Some(Found { seed, workload: plan.workload.clone(), alarms });
+                row.found = Some(Found { seed, workload: plan.label.clone(), alarms });
             }
             if alarm {
                 return Ok(row);
@@ -216,7 +245,7 @@ fn hunted(
 
 fn one(args: &Args, bug: &str, bin: &Path, plan: &Plan, seed: u64) -> Result<Outcome> {
     let folder = if bug == CLEAN { "clean" } else { bug };
-    let name = format!("{folder}-{}-{seed}", plan.workload);
+    let name = format!("{folder}-{}-{seed}", plan.label);
     let (dir, log) = (args.out.join(&name), args.out.join(format!("{name}.log")));
     if dir.exists() {
         std::fs::remove_dir_all(&dir).context("what an interrupted run left")?;
@@ -251,6 +280,52 @@ fn remove_data(dir: &Path) {
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()) {
         if let Err(error) = std::fs::remove_dir_all(&path) {
             eprintln!("{} stays: {error}", path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(workload: &[WorkloadName], nemesis: &[Family]) -> Args {
+        Args {
+            seeds: 5,
+            secs: 90,
+            workload: workload.to_vec(),
+            nemesis: nemesis.to_vec(),
+            only: Vec::new(),
+            budget_mins: None,
+            out: PathBuf::new(),
+            bin: None,
+            clean_bin: None,
+        }
+    }
+
+    fn labels(args: &Args, bug: &str) -> Vec<String> {
+        plans(args, bug).into_iter().map(|plan| plan.label).collect()
+    }
+
+    #[test]
+    fn a_bug_that_a_family_apart_reaches_meets_that_alone_and_the_clean_build_meets_all() {
+        let default = args(&[], &[Family::All]);
+        let mixed: Vec<String> = WorkloadName::ALL.iter().map(|one| one.name().into()).collect();
+        assert_eq!(labels(&default, "stale-read"), mixed);
+        let apart = plans(&default, "lease-forgotten-on-restart");
+        let [only] = &apart[..] else { panic!("{} plans", apart.len()) };
+        assert_eq!((&*only.workload, &*only.nemesis), ("store", "lease"));
+        let all: Vec<String> = mixed.iter().cloned().chain([only.label.clone()]).collect();
+        assert_eq!(labels(&default, CLEAN), all);
+    }
+
+    #[test]
+    fn what_was_asked_for_by_name_counts_for_every_bug() {
+        for bug in ["stale-read", "lease-forgotten-on-restart", CLEAN] {
+            let steal = args(&[WorkloadName::Steal], &[Family::All]);
+            assert_eq!(labels(&steal, bug), ["steal"]);
+            let kill = args(&[], &[Family::Kill]);
+            assert!(plans(&kill, bug).iter().all(|plan| plan.nemesis == "kill"), "{bug}");
+            assert_eq!(plans(&kill, bug).len(), WorkloadName::ALL.len());
         }
     }
 }
