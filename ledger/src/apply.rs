@@ -122,6 +122,7 @@ impl Ledger {
                 self.meta.version = before.max(version);
                 self.convert_image(before);
                 self.reindex_stores(before);
+                self.separate_sessions(&ctx, before);
                 if self.is_fair() && !was_fair {
                     self.begin_fair_sharing();
                 }

@@ -57,6 +57,7 @@ pub(crate) struct Dirty {
     pub(crate) tokens: Marks<String>,
     pub(crate) revocations: BTreeSet<Revoked>,
     pub(crate) members: bool,
+    pub(crate) holders_from: bool,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -120,6 +121,8 @@ pub(crate) const ACCESS: &[u8] = b"a";
 
 /// Below the tag of the meta record, which is that letter alone: no letter is left.
 pub(crate) const MEMBERS_KEY: &[u8] = b"Mm";
+/// Below the same tag.
+pub(crate) const HOLDERS_KEY: &[u8] = b"Mh";
 
 fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
     key(tag, &[&id.0.to_be_bytes()])
@@ -159,6 +162,9 @@ impl Ledger {
         let mut delta = ImageDelta::default();
         if dirty.meta {
             delta.set(key(b'M', &[]), Some(codec::encode(&self.meta)));
+        }
+        if dirty.holders_from {
+            delta.set(HOLDERS_KEY.to_vec(), self.holders_record());
         }
         if dirty.members {
             delta.set(MEMBERS_KEY.to_vec(), self.members_record());
@@ -242,6 +248,11 @@ impl Ledger {
         (self.members != Members::default()).then(|| codec::encode(&self.members))
     }
 
+    /// None if no session was opened below cluster version 3: members of an earlier build have no such record.
+    fn holders_record(&self) -> Option<Vec<u8>> {
+        (self.holders_from != SessionId::default()).then(|| codec::encode(&self.holders_from))
+    }
+
     /// Every record of the state, in the order of their keys.
     pub fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
         for (no, job) in &self.jobs {
@@ -283,6 +294,9 @@ impl Ledger {
         }
         self.each_training(&mut each);
         each(&key(b'M', &[]), &codec::encode(&self.meta));
+        if let Some(holders) = self.holders_record() {
+            each(HOLDERS_KEY, &holders);
+        }
         if let Some(members) = self.members_record() {
             each(MEMBERS_KEY, &members);
         }

@@ -7,7 +7,7 @@ use crate::barrier::Barrier;
 use crate::bytes_field::Decoded;
 use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
-use crate::image::{ACCESS, MEMBERS_KEY};
+use crate::image::{ACCESS, HOLDERS_KEY, MEMBERS_KEY};
 use crate::incident::Incident;
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
@@ -115,6 +115,7 @@ impl Ledger {
 
     fn load_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
         match key.first() {
+            Some(b'M') if key == HOLDERS_KEY => self.holders_from = read(key, value)?,
             Some(b'M') if key == MEMBERS_KEY => self.members = read(key, value)?,
             Some(b'M') => self.meta = read(key, value)?,
             Some(b'N') => {

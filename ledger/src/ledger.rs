@@ -74,6 +74,8 @@ pub struct Ledger {
     pub(crate) revocations: Arc<BTreeMap<Revoked, Revocation>>,
     /// As their leaders have seen them.
     pub(crate) members: Members,
+    /// The first client session whose holder is named as cluster version 3 names it; 0 if all are.
+    pub(crate) holders_from: SessionId,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
@@ -228,6 +230,7 @@ impl Ledger {
             tokens: BTreeMap::new(),
             revocations: Arc::default(),
             members: Members::default(),
+            holders_from: SessionId::default(),
             dataset_names: BTreeMap::new(),
             training_names: BTreeMap::new(),
             trainings_in: Counts::default(),

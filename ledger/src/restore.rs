@@ -41,6 +41,7 @@ impl Ledger {
         self.members = Members::default();
         self.deadlines.tokens = Due::default();
         self.clients.clear();
+        self.holders_from = SessionId::default();
         self.holders = Counts::default();
         self.client_uses.clear();
         self.remembered = RememberedValues::default();

@@ -2,7 +2,9 @@
 //!
 //! *Invariant:* the store of the latest complete round is for the holders of the sessions that its members joined with,
 //! whether these members are gone since or not. They are fixed when the round is complete, and what the store had before is
-//! gone then. A member that joined below version 3 has no known holder; the store of its round stays open to its namespace.
+//! gone then. A member that joined below version 3, or with a session that was opened below version 3, has no known holder;
+//! the store of its round stays open to its namespace. Below version 3 the name of a session's holder omits the namespaces
+//! of its certificate, so no later session of that certificate matches it.
 //! A caller that names a ticket has to be a member by it still: a process that another one has replaced is none.
 //! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks without a ticket.
 
@@ -58,10 +60,21 @@ impl Ledger {
         self.client_holder(ctx.caller?)
     }
 
-    /// The holder that is recorded for a participant that joins; `None` below version 3.
+    /// Records which client sessions were opened before the cluster's version was raised to 3 from `before`.
+    pub(crate) fn separate_sessions(&mut self, ctx: &Context, before: u32) {
+        let raised = before < SCHEDULING_VERSION && self.meta.version >= SCHEDULING_VERSION;
+        if raised && !self.clients.is_empty() {
+            self.holders_from = ctx.session();
+            self.dirty.holders_from = true;
+        }
+    }
+
+    /// The holder that is recorded for a participant that joins; `None` below version 3 and for a session that was opened
+    /// below it. Such a join can be under way while the version is raised.
     pub(crate) fn joiner(&self, ctx: &Context) -> Option<String> {
-        let holder = self.caller(ctx).filter(|_| self.meta.version >= SCHEDULING_VERSION);
-        holder.map(str::to_owned)
+        let session = ctx.caller.filter(|session| *session >= self.holders_from)?;
+        let holder = self.client_holder(session);
+        holder.filter(|_| self.meta.version >= SCHEDULING_VERSION).map(str::to_owned)
     }
 
     /// The job of a round's store, where rounds are looked at.

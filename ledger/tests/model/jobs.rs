@@ -217,7 +217,7 @@ impl Model {
             return Err(Rejection::RendezvousConflict { min: theirs.min, max: theirs.max });
         }
         let (ticket, reply) = self.comes(decl.keep_alive_ms);
-        let holder = self.caller.clone().filter(|_| self.version >= 3);
+        let holder = self.joiner.clone();
         self.on_job(&name, |job, now, notes| {
             // It leaves the round that it was of, or the place that it had beside it.
             if let Some(at) = job.at(&decl.name)

@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(crate) struct Client {
     pub(crate) holder: String,
+    /// Whether it was there when the version was raised to 3.
+    earlier: bool,
     pub(crate) ack_upto: u64,
     pub(crate) replies: BTreeMap<u64, Reply>,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Model {
     pub(crate) op: u32,
     /// Who asks for the operation, if it is a client's request.
     pub(crate) caller: Option<String>,
+    /// The same, if its session was opened in version 3.
+    pub(crate) joiner: Option<String>,
     pub(crate) granted: u32,
 }
 
@@ -84,6 +88,7 @@ impl Default for Model {
             events: Vec::new(),
             op: 0,
             caller: None,
+            joiner: None,
             granted: 0,
         }
     }
@@ -126,6 +131,9 @@ impl Model {
             // Whoever applied it computes a digest; nothing is another.
             Body::DigestAt => vec![Reply::Ok],
             Body::SetVersion(version) => {
+                if self.version < 3 && *version >= 3 {
+                    self.clients.values_mut().for_each(|client| client.earlier = true);
+                }
                 self.version = self.version.max(*version);
                 if self.version >= 3 {
                     self.runs.iter_mut().for_each(|run| run.excluded.clear());
@@ -148,8 +156,10 @@ impl Model {
             return reply.clone();
         }
         self.caller = Some(client.holder.clone());
+        let known = self.version >= 3 && !client.earlier;
+        self.joiner = known.then(|| client.holder.clone());
         let reply = self.run(&op.kind);
-        self.caller = None;
+        (self.caller, self.joiner) = (None, None);
         let client = self.clients.get_mut(&request.session).expect("just seen");
         client.replies.insert(request.seq, reply.clone());
         reply
