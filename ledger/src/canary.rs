@@ -52,6 +52,7 @@ impl Ledger {
                 run.head.spec.canary_rows
             );
             run.head.reason = reason.clone();
+            run.head.pause.at_cordon_limit = false;
             if run.head.state == RunState::Running {
                 run.head.state = RunState::Paused;
                 self.emit_run(ctx, no, "paused", &reason);

@@ -19,9 +19,8 @@ use crate::run::{Run, RunState};
 use crate::slot_incidents::SlotIncident;
 use std::collections::BTreeSet;
 
-/// The end of the reason of each pause that this module causes. Only this text distinguishes such a pause, because the
-/// record of a run has no field for the cause. A user who pauses the run too replaces the reason, and then the pause is
-/// the user's.
+/// The end of the reason of each pause that this module causes, for people. `PauseState::at_cordon_limit` records the cause.
+/// A user who pauses the run too replaces both, and then the pause is the user's.
 const AT_LIMIT: &str =
     "and the ledger may cordon no more slots of its model: repair or cordon the slot, then resume";
 
@@ -65,7 +64,7 @@ fn runs_of_unrelated_deaths(incidents: &[SlotIncident]) -> BTreeSet<RunNo> {
 impl Run {
     /// Whether it is paused because a slot that is to blame may not be cordoned.
     pub(crate) fn at_cordon_limit(&self) -> bool {
-        self.head.state == RunState::Paused && self.head.reason.ends_with(AT_LIMIT)
+        self.head.pause.at_cordon_limit
     }
 }
 
@@ -126,7 +125,12 @@ impl Ledger {
         );
         let mut paused = false;
         for no in runs {
-            paused |= self.pause_running(ctx, no, &reason);
+            if self.pause_running(ctx, no, &reason)
+                && let Some(run) = self.runs.get_mut(&no)
+            {
+                run.head.pause.at_cordon_limit = true;
+                paused = true;
+            }
         }
         if paused {
             self.take_incidents(slot); // After the resume it has another chance.

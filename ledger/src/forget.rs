@@ -17,7 +17,7 @@ use crate::id::{LedgerMs, RunNo};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
-use crate::run::{InFlight, Run, RunHead, RunState};
+use crate::run::{InFlight, PauseState, Run, RunHead, RunState};
 use serde::{Deserialize, Serialize};
 
 /// Where a sealed run's rows are.
@@ -138,7 +138,7 @@ impl Ledger {
         run.parts = Vec::new();
         run.troubles.clear();
         run.head.done_histories = 0;
-        run.head.refused = None;
+        run.head.pause = PauseState::default();
         run.flight = InFlight::default();
         run.head.next_fresh = run.head.rows;
         run.head.carried_ahead = 0;

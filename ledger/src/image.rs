@@ -18,7 +18,7 @@ use crate::marks::Marks;
 use crate::member::Members;
 use crate::revocation::Revoked;
 use crate::round_access::RoundAccess;
-use crate::run::{Run, RunHead};
+use crate::run::{PauseState, Run, RunHead};
 use crate::trouble::Trouble;
 use std::collections::BTreeSet;
 
@@ -133,9 +133,9 @@ fn parts_record(run: &Run, chunk: u32) -> Option<Vec<u8>> {
 }
 
 fn head_record(head: &RunHead) -> Vec<u8> {
-    match &head.refused {
-        None => codec::encode(head),
-        Some(refused) => codec::encode(&(head, refused)),
+    match head.pause == PauseState::default() {
+        true => codec::encode(head),
+        false => codec::encode(&(head, &head.pause)),
     }
 }
 

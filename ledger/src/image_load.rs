@@ -12,7 +12,7 @@ use crate::incident::Incident;
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
 use crate::revocation::Revoked;
-use crate::run::{Run, RunHead};
+use crate::run::{PauseState, Run, RunHead};
 use crate::store::Store;
 use crate::trouble::Trouble;
 use serde::de::DeserializeOwned;
@@ -44,17 +44,17 @@ pub(crate) fn number<const N: usize>(key: &[u8], at: usize) -> Result<[u8; N], L
     key.get(at..at + N).and_then(|b| b.try_into().ok()).ok_or_else(|| bad(key))
 }
 
-/// Reads a run's head. The worker that its store has refused follows it where there is one, from cluster version 3 on.
+/// Reads a run's head. The state of its pauses follows it unless that is the default, from cluster version 3 on.
 fn load_head(key: &[u8], value: &[u8]) -> Result<RunHead, LoadError> {
     if let Some(head) = codec::decode(value) {
         return Ok(head);
     }
-    let (head, refused): (RunHead, String) = read(key, value)?;
-    // Every worker has a name.
-    if refused.is_empty() {
+    let (head, pause): (RunHead, PauseState) = read(key, value)?;
+    // The default is never written, and every worker has a name.
+    if pause == PauseState::default() || pause.refused.as_deref() == Some("") {
         return Err(bad(key));
     }
-    Ok(RunHead { refused: Some(refused), ..head })
+    Ok(RunHead { pause, ..head })
 }
 
 /// Reads a row's trouble. An incident follows it where there is one, from cluster version 3 on.

@@ -35,6 +35,8 @@ impl Ledger {
             ensure!(lapsed, "the index of lapsed attempts lacks run {}", run.no);
             let over = run.ended() && !run.flight.lapsed.is_empty();
             ensure!(!over, "run {} has ended and has lapsed attempts", run.no);
+            let free = run.at_cordon_limit() && run.head.state != RunState::Paused;
+            ensure!(!free, "run {} is at the limit of cordons and is not paused", run.no);
         }
         self.check_index()?;
         self.check_indexes()?;

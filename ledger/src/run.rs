@@ -109,10 +109,19 @@ pub(crate) struct RunHead {
     pub(crate) done_histories: u64,
     /// Whether somebody was told of its end.
     pub(crate) notice: Notice,
-    /// The first worker that the store has refused since the last end of a pause. The image has it behind the rest, from
-    /// cluster version 3 on; before, there is none.
+    /// The image has it behind the rest, unless it is the default.
     #[serde(skip)]
+    pub(crate) pause: PauseState,
+}
+
+/// What the ledger keeps of a run's pauses, from cluster version 3 on. Below version 3 it is the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PauseState {
+    /// The first worker that the store has refused since the last end of a pause.
     pub(crate) refused: Option<String>,
+    /// Whether the run is paused because a slot is to blame and the ledger may cordon no more slots. Users choose the texts
+    /// of their pauses, so the reason does not tell.
+    pub(crate) at_cordon_limit: bool,
 }
 
 /// Rows in flight of one run: one record of the image.

@@ -11,7 +11,7 @@ use crate::id::{RunNo, SegmentNo};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
-use crate::run::{Run, RunHead, RunState};
+use crate::run::{PauseState, Run, RunHead, RunState};
 use crate::seeded::{Bug, seeded};
 use crate::segment::Segment;
 use crate::spec::{self, RunSpec};
@@ -155,12 +155,13 @@ impl Ledger {
             (_, RunAction::Pause) => {
                 run.head.state = RunState::Paused;
                 run.head.reason = reason.clone();
+                run.head.pause.at_cordon_limit = false;
                 "paused"
             }
             (state, RunAction::Resume) => {
                 if state == RunState::Paused {
                     run.head.resumed_index = ctx.index();
-                    run.head.refused = None;
+                    run.head.pause = PauseState::default();
                 }
                 run.head.state = RunState::Running;
                 run.head.reason = String::new();
@@ -194,6 +195,7 @@ impl Ledger {
         run.notify(ctx);
         run.head.state = state;
         run.head.reason = reason;
+        run.head.pause.at_cordon_limit = false;
         run.head.finished_wall_ms = ctx.wall_ms;
         run.head.ended_at = self.meta.clock;
         run.head.ended_index = ctx.index();
@@ -218,6 +220,7 @@ impl Ledger {
             run.notify(ctx);
             run.head.state = RunState::Finished;
             run.head.reason = String::new();
+            run.head.pause.at_cordon_limit = false;
             run.head.finished_wall_ms = ctx.wall_ms;
             run.head.ended_at = self.meta.clock;
             run.head.ended_index = ctx.index();

@@ -419,6 +419,8 @@ fn of_ten_slots_two_are_cordoned_and_a_third_that_is_broken_pauses_the_run() {
         (story.fleet.ledger.at_cordon_limit(), stuck.iter().any(|run| run.at_cordon_limit))
     };
     assert_eq!(told(&story), (true, true));
+    story.fleet.lead();
+    assert_eq!(told(&story), (true, true), "the image keeps the cause of the pause");
     let view = story.fleet.ledger.run_view(run).expect("there");
     let says = "of these, and the ledger may cordon no more slots of its model: repair or cordon the slot, then resume";
     assert!(view.reason.starts_with("w slot 2: its engine died "), "{}", view.reason);
@@ -430,9 +432,9 @@ fn of_ten_slots_two_are_cordoned_and_a_third_that_is_broken_pauses_the_run() {
     story.fleet.op(OpKind::Cordon { session, slot: Some(slot), cordoned: true, reason });
     story.resume(run);
     assert_eq!(told(&story), (false, false));
-    let (action, reason) = (RunAction::Pause, "for the night".to_owned());
+    let (action, reason) = (RunAction::Pause, view.reason);
     story.fleet.op(OpKind::ControlRun { run, action, reason });
-    assert_eq!(told(&story), (false, false), "its user paused it");
+    assert_eq!(told(&story), (false, false), "its user paused it, with the ledger's words");
     story.resume(run);
     story.go(6 * 60 * MINUTE);
     assert_eq!((story.state(run), story.failed(run)), (RunState::Finished, 0));
