@@ -1,12 +1,13 @@
 //! The number of a request: under it the cluster executes the request once, however often it arrives.
 //!
-//! Invariant: whoever does not know whether a request took effect is told its number, and can repeat it with
-//! `--request-id`. Deliberately absent: requests whose repetition changes nothing anyway; they have no number.
+//! Invariant: an error that leaves open whether a request took effect shows its number, and `--request-id` repeats it.
+//! Deliberately absent: requests whose repetition changes nothing anyway; they have no number.
 
 use std::fmt;
 use std::str::FromStr;
 
-use rollout_proto::{Client, ClientError, PendingRequest, v1};
+use rollout_proto::{Answer, Channel, Client, ClientError, PendingRequest, v1};
+use tonic::{Response, Status};
 
 use super::cli::{
     BarrierVerb, CertVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb,
@@ -76,6 +77,26 @@ impl Numbered {
     pub(crate) fn failed(&self, source: ClientError) -> Repeatable {
         Repeatable { name: self.name, source }
     }
+}
+
+/// Sends the leader the request that `request` makes from its number: the one in `again`, or a new one. `what` names the call
+/// in errors. An error says how to repeat the request.
+pub(in crate::rolloutctl) async fn numbered<T, R, Fut>(
+    client: &Client,
+    what: &'static str,
+    again: Option<RequestName>,
+    request: impl FnOnce(v1::RequestId) -> R,
+    send: impl Fn(Channel, R) -> Fut,
+) -> anyhow::Result<T>
+where
+    T: Answer,
+    R: Clone,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let number = Numbered::new(client, again).await?;
+    let request = request(number.id());
+    let answer = client.with_leader(what, |channel| send(channel, request.clone())).await;
+    answer.map_err(|error| number.failed(error).into())
 }
 
 /// Whether a command's request has a number.

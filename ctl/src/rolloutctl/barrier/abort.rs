@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which barrier, and why.
 #[derive(Debug, clap::Args)]
@@ -69,22 +69,18 @@ async fn abort(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
     let Aborted { job, barrier } = &aborted;
     let job = v1::JobName { namespace: settings.namespace, job: job.clone() };
-    let request = v1::BarrierAbortRequest {
-        request: Some(number.id()),
+    let request = |id| v1::BarrierAbortRequest {
+        request: Some(id),
         barrier: Some(v1::BarrierName { job: Some(job), barrier: barrier.clone() }),
         generation,
         reason,
     };
-    client
-        .with_leader("abort barrier", |channel| {
-            let request = request.clone();
-            async move { services::barrier(channel).abort(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    numbered(&client, "abort barrier", again, request, |channel, request| async move {
+        services::barrier(channel).abort(request).await
+    })
+    .await?;
     output::emit(format, &aborted)
 }
 

@@ -9,7 +9,7 @@ use super::instant::{parse_instant, shown};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Whose certificates.
 #[derive(Debug, clap::Args)]
@@ -101,21 +101,17 @@ pub(crate) async fn revoke(
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::RevokeRequest {
-        request: Some(number.id()),
+    let request = |id| v1::RevokeRequest {
+        request: Some(id),
         identity: args.identity.clone().unwrap_or_default(),
         issued_before_s: args.issued_before,
         reason: args.reason,
         force: args.force,
     };
-    client
-        .with_leader("revoke certificates", |channel| {
-            let request = request.clone();
-            async move { services::certificates(channel).revoke(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    numbered(&client, "revoke certificates", again, request, |channel, request| async move {
+        services::certificates(channel).revoke(request).await
+    })
+    .await?;
     let issued_before = args.issued_before.map(shown);
     output::emit(format, &Revoked { identity: args.identity, issued_before })
 }
@@ -143,16 +139,12 @@ async fn withdraw(
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
-    let number = Numbered::new(&client, again).await?;
     let whose = identity.clone().unwrap_or_default();
-    let request = v1::WithdrawRequest { request: Some(number.id()), identity: whose };
-    client
-        .with_leader("withdraw a revocation", |channel| {
-            let request = request.clone();
-            async move { services::certificates(channel).withdraw(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    let request = |id| v1::WithdrawRequest { request: Some(id), identity: whose };
+    numbered(&client, "withdraw a revocation", again, request, |channel, request| async move {
+        services::certificates(channel).withdraw(request).await
+    })
+    .await?;
     output::emit(format, &Unrevoked { identity })
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which checkpoint.
 #[derive(Debug, clap::Args)]
@@ -56,17 +56,12 @@ async fn abort(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let numbered = Numbered::new(&client, again).await?;
     let name = v1::JobName { namespace: settings.namespace, job: job.clone() };
-    let request =
-        v1::AbortCheckpointRequest { request: Some(numbered.id()), job: Some(name), number };
-    client
-        .with_leader("abort checkpoint", |channel| {
-            let request = request.clone();
-            async move { services::checkpoints(channel).abort_checkpoint(request).await }
-        })
-        .await
-        .map_err(|error| numbered.failed(error))?;
+    let request = |id| v1::AbortCheckpointRequest { request: Some(id), job: Some(name), number };
+    numbered(&client, "abort checkpoint", again, request, |channel, request| async move {
+        services::checkpoints(channel).abort_checkpoint(request).await
+    })
+    .await?;
     output::emit(format, &Aborted { job, number })
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which checkpoint, and what it is called.
 #[derive(Debug, clap::Args)]
@@ -50,22 +50,18 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
     let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
     let label = args.label.unwrap_or_default();
-    let request = v1::LabelCheckpointRequest {
-        request: Some(number.id()),
+    let request = |id| v1::LabelCheckpointRequest {
+        request: Some(id),
         job: Some(job),
         number: args.number,
         label: label.clone(),
     };
-    client
-        .with_leader("label checkpoint", |channel| {
-            let request = request.clone();
-            async move { services::checkpoints(channel).label_checkpoint(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    numbered(&client, "label checkpoint", again, request, |channel, request| async move {
+        services::checkpoints(channel).label_checkpoint(request).await
+    })
+    .await?;
     output::emit(format, &Labelled { job: args.job, number: args.number, label })
 }
 

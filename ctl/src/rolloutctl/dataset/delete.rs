@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which dataset.
 #[derive(Debug, clap::Args)]
@@ -56,19 +56,15 @@ async fn delete(
     let settings = connect.settings()?;
     consent::ask(&format!("forgetting dataset {name}"), &name, yes)?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::DeleteDatasetRequest {
-        request: Some(number.id()),
+    let request = |id| v1::DeleteDatasetRequest {
+        request: Some(id),
         namespace: settings.namespace,
         name: name.clone(),
     };
-    client
-        .with_leader("delete dataset", |channel| {
-            let request = request.clone();
-            async move { services::datasets(channel).delete_dataset(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    numbered(&client, "delete dataset", again, request, |channel, request| async move {
+        services::datasets(channel).delete_dataset(request).await
+    })
+    .await?;
     output::emit(format, &Deleted { name })
 }
 

@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
 use crate::output::counted;
 use crate::output::{self, Format, Report, u64_string};
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Rows named on one command line.
 const ROWS_MAX: usize = 10_000;
@@ -64,21 +64,17 @@ pub(in crate::rolloutctl) async fn retry(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::RetryItemsRequest {
-        request: Some(number.id()),
+    let request = |id| v1::RetryItemsRequest {
+        request: Some(id),
         namespace: settings.namespace.clone(),
         run: run.clone(),
         all_failed: rows.is_none(),
         rows,
     };
-    let answer = client
-        .with_leader("retry items", |channel| {
-            let request = request.clone();
-            async move { services::items(channel).retry_items(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    let answer = numbered(&client, "retry items", again, request, |channel, request| async move {
+        services::items(channel).retry_items(request).await
+    })
+    .await?;
     let (namespace, rows, paused) = (settings.namespace, answer.rows, answer.paused);
     output::emit(format, &Retried { namespace, run, rows, paused })
 }

@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
@@ -57,16 +57,12 @@ async fn delete(
     let what = format!("deleting job {job} with its checkpoints");
     consent::ask(&what, &job, yes)?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
     let name = v1::JobName { namespace: settings.namespace, job: job.clone() };
-    let request = v1::DeleteJobRequest { request: Some(number.id()), job: Some(name) };
-    client
-        .with_leader("delete job", |channel| {
-            let request = request.clone();
-            async move { services::shards(channel).delete_job(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    let request = |id| v1::DeleteJobRequest { request: Some(id), job: Some(name) };
+    numbered(&client, "delete job", again, request, |channel, request| async move {
+        services::shards(channel).delete_job(request).await
+    })
+    .await?;
     output::emit(format, &Deleted { job })
 }
 

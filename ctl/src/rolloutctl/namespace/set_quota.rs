@@ -10,7 +10,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which namespace, and what it may have. What is not named stays as it is; 0 lifts a bound.
 #[derive(Debug, clap::Args)]
@@ -60,19 +60,16 @@ pub(crate) async fn run(
 async fn set(
     connect: &ConnectArgs,
     format: Format,
-    mut request: v1::SetQuotaRequest,
+    wanted: v1::SetQuotaRequest,
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    request.request = Some(number.id());
-    let answer = client
-        .with_leader("set the quota", |channel| {
-            let request = request.clone();
-            async move { services::namespaces(channel).set_quota(request).await }
+    let request = |id| v1::SetQuotaRequest { request: Some(id), ..wanted };
+    let answer =
+        numbered(&client, "set the quota", again, request, |channel, request| async move {
+            services::namespaces(channel).set_quota(request).await
         })
-        .await
-        .map_err(|error| number.failed(error))?;
+        .await?;
     let namespace = answer.namespace.unwrap_or_default().into();
     output::emit(format, &Described { namespace })
 }

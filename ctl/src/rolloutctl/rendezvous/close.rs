@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
@@ -52,16 +52,12 @@ async fn close(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
     let name = v1::JobName { namespace: settings.namespace, job: job.clone() };
-    let request = v1::RendezvousCloseRequest { request: Some(number.id()), job: Some(name) };
-    client
-        .with_leader("close rendezvous", |channel| {
-            let request = request.clone();
-            async move { services::rendezvous(channel).close(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    let request = |id| v1::RendezvousCloseRequest { request: Some(id), job: Some(name) };
+    numbered(&client, "close rendezvous", again, request, |channel, request| async move {
+        services::rendezvous(channel).close(request).await
+    })
+    .await?;
     output::emit(format, &Closed { job, closed: true })
 }
 

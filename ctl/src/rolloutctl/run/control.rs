@@ -8,7 +8,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count, counted};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which run, and why.
 #[derive(Debug, clap::Args)]
@@ -66,21 +66,17 @@ async fn control_one(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::ControlRunRequest {
-        request: Some(number.id()),
+    let request = |id| v1::ControlRunRequest {
+        request: Some(id),
         namespace: settings.namespace,
         name,
         action: action as i32,
         reason,
     };
-    let answer = client
-        .with_leader("control run", |channel| {
-            let request = request.clone();
-            async move { services::runs(channel).control_run(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    let answer = numbered(&client, "control run", again, request, |channel, request| async move {
+        services::runs(channel).control_run(request).await
+    })
+    .await?;
     output::emit(format, &Controlled(answer.run.unwrap_or_default().into()))
 }
 

@@ -12,7 +12,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which run.
 #[derive(Debug, clap::Args)]
@@ -72,19 +72,15 @@ async fn delete(
     let what = format!("deleting run {name} with its input and its results");
     consent::ask(&what, &name, yes)?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::DeleteRunRequest {
-        request: Some(number.id()),
+    let request = |id| v1::DeleteRunRequest {
+        request: Some(id),
         namespace: settings.namespace.clone(),
         name: name.clone(),
     };
-    client
-        .with_leader("delete run", |channel| {
-            let request = request.clone();
-            async move { services::runs(channel).delete_run(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    numbered(&client, "delete run", again, request, |channel, request| async move {
+        services::runs(channel).delete_run(request).await
+    })
+    .await?;
     while wait && there(&client, &settings.namespace, &name).await? {
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which token.
 #[derive(Debug, clap::Args)]
@@ -47,15 +47,11 @@ async fn revoke(
     again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let client = connect.settings()?.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::RevokeTokenRequest { request: Some(number.id()), name: name.clone() };
-    client
-        .with_leader("revoke a join token", |channel| {
-            let request = request.clone();
-            async move { services::tokens(channel).revoke_token(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    let request = |id| v1::RevokeTokenRequest { request: Some(id), name: name.clone() };
+    numbered(&client, "revoke a join token", again, request, |channel, request| async move {
+        services::tokens(channel).revoke_token(request).await
+    })
+    .await?;
     output::emit(format, &Revoked { name })
 }
 

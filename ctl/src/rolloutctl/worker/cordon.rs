@@ -8,7 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which worker, and why.
 #[derive(Debug, clap::Args)]
@@ -61,22 +61,19 @@ pub(super) async fn cordon(
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let namespace = settings.namespace;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::CordonWorkerRequest {
+    let request = |id| v1::CordonWorkerRequest {
         namespace,
         name: name.clone(),
         slot,
         cordoned,
         reason,
-        request: Some(number.id()),
+        request: Some(id),
     };
-    let answer = client
-        .with_leader("cordon worker", |channel| {
-            let request = request.clone();
-            async move { services::cluster(channel).cordon_worker(request).await }
+    let answer =
+        numbered(&client, "cordon worker", again, request, |channel, request| async move {
+            services::cluster(channel).cordon_worker(request).await
         })
-        .await
-        .map_err(|error| number.failed(error))?;
+        .await?;
     let slots = answer.worker.unwrap_or_default().slots.into_iter();
     let rows_held = slots.filter(|s| slot.is_none_or(|n| n == s.slot)).map(|s| s.rows_held).sum();
     output::emit(format, &Cordoned { worker: name, slot, cordoned, rows_held })

@@ -10,7 +10,7 @@ use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::counted;
 use crate::output::{self, Format, Report, duration};
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::{RequestName, numbered};
 use crate::say::aside;
 
 /// How often it is looked whether the worker has left.
@@ -97,22 +97,18 @@ async fn drain(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let request = v1::DrainWorkerRequest {
-        request: Some(number.id()),
+    let request = |id| v1::DrainWorkerRequest {
+        request: Some(id),
         namespace: settings.namespace.clone(),
         name: name.clone(),
         // 0 would be no end.
         deadline_ms: args.deadline.map_or(0, |time| (time.as_millis() as u64).max(1)),
         reason: args.reason.clone(),
     };
-    let answer = client
-        .with_leader("drain worker", |channel| {
-            let request = request.clone();
-            async move { services::cluster(channel).drain_worker(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
+    let answer = numbered(&client, "drain worker", again, request, |channel, request| async move {
+        services::cluster(channel).drain_worker(request).await
+    })
+    .await?;
     let mut worker = answer.worker;
     if args.wait {
         let session = worker.as_ref().map_or(0, |worker| worker.session);
