@@ -36,3 +36,21 @@ macro_rules! unanswered {
         }
     )+};
 }
+
+/// Leaves out all methods of `Cluster` but `status` and `counters`, and those that it is given.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! unanswered_cluster {
+    ($($also:tt)*) => {
+        $crate::unanswered! {
+            list_workers(ListWorkersRequest) -> ListWorkersResponse,
+            request_digest(RequestDigestRequest) -> RequestDigestResponse,
+            digests(DigestsRequest) -> DigestsResponse,
+            bootstrap(BootstrapRequest) -> BootstrapResponse,
+            cordon_worker(CordonWorkerRequest) -> CordonWorkerResponse,
+            upgrade_cluster(UpgradeClusterRequest) -> UpgradeClusterResponse,
+            drain_worker(DrainWorkerRequest) -> DrainWorkerResponse,
+            $($also)*
+        }
+    };
+}

@@ -203,15 +203,7 @@ impl cluster_server::Cluster for Service {
         Ok(Response::new(v1::CountersResponse { member, ..Default::default() }))
     }
 
-    crate::unanswered! {
-        list_workers(ListWorkersRequest) -> ListWorkersResponse,
-        request_digest(RequestDigestRequest) -> RequestDigestResponse,
-        digests(DigestsRequest) -> DigestsResponse,
-        bootstrap(BootstrapRequest) -> BootstrapResponse,
-        cordon_worker(CordonWorkerRequest) -> CordonWorkerResponse,
-        upgrade_cluster(UpgradeClusterRequest) -> UpgradeClusterResponse,
-        drain_worker(DrainWorkerRequest) -> DrainWorkerResponse,
-    }
+    crate::unanswered_cluster! {}
 }
 
 #[tonic::async_trait]

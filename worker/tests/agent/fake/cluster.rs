@@ -32,14 +32,5 @@ impl Cluster for Member {
         }))
     }
 
-    rollout_proto::unanswered! {
-        list_workers(ListWorkersRequest) -> ListWorkersResponse,
-        request_digest(RequestDigestRequest) -> RequestDigestResponse,
-        digests(DigestsRequest) -> DigestsResponse,
-        bootstrap(BootstrapRequest) -> BootstrapResponse,
-        cordon_worker(CordonWorkerRequest) -> CordonWorkerResponse,
-        upgrade_cluster(UpgradeClusterRequest) -> UpgradeClusterResponse,
-        drain_worker(DrainWorkerRequest) -> DrainWorkerResponse,
-        counters(CountersRequest) -> CountersResponse,
-    }
+    rollout_proto::unanswered_cluster! { counters(CountersRequest) -> CountersResponse }
 }
