@@ -1,15 +1,15 @@
 //! A worker's process ended without a word while rows ran: one of them may take whole hosts down.
 //!
-//! Nobody is left to tell of it, so that it counts for every row that may have run, and a single time says little: hosts
-//! end for reasons of their own. *Invariant:* until it has happened [`limits::ABRUPT_ENDS_MAX`] times to a row, the row
+//! No report names the row, so the end counts for every row that may have run. One end is weak evidence, because hosts also
+//! end for other reasons. *Invariant:* until it has happened [`limits::ABRUPT_ENDS_MAX`] times to a row, the row
 //! is pending again as if its worker had given it back. From then on it is a suspect as of an engine that died: it is
 //! tried apart, in halves, until it is alone, and only when it is alone on its slot, and the only one in its worker that
 //! is so far, it gets a strike. So no row takes down one host after another for ever.
 //!
 //! What a silent worker may have started unheard counts too: `unheard.rs`.
 //!
-//! A worker that drains was told to go, and may go before its rows do: its end counts for none. Rows that two slots run
-//! go on at the other one.
+//! The end of a draining worker counts for no row, because that worker may exit before its rows finish. A row that two slots
+//! run continues at the other slot.
 
 use crate::apply::Context;
 use crate::command::{Evidence, FailureClass, HeldRows};
@@ -45,7 +45,7 @@ impl Ran {
     }
 }
 
-/// What an attempt ended by that nobody was left to tell of.
+/// The failure of an attempt that ended with its worker, without a report.
 pub(crate) fn worker_lost() -> Failure {
     Failure {
         class: FailureClass::EngineDied,

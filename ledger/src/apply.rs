@@ -145,7 +145,7 @@ impl Ledger {
     fn admit(&self, entry: EntryId, command: &Command) -> Result<(), Rejection> {
         let opens = command.body == Body::OpenEpoch && command.epoch.0 == entry.term;
         let CoordEpoch(open) = self.meta.epoch;
-        // Epoch 0 is that of a new cluster, in which nobody has opened one.
+        // A new cluster has epoch 0 until a leader opens an epoch.
         let stale = open == 0 || command.epoch.0 != open || command.epoch.0 != entry.term;
         if !opens && stale && !seeded(Bug::EpochUnchecked) {
             return Err(Rejection::EpochStale { got: command.epoch.0, open });

@@ -4,7 +4,7 @@
 //! its set and counts once while its ticket is valid: a process does not pass by the arrival of an earlier process of the
 //! same name. Only the latest generation of a barrier waits.
 //!
-//! Deliberately absent: who is told and when (`coordinator`).
+//! Deliberately absent: notifying the participants (`coordinator`).
 
 use crate::id::{LedgerMs, SessionId};
 use crate::job::{Departed, Departure};
@@ -15,12 +15,12 @@ use crate::spec;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Whom a generation waits for.
+/// The participants that a generation waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Among {
     /// These participants.
     Members(Vec<String>),
-    /// So many, whoever they are.
+    /// This many participants, with any names.
     Count(u32),
     /// The members of the job's round that is complete when the first of them arrives, those that are gone since
     /// included.
@@ -39,7 +39,7 @@ pub enum Policy {
 /// What the first who arrives says of a generation, and all others have to say too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarrierSpec {
-    /// Whom it waits for.
+    /// The participants that it waits for.
     pub among: Among,
     /// What becomes of it when one of them is gone.
     pub policy: Policy,
@@ -84,7 +84,7 @@ pub enum BarrierFailure {
     Gone(Departure),
     /// Not all came in time.
     TimedOut,
-    /// Somebody wanted it so.
+    /// A request aborted it.
     Aborted {
         /// Why.
         reason: String,
@@ -107,13 +107,13 @@ pub struct Generation {
     pub number: u64,
     /// What the first who arrived said of it.
     pub spec: BarrierSpec,
-    /// Whom it waits for, where that is known, those who have arrived included.
+    /// The participants that it waits for, if their names are known, including those that have arrived.
     pub members: Option<BTreeSet<String>>,
-    /// For how many it waits, those who have arrived included.
+    /// How many participants it waits for, including those that have arrived.
     pub expected: u32,
     /// Who has arrived, and as the how-manieth.
     pub arrived: BTreeMap<String, u32>,
-    /// Whom it shrank by.
+    /// The participants that it no longer waits for, because they are gone.
     pub without: Vec<String>,
     /// It waits no longer.
     pub until: LedgerMs,
@@ -143,7 +143,7 @@ impl Generation {
         members.filter(|name| !self.arrived.contains_key(*name)).map(String::as_str)
     }
 
-    /// Somebody has arrived.
+    /// Records that a participant has arrived.
     fn arrive(&mut self, name: &str) {
         let order = self.arrived.len() as u32;
         self.arrived.entry(name.to_owned()).or_insert(order);
@@ -236,7 +236,7 @@ impl Barrier {
         self.generations.back_mut().filter(|g| g.end.is_none())
     }
 
-    /// Somebody has arrived at the generation that waits.
+    /// Records that a participant has arrived at the waiting generation.
     pub(crate) fn arrive(&mut self, name: &str, ticket: SessionId) {
         let Some(g) = self.waiting_mut() else { return };
         g.arrive(name);
@@ -250,8 +250,8 @@ impl Barrier {
         theirs.is_some_and(|theirs| *theirs < ticket)
     }
 
-    /// Another process has the name: its arrival at the generation that waits is void, and one where nobody else has
-    /// arrived has not begun. Whether anything changed.
+    /// Voids the arrival under a name at the waiting generation, because another process has the name. A generation without
+    /// another arrival has not begun. Returns whether anything changed.
     pub(crate) fn void(&mut self, name: &str) -> bool {
         let Some(g) = self.waiting_mut() else { return false };
         if !g.take_back(name) {

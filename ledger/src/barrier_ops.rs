@@ -1,4 +1,4 @@
-//! What is done to barriers: somebody arrives, somebody is gone, time passes, somebody aborts.
+//! The operations on barriers: a participant arrives or is gone, time passes, a request aborts a generation.
 //!
 //! *Invariant:* a refused arrival has changed nothing; one that is repeated counts once.
 
@@ -276,7 +276,7 @@ impl Ledger {
         Ok(Reply::Participant { ticket, keep_alive_ms })
     }
 
-    /// The name under which somebody arrives.
+    /// The name under which a participant arrives.
     fn who_arrives(&self, job: Option<JobNo>, who: &Arriving) -> Result<String, Rejection> {
         let Some(ticket) = who.ticket else {
             who.participant.check()?;

@@ -15,7 +15,7 @@ impl Run {
         self.head.spec.canary_rows > 0 && !self.head.canary_over && !self.ended()
     }
 
-    /// Up to where rows that nobody had yet may be granted.
+    /// The end of the rows that may be granted for the first time.
     pub(crate) fn fresh_end(&self) -> u64 {
         match self.in_canary() {
             true => self.head.rows.min(self.head.spec.canary_rows).max(self.head.next_fresh),

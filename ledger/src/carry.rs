@@ -1,10 +1,10 @@
 //! Carrying over: rows of a new revision that an earlier run has finished are done at once.
 //!
-//! *Invariant:* only a row that nobody was ever granted is carried, so a carried result and one that
-//! is computed never meet. A carry names the segment by its digest: should another input have taken
+//! *Invariant:* only a row that was never granted is carried, so no row has a carried result and a
+//! computed one. A carry names the segment by its digest: should another input have taken
 //! that number, nothing is carried, and no result comes to another row's prompt.
 //!
-//! Absent on purpose: which result belongs to which row. Whoever submits compares item ids and writes
+//! Absent on purpose: which result belongs to which row. The submitter compares item ids and writes
 //! the part; the ledger sees digests and row numbers.
 
 use crate::apply::Context;
@@ -119,7 +119,7 @@ impl Run {
         taken.is_some_and(|taken| taken <= head.rows) && held_back.is_some_and(|held| held <= end)
     }
 
-    /// Rows that nobody was granted yet, without those that were carried or that a canary holds back.
+    /// Rows that were never granted, without those that were carried or that a canary holds back.
     pub(crate) fn grantable_fresh(&self) -> u64 {
         let end = self.fresh_end();
         end - self.head.next_fresh - self.carried_before(end)

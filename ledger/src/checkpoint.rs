@@ -165,8 +165,7 @@ impl Checkpoint {
 }
 
 impl Training {
-    /// What a rank has said to an open checkpoint of how far it was in a shard: the latest step of which somebody
-    /// did, and the samples.
+    /// The progress in a shard that ranks have reported to an open checkpoint: the latest reported step, and the samples.
     pub(crate) fn progress_of(&self, pass: (DatasetNo, u64), shard: u32) -> Option<(u64, u32)> {
         let open = self.checkpoints.values().filter(|c| c.is_open());
         let said = open.filter_map(|c| Some((c.step, *c.progress.get(&pass)?.get(&shard)?)));

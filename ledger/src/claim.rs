@@ -1,6 +1,6 @@
 //! Claims: pending rows become a slot's, under a new attempt.
 //!
-//! *Invariant:* a row that is granted was pending, and from then on nobody else's. A repeated
+//! *Invariant:* a granted row was pending, and from then on it belongs to its slot alone. A repeated
 //! pull gets the grants that the first one made. Only the process that registered last pulls. A
 //! trial is granted alone, and the slot that has it, or empties itself for it, gets nothing else.
 
@@ -112,8 +112,8 @@ impl Ledger {
         self.hand_out(ctx, slot, (no, attempt), rows, Some(trial))
     }
 
-    /// Refuses a pull of a process that was replaced: its answer would reach nobody, and its rows
-    /// would be held for as long as the session lives.
+    /// Refuses a pull of a process that another one has replaced. No process would read the answer, and the session would
+    /// hold the rows until it ends.
     pub(crate) fn check_instance(
         &self,
         session: SessionId,

@@ -1,7 +1,7 @@
 //! Clients' sessions: what was answered to which request, so that a repeat is never executed.
 //!
-//! *Invariant:* a request of a session that is known is executed at most once. Of one that is
-//! not, or whose answer was forgotten, the outcome is unknown and that is what it is told
+//! *Invariant:* the ledger executes a request of a known session at most once. If the session is
+//! unknown or the answer was forgotten, the reply says that the outcome is unknown
 //! (Ongaro's thesis, section 6.3). What is remembered of stores' values is counted exactly, and
 //! bounded: one client is refused more, and of all those that have some, one makes room (`remembered`).
 
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     /// Answers up to here are forgotten: the client has them.
     pub(crate) ack_upto: u64,
     pub(crate) replies: BTreeMap<u64, Reply>,
-    /// Who opened it. What comes for it from somebody else never gets into the log.
+    /// The identity that opened it. The leader refuses requests of other identities before they reach the log.
     pub(crate) holder: String,
     /// Derived: bytes of stores' values in the replies.
     #[serde(skip)]

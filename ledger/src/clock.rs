@@ -43,8 +43,8 @@ impl Budget {
 }
 
 impl Ledger {
-    /// A new leader has taken over: whoever was given time to come back gets it anew, for nobody
-    /// listened meanwhile.
+    /// Opens the epoch of a new leader. Every suspect session gets its full grace time again, because no leader listened
+    /// meanwhile.
     pub(crate) fn open_epoch(&mut self, epoch: CoordEpoch) -> Reply {
         self.meta.epoch = epoch;
         let now = self.meta.clock;

@@ -182,7 +182,7 @@ pub enum FailureClass {
     Transient,
     /// Out of memory: retried with back-off.
     OutOfMemory,
-    /// The engine died, nobody knows by which row: a strike where it ran alone, else trials.
+    /// The engine died, and the row that caused it is unknown: a strike if the row ran alone, else trials.
     EngineDied,
     /// The row's segment is missing or corrupt: retried with back-off.
     InputUnreadable,

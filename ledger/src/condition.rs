@@ -1,4 +1,4 @@
-//! Conditions on what a slot says of itself: `>=0.32,<0.40` of a version, `H100` of a device.
+//! Conditions on what a slot reports: `>=0.32,<0.40` of a version, `H100` of a device.
 //!
 //! *Invariant:* whether a text meets a condition depends on the two texts alone. Terms are separated by commas and all of
 //! them have to be met. Versions are compared number by number; a pre-release comes before its release, what follows a `+` says nothing.

@@ -3,8 +3,8 @@
 //! *Invariant:* what is done stays done, nothing is granted or accepted any more, and a run that
 //! has ended before keeps its end. It happens in a `Tick` alone, so every leader does it alike.
 //!
-//! Absent on purpose: wall time. While nobody leads, ledger time stands still, and no deadline
-//! comes nearer.
+//! Absent on purpose: wall time. Without a leader, ledger time stands still, and no deadline comes
+//! nearer.
 
 use crate::apply::Context;
 use crate::id::LedgerMs;

@@ -52,8 +52,8 @@ impl Ledger {
         self.meta.chain_marks.iter().map(|(i, c)| (*i, *c))
     }
 
-    /// The index of a `DigestAt` that was applied since the last call. Whoever asks has to compute
-    /// the digests before the next entry is applied.
+    /// The index of a `DigestAt` that was applied since the last call. The caller has to compute the
+    /// digests before it applies the next entry.
     pub fn take_digest_request(&mut self) -> Option<u64> {
         self.digest_request.take()
     }

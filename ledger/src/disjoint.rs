@@ -1,4 +1,4 @@
-//! Attempts of which no two share a row: lapsed ones, and second attempts of rows that somebody else runs.
+//! Attempts of which no two share a row: lapsed ones, and second attempts of rows that another slot runs.
 //!
 //! *Invariant:* two indexes are derived from the grants and rebuilt on loading: whose a row is, and what a session has. So a
 //! claim of rows that came back, the return of a worker and the end of a row that two slots run cost what they touch,

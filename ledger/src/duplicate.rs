@@ -32,12 +32,12 @@ impl Run {
         Some((slot, rows))
     }
 
-    /// Nothing of it is pending or will come: whoever is idle has nothing to expect of it.
+    /// Whether slots hold rows of the run, none is pending and none will come. Idle slots get no row of it.
     pub(crate) fn at_tail(&self) -> bool {
         self.nears_tail() && !self.flight.grants.is_empty()
     }
 
-    /// The same, but that somebody may hold no row of it.
+    /// The same, also if no slot holds a row of the run.
     pub(crate) fn nears_tail(&self) -> bool {
         self.head.spec.tail_duplicates
             && self.head.state == RunState::Running

@@ -1,7 +1,7 @@
 //! An engine died, and one of the rows that it ran may be why.
 //!
-//! *Invariant:* only a row that ran alone gets a strike. Rows that ran together are suspects, whosever they are: one that is
-//! somebody else's by now, done or cancelled, ran too, and may be why. Suspects are tried again in halves, each half alone
+//! *Invariant:* only a row that ran alone gets a strike. All rows that ran together are suspects: a row that another slot has
+//! by now, or that is done or cancelled, ran too and may be the cause. Suspects are tried again in halves, each half alone
 //! on a slot, until what kills the engine is alone.
 //! Halving is part of the state, so a new leader goes on where the old one stopped. A death counts against the slot too:
 //! `slot_incidents.rs`. So that a broken slot makes no good row poison, rows are tried next at another slot than the one whose
@@ -10,7 +10,7 @@
 //! Rows that finished before the death are done and stay it; rows that had not started stay with
 //! the slot, or come back as its worker says.
 //!
-//! A process numbers its deaths: one that is told again, to the next leader, counts once.
+//! A process numbers its deaths, so a death that it reports again to the next leader counts once.
 
 use crate::apply::Context;
 use crate::command::{FailureClass, HeldRows};
@@ -45,7 +45,7 @@ impl Ledger {
         let (dead, spared) = self.take_started(slot, started, &mut refused);
         let suspects: Vec<(RunNo, Rows)> =
             dead.iter().chain(&spared).map(|held| (held.run, held.rows.clone())).collect();
-        // A report whose rows are all somebody else's by now is an old one.
+        // If other slots have all rows of a report by now, the report is old.
         let counts = !in_trial || self.asks_a_second_slot();
         if counts && !told_before && (started.is_empty() || !suspects.is_empty()) {
             if let Some(held) = self.slot_mut(slot) {

@@ -123,19 +123,19 @@ pub enum EventKind {
     },
     /// Rows were granted.
     Granted {
-        /// To whom.
+        /// The slot that gets the rows.
         slot: SlotRef,
         /// What.
         held: HeldRows,
-        /// `claim`, `trial`, `duplicate`, or `back`: what had lapsed while its holder was silent
-        /// and was nobody else's is its own again.
+        /// `claim`, `trial`, `duplicate`, or `back`: rows that had lapsed while their
+        /// holder was silent, and that no other slot got, return to the holder.
         how: &'static str,
     },
     /// Rows went from one slot to another.
     Stolen {
-        /// From whom.
+        /// The slot that loses the rows.
         victim: SlotRef,
-        /// To whom.
+        /// The slot that gets them.
         thief: SlotRef,
         /// The attempt that lost them.
         lost: Attempt,

@@ -29,7 +29,7 @@ pub enum OpKind {
     OpenClient {
         /// For people.
         name: String,
-        /// Whose it is, as `role/name` of the certificate: nobody else's requests are of this session.
+        /// The owner, as `role/name` of its certificate. Only its requests belong to this session.
         holder: String,
     },
     /// Creates a run, or finds the same one.
@@ -209,7 +209,7 @@ pub enum OpKind {
         /// Which; `None` for all that failed.
         rows: Option<Rows>,
     },
-    /// Rows that nobody was granted yet are done: their results were carried over from an earlier
+    /// Marks rows that were never granted as done: their results were carried over from an earlier
     /// run of the same items.
     Carry {
         /// The run.
@@ -285,7 +285,7 @@ pub enum OpKind {
         /// For how long; `None` where the leader has never heard it.
         silent_ms: Option<u64>,
     },
-    /// Nobody joins a job's rendezvous any more.
+    /// Closes a job's rendezvous for new participants.
     CloseRendezvous {
         /// The job, made if need be.
         job: JobName,
@@ -324,7 +324,7 @@ pub enum OpKind {
     Shard(ShardOp),
     /// Something is done to a checkpoint.
     Checkpoint(CheckpointOp),
-    /// What nobody names of a sealed run is gone from its store.
+    /// Records that the objects of a sealed run that its manifest does not name are gone from the store.
     Swept {
         /// The run.
         run: RunNo,
