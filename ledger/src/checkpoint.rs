@@ -165,7 +165,7 @@ impl Checkpoint {
 }
 
 impl Training {
-    /// The progress in a shard that ranks have reported to an open checkpoint: the latest reported step, and the samples.
+    /// The furthest progress in a shard that ranks have reported to an open checkpoint: its step and the samples.
     pub(crate) fn progress_of(&self, pass: (DatasetNo, u64), shard: u32) -> Option<(u64, u32)> {
         let open = self.checkpoints.values().filter(|c| c.is_open());
         let said = open.filter_map(|c| Some((c.step, *c.progress.get(&pass)?.get(&shard)?)));

@@ -225,8 +225,8 @@ impl Ledger {
         RefusedRows { run: no, attempt, rows, why: Rejection::AttemptStale }
     }
 
-    /// Ends an attempt's hold on some of its rows for good: it may not decide them any more. Those
-    /// that nobody else runs are pending, a trial's as a trial; these are returned.
+    /// Takes some rows from an attempt for good: it may not decide them any more. Rows that no other
+    /// slot runs are pending again, a trial's as a trial. Returns these rows.
     pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
         let aside = self.step_aside(no, attempt, rows);
         let (_, rows) = rows.partition(&aside);
@@ -244,8 +244,8 @@ impl Ledger {
         rows
     }
 
-    /// Ends a lease but not the attempt: its rows are pending, and a late result of a row that
-    /// nobody else was given since will be accepted.
+    /// Ends a lease but not the attempt: its rows are pending, and the ledger accepts a late result
+    /// of a row that no other slot got since.
     pub(crate) fn lapse(&mut self, ctx: &Context, no: RunNo, attempt: Attempt, why: &'static str) {
         let Some(run) = self.runs.get(&no) else { return };
         let Some((slot, rows)) = run.holding(attempt) else { return };

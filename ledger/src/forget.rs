@@ -1,11 +1,11 @@
 //! How a run is forgotten: sealed into a manifest, deleted, gone.
 //!
-//! *Invariant:* only a run that has ended, and that nobody took up again since its manifest was made,
-//! is sealed, and a sealed one is never taken up again. So no row of it can be decided any
-//! more: what its manifest says stays true, and parts that it does not name will never be named: a run
-//! is swept after it was sealed, and never before. A sealed run takes at most
-//! [`limits::SEALED_BYTES_MAX`]. A deleted one keeps its name until its objects are gone, so that who
-//! asks for it is told where it stands; a new run of that name has a folder of its own.
+//! *Invariant:* a run is sealed only if it has ended and has not been reopened since its manifest was
+//! made, and a sealed run is never reopened. So none of its rows can be decided any more, and its
+//! manifest stays true. Parts that the manifest does not name are never named later, so a run is swept
+//! after it was sealed, and never before. A sealed run takes at most [`limits::SEALED_BYTES_MAX`]. A
+//! deleted one keeps its name until its objects are gone, so that a request for it gets its state; a
+//! new run of that name has a folder of its own.
 //!
 //! Absent on purpose: the manifest and the objects. The leader writes the one before it proposes
 //! `Seal`, and removes the others before it proposes `ForgetRun`.

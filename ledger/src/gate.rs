@@ -253,8 +253,8 @@ mod tests {
         }
     }
 
-    /// A kind that is new is of the version after the one that clusters have. Whoever changes this number says that there
-    /// is no cluster of version 1 whose members do not know it.
+    /// A new kind belongs to the version after the one that clusters have. To change this number is to state that every member
+    /// of every cluster of version 1 knows the new kind.
     #[test]
     fn version_1_is_closed() {
         let all = || TABLES.iter().flat_map(|table| table.iter());

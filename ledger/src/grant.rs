@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* a row belongs to at most one attempt, its last one, but for a duplicate, which runs
 //! beside it until one of the two ends (`duplicate.rs`). A *live* grant's rows run; a
-//! *lapsed* one's are pending again, but as long as nobody else was given them a late result
-//! under that attempt is still welcome.
+//! *lapsed* one's are pending again, and until another slot gets them the ledger accepts a late
+//! result under that attempt.
 
 use crate::id::{LedgerMs, SlotRef};
 use crate::rows::Rows;

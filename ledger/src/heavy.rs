@@ -1,7 +1,7 @@
 //! Which commands may take long to apply, however few their bytes: what they cost grows with the state.
 //!
 //! *Invariant:* each kind is here by name: a new one does not compile without.
-//! Absent: commands of many bytes, which take long for those; and what whoever applies one does about it.
+//! Absent: commands that take long because of their bytes, and how the caller of `apply` handles heavy commands.
 
 use crate::command::{Body, Command, Op, OpKind};
 use crate::shard::ShardOp;

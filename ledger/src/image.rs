@@ -4,8 +4,8 @@
 //! the records that [`Ledger::for_each_record`] yields, byte for byte. Each transition marks what
 //! it touched; a forgotten mark shows as a difference between the two digests.
 //!
-//! Keys begin with an upper-case letter; keys with a lower-case one belong to whoever keeps the
-//! image beside us (the membership of the cluster, for one).
+//! Keys of the ledger begin with an upper-case letter. Other users of the image, such as the
+//! membership of the cluster, have keys that begin with a lower-case letter.
 
 use crate::bytes_field::Bytes;
 use crate::client::Client;

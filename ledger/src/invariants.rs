@@ -264,7 +264,7 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// A second attempt is of rows that somebody else holds, that have no other and that never failed.
+/// Another slot holds the rows of a second attempt. They have no third attempt and never failed.
 fn check_shadows(run: &Run) -> Result<(), String> {
     let (mut all, mut total) = (Rows::default(), 0);
     for (attempt, shadow) in &run.flight.shadows {

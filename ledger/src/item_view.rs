@@ -50,7 +50,7 @@ pub struct ItemView {
     pub segment: SegmentNo,
     /// Where it is.
     pub place: ItemPlace,
-    /// Who has it too, at a run's tail: whoever ends first decides it.
+    /// The second slot that runs it, at a run's tail. The first of the two that reports decides the row.
     pub duplicate: Option<(SlotRef, Attempt)>,
     /// The rows that it is tried with, itself included, apart from all others; none where it is
     /// under no suspicion.

@@ -140,7 +140,7 @@ pub(crate) struct JobHead {
 /// What a change of a job leads to beyond it.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// What, about whom or which, in which round or generation, and why.
+    /// What happened, the participant or barrier, the round or generation, and why.
     pub(crate) events: Vec<(&'static str, String, u64, String)>,
     pub(crate) came: Vec<(SessionId, String)>,
     pub(crate) went: Vec<SessionId>,
@@ -172,7 +172,7 @@ impl Job {
         forgotten.into_iter().chain(rendezvous).chain(barriers).min()
     }
 
-    /// The latest departure under a name that nobody has taken since.
+    /// The latest departure under a name, unless a participant has taken the name since.
     pub(crate) fn departure(&self, name: &str) -> Option<&Departure> {
         if self.head.participants.contains_key(name) {
             return None;
@@ -202,8 +202,8 @@ impl Job {
         Some(gone)
     }
 
-    /// Where there is no room, first those go that no barrier asks about any more: of a name that somebody has, or has
-    /// had since.
+    /// If there is no room, departures go first that no barrier needs: those of a name that another participant has or had
+    /// since.
     fn remember(&mut self, departure: Departure) {
         let JobHead { departures, participants, .. } = &mut self.head;
         let idle = |other: &Departure| {
@@ -259,8 +259,8 @@ impl Ledger {
         Ok(None)
     }
 
-    /// Makes room for another job of the namespace: the one goes that nobody takes part in and that was unused for
-    /// longest, even a closed one.
+    /// The job that makes room for another job of the namespace: of those without participants, even closed ones, the one
+    /// that was unused for longest.
     fn job_to_forget(&self, namespace: &str) -> Result<Option<JobNo>, Rejection> {
         if self.jobs_in.get(namespace) < limits::JOBS_MAX {
             return Ok(None);
@@ -298,8 +298,8 @@ impl Ledger {
         no
     }
 
-    /// A job in which nobody takes part goes, with its barriers and the stores of its rounds: the next of its name counts
-    /// rounds from 1, and is not to find what these had.
+    /// Removes a job without participants, with its barriers and the stores of its rounds. The next job of its name counts
+    /// rounds from 1 and must not find the old stores.
     pub(crate) fn remove_job(&mut self, no: JobNo) {
         let Some(job) = self.jobs.remove(&no) else { return };
         self.job_names.remove(&job.head.name);

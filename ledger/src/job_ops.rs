@@ -1,5 +1,5 @@
-//! What is done to a job: somebody joins or only takes part, leaves, is lost; the rendezvous closes;
-//! time passes.
+//! The operations on a job: a participant joins, only takes part, leaves or is lost; the rendezvous
+//! closes; time passes.
 //!
 //! *Invariant:* whatever changes a job goes through [`Ledger::change_job`], which draws the
 //! consequences, keeps the indices and tells what happened. A refusal comes before any change.
@@ -28,7 +28,7 @@ impl Job {
         }
     }
 
-    /// Puts a participant in the place of whoever had its name.
+    /// Puts a participant in the place of the one that had its name.
     pub(crate) fn take_place(
         &mut self,
         decl: ParticipantDecl,
@@ -227,7 +227,7 @@ impl Ledger {
             let Some(job) = self.jobs.get(&no) else { continue };
             let ends = job.head.used_at.0.saturating_add(limits::JOB_TTL_MS);
             let unused = job.head.participants.is_empty() && ends <= now.0;
-            // Somebody may use the stores of its rounds yet, and the next job of its name is not to find them.
+            // A process may still use the stores of its rounds, and the next job of its name must not find them.
             let stores = || self.stores_before(&job.head.name, u64::MAX).next().is_some();
             if unused && !stores() {
                 self.remove_job(no);

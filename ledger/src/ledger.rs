@@ -90,7 +90,7 @@ pub struct Ledger {
     pub(crate) trial_runs: BTreeSet<RunNo>,
     /// The same, by their needs.
     pub(crate) trial_runs_of: BTreeMap<NeedNo, BTreeSet<RunNo>>,
-    /// Runs at their tails, and those that will be once somebody holds a row of them.
+    /// Runs at their tails, and runs that will be once a slot holds a row of them.
     pub(crate) tail_runs: BTreeSet<RunNo>,
     /// Runs that are paused.
     pub(crate) paused_runs: BTreeSet<RunNo>,
@@ -145,7 +145,7 @@ pub struct Ledger {
     pub(crate) training_changes: u64,
     pub(crate) dirty: Dirty,
     pub(crate) digest_request: Option<u64>,
-    /// What happened since somebody asked. No part of the state.
+    /// What happened since the last call of `take_events`. No part of the state.
     pub(crate) events: Vec<Event>,
     pub(crate) scratch: Vec<u8>,
 }

@@ -23,7 +23,7 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub const HOLDER_BYTES_MAX: usize = NAME_BYTES_MAX + 16;
 /// Bytes of a model name, URL or other short text.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// Bytes of the URL that is told of a run's end.
+/// Bytes of the URL that gets the notice of a run's end.
 pub const NOTIFY_URL_BYTES_MAX: usize = 512;
 /// Bytes of the canonical JSON of sampling or options.
 pub const JSON_BYTES_MAX: usize = 64 * 1024;
@@ -88,7 +88,7 @@ pub const CORDONED_PERCENT_MAX: usize = 20;
 pub const CORDONS_MAX: usize = 4096;
 /// Bytes of a failure's message.
 pub const MESSAGE_BYTES_MAX: usize = 512;
-/// Ledger time for which a row was somebody's before an idle slot may run it too.
+/// Ledger time for which a slot must have held a row before an idle slot may run it too.
 pub const DUPLICATE_AFTER_MS: u64 = 1000;
 /// Attempts that one `Tick` ends, from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: the next one goes on. The
 /// last session may exceed the limit.
@@ -126,9 +126,9 @@ pub const STORE_OPS_MAX: usize = 1024;
 pub const STORE_VALUE_OPS_MAX: usize = 8;
 /// Pairs that are set at once.
 pub const STORE_PAIRS_MAX: usize = 4096;
-/// Ledger time after which a store that nobody has used is forgotten.
+/// Ledger time after which an unused store is forgotten.
 pub const STORE_TTL_MS: u64 = 24 * 60 * 60 * 1000;
-/// Jobs of one namespace; of those that nobody takes part in, the one that was unused for longest makes room.
+/// Jobs of one namespace; of those without participants, the one that was unused for longest makes room.
 pub const JOBS_MAX: usize = 1024;
 /// Ledger time after which a job without participants is forgotten, even a closed one.
 pub const JOB_TTL_MS: u64 = 7 * 24 * 60 * 60 * 1000;
@@ -140,7 +140,7 @@ pub const DEPARTURES_MAX: usize = 256;
 pub const KEEP_ALIVE_MS: std::ops::RangeInclusive<u64> = 100..=60 * 60 * 1000;
 /// The longest join time-out, last call or time-out of a barrier.
 pub const JOB_TIMEOUT_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
-/// Barriers of one job; of those that wait for nobody, the one that ended longest ago makes room.
+/// Barriers of one job; of those that do not wait, the one that ended longest ago makes room.
 pub const BARRIERS_MAX: usize = 256;
 /// Generations of one barrier that are remembered: the next cannot end before all have passed the
 /// last.

@@ -7,7 +7,7 @@ use crate::cordon::NameCordon;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The namespace of whoever names none.
+/// The namespace of requests that name none.
 pub(crate) const DEFAULT: &str = "default";
 
 /// One namespace.

@@ -13,10 +13,10 @@ use crate::reply::Reply;
 use crate::run::{Run, RunState};
 use serde::{Deserialize, Serialize};
 
-/// Whether somebody was told of a run's end.
+/// Whether the notice of a run's end was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
-    /// Nobody wants to be, or the run has not ended.
+    /// The run has no URL for the notice, or it has not ended.
     #[default]
     None,
     /// Not yet.
@@ -29,7 +29,7 @@ pub enum Notice {
         /// Its name.
         index: u64,
     },
-    /// Nobody acknowledged it for too long, or it may not be sent.
+    /// The receiver did not acknowledge it in time, or it may not be sent.
     GivenUp {
         /// Its name.
         index: u64,
@@ -48,7 +48,7 @@ pub struct DueNotice {
 }
 
 impl Run {
-    /// It has ended: somebody may want to know.
+    /// Makes the notice due if the run has a URL for it: the run has ended.
     pub(crate) fn notify(&mut self, ctx: &Context) {
         if !self.head.spec.notify_url.is_empty() {
             self.head.notice = Notice::Due { index: ctx.index() };

@@ -29,7 +29,7 @@ pub(crate) struct Shard {
 /// Whose a shard is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ShardState {
-    /// Nobody's.
+    /// No trainer has it.
     #[default]
     Free,
     /// A trainer's.
@@ -90,7 +90,7 @@ impl Shard {
 pub struct PassCounts {
     /// All of them.
     pub shards: u32,
-    /// Nobody's.
+    /// Shards that no trainer has.
     pub free: u32,
     /// A trainer's.
     pub claimed: u32,
@@ -114,7 +114,7 @@ pub(crate) struct Pass {
     places: Vec<u64>,
     /// The shards by their places.
     around: Vec<u32>,
-    /// Free shards by position, of each trainer that is preferred for some; of nobody where there are no trainers.
+    /// Free shards by position, for each trainer that is preferred for some. The key is `None` if there are no trainers.
     free: BTreeMap<Option<String>, BTreeSet<u32>>,
     /// Shards that are claimed, by trainer.
     pub(crate) held: BTreeMap<String, BTreeSet<u32>>,
@@ -168,7 +168,7 @@ impl Pass {
         free.into_iter().for_each(|number| self.offer(number, ring));
     }
 
-    /// A free shard is to be had, by whom it is preferred for before others.
+    /// Lists a free shard for the trainer that is preferred for it.
     fn offer(&mut self, number: u32, ring: &Ring) {
         let owner = ring.owner(self.places[number as usize]).map(str::to_owned);
         self.free.entry(owner).or_default().insert(self.positions[number as usize]);
@@ -232,7 +232,8 @@ impl Pass {
         free.into_iter().flatten().map(|&at| self.order[at as usize]).collect()
     }
 
-    /// Which shard the trainer gets: of its own the first in the epoch's order, else the last of whoever has most.
+    /// The shard that the trainer gets: of its own the first in the epoch's order, else the last one of the trainer with the
+    /// most free shards.
     pub(crate) fn next_for(&self, trainer: &str) -> Option<u32> {
         let own = self.free.get(&Some(trainer.to_owned())).and_then(BTreeSet::first);
         let others = || {
@@ -271,7 +272,7 @@ impl Pass {
         self.finished as usize == self.shards.len()
     }
 
-    /// Whether a shard is nobody's.
+    /// Whether a shard is free.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }

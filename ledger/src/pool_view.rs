@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// What there is to do with one model, and who could do it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Rows of running runs that nobody has.
+    /// Rows of running runs that no slot has.
     pub pending: u64,
     /// Rows of any run that slots have.
     pub running: u64,
