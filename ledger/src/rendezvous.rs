@@ -2,14 +2,15 @@
 //! means it.
 //!
 //! A round forms while participants join: from `min` on a last call runs, with `max` it is complete
-//! at once. Who comes then is late and waits for the next round, or is one too many. A round ends
-//! when its last member has left, died or joined anew; then the next one forms of whoever waits.
+//! at once. A later participant is late and waits for the next round, or is one too many. A round
+//! ends when its last member has left, died or joined anew. Then the next round forms of the
+//! participants that wait.
 //!
 //! *Invariant:* there is one round at a time (exclusivity). A complete round's roster is fixed: all
-//! members read the same names and the same contiguous ranks, whoever dies meanwhile. A closed
-//! rendezvous stays closed. Nobody waits where there is room.
+//! members read the same names and the same contiguous ranks, even if members die meanwhile. A closed
+//! rendezvous stays closed. No participant waits while there is room.
 //!
-//! Deliberately absent: who hears of it and when (`coordinator`).
+//! Deliberately absent: notifying the participants (`coordinator`).
 
 use crate::id::LedgerMs;
 use crate::job::{Departure, Job, ParticipantDecl, Told};
@@ -116,15 +117,15 @@ pub struct RoundMember {
 /// A job's rendezvous.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rendezvous {
-    /// Those of whoever takes part; none before the first has joined.
+    /// The terms of the current participants; none before the first has joined.
     pub terms: Option<Terms>,
     /// The round that forms or is complete, from 1.
     pub round: u64,
     /// Whether it is complete.
     pub complete: bool,
-    /// When a round that has `min` is complete, should nobody come.
+    /// When a round that has `min` is complete if no more participants join.
     pub last_call: Option<LedgerMs>,
-    /// Nobody joins any more.
+    /// Whether it refuses new participants.
     pub closed: bool,
     /// Members of the complete round by rank, those that are gone since included.
     pub roster: Vec<RoundMember>,
@@ -174,7 +175,7 @@ impl Job {
         }
     }
 
-    /// Where somebody who joins now stands.
+    /// The standing of a participant that joins now.
     pub(crate) fn standing_to_join(&self, now: LedgerMs, terms: &Terms) -> Standing {
         let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
         match self.head.rendezvous.complete {
@@ -220,8 +221,8 @@ impl Job {
         }
     }
 
-    /// Who waited joins the round that forms, in the order in which they came, and how many are in it
-    /// then.
+    /// Moves waiting participants into the forming round, in the order in which they came. Returns how
+    /// many are in the round then.
     fn admit_waiting(&mut self, now: LedgerMs, terms: &Terms) -> u32 {
         let mut joined = self.count(|s| matches!(s, Standing::Joining { .. }));
         let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
@@ -246,7 +247,7 @@ impl Job {
         joined
     }
 
-    /// The round is complete with whoever has joined it; who waits still is one too many.
+    /// Completes the round with the participants that have joined it. Participants that still wait are redundant.
     fn complete(&mut self, told: &mut Told) {
         let rendezvous = &mut self.head.rendezvous;
         rendezvous.complete = true;
@@ -273,7 +274,7 @@ impl Job {
         self.access.completes(&rendezvous.roster);
     }
 
-    /// Nobody joins any more; who waits is dismissed.
+    /// Closes the rendezvous for new participants and dismisses those that wait.
     pub(crate) fn close(&mut self, told: &mut Told) {
         let rendezvous = &mut self.head.rendezvous;
         if rendezvous.closed {

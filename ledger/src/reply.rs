@@ -78,7 +78,7 @@ pub enum Reply {
     },
     /// What a shared store answered, by position.
     Store(Vec<StoreAnswer>),
-    /// Somebody takes part in a job.
+    /// A participant takes part in a job.
     Participant {
         /// Under this ticket.
         ticket: SessionId,
@@ -273,7 +273,7 @@ pub enum Rejection {
     /// No such session: it was given up or never was.
     #[error("no such session")]
     SessionUnknown,
-    /// The answer to that request was forgotten, so nobody knows its outcome.
+    /// The ledger has forgotten the answer to that request, so its outcome is unknown.
     #[error("the outcome of that request is no longer known")]
     RequestForgotten,
     /// Another process lives under that worker's name.
@@ -296,7 +296,7 @@ pub enum Rejection {
         /// Its last one.
         last: u64,
     },
-    /// The row was given to somebody else since, or never to this attempt.
+    /// Another slot got the row since, or this attempt never had it.
     #[error("the attempt is not the row's last")]
     AttemptStale,
     /// The row has another outcome already.
@@ -308,7 +308,7 @@ pub enum Rejection {
     /// A run of that name is on its way out.
     #[error("a run of that name is being deleted")]
     RunDeleting,
-    /// Nobody joins any more.
+    /// The rendezvous refuses new participants.
     #[error("the rendezvous is closed")]
     RendezvousClosed,
     /// Others have joined on other terms.
@@ -328,7 +328,7 @@ pub enum Rejection {
     /// The first who arrived said something else.
     #[error("others of this generation named another set, policy or time-out")]
     BarrierConflict,
-    /// The barrier does not wait for whoever arrived.
+    /// The barrier does not wait for the participant that arrived.
     #[error("{name} is not among those that the generation waits for")]
     NotOfBarrier {
         /// Who.
@@ -383,7 +383,7 @@ pub enum Rejection {
     /// A join token of that name is another one.
     #[error("a join token {0} exists, with another secret or for something else")]
     TokenConflict(String),
-    /// A join token lets nobody in.
+    /// The join token cannot be used.
     #[error("{0}")]
     TokenRefused(String),
     /// There is no revocation of these certificates.

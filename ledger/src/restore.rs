@@ -64,7 +64,7 @@ impl Ledger {
         meta.chain_marks.clear();
         self.events.clear();
         self.digest_request = None;
-        // There is no image of it yet: whoever writes one writes all of it.
+        // There is no image of it yet, so the first image is written as a whole.
         self.dirty = Dirty::default();
         self
     }

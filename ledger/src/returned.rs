@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Rows that share a record of the image.
 pub(crate) const ROWS_PER_RECORD: u64 = 4096;
 
-/// Pending rows that somebody had before.
+/// Pending rows that a slot had before.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Returned {
     /// Length by first row.

@@ -23,7 +23,7 @@ pub enum Revoked {
     Identity(String),
 }
 
-/// The certificate with which somebody asks for a change of the list.
+/// The certificate of a caller that changes the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationAuthor {
     /// As `role/name`.

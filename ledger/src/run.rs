@@ -107,7 +107,7 @@ pub(crate) struct RunHead {
     pub(crate) created_at: LedgerMs,
     /// Rows that are done and have a history.
     pub(crate) done_histories: u64,
-    /// Whether somebody was told of its end.
+    /// Whether the notice of its end was sent.
     pub(crate) notice: Notice,
     /// The image has it behind the rest, unless it is the default.
     #[serde(skip)]
@@ -178,7 +178,7 @@ impl Run {
         self.grantable_beside_trials() > 0 || self.ready_trials().next().is_some()
     }
 
-    /// Rows that nobody was granted yet and that have no outcome.
+    /// Rows that were never granted and have no outcome.
     fn fresh(&self) -> u64 {
         self.head.rows - self.head.next_fresh - self.head.carried_ahead
     }

@@ -175,7 +175,7 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// Ends a run that has rows without an outcome: whoever holds any gives them back for `why`.
+    /// Ends a run that has rows without an outcome. Slots that hold such rows give them back for `why`.
     pub(crate) fn end_early(
         &mut self,
         ctx: &Context,

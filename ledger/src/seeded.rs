@@ -20,7 +20,7 @@ pub enum Bug {
     AckBeforeFsync,
     /// A vote is kept in memory alone.
     VoteNotPersisted,
-    /// Nobody compares epochs: not the gate, not the stream, not the proposal, not the ledger.
+    /// No part compares epochs: not the gate, not the stream, not the proposal, not the ledger.
     EpochUnchecked,
     /// A returned row is granted and stays pending.
     ClaimUnchecked,
@@ -38,7 +38,7 @@ pub enum Bug {
     OvertakenAttemptAccepted,
     /// The leader moves rows without asking who has them.
     StealUnasked,
-    /// The rows of a session that ends are pending for nobody.
+    /// The rows of a session that ends are never pending again.
     RowsLostWithSession,
     /// How often a row failed is in no image and no snapshot.
     StrikesNotInSnapshot,

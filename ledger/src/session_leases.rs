@@ -28,7 +28,7 @@ impl Ledger {
         slots.iter().flat_map(|s| s.held.iter().copied()).collect()
     }
 
-    /// What lapsed while this session was silent and was given to nobody else is its own again.
+    /// Returns rows to this session that lapsed while it was silent and that no other slot got.
     pub(crate) fn adopt_lapsed(&mut self, ctx: &Context, session: SessionId) {
         for no in self.runs_with_lapsed() {
             let Some(run) = self.runs.get(&no) else { continue };
@@ -86,8 +86,8 @@ impl Ledger {
         }
     }
 
-    /// A worker whose session has ended comes with rows of it: those that nobody else was given since
-    /// are its own again, so that it need not run them twice. A trial's go back to their trial.
+    /// Returns rows to a worker that still holds them from a session that has ended, unless another slot
+    /// got them since. So it does not run them twice. A trial's rows go back to their trial.
     pub(crate) fn adopt_held(&mut self, ctx: &Context, session: SessionId, held: &[HeldRows]) {
         for HeldRows { run: no, attempt, rows } in held {
             let slots = self.workers.get(&session).map_or(0, |worker| worker.slots.len());
@@ -98,7 +98,7 @@ impl Ledger {
             }
             let same = Some(grant.slot.slot).filter(|slot| usize::from(slot.0) < slots);
             let slot = same.unwrap_or(SlotNo(0));
-            // What it does not say that it has, nobody has any more.
+            // The worker has lost the rows that it does not list.
             let (mine, _) = grant.rows.partition(rows);
             if !mine.is_empty() {
                 let grant = Grant { rows: mine, slot: SlotRef { session, slot }, ..*grant };
@@ -177,7 +177,7 @@ impl Ledger {
         self.emit(ctx, EventKind::Granted { slot, held: back, how: "back" });
     }
 
-    /// What of `held` that attempt may no longer decide: somebody else has it, or it is decided.
+    /// The rows of `held` that the attempt may no longer decide: another slot has them, or they are decided.
     pub fn lost_of(&self, held: &HeldRows) -> Option<HeldRows> {
         let mut rows = held.rows.clone();
         if let Some(run) = self.runs.get(&held.run) {

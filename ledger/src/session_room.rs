@@ -1,7 +1,7 @@
 //! Which client session makes room for a new one.
 //!
-//! *Invariant:* from version 3 on a session makes room only if no holder has more sessions than its own. So one identity that
-//! opens many ends its own, and nobody else's.
+//! *Invariant:* from version 3 on a session makes room only if no holder has more sessions than its own. So an identity that
+//! opens many sessions ends only its own.
 //!
 //! Absent: whether a new session may be opened at all while those that would be forgotten are in use; the leader decides that
 //! before it proposes one ([`Ledger::makes_room_of`]).
@@ -16,7 +16,7 @@ use crate::limits;
 pub struct MakesRoom<'a> {
     /// Whose it is.
     pub holder: &'a str,
-    /// For how long nobody used it, in ledger time.
+    /// For how long it was unused, in ledger time.
     pub unused_ms: u64,
 }
 
@@ -28,8 +28,8 @@ impl Ledger {
         Some(MakesRoom { holder, unused_ms: self.meta.clock.0.saturating_sub(used_at.0) })
     }
 
-    /// Of the holders that have the most sessions, the one that nobody used for longest; of several, the oldest. Before version
-    /// 3, of all.
+    /// The session that makes room: of the holders that have the most sessions, the session that was unused for longest; of
+    /// several, the oldest. Before version 3, it is chosen from all sessions.
     pub(crate) fn to_forget(&self) -> Option<(LedgerMs, SessionId)> {
         if self.clients.len() < limits::CLIENTS_MAX {
             return None;

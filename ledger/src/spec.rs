@@ -60,11 +60,11 @@ pub struct RunSpec {
     pub run_ttl_ms: u64,
     /// Ledger time from its sealing to its deletion; 0 for the cluster's default.
     pub retention_ms: u64,
-    /// Conditions on what a slot says of itself, by the names of its versions and labels: `vllm` to `>=0.32`.
+    /// Conditions on the versions and labels that a slot reports, by their names: `vllm` to `>=0.32`.
     pub require: BTreeMap<String, String>,
     /// Ledger time from its creation to the end that it is given; 0 for none.
     pub deadline_ms: u64,
-    /// Who is told of its end; empty for nobody.
+    /// The URL that gets the notice of its end; empty for none.
     pub notify_url: String,
 }
 
@@ -127,7 +127,7 @@ impl RunSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SlotOffer {
     /// Model URIs that it has loaded or may load; `*` for any. `name` for every revision, `name@revision` for that one, and
-    /// `name@` for one that nobody knows. A run that asks for no revision takes any.
+    /// `name@` for an unknown revision. A run that asks for no revision takes any.
     pub models: Vec<String>,
     /// Tasks that it can do; empty for `generate` alone.
     pub tasks: Vec<String>,

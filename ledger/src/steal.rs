@@ -6,8 +6,8 @@
 //! together: they go back to their trial. What another slot runs too stays there alone.
 //! Rows that the thief failed last do not move to it while another slot fits: `avoided.rs`.
 //!
-//! Absent on purpose: who steals from whom. The leader chooses, by what workers tell it of their
-//! queues; nothing of that is in the log.
+//! Absent on purpose: the choice of thief and victim. The leader chooses from the queues that workers
+//! report to it, which are not in the log.
 
 use crate::apply::Context;
 use crate::command::HeldRows;

@@ -1,11 +1,11 @@
 //! The shared stores of training jobs: keys with values, and queues, one store a job and round.
 //!
-//! *Invariant:* a store exists from its first use until it is dropped or nobody has used it for
+//! *Invariant:* a store exists from its first use until it is dropped or was unused for
 //! [`limits::STORE_TTL_MS`]; its number is never used again. What it holds is counted exactly, and
 //! within its bounds and those of all stores together. A queue that is there has something in it.
 //!
-//! Deliberately absent: waiting. A wait is a read that is repeated; whoever leads holds it
-//! (`coordinator`), so that a lost leader loses nothing but time.
+//! Deliberately absent: waiting. A wait is a repeated read that the leader holds (`coordinator`), so
+//! the loss of a leader costs only time.
 
 use crate::command::StoreName;
 use crate::counts::Counts;
@@ -165,7 +165,7 @@ impl Ledger {
         self.dirty.emptied_stores.insert(no);
     }
 
-    /// Stores that nobody has used for long go.
+    /// Removes stores that were unused for too long.
     pub(crate) fn forget_stores(&mut self) {
         let now = self.meta.clock;
         while let Some(&(_, no)) = self.store_uses.first().filter(|u| store_ends(u.0) <= now) {

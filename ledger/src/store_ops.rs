@@ -140,7 +140,7 @@ impl Ledger {
                         self.put(no, key, desired.clone())?;
                         desired
                     }
-                    // A key that is not there is told to be as expected, and stays away.
+                    // A missing key is not set. The answer is the expected value.
                     None if !expected.is_empty() => expected,
                     Some(current) if current != expected => current.to_vec(),
                     _ => {

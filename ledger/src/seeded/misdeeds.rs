@@ -155,7 +155,7 @@ impl Ledger {
         }
     }
 
-    /// Rows that lapsed and are to be pending: nobody has them any more.
+    /// Loses rows that lapsed and should be pending.
     pub(crate) fn lose(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
         let Some(run) = self.runs.get_mut(&no).filter(|_| seeded(Bug::RowsLostWithSession)) else {
             return;
