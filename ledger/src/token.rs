@@ -1,4 +1,4 @@
-//! Join tokens: whoever shows one is to get a certificate, of the role and the namespaces that it says.
+//! Join tokens: the holder of one gets a certificate with the role and the namespaces of the token.
 //!
 //! *Invariant:* a token is spent at most `uses_max` times, and a repeat is no second use: a use is of one name and one
 //! public key, so that its repeat gets what was given before and nothing else. Secrets never come here, only their hashes.
@@ -20,14 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum TokenRole {
     /// An agent, under its own name.
     Worker,
-    /// Whoever submits runs, under a name that the token says.
+    /// A client that submits runs, under the name in the token.
     Client,
 }
 
 /// What a token is good for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSpec {
-    /// Whom it makes of its holder.
+    /// The role of the certificate that its holder gets.
     pub role: TokenRole,
     /// The only name that it is good for; `None`, for workers alone: any that no registered worker has.
     pub holder: Option<String>,
@@ -53,12 +53,12 @@ pub enum TokenOp {
         /// What it is good for.
         spec: TokenSpec,
     },
-    /// Nobody is let in by it any more.
+    /// Revokes the token: it cannot be used any more.
     Revoke {
         /// Its name.
         name: String,
     },
-    /// Somebody is let in by it.
+    /// Uses the token for a certificate.
     Spend(TokenUse),
 }
 
@@ -76,8 +76,8 @@ pub struct TokenUse {
 }
 
 impl TokenUse {
-    /// What tells a use from its repeat. Half of a hash: whoever finds two of one has found what costs 2^64 tries, for one
-    /// certificate of a token that is its own.
+    /// Identifies a use and its repeats. Half of a hash is enough: a collision costs its holder 2^64 tries and gains one more
+    /// certificate of a token that the holder has anyway.
     fn id(&self) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.key_hash).update(self.holder.as_bytes());
@@ -194,14 +194,14 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// Whether a token lets somebody in, as far as is known before the use is in the log. A repeat is let in.
+    /// Whether a token can be used, as far as is known before the use is in the log. A repeat is allowed.
     ///
     /// # Errors
     /// [`Rejection::TokenRefused`], or [`Rejection::WorkerNameTaken`] where another one is registered under the name.
     pub fn check_use(&self, used: &TokenUse) -> Result<(), Rejection> {
         let token = self.tokens.get(&used.token).filter(|t| t.secret_hash == used.secret_hash);
         let Some(token) = token else {
-            // Whether there is such a token is nobody's business who does not hold it.
+            // A caller without the secret must not learn whether the token exists.
             return Err(refused("there is no such token, or its secret is another one"));
         };
         if token.ends_at <= self.meta.clock {
@@ -220,7 +220,7 @@ impl Ledger {
         self.check_name_is_free(&token.spec, &used.holder)
     }
 
-    /// A worker's name goes with its session and what it holds: nobody gets it while there is one.
+    /// Refuses a worker's name that a session has, because the session and its leases go with the name.
     fn check_name_is_free(&self, spec: &TokenSpec, name: &str) -> Result<(), Rejection> {
         if spec.role != TokenRole::Worker {
             return Ok(());

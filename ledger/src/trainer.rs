@@ -267,7 +267,7 @@ impl Ledger {
         }
     }
 
-    /// Nobody listened for a while: every trainer has its time anew.
+    /// Gives every trainer its full time again, because no leader listened for a while.
     pub(crate) fn listen_to_trainers_anew(&mut self) {
         let now = self.meta.clock;
         self.trainer_ends.clear();
@@ -302,7 +302,7 @@ impl Ledger {
         self.remove_trainer(ctx, no, name);
     }
 
-    /// What a trainer had claimed is nobody's, from where it is known to have been.
+    /// Frees the shards that a trainer had claimed, from the progress that is known.
     fn free_shards_of(&mut self, no: TrainingNo, name: &str) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let held: Vec<_> = training.held_by(name).collect();
@@ -335,7 +335,8 @@ impl Ledger {
         self.tear_if_deserted(ctx, no, (name, &trainer.host));
     }
 
-    /// Nobody is there who has in its state what no checkpoint holds: it is not to be sealed by whoever comes.
+    /// Tears the lineage if no trainer is left that has the work that no checkpoint holds. A later trainer must not seal
+    /// that work.
     fn tear_if_deserted(&mut self, ctx: &Context, no: TrainingNo, (name, host): (&str, &str)) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let head = &training.head;

@@ -28,7 +28,7 @@ pub struct TrainingName {
     pub job: String,
 }
 
-/// By whom something is said.
+/// The trainer that sends a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainerRef {
     /// The job.
@@ -66,7 +66,7 @@ pub(crate) struct TrainingHead {
     pub(crate) name: TrainingName,
     /// Counts from 1.
     pub(crate) lineage: u32,
-    /// What the recovery that made the lineage was counted as; 0 for the first, when nobody recovered.
+    /// The number of the recovery that made the lineage; 0 for the first lineage, which no recovery made.
     pub(crate) round: u64,
     /// What that recovery asked for, so that it is known again.
     pub(crate) asked: [u8; 32],
@@ -135,14 +135,14 @@ impl Training {
         contributed.is_some_and(|step| !self.is_sealed(step)) || self.held_by(name).next().is_some()
     }
 
-    /// Whether the state of the others lacks something without a trainer, as far as anybody can know: what it did, or the
-    /// part in the last complete checkpoint that was its own, or that it took over. Of that part the next checkpoint
-    /// would have nothing, and what is sealed would be in no state.
+    /// Whether the state of the other trainers may lack something without this one: its own work, or its part of the last
+    /// complete checkpoint, own or taken over. The next checkpoint would miss that part, and no state would hold what is
+    /// sealed.
     pub(crate) fn needs(&self, name: &str) -> bool {
         self.head.base != 0 || self.has_unsealed(name)
     }
 
-    /// Whether nobody is there, though something was done that no complete checkpoint holds.
+    /// Whether no trainer is there, although no complete checkpoint holds some of the work.
     pub(crate) fn is_deserted(&self) -> bool {
         let shards = || self.passes.values().flat_map(|pass| &pass.shards);
         self.trainers.values().all(|trainer| trainer.ticket.is_none())

@@ -1,4 +1,4 @@
-//! Why something is refused to a trainer, or to whoever asks about a job.
+//! Why the ledger refuses a request of a trainer, or a request about a job.
 //!
 //! *Invariant:* refusals are replies: replicated, and the same at every member.
 
@@ -39,7 +39,7 @@ pub enum TrainingRefusal {
     /// No such dataset.
     #[error("no such dataset")]
     DatasetUnknown,
-    /// Somebody else has the shard, or it was finished under another claim.
+    /// Another trainer has the shard, or it was finished under another claim.
     #[error("the claim is not the shard's present one")]
     ClaimStale,
     /// A complete checkpoint, or a claim before, has that step.

@@ -65,7 +65,7 @@ pub struct ShardView<'a> {
     pub position: u32,
     /// For which trainer it is preferred; empty: none.
     pub preferred: &'a str,
-    /// Who has it; empty: nobody.
+    /// The trainer that has it; empty if none has.
     pub holder: &'a str,
     /// Whether all of it is in the job's state.
     pub finished: bool,
@@ -192,7 +192,7 @@ impl<'a> TrainingView<'a> {
         })
     }
 
-    /// How many shards of an epoch are what; none where nobody has begun it.
+    /// How many shards of an epoch are in each state; none if no trainer has begun the epoch.
     pub fn counts(&self, dataset: &str, epoch: u64) -> Option<PassCounts> {
         let view = self.ledger.dataset(&self.name().namespace, dataset)?;
         if let Some((no, pass)) = self.pass(dataset, epoch) {

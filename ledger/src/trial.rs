@@ -64,7 +64,7 @@ impl Run {
         }
     }
 
-    /// Takes rows out of the pending ones that somebody had already.
+    /// Takes rows that a slot had before out of the pending ones.
     pub(crate) fn take_back(&mut self, trial: Option<TrialNo>, rows: &Rows) {
         let Some(no) = trial else { return self.take_out(rows) };
         let Some(trial) = self.flight.trials.get_mut(&no) else { return };

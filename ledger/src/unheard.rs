@@ -1,9 +1,9 @@
-//! What a worker may have started that nobody has heard of, when it fell silent.
+//! Rows that a worker may have started without a report before it fell silent.
 //!
-//! A row that takes its host down as soon as it is started is in no heartbeat. It is pending when its worker is suspect, as
-//! all that had not started is, and goes to the next host. *Invariant:* such rows are remembered for as long as their
-//! session is suspect, and no longer; a session that ends so has ended abruptly for each of them that nobody has decided
-//! and no two slots run. From [`limits::ABRUPT_ENDS_MAX`] times on a row is a suspect as those of `abrupt_end.rs`, and
+//! A row that takes its host down as soon as it starts is in no heartbeat. When its worker is suspect, the row is pending, as
+//! all rows that had not started, and goes to the next host. *Invariant:* such rows are remembered for as long as their
+//! session is suspect, and no longer. If the session ends so, it has ended abruptly for each of them that is undecided and
+//! that no two slots run. From [`limits::ABRUPT_ENDS_MAX`] times on a row is a suspect as those of `abrupt_end.rs`, and
 //! tried apart: at once if it is pending, else when the worker that has it is silent too. It is no proof, and never a
 //! strike: a trial is kept by a silent worker whole, so that what was in one is counted there.
 
@@ -33,7 +33,7 @@ impl Ledger {
         grace_ms: u64,
     ) -> Result<Reply, Rejection> {
         let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
-        // One that drains was told to go: its end counts for none.
+        // The end of a draining worker counts for no row.
         if worker.state == WorkerState::Ready {
             let mut all = Unheard::new();
             for HeldRows { run: no, attempt, rows } in unheard {

@@ -65,7 +65,7 @@ pub struct RunView {
     pub ended_index: u64,
     /// Where its objects are, within its namespace.
     pub folder: String,
-    /// Whether somebody was told of its end.
+    /// Whether the notice of its end was sent.
     pub notice: Notice,
 }
 
@@ -145,7 +145,7 @@ pub struct FlightView {
 pub struct TrialView {
     /// Its number within the run.
     pub number: u32,
-    /// Its rows that nobody has.
+    /// Its rows that no slot has.
     pub rows: Rows,
     /// Until when these wait, if they do.
     pub not_before: Option<LedgerMs>,
@@ -431,7 +431,7 @@ impl Ledger {
         else {
             return Vec::new();
         };
-        // A silent worker answers nobody.
+        // A silent worker answers no steal.
         let silent = matches!(holder.state, WorkerState::Suspect { .. });
         if silent || held.trial.is_some() || !self.takes_others_rows(thief) {
             return Vec::new();

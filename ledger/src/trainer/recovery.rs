@@ -107,7 +107,7 @@ impl Ledger {
         Ok(self.give_ticket(ctx, no, trainer))
     }
 
-    /// All that is not in the checkpoint is undone, and nobody of before is heard any more.
+    /// Begins the next lineage: undoes all work that is not in the checkpoint, and voids every earlier ticket.
     fn begin_lineage(&mut self, ctx: &Context, no: TrainingNo, base: u32) {
         self.give_up_checkpoints(ctx, no, |c| c.is_open(), "the job has recovered");
         self.training_changes += 1;
