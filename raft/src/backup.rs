@@ -2,7 +2,7 @@
 //!
 //! Invariant: the file is of one moment; what is applied while it is written is not in it. Writing it holds up neither
 //! applying nor the image.
-//! Absent: whom it goes to, and what is made of it; see `restore`.
+//! Absent: the receiver of the file, and its use; see `restore`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -25,7 +25,7 @@ pub enum BackupError {
     /// Nothing was ever applied: there is nothing to restore.
     #[error("nothing was applied yet")]
     Empty,
-    /// Whoever takes the bytes does not take them any more.
+    /// The receiver of the bytes accepts no more of them.
     #[error("the snapshot cannot be written: {0}")]
     Write(#[from] std::io::Error),
 }

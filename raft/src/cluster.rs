@@ -31,7 +31,7 @@ pub(crate) fn number_members(
     if let Some(problem) = members.iter().find_map(MemberRecord::problem) {
         return bad(problem);
     }
-    // The ids must come out the same when the request is repeated, whoever repeats it.
+    // A repeated request must give the same ids, also if another caller repeats it.
     members.sort_by(|a, b| a.name.cmp(&b.name));
     for (id, member) in (1..).zip(&mut members) {
         if member.id != 0 && member.id != id {
@@ -53,7 +53,7 @@ pub(crate) fn number_members(
     Ok(members)
 }
 
-/// A cluster id that nobody else has.
+/// A cluster id that no other cluster has.
 pub(crate) fn random_cluster_id() -> ClusterId {
     ClusterId(rand::rng().random())
 }

@@ -75,7 +75,7 @@ impl SnapshotHistory {
         let since_last = self.last.map_or(meter.bytes(), |index| meter.bytes_after(index));
         if since_last > keep / 2 && meter.bytes() > keep / 2 {
             tracing::info!(log_bytes = meter.bytes(), since_last, "taking a snapshot");
-            // An error means that consensus has ended; whoever watches it says so.
+            // An error means that consensus has ended, which `leadership::watch` reports.
             drop(trigger.snapshot().await);
         }
         let Some(target) = meter.index_before(keep).zip(self.before).map(|(a, b)| a.min(b)) else {

@@ -180,7 +180,7 @@ impl RaftConfig {
         }
     }
 
-    /// The lease of a leader: nobody else is elected within this time of its last heartbeat.
+    /// The lease of a leader: no other member is elected within this time of its last heartbeat.
     pub(crate) fn lease(&self) -> Duration {
         Duration::from_millis(self.election_max_ms)
     }
@@ -203,8 +203,8 @@ impl RaftConfig {
         (self.heartbeat() * 10).max(CONNECT_LIMIT_MIN)
     }
 
-    /// For how long a follower may hear nothing of a leader that it says it follows. After two leases it asks for votes,
-    /// and after two more again, where nobody was elected; what is left is for a machine that stands still.
+    /// For how long a follower may hear nothing from the leader that it names. After two leases it asks for votes, and if no
+    /// member was elected, after two more again. The rest is for a machine that stands still.
     pub(crate) fn silence_max(&self) -> Duration {
         4 * self.lease() + STANDSTILL_MAX
     }

@@ -22,7 +22,7 @@ const MARGIN: u64 = 16;
 pub enum DiskRoom {
     /// There is room.
     Enough,
-    /// There is less than [`crate::RaftConfig::disk_low_bytes`]: somebody should see to it.
+    /// There is less than [`crate::RaftConfig::disk_low_bytes`]: an operator should free space.
     Low,
     /// There is less than [`crate::RaftConfig::disk_reserve_bytes`]: nothing that grows is taken in.
     Full,

@@ -58,7 +58,7 @@ fn rank(running: &Running, leader: u64) -> u32 {
     u32::try_from(before).unwrap_or(u32::MAX)
 }
 
-/// True where somebody else leads by now.
+/// True if another member leads by now.
 fn succeeded(running: &Running, leader: u64) -> bool {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();

@@ -64,7 +64,7 @@ pub enum OpenError {
     /// The configuration cannot work.
     #[error(transparent)]
     Config(#[from] BadConfig),
-    /// The disk refused, or its content is damaged or somebody else's.
+    /// The disk failed, or its content is damaged or belongs to another member.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The certificates cannot be used.

@@ -21,7 +21,7 @@ pub enum Leadership {
         /// The term.
         term: u64,
     },
-    /// Somebody else leads, or nobody that is known.
+    /// Another member leads, or the leader is unknown.
     Follower {
         /// The leader, where one is known.
         leader: Option<MemberRecord>,

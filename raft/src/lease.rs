@@ -21,15 +21,15 @@ use crate::log_store::LogStore;
 use crate::running::Running;
 use crate::suspended::suspended;
 
-/// What this member promises: it helps to elect nobody for one lease after it has heard a leader.
+/// The promise of this member: for one lease after it has heard a leader, it votes for no member.
 pub(crate) struct Promise {
     lease: Duration,
-    /// Until when it keeps what an earlier process of this member promised, which this one does not remember.
+    /// Until when it keeps the promise that an earlier process of this member made.
     kept_until: Option<Instant>,
 }
 
 impl Promise {
-    /// Takes over the promise of an earlier process, and has this one's on disk before anybody is told of it.
+    /// Takes over the promise of an earlier process, and writes this one's to disk before any member hears of it.
     pub(crate) async fn make(store: &LogStore, lease: Duration) -> io::Result<Self> {
         let earlier = store.promised()?;
         if earlier.is_none_or(|earlier| earlier < lease) {
@@ -40,17 +40,17 @@ impl Promise {
         Ok(Self { lease, kept_until: kept.map(|kept| Instant::now() + kept) })
     }
 
-    /// What others are told, in milliseconds.
+    /// What this member tells others, in milliseconds.
     pub(crate) fn told_ms(&self) -> u32 {
         u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// Until when this member helps to elect nobody, itself included.
+    /// Until when this member votes for no member, itself included.
     pub(crate) fn kept_until(&self) -> Option<Instant> {
         self.kept_until
     }
 
-    /// How long it still helps to elect nobody.
+    /// For how long it still votes for no member.
     pub(crate) fn left(&self) -> Option<Duration> {
         let left = self.kept_until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
@@ -254,8 +254,8 @@ mod tests {
         Ok(answer.vote_granted)
     }
 
-    /// A member that was stopped, open again once consensus has told the term and the members that it found on disk: before
-    /// that a request names too old a term, and comes from somebody unknown. It is served nowhere, so no leader reaches it.
+    /// Opens a stopped member again, and waits until consensus reports the term and the members that it found on disk. Before
+    /// that, a request would have too old a term and an unknown sender. No port serves the member, so no leader reaches it.
     async fn reopened(config: crate::RaftConfig) -> Node {
         let node = Node::open(config).await.expect("opens");
         let running = node.running().expect("a member");
@@ -391,7 +391,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (nodes, leads) = cluster(dir.path(), &["a", "b", "c"]).await;
         let running = read_by_lease(&nodes[leads]).await;
-        // It cannot take over, and nobody else does within a lease.
+        // The target is stopped and cannot take over, and no other member takes over within a lease.
         let to = nodes[(leads + 1) % 3].identity().expect("a member").member_id;
         nodes[(leads + 1) % 3].stop().await;
         nodes[leads].read_index().await.expect("it leads");

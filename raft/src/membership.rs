@@ -1,8 +1,8 @@
 //! Owns: changes of a formed cluster: members that join, are replaced, get another address, or leave.
 //!
-//! Invariant: an id is given out by the log entry that lists its member, above every index before it, so never twice; a
-//! member joins without a vote, and `joining` sees to the rest, whoever leads. A change that would leave voters of
-//! which no majority answers and keeps up is refused.
+//! Invariant: the log entry that lists a member gives out its id, above every earlier index, so no id is given out twice. A
+//! member joins without a vote, and `joining` completes the rest under any leader. A change is refused if no majority of
+//! the voters that it leaves answers and keeps up.
 //! Absent: who may ask, which the coordinator checks; the two steps of a change of voters; see `voters`.
 
 mod known;
@@ -147,8 +147,8 @@ pub(crate) async fn update_member(
         let text = format!("member {:?} has the peer address {}", other.name, other.peer_addr);
         return Err(ClusterError::Refused(text));
     }
-    // Whoever answers at a new address must be this very member: two members behind one id would split the cluster. Where this
-    // one moves itself, what the others will dial is tried from here.
+    // The process that answers at a new address must be this very member: two members with one id would split the cluster. If
+    // this member moves itself, it dials the address that the others will dial.
     if moves || member.id != running.context.me {
         let answer = hello(&running.context.dialer, &member).await?;
         if answer.member_id != member.id || answer.cluster_id != running.context.cluster_text {

@@ -233,7 +233,7 @@ impl Node {
 
 /// How long the stores may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// How often that is looked at. Whoever holds a store last says nothing when it lets go.
+/// How often the member checks that. The last holder of a store gives no notice when it lets go.
 const CLOSE_POLL: Duration = Duration::from_millis(2);
 
 impl std::fmt::Debug for Node {

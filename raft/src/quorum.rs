@@ -22,7 +22,7 @@ const LEASES_HELD: u32 = 3;
 /// How often a leader's lease is checked.
 const LOOKS_PER_LEASE: u32 = 4;
 /// What one check that finds a valid lease takes off the count. If it cleared the count, a leader that one heartbeat in
-/// many keeps alive would never step down: it refuses most requests, and its followers elect nobody else.
+/// many keeps alive would never step down: it refuses most requests, and its followers elect no other leader.
 const LOOKS_FORGIVEN: u32 = 2;
 
 /// Counts how long a leader has gone without a quorum, less the time with one. Time in which this process stood still
@@ -54,7 +54,7 @@ impl Missed {
     }
 }
 
-/// How long ago a quorum heard this leader. One that is a quorum by itself sends to nobody, so that nobody ever
+/// How long ago a quorum heard this leader. A leader that is a quorum by itself sends to no member, so no member ever
 /// acknowledges anything to it.
 pub(crate) fn since_quorum(metrics: &openraft::RaftMetrics<Types>) -> Option<Duration> {
     let mut voters = metrics.membership_config.membership().voter_ids();
@@ -101,8 +101,8 @@ pub(crate) async fn watch(running: Arc<Running>) {
 }
 
 /// Gives up the leadership of `term`. openraft's leaders lead until they hear of a higher term, so this member goes to
-/// the next one, in which it gives its vote to another member that has not asked for it: a vote binds only whoever
-/// gives it. Refused where a quorum has answered meanwhile.
+/// the next one, in which it gives its vote to another member that has not asked for it: a vote binds only its
+/// voter. It does nothing if a quorum has answered meanwhile.
 async fn step_down(running: &Running, term: u64) {
     let me = running.context.me;
     let other = {

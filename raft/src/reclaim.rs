@@ -46,8 +46,8 @@ pub(crate) async fn run(running: Arc<Running>) {
                 after_bytes,
                 "deleted records were removed from the image"
             );
-            // The latest one holds on to the tables as they were. An error means that consensus has ended;
-            // whoever watches it says so.
+            // The latest one holds on to the tables as they were. An error means that consensus has ended,
+            // which `leadership::watch` reports.
             drop(running.raft.trigger().snapshot().await);
         }
     }

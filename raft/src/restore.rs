@@ -128,7 +128,7 @@ pub fn restore(
     let applied = log_id(0, header.index);
     let (me, dir) = (me.id, &plan.data_dir);
     let stores = Stores::open(dir)?;
-    // From here on the directory is that of a member that has lost its identity: nobody starts from it.
+    // From here on the directory is that of a member that has lost its identity: no member starts from it.
     begin_log(&stores.log, &applied)?;
     write_image(&stores, &ledger, &applied, &members)?;
     stores.log.close();
@@ -195,7 +195,7 @@ pub(crate) fn position(file: &Path) -> Result<u64, RestoreError> {
     read(file, &mut |_| ()).map(|(ledger, _, _)| ledger.applied().index)
 }
 
-/// Whoever restores another file, for other members, or once more, gets another cluster.
+/// Another file, other members or another restore give another cluster.
 fn cluster_id(summary: &SnapshotSummary, members: &[MemberRecord], token: &str) -> ClusterId {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"rollout restored cluster 1").update(&summary.digest);

@@ -72,7 +72,7 @@ impl Samples {
         }
     }
 
-    /// Forgets whoever is not a member any more.
+    /// Forgets nodes that are no longer members.
     fn keep(&self, members: &[MemberRecord]) {
         self.0.lock().retain(|id, _| members.iter().any(|member| member.id == *id));
     }

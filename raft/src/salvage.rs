@@ -27,7 +27,7 @@ use crate::types::SnapshotMeta;
 /// What was found in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Salvaged {
-    /// What the file says of itself.
+    /// The header of the file.
     pub header: SnapshotHeader,
     /// The file's digest.
     pub digest: [u8; 32],

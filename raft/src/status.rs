@@ -117,8 +117,8 @@ impl NodeStatus {
     }
 
     pub(crate) fn of(running: &Running) -> Self {
-        // A copy: consensus waits for whoever borrows its metrics, and what follows waits for locks of the stores. Taken
-        // first, so that what is applied meanwhile does not count as lacking.
+        // A copy: a borrow of the metrics blocks consensus, and the code below waits for locks of the stores. Taken first, so
+        // that entries applied meanwhile do not count as lacking.
         let metrics = running.raft.metrics().borrow_watched().clone();
         let stats: LogStats = running.store.log().stats();
         let role = match metrics.state {

@@ -1,6 +1,6 @@
 //! Owns: members of one process for the tests of this crate, without certificates.
 //!
-//! Invariant: their leases are long, so that nobody takes leadership by itself.
+//! Invariant: their leases are long, so that no member takes leadership by itself.
 //! Absent: members whose sockets close; the integration tests have those.
 
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A member that waits. Its leases are long, so that nobody takes leadership by itself.
+/// A member that waits. Its leases are long, so that no member takes leadership by itself.
 pub(crate) async fn member(dir: &Path, name: &str) -> (Node, MemberRecord) {
     let security = Security::InsecurePlaintext;
     let tls = ServerTls::load(&security).expect("no certificates");

@@ -2,7 +2,7 @@
 //!
 //! Invariant: it goes to a voter only that answers and has nearly all of the log: from when it is offered, this leader takes
 //! no writes and sends no heartbeats until it is deposed. The call returns once it has left, or an error.
-//! Absent: when it is handed over; whoever does it says why, and the next leader is told.
+//! Absent: when it is handed over. The caller gives the cause, and the next leader learns it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ pub(crate) struct Handovers {
 }
 
 impl Handovers {
-    /// What is told of the handover under way.
+    /// The cause of the handover under way, as this member reports it.
     pub(crate) fn told(&self) -> u32 {
         self.own.load(Ordering::Acquire)
     }

@@ -16,7 +16,7 @@ use crate::running::Running;
 use crate::transfer::step_aside;
 use crate::types::{LogId, Types};
 
-/// Has these vote alone. What was refused after the first entry is told as unfinished: it is no longer as it was.
+/// Makes these the only voters. A refusal after the first entry returns `Unfinished`, because the voters have changed.
 pub(crate) async fn replace(running: &Running, voters: BTreeSet<u64>) -> Result<(), ClusterError> {
     let before = listed(running);
     let change = ChangeMembers::ReplaceAllVoters(voters);
@@ -29,18 +29,18 @@ pub(crate) async fn replace(running: &Running, voters: BTreeSet<u64>) -> Result<
     )))
 }
 
-/// Finishes a change that was left between its entries, where this member leads and nobody changes anything.
+/// Finishes a change that was left between its entries, if this member leads and no other change is under way.
 pub(crate) async fn settle(running: &Running) -> Result<(), ClusterError> {
     let leads = running.raft.metrics().borrow_watched().state.is_leader();
     if !leads || target(running).is_none() {
         return Ok(());
     }
-    // Whoever holds it writes the second entry itself.
+    // The task that holds it writes the second entry itself.
     let Ok(_alone) = running.changing.try_lock() else { return Ok(()) };
     finish(running).await
 }
 
-/// As [`settle`], for whoever changes the members already. A leader that is to go hands leadership over first.
+/// As [`settle`], for a task that holds the lock already. A leader that is to go hands leadership over first.
 pub(crate) async fn finish(running: &Running) -> Result<(), ClusterError> {
     let Some(voters) = target(running) else { return Ok(()) };
     if !voters.contains(&running.context.me) {
@@ -101,7 +101,7 @@ mod tests {
             metrics.committed_membership_config.get_joint_config().clone()
         };
 
-        // Nobody goes on with it meanwhile.
+        // No task continues the change meanwhile.
         let held = (leading.changing.lock().await, following.changing.lock().await);
         let mut change = Box::pin(replace(&leading, only.clone()));
         assert!(futures::poll!(&mut change).is_pending(), "it takes the disks' time");

@@ -1,7 +1,7 @@
 //! Owns: what members send each other, as the payloads of the `Peer` service.
 //!
 //! Invariant: responses repeat what the sender needs to order them, so a stream of responses is read alone.
-//! Absent: who sends to whom; the frame around these payloads says and checks that.
+//! Absent: sender and receiver. The frame around these payloads names and checks them.
 
 use bytes::Bytes;
 use openraft::raft::{

@@ -1,4 +1,4 @@
-//! Owns: what the image says of itself, and what it is written from and loaded into.
+//! Owns: the header of the image, and what the image is written from and loaded into.
 //!
 //! Invariant: an image becomes a ledger only where its position, its ledger and its cluster agree.
 //! Absent: when it is written; see `writing`.

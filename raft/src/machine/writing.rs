@@ -120,7 +120,7 @@ impl Machine {
             };
             // A ledger of millions of rows takes a while to drop: not under the lock.
             drop(old);
-            // Whoever follows is behind the ring now and has to learn of it.
+            // Followers of events are behind the ring now and have to learn of it.
             shared.events_told.send_replace(next_index(applied));
             *imaged = applied;
             shared.pending_bytes.store(0, Ordering::Relaxed);

@@ -20,7 +20,7 @@ enum Said {
     Answers,
     /// It waits with an empty disk. Its vote is lost, and only another member can take its place.
     LostItsDisk,
-    /// Nobody answers there, or another member does. It may be alive.
+    /// There is no answer, or another member answers. The voter may be alive.
     Nothing,
 }
 

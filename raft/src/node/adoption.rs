@@ -39,7 +39,7 @@ impl Node {
     ///
     /// Draws a random cluster id, gives out ids 1 to n, makes every member part of it and only then starts it,
     /// with all of them at once. All must be reachable and empty. It may be repeated after any failure, at the same
-    /// member, with the same list; also where whoever asked for it went away, and it was dropped.
+    /// member, with the same list; also if the caller went away and the call was dropped.
     pub async fn bootstrap(&self, members: Vec<MemberRecord>) -> Result<ClusterId, ClusterError> {
         let members = cluster::number_members(members)?;
         let name = &self.inner.config.name;

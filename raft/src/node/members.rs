@@ -64,9 +64,9 @@ impl Node {
         self.inner.runtime.handle().spawn(removing).await.map_err(ended)?
     }
 
-    /// The leader, this member included, where it was heard lately; of itself, as leader, where a quorum was. `None` at one
-    /// that is cut off or left over, for which [`leader`](Self::leader) names the last leader for ever, and at one that was
-    /// removed: nobody sends to it any more.
+    /// The leader if this member has heard it lately. If this member leads, it returns itself if it has heard a quorum lately.
+    /// Returns `None` at a member that is cut off or left over, for which [`leader`](Self::leader) names the last leader for
+    /// ever, and at a removed member, to which no member sends.
     ///
     /// Lately is four leases and two seconds: longer than two elections, and than a busy machine stands still. A leader with
     /// a valid lease is always heard.

@@ -77,7 +77,7 @@ impl Node {
         running.reads.read(&running).await
     }
 
-    /// True while a quorum has acknowledged this leader within the lease, so that nobody else can have been elected.
+    /// True while a quorum has acknowledged this leader within the lease, so no other member can have been elected.
     /// Cheap enough to ask for every message.
     pub fn lease_valid(&self) -> bool {
         self.running().is_some_and(|running| quorum::lease_valid(&running))

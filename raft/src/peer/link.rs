@@ -123,7 +123,7 @@ impl PeerLink {
 
     /// How long a vote or a pre-vote may take. openraft allows an election timeout, which is longer than it allows for
     /// a heartbeat. Where round trips lie between the two, a member would win elections, hold no lease, step down and
-    /// win again, so nobody gets more time to elect a leader than to keep it.
+    /// win again, so an election gets no more time than a heartbeat.
     fn vote_limit(&self, option: &RPCOption) -> Duration {
         option.hard_ttl().min(self.context.dialer.answer_limit())
     }

@@ -1,7 +1,7 @@
 //! Owns: which members hold open streams to this one, and when each was last heard.
 //!
 //! Invariant: a member counts as connected while any of its append streams is open; when its last one ends, a
-//! watcher is told at once. A process that is killed has its sockets closed by its kernel, so this is the
+//! watcher learns it at once. A process that is killed has its sockets closed by its kernel, so this is the
 //! earliest sign of its death.
 //! Absent: conclusions. `elector` draws them, and safely: a leader that lives keeps its lease.
 

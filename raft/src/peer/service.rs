@@ -3,7 +3,7 @@
 //! Invariant: a message reaches consensus only if it names this cluster, this member and another member as its
 //! sender. A member that was removed reaches it no more, whatever its certificate says ([`Caller`]). A member that waits to
 //! be adopted answers `Hello` and `Adopt` alone.
-//! Absent: who may connect at all. The certificate's role is checked by whoever mounts the service.
+//! Absent: who may connect at all. The code that mounts the service checks the certificate's role.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -273,7 +273,7 @@ impl Peer for PeerService {
     ) -> Result<Response<Answers>, Status> {
         let running = self.running()?;
         let refused = Arc::new(Mutex::new(None));
-        // Answers go to whoever sent the first request; nothing is answered before it.
+        // Answers go to the sender of the first request, and there is none before that request.
         let asker = Arc::new(AtomicU64::new(0));
         let incoming = Incoming {
             running: Arc::downgrade(&running),

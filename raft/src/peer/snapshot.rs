@@ -28,7 +28,7 @@ const PIECES_AHEAD: usize = 4;
 /// Why reading ahead ended early.
 enum Stopped {
     Storage(StorageError),
-    /// The stream is gone; whoever holds its other end says why.
+    /// The stream is gone; its other end reports why.
     Receiver,
 }
 

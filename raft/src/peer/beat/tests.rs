@@ -1,4 +1,4 @@
-//! Against a peer that answers when it is told to.
+//! Tests against a peer that answers on request.
 
 use std::pin::Pin;
 use std::sync::Arc;
