@@ -12,7 +12,7 @@ mod snapshots;
 mod tests;
 mod training;
 
-use rollout_proto::{CallOptions, Client, services, v1};
+use rollout_proto::{Client, services, v1};
 use serde::Serialize;
 
 use self::runs::Change;
@@ -22,6 +22,7 @@ use super::cli::{
     LeaderVerb, NamespaceVerb, RendezvousVerb, SnapshotVerb, WorkerVerb,
 };
 use super::consent::Consent;
+use super::read::read;
 use crate::connect::ConnectSettings;
 use crate::output::counted;
 use crate::output::{self, Report};
@@ -162,13 +163,10 @@ impl Reader {
             WorkerVerb::List(_) | WorkerVerb::Describe(_) => return Err(changes_nothing()),
         };
         let request = v1::ListWorkersRequest { namespace: self.settings.namespace.clone() };
-        let answer = self
-            .client
-            .with_leader_opts("list workers", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::cluster(channel).list_workers(request).await }
-            })
-            .await?;
+        let answer = read(&self.client, "list workers", &request, |channel, request| async move {
+            services::cluster(channel).list_workers(request).await
+        })
+        .await?;
         let mut plans = Vec::new();
         for name in names {
             let Some(worker) = answer.workers.iter().find(|worker| worker.name == name) else {
@@ -208,11 +206,9 @@ impl Reader {
         let namespace = self.settings.namespace.clone();
         let name = v1::JobName { namespace, job: job.to_owned() };
         let request = v1::RendezvousDescribeRequest { job: Some(name), ..Default::default() };
-        let described = self
-            .client
-            .with_leader_opts("describe rendezvous", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::rendezvous(channel).describe(request).await }
+        let described =
+            read(&self.client, "describe rendezvous", &request, |channel, request| async move {
+                services::rendezvous(channel).describe(request).await
             })
             .await;
         let now = match described {
@@ -244,11 +240,9 @@ impl Reader {
         let name = v1::JobName { namespace, job: job.to_owned() };
         let name = v1::BarrierName { job: Some(name), barrier: barrier.to_owned() };
         let request = v1::BarrierDescribeRequest { barrier: Some(name) };
-        let answer = self
-            .client
-            .with_leader_opts("describe barrier", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::barrier(channel).describe(request).await }
+        let answer =
+            read(&self.client, "describe barrier", &request, |channel, request| async move {
+                services::barrier(channel).describe(request).await
             })
             .await?;
         let now = answer.generations.last().map_or("it does not exist yet".to_owned(), |last| {

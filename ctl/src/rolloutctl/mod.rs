@@ -31,6 +31,7 @@ mod job;
 mod leader;
 mod member;
 mod namespace;
+mod read;
 mod rendezvous;
 mod request;
 mod run;

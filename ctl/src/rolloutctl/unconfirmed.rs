@@ -1,15 +1,17 @@
 //! What members know while there is no leader.
 //!
-//! Invariant: it is told as what it is: of whom, as of which index, confirmed by nobody; and the command ends with
-//! status 3, so that no program takes it for more. Deliberately absent: plans and changes, which are never made of it.
+//! Invariant: the output names the member and the index of the state, and says that no leader confirmed it. The command
+//! ends with status 3, so programs do not take it for a confirmed answer. Deliberately absent: plans and changes, which
+//! never use such a state.
 
-use rollout_proto::{Answer, CallOptions, Channel, Client, ClientError, MemberRef};
+use rollout_proto::{Answer, Channel, Client, ClientError, MemberRef};
 use serde::Serialize;
 use tonic::{Request, Response, Status};
 
 use super::Failure;
+use super::read::read;
 
-/// Of whom an answer is that nobody confirmed.
+/// The member and the index of an answer that no leader confirmed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Unconfirmed {
@@ -45,7 +47,7 @@ pub(super) struct Asked<T> {
     pub(super) unconfirmed: Option<Unconfirmed>,
 }
 
-/// The last line of a table, where what it shows was not confirmed.
+/// The last line of a table, if no leader confirmed its content.
 pub(super) fn line(unconfirmed: Option<&Unconfirmed>) -> String {
     unconfirmed.map_or_else(String::new, Unconfirmed::line)
 }
@@ -53,12 +55,12 @@ pub(super) fn line(unconfirmed: Option<&Unconfirmed>) -> String {
 /// The end of a command that has printed an answer.
 ///
 /// # Errors
-/// Exit code 3 where nobody confirmed it.
+/// Exit code 3 if no leader confirmed it.
 pub(super) fn end(unconfirmed: Option<&Unconfirmed>) -> anyhow::Result<()> {
     unconfirmed.map_or(Ok(()), |told| Err(told.failure()))
 }
 
-/// Asks the leader; where none answers, every member for what it knows.
+/// Asks the leader, or every member if there is no leader.
 ///
 /// # Errors
 /// As [`or_any`].
@@ -74,17 +76,15 @@ where
     F: Fn(Channel, Request<R>) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
-    let led = client.with_leader_opts(what, CallOptions::read(), |channel| {
-        call(channel, Request::new(request.clone()))
-    });
-    let led = led.await;
-    or_any(client, led, |channel| call(channel, rollout_proto::unconfirmed(request.clone()))).await
+    let led = read(client, what, request, |channel, request| call(channel, Request::new(request)));
+    or_any(client, led.await, |channel| call(channel, rollout_proto::unconfirmed(request.clone())))
+        .await
 }
 
-/// Asks for more of what was asked for: the leader, or the member that said the first of it.
+/// Asks for the rest of an answer: the leader, or the member that gave the first part.
 ///
 /// # Errors
-/// What the leader says; and where that member does not answer any more, that nobody else is asked in its place.
+/// The leader's refusal, or that the member does not answer any more. No other member is asked in its place.
 pub(super) async fn ask_on<R, T, F, Fut>(
     client: &Client,
     what: &'static str,
@@ -99,9 +99,8 @@ where
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
     let Some(told) = from else {
-        let led = client.with_leader_opts(what, CallOptions::read(), |channel| {
-            call(channel, Request::new(request.clone()))
-        });
+        let led =
+            read(client, what, request, |channel, request| call(channel, Request::new(request)));
         return Ok(led.await?);
     };
     let all =
@@ -127,7 +126,7 @@ fn named(member: &MemberRef) -> &str {
 /// The leader's answer; where none answers, that of the member that has applied most.
 ///
 /// # Errors
-/// The leader's own refusal; where there is no leader and no member answers, that nobody does.
+/// The leader's own refusal; without a leader, that no member answers.
 pub(super) async fn or_any<T, F, Fut>(
     client: &Client,
     led: Result<T, ClientError>,

@@ -1,12 +1,13 @@
 //! `rolloutctl barrier describe JOB BARRIER...`: who has arrived, who is missing, and why it failed.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::{Generation, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::read::read;
 
 /// Which barrier.
 #[derive(Debug, clap::Args)]
@@ -67,12 +68,10 @@ async fn one(
     let job = v1::JobName { namespace: settings.namespace, job };
     let barrier = v1::BarrierName { job: Some(job), barrier };
     let request = v1::BarrierDescribeRequest { barrier: Some(barrier) };
-    let answer = client
-        .with_leader_opts("describe barrier", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::barrier(channel).describe(request).await }
-        })
-        .await?;
+    let answer = read(&client, "describe barrier", &request, |channel, request| async move {
+        services::barrier(channel).describe(request).await
+    })
+    .await?;
     let generations = answer.generations.into_iter().map(Generation::from).collect();
     output::emit(format, &Description { generations })
 }

@@ -1,12 +1,13 @@
 //! `rolloutctl barrier list JOB`: the latest generation of each barrier of a job.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::{Generation, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::read::read;
 
 /// Of which job.
 #[derive(Debug, clap::Args)]
@@ -43,12 +44,10 @@ pub(crate) async fn run(
     loop {
         let after = barriers.last().map(|one| one.barrier.clone()).unwrap_or_default();
         let request = v1::BarrierListRequest { job: Some(job.clone()), after, limit: 0 };
-        let answer = client
-            .with_leader_opts("list barriers", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::barrier(channel).list(request).await }
-            })
-            .await?;
+        let answer = read(&client, "list barriers", &request, |channel, request| async move {
+            services::barrier(channel).list(request).await
+        })
+        .await?;
         let none = answer.barriers.is_empty();
         barriers.extend(answer.barriers.into_iter().map(Generation::from));
         if none || !answer.more {

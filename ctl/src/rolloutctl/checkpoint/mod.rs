@@ -8,7 +8,9 @@ pub(crate) mod prune;
 mod shown;
 pub(crate) mod verify;
 
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::{Client, ClientError, services, v1};
+
+use crate::rolloutctl::read::read;
 
 /// A checkpoint with its ranks, as the leader knows it; number 0: the last complete one.
 pub(in crate::rolloutctl) async fn find(
@@ -19,11 +21,9 @@ pub(in crate::rolloutctl) async fn find(
 ) -> Result<v1::Checkpoint, ClientError> {
     let job = v1::JobName { namespace: namespace.to_owned(), job: job.to_owned() };
     let request = v1::DescribeCheckpointRequest { job: Some(job), number };
-    let answer = client
-        .with_leader_opts("describe checkpoint", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::checkpoints(channel).describe_checkpoint(request).await }
-        })
-        .await?;
+    let answer = read(client, "describe checkpoint", &request, |channel, request| async move {
+        services::checkpoints(channel).describe_checkpoint(request).await
+    })
+    .await?;
     Ok(answer.checkpoint.unwrap_or_default())
 }

@@ -1,12 +1,13 @@
 //! `rolloutctl dataset describe NAME`.
 
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Dataset;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::read::read;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which dataset.
@@ -57,12 +58,10 @@ pub(in crate::rolloutctl) async fn ask(
 ) -> Result<v1::Dataset, ClientError> {
     let request =
         v1::DescribeDatasetRequest { namespace: namespace.to_owned(), name: name.to_owned() };
-    let answer = client
-        .with_leader_opts("describe dataset", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::datasets(channel).describe_dataset(request).await }
-        })
-        .await?;
+    let answer = read(client, "describe dataset", &request, |channel, request| async move {
+        services::datasets(channel).describe_dataset(request).await
+    })
+    .await?;
     Ok(answer.dataset.unwrap_or_default())
 }
 

@@ -3,12 +3,13 @@
 //! Invariant: what a run that has ended, or whose rows have left the ledger, takes no more is refused here too, with exit
 //! code 5. Deliberately absent: quotas and deadlines that a retry may meet; the cluster knows those.
 
-use rollout_proto::{CallOptions, ClientError, services, v1};
+use rollout_proto::{ClientError, services, v1};
 
 use super::{Plan, Reader, changes_nothing};
 use crate::output::{count, counted};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cli::RunVerb;
+use crate::rolloutctl::read::read;
 use crate::rolloutctl::run::summary::Run;
 
 /// What is to be done with a run.
@@ -88,13 +89,10 @@ impl Reader {
     async fn find_run(&self, name: &str) -> Result<Run, ClientError> {
         let namespace = self.settings.namespace.clone();
         let request = v1::DescribeRunRequest { namespace, name: name.to_owned(), run: 0 };
-        let answer = self
-            .client
-            .with_leader_opts("describe run", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::runs(channel).describe_run(request).await }
-            })
-            .await?;
+        let answer = read(&self.client, "describe run", &request, |channel, request| async move {
+            services::runs(channel).describe_run(request).await
+        })
+        .await?;
         Ok(answer.run.unwrap_or_default().into())
     }
 }

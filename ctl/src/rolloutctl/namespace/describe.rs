@@ -1,6 +1,6 @@
 //! `rolloutctl namespace describe NAME`.
 
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Namespace;
@@ -8,6 +8,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::read::read;
 
 /// Which namespace.
 #[derive(Debug, clap::Args)]
@@ -36,12 +37,10 @@ pub(in crate::rolloutctl) async fn ask(
     name: &str,
 ) -> Result<v1::NamespaceInfo, ClientError> {
     let request = v1::DescribeNamespaceRequest { namespace: name.to_owned() };
-    let answer = client
-        .with_leader_opts("describe namespace", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::namespaces(channel).describe_namespace(request).await }
-        })
-        .await?;
+    let answer = read(client, "describe namespace", &request, |channel, request| async move {
+        services::namespaces(channel).describe_namespace(request).await
+    })
+    .await?;
     Ok(answer.namespace.unwrap_or_default())
 }
 

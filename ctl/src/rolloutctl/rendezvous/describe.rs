@@ -1,12 +1,13 @@
 //! `rolloutctl rendezvous describe JOB...`: who takes part in a job, in which round, and who is gone.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::{Rendezvous, table};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, age, duration, u64_string};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::read::read;
 use crate::rolloutctl::run::now_wall_ms;
 
 /// Which job.
@@ -141,12 +142,10 @@ async fn one(connect: &ConnectArgs, format: Format, job: String) -> anyhow::Resu
     let client = settings.client(None)?;
     let job = v1::JobName { namespace: settings.namespace, job };
     let request = v1::RendezvousDescribeRequest { job: Some(job), ..Default::default() };
-    let answer = client
-        .with_leader_opts("describe rendezvous", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::rendezvous(channel).describe(request).await }
-        })
-        .await?;
+    let answer = read(&client, "describe rendezvous", &request, |channel, request| async move {
+        services::rendezvous(channel).describe(request).await
+    })
+    .await?;
     output::emit(format, &description(answer, now_wall_ms()))
 }
 

@@ -1,6 +1,6 @@
 //! `rolloutctl rendezvous list`: the training jobs of the namespace, or of all.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::{Rendezvous, table};
@@ -8,6 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
+use crate::rolloutctl::read::read;
 
 /// Which jobs.
 #[derive(Debug, clap::Args)]
@@ -49,12 +50,10 @@ pub(crate) async fn run(
         let (after_namespace, after) = last.unwrap_or_default();
         let namespace = namespace.clone();
         let request = v1::RendezvousListRequest { namespace, after, limit: 0, after_namespace };
-        let answer = client
-            .with_leader_opts("list rendezvous", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::rendezvous(channel).list(request).await }
-            })
-            .await?;
+        let answer = read(&client, "list rendezvous", &request, |channel, request| async move {
+            services::rendezvous(channel).list(request).await
+        })
+        .await?;
         let none = answer.rendezvous.is_empty();
         rendezvous.extend(answer.rendezvous.into_iter().map(Rendezvous::from));
         if none || !answer.more {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, services, v1};
+use rollout_proto::{Client, ClientError, ErrorCode, services, v1};
 use serde::Serialize;
 
 use crate::completer::{self, Names};
@@ -12,6 +12,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 
 /// Which run.
@@ -90,12 +91,10 @@ async fn delete(
 async fn there(client: &Client, namespace: &str, name: &str) -> Result<bool, ClientError> {
     let request =
         v1::DescribeRunRequest { namespace: namespace.to_owned(), name: name.to_owned(), run: 0 };
-    let described = client
-        .with_leader_opts("describe run", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::runs(channel).describe_run(request).await }
-        })
-        .await;
+    let described = read(client, "describe run", &request, |channel, request| async move {
+        services::runs(channel).describe_run(request).await
+    })
+    .await;
     match described {
         Ok(_) => Ok(true),
         Err(ClientError::Rpc(error)) if error.code == ErrorCode::RunNotFound => Ok(false),

@@ -1,6 +1,6 @@
 //! `rolloutctl shard list [JOB]`: the training jobs, their trainers, and the epochs under way.
 
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Job;
@@ -8,6 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
+use crate::rolloutctl::read::read;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which jobs.
@@ -83,12 +84,10 @@ pub(in crate::rolloutctl) async fn ask(
 ) -> Result<Vec<v1::Job>, ClientError> {
     let job = job.unwrap_or_default().to_owned();
     let request = v1::ListJobsRequest { namespace: namespace.to_owned(), job };
-    let answer = client
-        .with_leader_opts("list training jobs", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::shards(channel).list_jobs(request).await }
-        })
-        .await?;
+    let answer = read(client, "list training jobs", &request, |channel, request| async move {
+        services::shards(channel).list_jobs(request).await
+    })
+    .await?;
     Ok(answer.jobs)
 }
 

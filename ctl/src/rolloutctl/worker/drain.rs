@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rollout_proto::{CallOptions, Client, services, v1};
+use rollout_proto::{Client, services, v1};
 use serde::Serialize;
 
 use crate::completer::{self, Names};
@@ -10,6 +10,7 @@ use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::counted;
 use crate::output::{self, Format, Report, duration};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::say::aside;
 
@@ -133,12 +134,10 @@ async fn look(
     session: u64,
 ) -> anyhow::Result<Option<v1::WorkerInfo>> {
     let request = v1::ListWorkersRequest { namespace: namespace.to_owned() };
-    let answer = client
-        .with_leader_opts("list workers", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::cluster(channel).list_workers(request).await }
-        })
-        .await?;
+    let answer = read(client, "list workers", &request, |channel, request| async move {
+        services::cluster(channel).list_workers(request).await
+    })
+    .await?;
     Ok(answer.workers.into_iter().find(|worker| worker.session == session))
 }
 

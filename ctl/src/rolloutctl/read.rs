@@ -1,0 +1,23 @@
+//! One read that the leader answers.
+//!
+//! Invariant: a read changes nothing, so it has no number and is repeated freely. Deliberately absent: answers while there is no
+//! leader; see `unconfirmed`.
+
+use rollout_proto::{Answer, CallOptions, Channel, Client, ClientError};
+use tonic::{Response, Status};
+
+/// Asks the leader with `send`. `what` names the call in errors.
+pub(super) async fn read<R, T, Fut>(
+    client: &Client,
+    what: &'static str,
+    request: &R,
+    send: impl Fn(Channel, R) -> Fut,
+) -> Result<T, ClientError>
+where
+    R: Clone,
+    T: Answer,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let options = CallOptions::read();
+    client.with_leader_opts(what, options, |channel| send(channel, request.clone())).await
+}
