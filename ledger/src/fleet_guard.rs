@@ -62,7 +62,7 @@ fn runs_of_unrelated_deaths(incidents: &[SlotIncident]) -> BTreeSet<RunNo> {
 }
 
 impl Run {
-    /// Whether it is paused because a slot that is to blame may not be cordoned.
+    /// Whether the run is paused because a slot is to blame and may not be cordoned.
     pub(crate) fn at_cordon_limit(&self) -> bool {
         self.head.pause.at_cordon_limit
     }
@@ -105,7 +105,8 @@ impl Ledger {
         self.slots_by_model(slot).into_iter().all(ModelSlots::allows_a_cordon)
     }
 
-    /// Of a slot that should be cordoned and may not: pauses the runs of its incidents, if they are proven to be its fault.
+    /// Pauses the runs of a slot's incidents if they are proven to be the slot's fault. For a slot that should be cordoned and
+    /// may not.
     pub(crate) fn pause_runs_of(&mut self, ctx: &Context, slot: SlotRef) {
         let Some(held) = self.slot(slot) else { return };
         let completed = self.completed(&held.incidents);
@@ -137,7 +138,7 @@ impl Ledger {
         }
     }
 
-    /// Pauses a run that goes on.
+    /// Pauses a run if it is running. Returns whether it did.
     pub(crate) fn pause_running(&mut self, ctx: &Context, no: RunNo, reason: &str) -> bool {
         let run = self.runs.get_mut(&no).filter(|run| run.head.state == RunState::Running);
         let Some(run) = run else { return false };

@@ -19,29 +19,29 @@ use crate::reply::Rejection;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is one record of the image, where there is something in it.
+/// One record of the image, unless it is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RoundAccess {
     /// The holders of participants, by the participants' names.
     joined: BTreeMap<String, String>,
-    /// Those of the members of the latest complete round; none: its store is open to the namespace.
+    /// The holders of the members of the latest complete round. If it is empty, the store is open to the namespace.
     members: BTreeSet<String>,
 }
 
 impl RoundAccess {
-    /// A participant has joined in the place of whatever had its name.
+    /// Records the holder of a participant that has joined. An earlier participant of its name is gone.
     pub(crate) fn joins(&mut self, name: String, holder: Option<String>) {
         if let Some(holder) = holder {
             self.joined.insert(name, holder);
         }
     }
 
-    /// A participant is gone.
+    /// Removes a participant that is gone.
     pub(crate) fn leaves(&mut self, name: &str) {
         self.joined.remove(name);
     }
 
-    /// A round is complete with these members.
+    /// Fixes the holders of a complete round with these members.
     pub(crate) fn completes(&mut self, roster: &[RoundMember]) {
         let holders = roster.iter().map(|member| self.joined.get(&member.decl.name).cloned());
         let holders: Option<BTreeSet<String>> = holders.collect();
@@ -55,7 +55,7 @@ impl RoundAccess {
 }
 
 impl Ledger {
-    /// The holder of the session whose request this operation is.
+    /// The holder of the session that sent this operation.
     fn caller(&self, ctx: &Context) -> Option<&str> {
         self.client_holder(ctx.caller?)
     }
@@ -77,7 +77,7 @@ impl Ledger {
         holder.filter(|_| self.meta.version >= SCHEDULING_VERSION).map(str::to_owned)
     }
 
-    /// The job of a round's store, where rounds are looked at.
+    /// The job of a round's store, if the cluster's version checks rounds.
     fn job_of_round(&self, name: &StoreName) -> Option<&Job> {
         if name.round == 0 || self.meta.version < SCHEDULING_VERSION {
             return None;
@@ -86,8 +86,8 @@ impl Ledger {
         self.job_names.get(&job).and_then(|no| self.jobs.get(no))
     }
 
-    /// Refuses to change the store of a round that comes before the latest complete one of its job, or of that one for a
-    /// caller with no member in it.
+    /// Refuses to change the store of a round before the latest complete one of its job. Refuses the store of the latest
+    /// complete round to a caller with no member in that round.
     pub(crate) fn check_round(&self, ctx: &Context, name: &StoreName) -> Result<(), Rejection> {
         let Some(job) = self.job_of_round(name) else { return Ok(()) };
         let latest = job.head.rendezvous.latest_complete();
@@ -100,12 +100,12 @@ impl Ledger {
         job.check_member(name, self.caller(ctx))
     }
 
-    /// Refuses to drop the store of the latest complete round for a caller with no member in it.
+    /// Refuses to drop the store of the latest complete round if the caller has no member in it.
     pub(crate) fn check_drop(&self, ctx: &Context, name: &StoreName) -> Result<(), Rejection> {
         self.check_round_member(name, self.caller(ctx))
     }
 
-    /// Refuses the store of the latest complete round of a job to a holder of sessions with which no member joined it.
+    /// Refuses the store of the latest complete round of a job to a holder, if no member joined with a session of it.
     ///
     /// # Errors
     /// [`Rejection::NotOfRound`].
@@ -117,10 +117,10 @@ impl Ledger {
         self.job_of_round(name).map_or(Ok(()), |job| job.check_member(name, holder))
     }
 
-    /// Refuses the store of a round to a ticket of no member of that round.
+    /// Refuses the store of a round to a ticket that belongs to no member of that round.
     ///
     /// # Errors
-    /// [`Rejection::ParticipantUnknown`] if the ticket is void, [`Rejection::NotOfRound`] if it is of another round or none.
+    /// [`Rejection::ParticipantUnknown`] if the ticket is void, [`Rejection::NotOfRound`] if it belongs to another round or none.
     pub fn check_ticket(&self, name: &StoreName, ticket: SessionId) -> Result<(), Rejection> {
         let Some((job, participant)) = self.participant(ticket) else {
             return Err(Rejection::ParticipantUnknown);

@@ -69,7 +69,7 @@ pub struct Counts {
     pub duplicated: u64,
 }
 
-/// What is kept of a run beside its rows: one record of the image.
+/// The state of a run beside its rows: one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunHead {
     pub(crate) namespace: String,
