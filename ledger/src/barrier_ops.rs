@@ -134,7 +134,8 @@ impl Job {
         self.tell_end(barrier, told);
     }
 
-    /// Those of its set that were gone before anybody arrived, and have not come back.
+    /// Ends or shrinks the generation for participants of its set that were gone before the first arrival and have not come
+    /// back.
     fn without_the_gone(&mut self, barrier: &str) {
         let Some(g) = self.barriers.get(barrier).and_then(Barrier::waiting) else { return };
         let gone = match g.spec.among {

@@ -162,10 +162,10 @@ impl Ledger {
 }
 
 impl Run {
-    /// Splits a set into the rows that its attempt may still decide, when `slot` speaks for it,
-    /// and the others. Live rows are their session's alone, lapsed ones anybody's who knows the
-    /// attempt, for sessions end. One attempt may have both: what a silent worker had started
-    /// lives on, the rest of its grant has lapsed.
+    /// Splits a set into the rows that its attempt may still decide if `slot` reports it, and the
+    /// others. Only their session may decide live rows. Because sessions end, any slot that knows the
+    /// attempt may decide lapsed ones. One attempt may have both: rows that a silent worker had started
+    /// stay live, and the rest of its grant has lapsed.
     fn decidable(&self, slot: SlotRef, set: &HeldRows) -> (Rows, Rows) {
         let live = self.holding(set.attempt);
         let (mut inside, mut rest) = match live.filter(|(at, _)| at.session == slot.session) {

@@ -105,8 +105,8 @@ impl Ledger {
         self.slots_by_model(slot).into_iter().all(ModelSlots::allows_a_cordon)
     }
 
-    /// Pauses the runs of a slot's incidents if they are proven to be the slot's fault. For a slot that should be cordoned and
-    /// may not.
+    /// Pauses the runs of a slot's incidents if these are proven to be the slot's fault. The slot should be cordoned and may
+    /// not.
     pub(crate) fn pause_runs_of(&mut self, ctx: &Context, slot: SlotRef) {
         let Some(held) = self.slot(slot) else { return };
         let completed = self.completed(&held.incidents);

@@ -151,7 +151,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Whether one has come, and nothing else has changed for anybody.
+    /// Whether one participant has come and nothing else has changed.
     pub(crate) fn only_came(&self) -> bool {
         let Self { events, came, went, barriers, completed } = self;
         came.len() == 1

@@ -79,7 +79,7 @@ impl<'a> JobView<'a> {
 }
 
 impl Ledger {
-    /// The job of that name, if anybody has used it.
+    /// The job of that name, if there is one.
     pub fn job(&self, name: &JobName) -> Option<JobView<'_>> {
         let no = self.job_names.get(name)?;
         self.jobs.get(no).map(|job| JobView { no: *no, job })
@@ -117,7 +117,7 @@ impl Ledger {
         self.job_changes
     }
 
-    /// Changes whenever a job does for those who take part already: not where one has come and all others wait on.
+    /// Changes whenever a job changes for its present participants, but not when one more has come and the others wait on.
     pub fn job_outcomes(&self) -> u64 {
         self.job_outcomes
     }

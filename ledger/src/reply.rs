@@ -101,7 +101,7 @@ pub enum Reply {
     },
     /// Trainers have their time anew, but for these.
     Kept {
-        /// Those whose ticket does not hold any more.
+        /// The trainers whose tickets are void.
         lost: Vec<String>,
     },
     /// A shard for a trainer.

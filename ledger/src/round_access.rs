@@ -120,7 +120,8 @@ impl Ledger {
     /// Refuses the store of a round to a ticket that belongs to no member of that round.
     ///
     /// # Errors
-    /// [`Rejection::ParticipantUnknown`] if the ticket is void, [`Rejection::NotOfRound`] if it belongs to another round or none.
+    /// [`Rejection::ParticipantUnknown`] if the ticket is void, [`Rejection::NotOfRound`] if it belongs to another round or
+    /// none.
     pub fn check_ticket(&self, name: &StoreName, ticket: SessionId) -> Result<(), Rejection> {
         let Some((job, participant)) = self.participant(ticket) else {
             return Err(Rejection::ParticipantUnknown);

@@ -106,7 +106,7 @@ impl<'a> StoreView<'a> {
 }
 
 impl Ledger {
-    /// The store of that name, if anybody has used it.
+    /// The store of that name, if there is one.
     pub fn store(&self, name: &StoreName) -> Option<StoreView<'_>> {
         let no = self.store_names.get(name)?;
         self.stores.get(no).map(|store| StoreView { store })

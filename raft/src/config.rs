@@ -49,7 +49,7 @@ pub struct RaftConfig {
     pub stall_transfer_ms: u64,
     /// Milliseconds of one fsync after which the process ends.
     pub stall_exit_ms: u64,
-    /// Bytes of events kept in memory for those who follow, about.
+    /// Approximate bytes of events kept in memory for followers of events.
     pub events_bytes_max: usize,
     /// Events kept in memory.
     pub events_count_max: usize,

@@ -1,4 +1,4 @@
-//! Owns: the newest events of the ledger, as this member applied them, for those who follow.
+//! Owns: the newest events of the ledger, as this member applied them, for followers of events.
 //!
 //! Invariant: the ring has every event of every entry from `oldest` to the last applied one, in the order of index and
 //! position. Beyond its bounds it drops whole entries, the oldest first. It begins where the image ended, and starts

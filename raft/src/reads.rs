@@ -73,7 +73,7 @@ impl ReadQueue {
     }
 }
 
-/// A place among the confirmations under way. When it goes, however that may be, those who wait have the next one.
+/// A place among the confirmations under way. When it is dropped, waiting reads get the next one.
 struct Turn {
     queue: ReadQueue,
     running: Arc<Running>,

@@ -31,8 +31,8 @@ pub struct Salvaged {
     pub header: SnapshotHeader,
     /// The file's digest.
     pub digest: [u8; 32],
-    /// The last index that this member knew to be committed. What is behind it in the file was perhaps never
-    /// acknowledged to anybody.
+    /// The last index that this member knew to be committed. The cluster may never have
+    /// acknowledged later entries of the file.
     pub committed: u64,
 }
 
