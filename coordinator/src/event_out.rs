@@ -18,6 +18,7 @@ fn kind_of(kind: &EventKind) -> &'static str {
             let known = |kind: &&&str| kind.strip_prefix("member_") == Some(to);
             EVENT_KINDS.iter().find(known).copied().unwrap_or("member_changed")
         }
+        EventKind::SettingChanged { .. } => "setting_changed",
         EventKind::WorkerRegistered { .. } => "worker_registered",
         EventKind::WorkerSuspect { .. } => "worker_suspect",
         EventKind::WorkerBack { .. } => "worker_back",
@@ -112,6 +113,7 @@ fn is_of_cluster(kind: &EventKind) -> bool {
         EventKind::EpochOpened { .. }
             | EventKind::LeaderChanged { .. }
             | EventKind::MemberChanged { .. }
+            | EventKind::SettingChanged { .. }
     )
 }
 
@@ -205,6 +207,9 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
         EventKind::MemberChanged { member, to, cause } => {
             out.subject = member.clone();
             (out.code, out.reason) = ((*cause).into(), member_reason(to, cause).into());
+        }
+        EventKind::SettingChanged { setting, from, to } => {
+            (out.subject, out.reason) = ((*setting).into(), format!("changed from {from} to {to}"));
         }
         EventKind::WorkerRegistered { session, .. }
         | EventKind::WorkerSuspect { session }
@@ -396,6 +401,15 @@ mod tests {
             assert_eq!(out.code, cause);
             assert!(!out.reason.is_empty());
         }
+    }
+
+    #[test]
+    fn a_change_of_a_setting_names_it_and_both_values() {
+        let kind = EventKind::SettingChanged { setting: "cordon-after", from: 3, to: 5 };
+        let filter = Filter::new(&who(&["team"]), wanted("kind=setting_changed")).expect("fine");
+        let out = filter.pass(&record(kind, None, None)).expect("the cluster's own");
+        assert_eq!((out.kind.as_str(), out.subject.as_str()), ("setting_changed", "cordon-after"));
+        assert_eq!(out.reason, "changed from 3 to 5");
     }
 
     #[test]

@@ -284,6 +284,7 @@ impl Ledger {
             OpKind::Token(op) => self.token_op(op),
             OpKind::Revocation(op) => self.revocation_op(ctx, op),
             OpKind::Member(op) => self.member_op(ctx, op),
+            OpKind::Setting(op) => self.setting_op(ctx, op),
         }
     }
 

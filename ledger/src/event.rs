@@ -58,6 +58,15 @@ pub enum EventKind {
         /// of all else.
         cause: &'static str,
     },
+    /// An operator changed a setting of the cluster.
+    SettingChanged {
+        /// The setting's name.
+        setting: &'static str,
+        /// The value before.
+        from: u32,
+        /// The value now.
+        to: u32,
+    },
     /// A worker registered, anew or resuming its session.
     WorkerRegistered {
         /// Its session.

@@ -3,7 +3,7 @@
 //! *Invariant:* from cluster version 3 on, of the ready slots that offer a model the ledger cordons at most
 //! [`limits::CORDONED_PERCENT_MAX`] percent, one at least, and never the last that takes work. A slot that should be cordoned
 //! and may not goes on, for its incidents may be its rows' fault. They are the slot's where other slots completed all rows of
-//! [`limits::DEATHS_IN_ROW_MAX`] of them, or where its engine died so often and no run has rows in each of these deaths. Then
+//! as many of them as cordon a slot, or where its engine died so often and no run has rows in each of these deaths. Then
 //! the runs of the completed incidents are paused, or those of the latest death, with the reason. So a slot that is alone
 //! finishes a run whose rows kill engines, and `failures_max` bounds how many of them do.
 //!
@@ -50,12 +50,12 @@ fn covers(offer: &str, other: &str) -> bool {
 }
 
 /// The runs of a slot's latest death, if there are enough deaths and no run has rows in each of them.
-fn runs_of_unrelated_deaths(incidents: &[SlotIncident]) -> BTreeSet<RunNo> {
+fn runs_of_unrelated_deaths(incidents: &[SlotIncident], enough: usize) -> BTreeSet<RunNo> {
     let deaths = incidents.iter().filter(|incident| incident.end == EndKind::EngineDied);
     let each: Vec<BTreeSet<RunNo>> = deaths.map(|death| death.runs().collect()).collect();
     let latest = each.last().cloned().unwrap_or_default();
     let related = latest.iter().any(|no| each.iter().all(|runs| runs.contains(no)));
-    match related || each.len() < limits::DEATHS_IN_ROW_MAX {
+    match related || each.len() < enough {
         true => BTreeSet::new(),
         false => latest,
     }
@@ -114,9 +114,10 @@ impl Ledger {
             runs.extend(incident.runs());
             (count + 1, runs)
         });
-        let runs = match count < limits::DEATHS_IN_ROW_MAX {
+        let enough = self.cordon_after();
+        let runs = match count < enough {
             false => runs,
-            true => runs_of_unrelated_deaths(&held.incidents),
+            true => runs_of_unrelated_deaths(&held.incidents, enough),
         };
         let name = self.worker_name(slot.session).map_or("", |name| name.1);
         let reason = format!(

@@ -14,14 +14,15 @@ use crate::dataset::DatasetOp;
 use crate::member::{LeaderCause, MemberOp};
 use crate::reply::Rejection;
 use crate::revocation::RevocationOp;
+use crate::setting::SettingOp;
 use crate::shard::ShardOp;
 use crate::token::TokenOp;
 use crate::trainer::TrainerOp;
 use crate::training::LossPolicy;
 
 /// The cluster version from which on the ledger schedules by virtual time, bounds what one `Tick` ends, keeps each
-/// attempt in a record of its own, lets a worker's store URL allow the URLs below it, and keeps the store of a complete round
-/// for its members. Below it, `apply` and the image do what builds of version 2 do.
+/// attempt in a record of its own, lets a worker's store URL allow the URLs below it, keeps the store of a complete round
+/// for its members, and has settings. Below it, `apply` and the image do what builds of version 2 do.
 pub const SCHEDULING_VERSION: u32 = 3;
 
 /// A function from a value to the version that it came with, and the list of all: one table for both. No wildcard
@@ -56,7 +57,7 @@ came_with!(op, OPS, OpKind, {
         | OpKind::Swept { .. } | OpKind::SetQuota(_) | OpKind::Noticed { .. }
         | OpKind::SuspectUnheard { .. },
     2: OpKind::Token(_),
-    3: OpKind::Revocation(_) | OpKind::Member(_) | OpKind::RoundStore { .. },
+    3: OpKind::Revocation(_) | OpKind::Member(_) | OpKind::RoundStore { .. } | OpKind::Setting(_),
 });
 
 came_with!(run_action, RUN_ACTIONS, RunAction, {
@@ -123,6 +124,10 @@ came_with!(leader_cause, LEADER_CAUSES, LeaderCause, {
         | LeaderCause::ConnectionsLost | LeaderCause::ElectionTimeout | LeaderCause::Again,
 });
 
+came_with!(setting, SETTINGS, SettingOp, {
+    3: SettingOp::CordonAfter(_),
+});
+
 /// The version from which on each row of a completion is credited to the slot that holds it. Below it all are credited to
 /// the slot that reports the part, as members of an earlier build do.
 pub(crate) const ROWS_OF_SEVERAL_SLOTS: u32 = 3;
@@ -151,6 +156,7 @@ fn needs(kind: &OpKind) -> u32 {
             MemberOp::Leads { cause, .. } => member(inner).max(leader_cause(cause)),
             _ => member(inner),
         },
+        OpKind::Setting(inner) => setting(inner),
         // Nothing in it has kinds.
         _ => 0,
     };
@@ -195,7 +201,7 @@ mod tests {
     use crate::StoreName;
     use crate::id::RunNo;
 
-    const TABLES: [&[(&str, u32)]; 16] = [
+    const TABLES: [&[(&str, u32)]; 17] = [
         BODIES,
         OPS,
         RUN_ACTIONS,
@@ -212,6 +218,7 @@ mod tests {
         REVOCATIONS,
         MEMBERS,
         LEADER_CAUSES,
+        SETTINGS,
     ];
 
     enum Example {

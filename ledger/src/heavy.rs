@@ -45,7 +45,9 @@ fn grows_with_state(op: &Op) -> bool {
             | TrainerOp::Recover { .. }
             | TrainerOp::DeleteJob(_),
         )
-        | OpKind::Shard(ShardOp::Claim { .. }) => true,
+        | OpKind::Shard(ShardOp::Claim { .. })
+        // All slots.
+        | OpKind::Setting(_) => true,
         OpKind::OpenClient { .. }
         | OpKind::AddSegments { .. }
         | OpKind::Drain { .. }

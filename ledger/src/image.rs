@@ -19,6 +19,7 @@ use crate::member::Members;
 use crate::revocation::Revoked;
 use crate::round_access::RoundAccess;
 use crate::run::{PauseState, Run, RunHead};
+use crate::setting::Settings;
 use crate::trouble::Trouble;
 use std::collections::BTreeSet;
 
@@ -58,6 +59,7 @@ pub(crate) struct Dirty {
     pub(crate) revocations: BTreeSet<Revoked>,
     pub(crate) members: bool,
     pub(crate) holders_from: bool,
+    pub(crate) settings: bool,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -124,6 +126,9 @@ pub(crate) const MEMBERS_KEY: &[u8] = b"Mm";
 /// Below the same tag.
 pub(crate) const HOLDERS_KEY: &[u8] = b"Mh";
 
+/// As [`MEMBERS_KEY`].
+pub(crate) const SETTINGS_KEY: &[u8] = b"Ms";
+
 fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
     key(tag, &[&id.0.to_be_bytes()])
 }
@@ -168,6 +173,9 @@ impl Ledger {
         }
         if dirty.members {
             delta.set(MEMBERS_KEY.to_vec(), self.members_record());
+        }
+        if dirty.settings {
+            delta.set(SETTINGS_KEY.to_vec(), self.settings_record());
         }
         self.drain_trainings(&mut dirty, &mut delta);
         self.drain_workers(&mut dirty, &mut delta);
@@ -253,6 +261,11 @@ impl Ledger {
         (self.holders_from != SessionId::default()).then(|| codec::encode(&self.holders_from))
     }
 
+    /// None while every setting has its default: members of an earlier build have no such record.
+    fn settings_record(&self) -> Option<Vec<u8>> {
+        (self.settings != Settings::default()).then(|| codec::encode(&self.settings))
+    }
+
     /// Every record of the state, in the order of their keys.
     pub fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
         for (no, job) in &self.jobs {
@@ -299,6 +312,9 @@ impl Ledger {
         }
         if let Some(members) = self.members_record() {
             each(MEMBERS_KEY, &members);
+        }
+        if let Some(settings) = self.settings_record() {
+            each(SETTINGS_KEY, &settings);
         }
         for (name, namespace) in &self.namespaces {
             each(&key(b'N', &[name.as_bytes()]), &codec::encode(namespace));

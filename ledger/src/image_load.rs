@@ -7,12 +7,13 @@ use crate::barrier::Barrier;
 use crate::bytes_field::Decoded;
 use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
-use crate::image::{ACCESS, HOLDERS_KEY, MEMBERS_KEY};
+use crate::image::{ACCESS, HOLDERS_KEY, MEMBERS_KEY, SETTINGS_KEY};
 use crate::incident::Incident;
 use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
 use crate::revocation::Revoked;
 use crate::run::{PauseState, Run, RunHead};
+use crate::setting::Settings;
 use crate::store::Store;
 use crate::trouble::Trouble;
 use serde::de::DeserializeOwned;
@@ -66,6 +67,15 @@ fn load_trouble(key: &[u8], value: &[u8]) -> Result<Trouble, LoadError> {
     Ok(Trouble { incident: Some(incident), ..trouble })
 }
 
+/// Reads the settings. With one out of its bounds, slots would be cordoned after no failure, or never.
+fn load_settings(key: &[u8], value: &[u8]) -> Result<Settings, LoadError> {
+    let settings: Settings = read(key, value)?;
+    match settings.are_valid() {
+        true => Ok(settings),
+        false => Err(bad(key)),
+    }
+}
+
 impl Ledger {
     /// Builds the state from an image's records, in any order that has a run's segments and
     /// parts ascending, and its segments before their outcomes. Keys that do not begin with an upper-case letter have to be left out.
@@ -117,6 +127,7 @@ impl Ledger {
         match key.first() {
             Some(b'M') if key == HOLDERS_KEY => self.holders_from = read(key, value)?,
             Some(b'M') if key == MEMBERS_KEY => self.members = read(key, value)?,
+            Some(b'M') if key == SETTINGS_KEY => self.settings = load_settings(key, value)?,
             Some(b'M') => self.meta = read(key, value)?,
             Some(b'N') => {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;

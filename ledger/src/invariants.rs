@@ -50,6 +50,7 @@ impl Ledger {
         self.check_tokens()?;
         self.check_revocations()?;
         self.check_members()?;
+        self.check_settings()?;
         self.check_namespaces()
     }
 

@@ -23,6 +23,7 @@ use crate::namespace::{self, Namespace};
 use crate::remembered::RememberedValues;
 use crate::revocation::{Revocation, Revoked};
 use crate::run::{Run, RunState};
+use crate::setting::Settings;
 use crate::store::Store;
 use crate::tally::Tally;
 use crate::token::Token;
@@ -76,6 +77,7 @@ pub struct Ledger {
     pub(crate) members: Members,
     /// The first client session whose holder is named as cluster version 3 names it; 0 if all are.
     pub(crate) holders_from: SessionId,
+    pub(crate) settings: Settings,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
@@ -231,6 +233,7 @@ impl Ledger {
             revocations: Arc::default(),
             members: Members::default(),
             holders_from: SessionId::default(),
+            settings: Settings::default(),
             dataset_names: BTreeMap::new(),
             training_names: BTreeMap::new(),
             trainings_in: Counts::default(),

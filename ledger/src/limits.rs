@@ -76,11 +76,13 @@ pub const OTHER_SLOTS_FIRST_MS: u64 = 10_000;
 pub const SECOND_SLOT_WAIT_MS: u64 = 600_000;
 /// How long the ledger's cordon of a slot lasts that failed rows which others completed, unless the slot finishes a row.
 pub const FAILURE_CORDON_MS: u64 = 600_000;
-/// Deaths of a slot's engine, with no finished row between, that cordon the slot. Below
-/// [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) those in trials do not count.
-pub const DEATHS_IN_ROW_MAX: usize = 3;
-/// Deaths that are remembered against a slot. More than cordon it: of some, rows may be guilty.
-pub const DEATHS_HELD_MAX: usize = 8;
+/// Incidents of a slot that count, with no finished row between, after which the ledger cordons the slot, unless an operator
+/// sets another number. Below [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) deaths in trials do not count.
+pub const CORDON_AFTER_DEFAULT: u32 = 3;
+/// The numbers that an operator may set. Each slot remembers some incidents more than this, and judging it reads all of them.
+pub const CORDON_AFTER: std::ops::RangeInclusive<u32> = 1..=20;
+/// Incidents that are remembered against a slot beyond those that cordon it: of some, rows may be guilty.
+pub const INCIDENTS_SPARE: usize = 5;
 /// The share in percent of a model's ready slots that the ledger itself may cordon: at least one slot, and never the last.
 /// From [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on.
 pub const CORDONED_PERCENT_MAX: usize = 20;

@@ -3,7 +3,7 @@
 //! *Invariant:* it depends on the old state and the new id alone, so that every member of the new
 //! cluster makes the same state by itself. The new cluster accepts no right of the old one: no session,
 //! lease, ticket, join token or late result. Rows that ran are pending; what was decided stays so, and so do
-//! runs, stores, datasets, checkpoints and revocations of certificates.
+//! runs, stores, datasets, checkpoints, revocations of certificates and settings.
 //!
 //! Absent on purpose: a command for it. The new cluster's log begins behind its state, and its
 //! indexes go on, so that an id of the old one is never made again.

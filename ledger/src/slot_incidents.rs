@@ -1,11 +1,12 @@
 //! What ended badly at a slot, and when the ledger cordons the slot for it.
 //!
-//! *Invariant:* a slot lists its incidents since it last finished a row, at most [`limits::DEATHS_HELD_MAX`]: deaths of its
-//! engine with the rows that ran, and reports of failed rows with the first row of each. A death replaces deaths that have
-//! one of its rows, and a failure replaces failures that do. A death goes when one of its rows is proven to be the cause. A
-//! failure counts if another slot has completed the row since, or if rows of two runs failed there. Rows with unreadable
-//! input say nothing as long as no other slot has completed them: the objects of two runs may be gone, and then every slot
-//! fails. [`limits::DEATHS_IN_ROW_MAX`] incidents that count cordon the slot, unless `fleet_guard.rs` forbids it.
+//! *Invariant:* a slot lists its incidents since it last finished a row, at most [`limits::INCIDENTS_SPARE`] more than cordon
+//! it: deaths of its engine with the rows that ran, and reports of failed rows with the first row of each. A death replaces
+//! deaths that have one of its rows, and a failure replaces failures that do. A death goes when one of its rows is proven to
+//! be the cause. A failure counts if another slot has completed the row since, or if rows of two runs failed there. Rows with
+//! unreadable input say nothing as long as no other slot has completed them: the objects of two runs may be gone, and then
+//! every slot fails. As many incidents that count as the cluster's settings say (`setting.rs`) cordon the slot, unless `fleet_guard.rs`
+//! forbids it.
 //! A death counts at once where no other slot has one with rows of the same run. Each death costs the slot a start of its
 //! engine and makes trials of all rows that ran, and other slots run empty for these: a broken slot would do that to a run
 //! until others completed its rows, for as long as rows take. Where other slots have such deaths too, the rows may be why,
@@ -122,8 +123,14 @@ impl Slot {
         let code = if code.is_empty() { String::new() } else { format!(" ({code})") };
         let deaths = self.deaths_listed();
         match (deaths, self.incidents.len() - deaths) {
-            (deaths, 0) => format!("its engine died {deaths} times without finishing a row{code}"),
-            (0, failed) => format!("{failed} rows failed there without a finished one between"),
+            (deaths, 0) => {
+                let died = counted(deaths as u64, "time");
+                format!("its engine died {died} without finishing a row{code}")
+            }
+            (0, failed) => {
+                let rows = counted(failed as u64, "row");
+                format!("{rows} failed there without a finished one between")
+            }
             (deaths, failed) => {
                 let (died, failed) =
                     (counted(deaths as u64, "time"), counted(failed as u64, "time"));
@@ -155,6 +162,29 @@ impl Ledger {
         }
     }
 
+    /// How many incidents that count cordon a slot.
+    pub(crate) fn cordon_after(&self) -> usize {
+        self.settings.cordon_after as usize
+    }
+
+    /// How many incidents a slot lists at most.
+    fn incidents_max(&self) -> usize {
+        self.cordon_after() + limits::INCIDENTS_SPARE
+    }
+
+    /// After a change of the setting: drops the latest incidents of each list that would be full with its next one. A slot
+    /// with a full list counts as judged before, but it was not judged by the new number.
+    pub(crate) fn shorten_incidents(&mut self) {
+        let most = self.incidents_max() - 2;
+        let long = self.slots().filter(|(_, _, held)| held.incidents.len() > most);
+        let long: Vec<SlotRef> = long.map(|(_, at, _)| at).collect();
+        for slot in long {
+            let mut listed = self.take_incidents(slot);
+            listed.truncate(most);
+            self.put_incidents(slot, listed);
+        }
+    }
+
     /// Lists an incident, and cordons the slot if too many count.
     pub(crate) fn count_incident(
         &mut self,
@@ -164,22 +194,23 @@ impl Ledger {
         code: &str,
     ) {
         self.list_incident(slot, incident);
+        let after = self.cordon_after();
         let Some(held) = self.slot(slot).filter(|held| held.cordon.is_none()) else { return };
-        if self.counting(slot, &held.incidents) < limits::DEATHS_IN_ROW_MAX {
+        if self.counting(slot, &held.incidents) < after {
             return;
         }
         let guarded = self.asks_a_second_slot();
         // A slot with a full list was judged before: only rows that other slots have completed since say more. Unreadable rows
         // fill the list too, but are no reason to judge.
         let unreadable = |known: &SlotIncident| known.end == EndKind::InputUnreadable;
-        let full = held.incidents.len() == limits::DEATHS_HELD_MAX
-            && !held.incidents.iter().any(unreadable);
+        let full =
+            held.incidents.len() >= self.incidents_max() && !held.incidents.iter().any(unreadable);
         let completed = || self.completed(&held.incidents).count();
-        if guarded && full && completed() < limits::DEATHS_IN_ROW_MAX {
+        if guarded && full && completed() < after {
             return;
         }
         let reason = held.describe_incidents(code);
-        let needs_failures = held.deaths_listed() < limits::DEATHS_IN_ROW_MAX;
+        let needs_failures = held.deaths_listed() < after;
         if guarded && !self.may_be_cordoned(slot) {
             return self.pause_runs_of(ctx, slot);
         }
@@ -232,19 +263,20 @@ impl Ledger {
     /// with unreadable input, then without its latest failure, then without its latest death, for other slots need time to
     /// complete the rows of older ones. Below cluster version 3 the oldest death goes.
     fn list_incident(&mut self, slot: SlotRef, incident: SlotIncident) {
+        let most = self.incidents_max();
         let Some(held) = self.slot_mut(slot) else { return };
         let mut listed = std::mem::take(&mut held.incidents);
         let mut gone = Vec::new();
         if self.asks_a_second_slot() {
             (gone, listed) = listed.into_iter().partition(|earlier| incident.replaces(earlier));
         }
-        if listed.len() == limits::DEATHS_HELD_MAX {
+        if listed.len() == most {
             let stays = |known: &SlotIncident| known.is_death() || self.is_open(known);
             let (kept, closed): (Vec<_>, Vec<_>) = listed.into_iter().partition(stays);
             gone.extend(closed);
             listed = kept;
         }
-        if listed.len() == limits::DEATHS_HELD_MAX {
+        if listed.len() == most {
             let latest = |end: EndKind| listed.iter().rposition(|known| known.end == end);
             let failure = latest(EndKind::InputUnreadable).or_else(|| latest(EndKind::RowFailed));
             let death = if self.asks_a_second_slot() { listed.len() - 1 } else { 0 };
@@ -302,7 +334,7 @@ impl Ledger {
         }
         for slot in slots {
             let left = self.slot(slot).map_or(0, |held| self.counting(slot, &held.incidents));
-            let few = left < limits::DEATHS_IN_ROW_MAX;
+            let few = left < self.cordon_after();
             if few && self.slot_mut(slot).is_some_and(Slot::lift_cordon) {
                 let reason = format!("row {row} of run {no} was why its engine died");
                 self.emit_own_cordon(ctx, slot, false, reason);

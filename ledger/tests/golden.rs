@@ -73,6 +73,26 @@ fn the_bytes_of_a_members_use_of_its_rounds_store_are_locked() {
 }
 
 #[test]
+fn the_bytes_of_a_setting_are_locked() {
+    let command = commands::setting();
+    let locked = "0101ac02fbd095ffbc310101002d0005";
+    assert_eq!(hex(&command.encode()), locked);
+    assert_eq!(Command::decode(&command.encode()), Some(command.clone()));
+    let (mut ledger, _) = played();
+    for body in [Body::SetVersion(SCHEDULING_VERSION), command.body] {
+        let entry = EntryId { index: ledger.applied().index + 1, term: 1 };
+        ledger.apply(entry, &commands::command(body).encode()).expect("known");
+    }
+    let mut record = None;
+    ledger.for_each_record(|key, value| {
+        if key == b"Ms" {
+            record = Some(hex(value));
+        }
+    });
+    assert_eq!(record.as_deref(), Some("0105"));
+}
+
+#[test]
 fn the_bytes_of_records_are_locked() {
     let (ledger, records) = played();
     let tags: String = records.iter().map(|r| char::from(r.0[0])).collect();

@@ -203,6 +203,7 @@ impl Pair {
         prop_assert!(tokens::restored_has_none(&restored));
         prop_assert_eq!(restored.revocations(), self.ledger.revocations());
         prop_assert!(restored.members().seen.is_empty());
+        prop_assert_eq!(restored.settings(), self.ledger.settings());
         Ok(())
     }
 
@@ -353,6 +354,7 @@ fn random_stories_reach_what_matters() {
         ("member unreachable", 20),
         ("member reachable", 5),
         ("member said what is known", 20),
+        ("setting changed", 20),
         ("run forgotten", 1),
         ("RunActive", 20),
         ("rows carried", 50),

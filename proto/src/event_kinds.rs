@@ -4,13 +4,14 @@
 //! docs/operating/events-and-audit.md.
 
 /// Every kind, as a filter may name it.
-pub const EVENT_KINDS: [&str; 44] = [
+pub const EVENT_KINDS: [&str; 45] = [
     "epoch_opened",
     "leader_changed",
     "member_started",
     "member_stopped",
     "member_unreachable",
     "member_reachable",
+    "setting_changed",
     "worker_registered",
     "worker_suspect",
     "worker_back",

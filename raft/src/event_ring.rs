@@ -71,8 +71,9 @@ impl EventRecord {
     fn bytes(&self) -> usize {
         use EventKind::{
             Completed, EpochOpened, Failed, Granted, Job, LeaderChanged, MemberChanged, Retried,
-            Returned, RunChanged, RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned,
-            WorkerDrained, WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
+            Returned, RunChanged, RunCreated, SettingChanged, Stolen, TrainingChanged, WorkerBack,
+            WorkerCordoned, WorkerDrained, WorkerDraining, WorkerLost, WorkerRegistered,
+            WorkerSuspect,
         };
         let ranges = |rows: &rollout_ledger::Rows| rows.ranges().len() * RANGE_BYTES;
         let heap = match &self.event.kind {
@@ -95,6 +96,7 @@ impl EventRecord {
             LeaderChanged { leader, former, .. } => leader.len() + former.len(),
             MemberChanged { member, .. } => member.len(),
             EpochOpened { .. }
+            | SettingChanged { .. }
             | WorkerRegistered { .. }
             | WorkerSuspect { .. }
             | WorkerBack { .. }
@@ -192,14 +194,16 @@ impl Names {
     fn resolve(&mut self, event: Event, ledger: &Ledger) -> EventRecord {
         use EventKind::{
             Completed, EpochOpened, Failed, Granted, Job, LeaderChanged, MemberChanged, Retried,
-            Returned, RunChanged, RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned,
-            WorkerDrained, WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
+            Returned, RunChanged, RunCreated, SettingChanged, Stolen, TrainingChanged, WorkerBack,
+            WorkerCordoned, WorkerDrained, WorkerDraining, WorkerLost, WorkerRegistered,
+            WorkerSuspect,
         };
         let (mut session, mut from, mut run) = (None, None, None);
         match &event.kind {
             EpochOpened { .. }
             | LeaderChanged { .. }
             | MemberChanged { .. }
+            | SettingChanged { .. }
             | Job { .. }
             | TrainingChanged { .. } => {}
             WorkerRegistered { session: id, .. }

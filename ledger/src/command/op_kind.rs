@@ -16,6 +16,7 @@ use crate::quota::Quota;
 use crate::rendezvous::Terms;
 use crate::revocation::RevocationOp;
 use crate::rows::Rows;
+use crate::setting::SettingOp;
 use crate::shard::ShardOp;
 use crate::spec::RunSpec;
 use crate::token::TokenOp;
@@ -366,4 +367,6 @@ pub enum OpKind {
         /// As those of [`OpKind::Store`].
         ops: Vec<StoreOp>,
     },
+    /// An operator changes a setting of the cluster.
+    Setting(SettingOp),
 }

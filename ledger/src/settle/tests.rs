@@ -190,7 +190,7 @@ fn deaths(slot: SlotRef) -> impl Iterator<Item = Op> {
         message: String::new(),
         evidence: Evidence::default(),
     };
-    (1..=limits::DEATHS_IN_ROW_MAX as u64).map(died).map(Op::from)
+    (1..=u64::from(limits::CORDON_AFTER_DEFAULT)).map(died).map(Op::from)
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn the_bound_on_cordons_is_kept_without_a_look_at_other_slots() {
     // The operations of one command see the cordons of those before them.
     let ops = small[most - 1..most + 9].iter().flat_map(|slot| deaths(*slot)).collect();
     let looks = looks_of(|| bench.apply(Body::Ops(ops), 0));
-    assert!(looks <= 10 * limits::DEATHS_IN_ROW_MAX as u64 * FEW, "{looks} looks");
+    assert!(looks <= 10 * u64::from(limits::CORDON_AFTER_DEFAULT) * FEW, "{looks} looks");
     let cordoned = bench.0.slots().filter(|(_, _, slot)| slot.cordon.is_some());
     assert_eq!(cordoned.count(), most);
     bench.0.check_invariants().expect("they hold");

@@ -8,7 +8,8 @@ use rollout_ledger::{
     Among, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
     JobName, LeaderCause, MemberOp, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota,
     Registration, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
-    SegmentDecl, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
+    SegmentDecl, SettingOp, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec,
+    TokenUse,
 };
 use std::collections::BTreeMap;
 
@@ -205,6 +206,11 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
 /// Of version 3.
 pub(crate) fn round_store() -> Command {
     op(OpKind::RoundStore { store: store(2), ticket: SessionId(7), ops: Vec::new() })
+}
+
+/// Of version 3.
+pub(crate) fn setting() -> Command {
+    op(OpKind::Setting(SettingOp::CordonAfter(5)))
 }
 
 /// A worker that has started more than it was heard to have, of a run of its own; as entry `index`.

@@ -8,6 +8,7 @@ mod jobs;
 mod members;
 mod revocations;
 mod runs;
+mod settings;
 mod stores;
 mod tokens;
 mod trainings;
@@ -59,8 +60,9 @@ const TRIED: &[(&str, fn())] = &[
     ("OTHER_SLOTS_FIRST_MS", workers::other_slots_first),
     ("SECOND_SLOT_WAIT_MS", workers::second_slot_wait),
     ("FAILURE_CORDON_MS", workers::failure_cordon),
-    ("DEATHS_IN_ROW_MAX", workers::deaths_in_row),
-    ("DEATHS_HELD_MAX", workers::deaths_held),
+    ("CORDON_AFTER_DEFAULT", workers::deaths_in_row),
+    ("CORDON_AFTER", settings::cordon_after),
+    ("INCIDENTS_SPARE", workers::deaths_held),
     ("CORDONED_PERCENT_MAX", workers::cordoned_percent),
     ("CORDONS_MAX", workers::cordons),
     ("MESSAGE_BYTES_MAX", workers::message_bytes),

@@ -113,13 +113,17 @@ fn died(slot: SlotRef, number: u64, started: Vec<HeldRows>, class: FailureClass)
 pub(crate) fn deaths_in_row() {
     let mut bench = Bench::new();
     let slot = bench.worker("w", 1);
-    for number in 1..=limits::DEATHS_IN_ROW_MAX as u64 {
+    for number in 1..=u64::from(limits::CORDON_AFTER_DEFAULT) {
         let cordoned = |bench: &Bench| {
             bench.ledger.worker_view(slot.session).expect("a worker").slots[0].cordon.is_some()
         };
         assert!(!cordoned(&bench), "before death {number}");
         bench.granted(died(slot, number, Vec::new(), FailureClass::EngineDied));
-        assert_eq!(cordoned(&bench), number == limits::DEATHS_IN_ROW_MAX as u64, "death {number}");
+        assert_eq!(
+            cordoned(&bench),
+            number == u64::from(limits::CORDON_AFTER_DEFAULT),
+            "death {number}"
+        );
     }
 }
 
@@ -130,7 +134,7 @@ pub(crate) fn cordoned_percent() {
     let slots = 10;
     let session = bench.worker("w", slots).session;
     for slot in 0..slots as u16 {
-        for number in 1..=limits::DEATHS_IN_ROW_MAX as u64 {
+        for number in 1..=u64::from(limits::CORDON_AFTER_DEFAULT) {
             let slot = SlotRef { session, slot: SlotNo(slot) };
             bench.granted(died(slot, number, Vec::new(), FailureClass::EngineDied));
         }
@@ -148,7 +152,7 @@ pub(crate) fn cordoned_percent() {
     let Reply::Registered { session, .. } = bench.granted(register(one)) else {
         panic!("not registered")
     };
-    for number in 1..=limits::DEATHS_IN_ROW_MAX as u64 {
+    for number in 1..=u64::from(limits::CORDON_AFTER_DEFAULT) {
         let slot = SlotRef { session, slot: SlotNo(0) };
         bench.granted(died(slot, number, Vec::new(), FailureClass::EngineDied));
     }
@@ -169,7 +173,7 @@ pub(crate) fn deaths_held() {
         assert_eq!(view.slots[0].deaths, deaths, "all are counted");
         delta.puts.iter().map(|(_, value)| value.len()).max().unwrap_or_default()
     };
-    let most = limits::DEATHS_HELD_MAX as u64;
+    let most = u64::from(limits::CORDON_AFTER_DEFAULT) + limits::INCIDENTS_SPARE as u64;
     assert!(bytes(most - 1) < bytes(most), "so many are remembered");
     assert_eq!(bytes(most), bytes(most + 1), "and no more");
 }
@@ -231,7 +235,7 @@ pub(crate) fn failure_cordon() {
     bench.run("a", spec(), 3);
     bench.run("b", spec(), 3);
     let (slot, _other) = (bench.worker("w1", 1), bench.worker("w2", 1));
-    for pull in 1..=limits::DEATHS_IN_ROW_MAX as u64 {
+    for pull in 1..=u64::from(limits::CORDON_AFTER_DEFAULT) {
         let held = bench.pull(slot, pull, 1).remove(0);
         bench::fail(&mut bench, slot, held, FailureClass::Transient);
     }
@@ -367,7 +371,7 @@ pub(crate) fn tick_cordons() {
     let (action, reason) = (rollout_ledger::RunAction::Pause, String::new());
     bench.granted(OpKind::ControlRun { run, action, reason });
     bench.run("b", spec(), 2 * broken as u32);
-    for pull in 2..=limits::DEATHS_IN_ROW_MAX as u64 {
+    for pull in 2..=u64::from(limits::CORDON_AFTER_DEFAULT) {
         fail_at_each(&mut bench, pull);
     }
     let cordoned = |bench: &Bench| {

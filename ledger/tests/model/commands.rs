@@ -5,7 +5,7 @@
 
 use rollout_ledger::{
     Body, CheckpointOp, DatasetOp, FailureClass, MemberOp, OpKind, Reply, RevocationOp, RunAction,
-    ShardOp, StoreOp, TokenOp, TrainerOp,
+    SettingOp, ShardOp, StoreOp, TokenOp, TrainerOp,
 };
 use std::collections::BTreeMap;
 
@@ -102,6 +102,7 @@ names!(op, OPS, OpKind, {
     OpKind::Member(MemberOp::Unreachable { .. }) => "member unreachable",
     OpKind::Member(MemberOp::Reachable { .. }) => "member reachable",
     OpKind::Member(MemberOp::Removed { .. }) => "member removed",
+    OpKind::Setting(SettingOp::CordonAfter(_)) => "set cordon-after",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {

@@ -19,24 +19,26 @@ impl Model {
                 known.by_death != ended.by_death || known.rows.is_disjoint(&ended.rows)
             });
         }
-        if listed.len() == 8 {
+        let most = self.cordon_after + 5;
+        if listed.len() == most {
             listed.retain(|known| known.by_death || known.rows.iter().any(|row| self.is_open(row)));
         }
-        if listed.len() == 8 {
+        if listed.len() == most {
             let unreadable = listed.iter().rposition(|known| known.unreadable);
             let failure = listed.iter().rposition(|known| !known.by_death);
-            let death = if self.is_fair() { 7 } else { 0 };
+            let death = if self.is_fair() { most - 1 } else { 0 };
             listed.remove(unreadable.or(failure).unwrap_or(death));
         }
         listed.push(ended);
         let worker = self.workers.get_mut(&slot.session).expect("found");
         worker.slots[usize::from(slot.slot.0)].incidents = listed.clone();
-        if cordoned || self.counting(slot, &listed) < 3 {
+        if cordoned || self.counting(slot, &listed) < self.cordon_after {
             return;
         }
         if self.is_fair() {
-            let full = listed.len() == 8 && !listed.iter().any(|known| known.unreadable);
-            if full && listed.iter().filter(|known| self.is_completed(known)).count() < 3 {
+            let full = listed.len() == most && !listed.iter().any(|known| known.unreadable);
+            let completed = listed.iter().filter(|known| self.is_completed(known));
+            if full && completed.count() < self.cordon_after {
                 return;
             }
             if !self.may_be_cordoned(slot) {
@@ -44,11 +46,30 @@ impl Model {
             }
         }
         let deaths = listed.iter().filter(|known| known.by_death).count();
-        let until = (deaths < 3).then_some(self.clock + 600_000);
+        let until = (deaths < self.cordon_after).then_some(self.clock + 600_000);
         let worker = self.workers.get_mut(&slot.session).expect("found");
         let held = &mut worker.slots[usize::from(slot.slot.0)];
         (held.cordoned, held.cordoned_until) = (true, until);
         self.note(if until.is_some() { "slot cordoned for failures" } else { "slot cordoned" });
+    }
+
+    /// An operator sets after how many incidents a slot is cordoned.
+    pub(crate) fn set_cordon_after(&mut self, value: u32) -> Outcome {
+        if self.version < 3 {
+            return Err(Rejection::VersionLow { needs: 3, version: self.version });
+        }
+        if !(1..=20).contains(&value) {
+            let text = format!("cordon-after cannot be {value}: set 1 to 20");
+            return Err(Rejection::Invalid(text));
+        }
+        if self.cordon_after != value as usize {
+            self.cordon_after = value as usize;
+            for held in self.workers.values_mut().flat_map(|worker| &mut worker.slots) {
+                held.incidents.truncate(self.cordon_after + 3);
+            }
+            self.note("setting changed");
+        }
+        Ok(Reply::Ok)
     }
 
     fn counting(&self, slot: SlotRef, listed: &[Ended]) -> usize {
@@ -143,9 +164,9 @@ impl Model {
         let deaths: Vec<_> = listed.iter().filter(|e| e.by_death).map(runs).collect();
         let latest = deaths.last().cloned().unwrap_or_default();
         let related = latest.iter().any(|no| deaths.iter().all(|runs| runs.contains(no)));
-        let pauses = if completed.len() >= 3 {
+        let pauses = if completed.len() >= self.cordon_after {
             completed.into_iter().flat_map(runs).collect()
-        } else if deaths.len() >= 3 && !related {
+        } else if deaths.len() >= self.cordon_after && !related {
             latest
         } else {
             return;
@@ -178,7 +199,7 @@ impl Model {
             }
         }
         for (slot, left) in concerned {
-            let few = self.counting(slot, &left) < 3;
+            let few = self.counting(slot, &left) < self.cordon_after;
             let worker = self.workers.get_mut(&slot.session).expect("found");
             let held = &mut worker.slots[usize::from(slot.slot.0)];
             if few && held.cordoned {

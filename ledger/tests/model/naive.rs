@@ -12,7 +12,8 @@ use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
-    Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, Revocation, Revoked, StoreName,
+    Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, Revocation, Revoked, SettingOp,
+    StoreName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,6 +45,8 @@ pub(crate) struct Model {
     pub(crate) tokens: BTreeMap<String, Token>,
     pub(crate) revocations: Vec<(Revoked, Revocation)>,
     pub(crate) members: MembersModel,
+    /// After how many incidents a slot is cordoned.
+    pub(crate) cordon_after: usize,
     /// What operators have cordoned, by namespace and name: all of it, or some slots.
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
@@ -81,6 +84,7 @@ impl Default for Model {
             tokens: BTreeMap::new(),
             revocations: Vec::new(),
             members: MembersModel::default(),
+            cordon_after: 3,
             cordons: BTreeMap::new(),
             trials: BTreeSet::new(),
             grants: Vec::new(),
@@ -263,6 +267,7 @@ impl Model {
             OpKind::Token(op) => self.token(op),
             OpKind::Revocation(op) => self.revocation(op),
             OpKind::Member(op) => self.member(op),
+            OpKind::Setting(SettingOp::CordonAfter(value)) => self.set_cordon_after(value),
         }
     }
 

@@ -220,6 +220,7 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             .prop_map(|(other, nth, ops)| Act::RoundStore { other, nth, ops }),
         24 => job_act().prop_map(Act::Job),
         4 => train().prop_map(Act::Train),
+        1 => prop::sample::select(vec![0u32, 1, 2, 3, 3, 4, 20, 21]).prop_map(Act::CordonAfter),
     ]
 }
 

@@ -10,7 +10,7 @@ use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
-    RevocationOp, RunAction, SlotOffer, Terms, TokenOp, TokenUse,
+    RevocationOp, RunAction, SettingOp, SlotOffer, Terms, TokenOp, TokenUse,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -76,6 +76,8 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             let (whose, by) = (whose_certificates(args), author(args)?);
             OpKind::Revocation(RevocationOp::Withdraw { whose, by })
         }
+        // Example: setting cordon-after=5
+        "setting" => OpKind::Setting(SettingOp::CordonAfter(args.number("cordon-after", 0)?)),
         // Example: noticed run=chat index=4 delivered=1
         "noticed" => OpKind::Noticed {
             run: run(world, &args.text("run")?)?,

@@ -6,7 +6,7 @@ use rollout_ledger::view::{
 };
 use rollout_ledger::{
     BarrierEnd, BarrierFailure, Event, EventKind, Generation, GrantedRows, HeldRows, JobView,
-    Ledger, RefusedRows, Reply, Rows, Standing, StoreAnswer,
+    Ledger, RefusedRows, Reply, Rows, SettingView, Standing, StoreAnswer,
 };
 use std::fmt::Write;
 
@@ -187,6 +187,9 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         EventKind::MemberChanged { member, to, cause } => {
             format!("member {member} {to} {cause}").trim_end().to_owned()
         }
+        EventKind::SettingChanged { setting, from, to } => {
+            format!("setting {setting} changed from {from} to {to}")
+        }
         EventKind::WorkerRegistered { session, resumed: false } => {
             format!("{} registered", worker(session))
         }
@@ -272,6 +275,13 @@ pub(crate) fn members(ledger: &Ledger) -> String {
     });
     let head = format!("leader {:?} of epoch {}", members.leader, members.epoch);
     std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// Every setting of the cluster.
+pub(crate) fn settings(ledger: &Ledger) -> String {
+    let line = |s: SettingView| format!("{}: {}, default {}", s.name, s.value, s.default);
+    let lines: Vec<String> = ledger.settings().views().into_iter().map(line).collect();
+    lines.join("\n")
 }
 
 /// Everything that a story may want to see, but for what is empty.

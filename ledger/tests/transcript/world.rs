@@ -93,6 +93,8 @@ impl World {
             "revocations" => show::revocations(&self.ledger),
             // Every member that was seen.
             "members" => show::members(&self.ledger),
+            // Every setting of the cluster.
+            "settings" => show::settings(&self.ledger),
             // Example: blocked run=chat
             "blocked" => match self.ledger.blocked(ops::run(self, &args.text("run")?)?) {
                 text if text.is_empty() => "not blocked".into(),
