@@ -36,6 +36,8 @@ pub(crate) fn grows(kind: &OpKind) -> bool {
         }
         // Bounded in number, and somebody is to be shut out now.
         OpKind::Revocation(_) => false,
+        // One record.
+        OpKind::Setting(_) => false,
         // Bounded in number: without a session nothing could be deleted, and a worker brings results.
         OpKind::OpenClient { .. } | OpKind::Register(_) => false,
         // These end something, or say what became of it.

@@ -105,6 +105,8 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Cluster/DrainWorker", ADMIN),
     ("/rollout.v1.Cluster/Bootstrap", ADMIN),
     ("/rollout.v1.Cluster/UpgradeCluster", ADMIN),
+    ("/rollout.v1.Cluster/ListSettings", WATCH),
+    ("/rollout.v1.Cluster/SetSetting", ADMIN),
     ("/rollout.v1.Members/ListMembers", MEMBERS),
     ("/rollout.v1.Members/AddMember", ADMIN),
     ("/rollout.v1.Members/PromoteMember", ADMIN),

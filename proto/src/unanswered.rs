@@ -50,6 +50,8 @@ macro_rules! unanswered_cluster {
             cordon_worker(CordonWorkerRequest) -> CordonWorkerResponse,
             upgrade_cluster(UpgradeClusterRequest) -> UpgradeClusterResponse,
             drain_worker(DrainWorkerRequest) -> DrainWorkerResponse,
+            list_settings(ListSettingsRequest) -> ListSettingsResponse,
+            set_setting(SetSettingRequest) -> SetSettingResponse,
             $($also)*
         }
     };

@@ -44,6 +44,7 @@ const AUDITED: &[&str] = &[
     // They change nothing, and take much along.
     "Maintenance/SaveSnapshot",
     "Cluster/UpgradeCluster",
+    "Cluster/SetSetting",
     "Maintenance/Diagnose",
 ];
 
@@ -92,6 +93,7 @@ const OTHERS: &[&str] = &[
     "Worker/Work",
     "Cluster/Status",
     "Cluster/ListWorkers",
+    "Cluster/ListSettings",
     "Cluster/Digests",
     "Cluster/Counters",
     "Tokens/ListTokens",

@@ -369,6 +369,21 @@ impl v1::cluster_server::Cluster for ClusterService {
         Ok(Response::new(self.upgrade(&identity, request.into_inner()).await?))
     }
 
+    async fn list_settings(
+        &self,
+        _: Request<v1::ListSettingsRequest>,
+    ) -> Result<Response<v1::ListSettingsResponse>, Status> {
+        Ok(Response::new(self.settings().await?))
+    }
+
+    async fn set_setting(
+        &self,
+        request: Request<v1::SetSettingRequest>,
+    ) -> Result<Response<v1::SetSettingResponse>, Status> {
+        let identity = caller(&request)?;
+        Ok(Response::new(self.change_setting(&identity, request.into_inner()).await?))
+    }
+
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

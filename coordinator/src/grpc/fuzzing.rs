@@ -17,14 +17,14 @@ use super::shard::samples_before;
 use super::training_convert::{by_in, decl_in, job_in, on_loss_in, spec_in};
 use super::{
     barrier, certificates, checkpoint, checkpoint_manifest, exchange_room, namespace_or_default,
-    rendezvous, runs, store, tokens, work_stream,
+    rendezvous, runs, settings, store, tokens, work_stream,
 };
 use crate::convert::{self, Checked, Kind, invalid};
 use crate::dispatch;
 use v1::worker_message::Kind as Up;
 
 /// How many kinds of messages there are.
-pub const KINDS: u8 = 41;
+pub const KINDS: u8 = 42;
 
 fn read<M: Message + Default>(bytes: &[u8]) -> Checked<M> {
     M::decode(bytes).map_err(|error| invalid(error.to_string()))
@@ -52,6 +52,7 @@ pub(crate) fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec
         kind @ 7..12 => of_workers(ledger, kind, bytes),
         kind @ 12..18 => of_operators(kind, bytes),
         kind @ 18..27 => of_jobs(kind, bytes),
+        41 => of_settings(bytes),
         kind => of_training(ledger, kind, bytes),
     }
 }
@@ -249,6 +250,12 @@ fn of_operators(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
             one(r.request.as_ref(), OpKind::Dataset(op))
         }
     }
+}
+
+fn of_settings(bytes: &[u8]) -> Checked<Vec<Op>> {
+    let r: v1::SetSettingRequest = read(bytes)?;
+    let op = settings::change_in(&r.name, r.value)?;
+    one(r.request.as_ref(), OpKind::Setting(op))
 }
 
 fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {

@@ -25,6 +25,7 @@ mod rendezvous;
 mod rosters;
 mod runs;
 mod session_room;
+mod settings;
 mod shard;
 mod store;
 mod store_waits;

@@ -76,7 +76,9 @@ impl v1::runs_server::Runs for RunsService {
     ) -> Result<Response<v1::OpenSessionResponse>, Status> {
         let version = self.0.node.ledger(Ledger::version);
         let holder = holder_of(&caller(&request)?, version);
-        self.0.node.ledger(|l| session_room::check(l, &holder))?;
+        if let Some(full) = self.0.node.ledger(|l| session_room::check(l, &holder).err()) {
+            return Err(full.into());
+        }
         let name = request.into_inner().client_name;
         let session = match self.0.apply(None, OpKind::OpenClient { name, holder }).await? {
             Reply::ClientOpened { session } => session.0,

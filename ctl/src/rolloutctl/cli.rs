@@ -152,7 +152,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: CheckpointVerb,
     },
-    /// Form, verify and upgrade the cluster
+    /// Form, verify, upgrade and configure the cluster
     #[command(arg_required_else_help = true)]
     Cluster {
         /// What to do.

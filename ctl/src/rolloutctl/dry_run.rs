@@ -7,6 +7,7 @@
 mod certificates;
 mod members;
 mod runs;
+mod settings;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -126,6 +127,7 @@ impl Reader {
                 self.barriers(&args.job, &args.barriers).await
             }
             Command::Cluster { verb: ClusterVerb::Bootstrap(args) } => self.bootstrap(&args).await,
+            Command::Cluster { verb: ClusterVerb::Set(args) } => self.setting(&args).await,
             Command::Dataset { verb: DatasetVerb::Create(args) } => {
                 self.create_dataset(&args).await
             }

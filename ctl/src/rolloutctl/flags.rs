@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory as _};
 use super::cli::Cli;
 
 /// Commands that only look, which `--watch` repeats. The same as `watch::only_looks`.
-const WATCH: [&str; 29] = [
+const WATCH: [&str; 30] = [
     "status",
     "storage stats",
     "alarm list",
@@ -33,6 +33,7 @@ const WATCH: [&str; 29] = [
     "checkpoint describe",
     "token list",
     "cluster status",
+    "cluster settings",
     "member list",
     "member describe",
     "leader show",
@@ -41,7 +42,7 @@ const WATCH: [&str; 29] = [
 ];
 
 /// Commands whose request has a number. The same as `request::has_number`.
-const REQUEST_ID: [&str; 21] = [
+const REQUEST_ID: [&str; 22] = [
     "run cancel",
     "run pause",
     "run resume",
@@ -61,6 +62,7 @@ const REQUEST_ID: [&str; 21] = [
     "job delete",
     "namespace set-quota",
     "token revoke",
+    "cluster set",
     "cert revoke",
     "cert unrevoke",
 ];
@@ -153,13 +155,14 @@ mod tests {
     }
 
     /// Commands with arguments that they parse.
-    const LINES: [&str; 17] = [
+    const LINES: [&str; 18] = [
         "shard describe job --dataset data",
         "run retry eval --failed",
         "namespace set-quota team-a --runs-max 3",
         "dataset create data --uri s3://b/{shard} --samples 10",
         "checkpoint prune job --keep-last 3",
         "cluster bootstrap --member c1=127.0.0.1:1,127.0.0.1:2,a --store file:///s",
+        "cluster set cordon-after 5",
         "member add c4 --peer-addr h:1 --client-addr h:2",
         "member replace c1 --peer-addr h:1 --client-addr h:2",
         "member update c1 --zone b",

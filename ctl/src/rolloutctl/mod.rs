@@ -206,6 +206,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             ClusterVerb::Upgrade(args) => {
                 cluster::upgrade::run(connect, format, args, yes, false).await
             }
+            ClusterVerb::Settings => cluster::settings::run(connect, format).await,
+            ClusterVerb::Set(args) => cluster::set::run(connect, format, args, again).await,
         },
         Command::Member { verb } => match verb {
             MemberVerb::List(args) => member::list::run(connect, format, args).await,

@@ -10,8 +10,8 @@ use rollout_proto::{Answer, Channel, Client, ClientError, PendingRequest, v1};
 use tonic::{Response, Status};
 
 use super::cli::{
-    BarrierVerb, CertVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb,
-    RendezvousVerb, RunVerb, TokenVerb, WorkerVerb,
+    BarrierVerb, CertVerb, CheckpointVerb, ClusterVerb, Command, DatasetVerb, ItemVerb, JobVerb,
+    NamespaceVerb, RendezvousVerb, RunVerb, TokenVerb, WorkerVerb,
 };
 
 /// A request as people write it: the client's session, and the request's number in it.
@@ -119,6 +119,7 @@ pub(super) fn has_number(command: &Command) -> bool {
         Command::Job { verb } => matches!(verb, JobVerb::Delete(_)),
         Command::Namespace { verb } => matches!(verb, NamespaceVerb::SetQuota(_)),
         Command::Token { verb } => matches!(verb, TokenVerb::Revoke(_)),
+        Command::Cluster { verb } => matches!(verb, ClusterVerb::Set(_)),
         Command::Cert { verb } => matches!(verb, CertVerb::Revoke(_) | CertVerb::Unrevoke(_)),
         _ => false,
     }

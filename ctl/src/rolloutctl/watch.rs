@@ -79,7 +79,7 @@ pub(super) fn only_looks(command: &Command) -> bool {
             matches!(verb, CheckpointVerb::List(_) | CheckpointVerb::Describe(_))
         }
         Command::Token { verb } => matches!(verb, TokenVerb::List(_)),
-        Command::Cluster { verb } => matches!(verb, ClusterVerb::Status),
+        Command::Cluster { verb } => matches!(verb, ClusterVerb::Status | ClusterVerb::Settings),
         Command::Member { verb } => matches!(verb, MemberVerb::List(_) | MemberVerb::Describe(_)),
         Command::Leader { verb } => matches!(verb, LeaderVerb::Show),
         Command::Cert { verb } => {
@@ -108,6 +108,7 @@ mod tests {
             "member list",
             "job list",
             "cluster status",
+            "cluster settings",
         ] {
             assert!(looks(args), "{args}");
         }
@@ -117,6 +118,7 @@ mod tests {
             "leader transfer",
             "member remove c1",
             "cluster upgrade",
+            "cluster set cordon-after 5",
         ] {
             assert!(!looks(args), "{args}");
         }

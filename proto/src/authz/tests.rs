@@ -73,10 +73,11 @@ fn every_role_reaches_its_own_methods_only() {
             ) => [false, false, false, true, true],
             ("Events", _) => [true, false, true, true, true],
             ("Cluster", "Status") => [true; 5],
-            ("Cluster", "ListWorkers") => [true, false, true, true, true],
-            ("Cluster", "Bootstrap" | "CordonWorker" | "DrainWorker" | "UpgradeCluster") => {
-                [false, false, false, false, true]
-            }
+            ("Cluster", "ListWorkers" | "ListSettings") => [true, false, true, true, true],
+            (
+                "Cluster",
+                "Bootstrap" | "CordonWorker" | "DrainWorker" | "UpgradeCluster" | "SetSetting",
+            ) => [false, false, false, false, true],
             ("Members", "ListMembers") => [true, false, true, false, true],
             ("Namespaces", "SetQuota") => [false, false, false, false, true],
             ("Namespaces", _) => [false, false, true, true, true],

@@ -46,6 +46,7 @@ with_header! {
     ListNamespacesResponse, DescribeNamespaceResponse, SetQuotaResponse,
     CreateTokenResponse, ListTokensResponse, RevokeTokenResponse, RenewResponse,
     RevokeResponse, WithdrawResponse, ListRevocationsResponse,
+    ListSettingsResponse, SetSettingResponse,
 }
 
 impl Answer for v1::CountersResponse {

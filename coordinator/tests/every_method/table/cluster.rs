@@ -21,6 +21,7 @@ pub(super) fn cluster(f: &Fixture) -> Vec<Case> {
         runs_max: Some(1000),
         ..Default::default()
     };
+    let setting = v1::SetSettingRequest { request: f.id(), name: "cordon-after".into(), value: 5 };
     let described = v1::DescribeNamespaceRequest { namespace: default() };
     vec![
         case("Cluster/Status", Does::TellEpoch, &v1::StatusRequest::default()),
@@ -32,6 +33,8 @@ pub(super) fn cluster(f: &Fixture) -> Vec<Case> {
         case("Events/WatchEvents", Does::TellHistory, &events),
         // There is nothing to raise: a new cluster has the newest version.
         case("Cluster/UpgradeCluster", Read, &v1::UpgradeClusterRequest::default()),
+        case("Cluster/ListSettings", Read, &v1::ListSettingsRequest {}),
+        case("Cluster/SetSetting", Change, &setting),
         case("Maintenance/SaveSnapshot", Read, &v1::SaveSnapshotRequest {}),
         case("Maintenance/Diagnose", Read, &v1::DiagnoseRequest {}),
         case("Namespaces/SetQuota", Change, &quota),

@@ -27,6 +27,7 @@ use crate::rolloutctl::cert::revoke::{RevokeArgs as CertRevokeArgs, UnrevokeArgs
 use crate::rolloutctl::cert::status::StatusArgs;
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
+use crate::rolloutctl::cluster::set::SetArgs;
 use crate::rolloutctl::cluster::upgrade::UpgradeArgs;
 use crate::rolloutctl::cluster::verify::VerifyArgs;
 use crate::rolloutctl::config::default::DefaultArgs;
@@ -86,6 +87,10 @@ pub(crate) enum ClusterVerb {
     Bootstrap(BootstrapArgs),
     /// Raise the cluster version, which gates commands and formats, if every member supports it
     Upgrade(UpgradeArgs),
+    /// Show the settings of the cluster: value, default and meaning
+    Settings,
+    /// Change a setting of the cluster
+    Set(SetArgs),
 }
 
 /// Verbs of `snapshot`.

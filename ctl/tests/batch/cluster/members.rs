@@ -77,6 +77,20 @@ impl Cluster for Service {
         refuse(ErrorCode::Internal)
     }
 
+    async fn list_settings(
+        &self,
+        _: Request<v1::ListSettingsRequest>,
+    ) -> Result<Response<v1::ListSettingsResponse>, Status> {
+        refuse(ErrorCode::Internal)
+    }
+
+    async fn set_setting(
+        &self,
+        _: Request<v1::SetSettingRequest>,
+    ) -> Result<Response<v1::SetSettingResponse>, Status> {
+        refuse(ErrorCode::Internal)
+    }
+
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

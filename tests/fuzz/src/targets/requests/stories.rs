@@ -170,6 +170,8 @@ fn operators() -> Story {
     story.say(12, &v1::SetQuotaRequest { request, ..quota });
     let (identity, request) = ("worker/gpu-7".to_owned(), story.id());
     story.say(15, &v1::RevokeRequest { identity, request, ..Default::default() });
+    let (name, request) = ("cordon-after".to_owned(), story.id());
+    story.say(41, &v1::SetSettingRequest { request, name, value: 1 });
     let token = v1::CreateTokenRequest {
         request: story.id(),
         name: "t".into(),

@@ -1,0 +1,90 @@
+//! Settings of the cluster: a list of them, and their change.
+//!
+//! *Invariant:* a change needs an administrator's certificate for all namespaces, because it applies to the slots of each.
+//! Absent: bounds and effects of a setting, which the ledger has.
+
+use super::check_every_namespace;
+use super::cluster::ClusterService;
+use crate::audit;
+use crate::convert::invalid;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::{Ledger, OpKind, SCHEDULING_VERSION, SettingOp, SettingView, Settings};
+use rollout_proto::{Identity, RpcError, v1};
+
+/// What a setting means, for people.
+fn meaning(name: &str) -> &'static str {
+    match name {
+        "cordon-after" => "failures in a row after which the cluster cordons a slot",
+        _ => "",
+    }
+}
+
+fn out(view: SettingView) -> v1::Setting {
+    v1::Setting {
+        name: view.name.into(),
+        value: view.value,
+        default_value: view.default,
+        min: view.min,
+        max: view.max,
+        meaning: meaning(view.name).into(),
+        needs_version: SCHEDULING_VERSION,
+    }
+}
+
+fn all(ledger: &Ledger) -> Vec<v1::Setting> {
+    ledger.settings().views().into_iter().map(out).collect()
+}
+
+/// The change that a request asks for.
+pub(super) fn change_in(name: &str, value: u32) -> Result<SettingOp, RpcError> {
+    SettingOp::of_name(name, value).ok_or_else(|| {
+        let known: Vec<&str> = Settings::default().views().iter().map(|view| view.name).collect();
+        let name: String = name.chars().take(64).collect();
+        invalid(format!("there is no setting {name:?}; the settings are: {}", known.join(", ")))
+    })
+}
+
+impl ClusterService {
+    pub(super) async fn settings(&self) -> Result<v1::ListSettingsResponse, RpcError> {
+        self.0.reading().await?;
+        let (settings, version) = self.0.seen(|l| (all(l), l.version()));
+        let header = Some(self.0.header());
+        Ok(v1::ListSettingsResponse { header, settings, version })
+    }
+
+    pub(super) async fn change_setting(
+        &self,
+        identity: &Identity,
+        r: v1::SetSettingRequest,
+    ) -> Result<v1::SetSettingResponse, RpcError> {
+        audit::about("setting", &r.name);
+        check_every_namespace(identity)?;
+        let op = change_in(&r.name, r.value)?;
+        let id = self.0.request_in(identity, r.request.as_ref())?;
+        self.0.apply(Some(id), OpKind::Setting(op)).await?;
+        tracing::info!(by = %identity, setting = op.name(), value = r.value, "a setting is set");
+        let settings = self.0.node.ledger(all);
+        let setting = settings.into_iter().find(|setting| setting.name == op.name());
+        Ok(v1::SetSettingResponse { header: Some(self.0.header()), setting })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_proto::ErrorCode;
+
+    #[test]
+    fn each_setting_has_a_meaning_and_is_changed_by_its_name() {
+        for view in Settings::default().views() {
+            let setting = out(view);
+            assert!(!setting.meaning.is_empty(), "{}", setting.name);
+            let op = change_in(&setting.name, setting.max).expect("it is known");
+            assert_eq!(op.name(), setting.name);
+        }
+        assert_eq!(change_in("cordon-after", 5).expect("known"), SettingOp::CordonAfter(5));
+        let error = change_in("cordon_after", 5).expect_err("unknown");
+        assert_eq!(error.code, ErrorCode::InvalidArgument);
+        assert!(error.message.contains("cordon-after"), "{}", error.message);
+    }
+}
