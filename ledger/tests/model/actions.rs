@@ -49,160 +49,44 @@ pub(crate) struct Pick {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    Create {
-        run: u8,
-        other: bool,
-    },
-    Segments {
-        run: u8,
-        rows: [u8; 2],
-        from: i8,
-    },
-    Close {
-        run: u8,
-        wrong: bool,
-    },
-    Control {
-        run: u8,
-        action: RunAction,
-    },
-    Seal {
-        run: u8,
-        stale: bool,
-    },
-    Swept {
-        run: u8,
-    },
-    Delete {
-        run: u8,
-    },
-    Forget {
-        run: u8,
-    },
-    Namespace {
-        cap: u8,
-    },
-    Quota {
-        cap: u8,
-        rows: Option<u8>,
-        runs: Option<u8>,
-    },
-    Noticed {
-        run: u8,
-        stale: bool,
-        delivered: bool,
-    },
-    Register {
-        worker: u8,
-        instance: u8,
-        alive: bool,
-        resume: bool,
-        slots: u8,
-        held: Vec<Pick>,
-    },
-    Deregister {
-        worker: u8,
-    },
-    Suspect {
-        worker: u8,
-        started: Vec<Pick>,
-        unheard: Option<Vec<Pick>>,
-        grace_ms: u64,
-    },
-    Unsuspect {
-        worker: u8,
-    },
-    Drain {
-        worker: u8,
-        deadline_ms: u64,
-    },
-    Claim {
-        worker: u8,
-        slot: u8,
-        seq: i8,
-        max: u8,
-    },
-    Complete {
-        picks: Vec<Pick>,
-        by: Option<u8>,
-        part: u8,
-    },
-    Fail {
-        pick: Pick,
-        by: Option<u8>,
-        class: FailureClass,
-    },
-    Nack {
-        picks: Vec<Pick>,
-        by: Option<u8>,
-    },
-    Died {
-        picks: Vec<Pick>,
-        by: Option<u8>,
-        memory: bool,
-        told: i8,
-    },
-    Settle {
-        worker: u8,
-        slot: u8,
-        how: Settled,
-    },
-    Cordon {
-        worker: u8,
-        slot: Option<u8>,
-        cordoned: bool,
-    },
-    Retry {
-        run: u8,
-        mask: Option<u16>,
-    },
-    Steal {
-        picks: Vec<Pick>,
-        by: Option<u8>,
-        worker: u8,
-        slot: u8,
-        seq: i8,
-        instance: bool,
-    },
-    Duplicate {
-        worker: u8,
-        slot: u8,
-        seq: i8,
-        max: u8,
-    },
-    Carry {
-        run: u8,
-        segment: i8,
-        mask: u16,
-        part: u8,
-        wrong: bool,
-    },
-    Store {
-        store: u8,
-        ops: Vec<StoreOp>,
-    },
-    DropStore {
-        store: u8,
-    },
-    RoundStore {
-        other: bool,
-        nth: u8,
-        ops: Vec<StoreOp>,
-    },
+    Create { run: u8, other: bool },
+    Segments { run: u8, rows: [u8; 2], from: i8 },
+    Close { run: u8, wrong: bool },
+    Control { run: u8, action: RunAction },
+    Seal { run: u8, stale: bool },
+    Swept { run: u8 },
+    Delete { run: u8 },
+    Forget { run: u8 },
+    Namespace { cap: u8 },
+    Quota { cap: u8, rows: Option<u8>, runs: Option<u8> },
+    Noticed { run: u8, stale: bool, delivered: bool },
+    Register { worker: u8, instance: u8, alive: bool, resume: bool, slots: u8, held: Vec<Pick> },
+    Deregister { worker: u8 },
+    Suspect { worker: u8, started: Vec<Pick>, unheard: Option<Vec<Pick>>, grace_ms: u64 },
+    Unsuspect { worker: u8 },
+    Drain { worker: u8, deadline_ms: u64 },
+    Claim { worker: u8, slot: u8, seq: i8, max: u8 },
+    Complete { picks: Vec<Pick>, by: Option<u8>, part: u8 },
+    Fail { pick: Pick, by: Option<u8>, class: FailureClass },
+    Nack { picks: Vec<Pick>, by: Option<u8> },
+    Died { picks: Vec<Pick>, by: Option<u8>, memory: bool, told: i8 },
+    Settle { worker: u8, slot: u8, how: Settled },
+    Cordon { worker: u8, slot: Option<u8>, cordoned: bool },
+    Retry { run: u8, mask: Option<u16> },
+    Steal { picks: Vec<Pick>, by: Option<u8>, worker: u8, slot: u8, seq: i8, instance: bool },
+    Duplicate { worker: u8, slot: u8, seq: i8, max: u8 },
+    Carry { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
+    Store { store: u8, ops: Vec<StoreOp> },
+    DropStore { store: u8 },
+    RoundStore { other: bool, nth: u8, ops: Vec<StoreOp> },
     Job(JobAct),
     Train(Train),
     Token(TokenAct),
     Revocation(RevocationAct),
     Member(MemberAct),
-    /// After how many incidents a slot is cordoned.
     CordonAfter(u32),
     Client,
-    Request {
-        client: u8,
-        seq: u8,
-        ack: u8,
-        act: Box<Act>,
-    },
+    Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
 
 /// What becomes of all that a slot holds.
