@@ -5,8 +5,8 @@
 //! deaths that have one of its rows, and a failure replaces failures that do. A death goes when one of its rows is proven to
 //! be the cause. A failure counts if another slot has completed the row since, or if rows of two runs failed there. Rows with
 //! unreadable input say nothing as long as no other slot has completed them: the objects of two runs may be gone, and then
-//! every slot fails. As many incidents that count as the cluster's settings say (`setting.rs`) cordon the slot, unless `fleet_guard.rs`
-//! forbids it.
+//! every slot fails. As many incidents that count as the cluster's settings say (`setting.rs`) cordon the slot, unless
+//! `fleet_guard.rs` forbids it.
 //! A death counts at once where no other slot has one with rows of the same run. Each death costs the slot a start of its
 //! engine and makes trials of all rows that ran, and other slots run empty for these: a broken slot would do that to a run
 //! until others completed its rows, for as long as rows take. Where other slots have such deaths too, the rows may be why,
