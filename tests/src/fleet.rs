@@ -3,6 +3,8 @@
 //! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, logs and
 //! last state included, and prints where that is: an error and a panic alike can be read afterwards.
 
+mod baselines;
+mod builds;
 mod certificates;
 mod commands;
 mod conditions;
@@ -13,10 +15,12 @@ mod membership;
 mod store;
 mod workers;
 
+pub use self::baselines::Baseline;
+pub use self::builds::Build;
 pub use self::commands::program;
 pub use self::workers::WorkerOptions;
 
-use self::commands::bin_dir;
+use self::builds::Builds;
 use self::conditions::Proxied;
 use crate::clocks::Clocks;
 use crate::process::Process;
@@ -62,6 +66,8 @@ pub struct FleetOptions {
     pub enrolment_lifetime_s: Option<u64>,
     /// Members certify newcomers, each time for as long as they do where their configuration has no `lifetime_s`.
     pub enrolment_by_default: bool,
+    /// All processes begin with this earlier build: see [`Fleet::use_build`].
+    pub baseline: Option<Baseline>,
 }
 
 struct Member {
@@ -77,7 +83,7 @@ struct Member {
 pub struct Fleet {
     dir: TempDir,
     passed: bool,
-    bin: PathBuf,
+    builds: Builds,
     options: FleetOptions,
     clocks: Option<Clocks>,
     /// Variables of the preloaded library, by the process's name.
@@ -120,7 +126,7 @@ impl Fleet {
             false => None,
         };
         let mut fleet = Self {
-            bin: bin_dir()?,
+            builds: Builds::new(options.baseline.as_ref())?,
             dir,
             clocks,
             preloads: BTreeMap::new(),

@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* each is one that a cluster takes, unless what the test gives it is wrong.
 
-use rollout_proto::v1;
+use anyhow::{Context, Result};
+use rollout_proto::{Client, services, v1};
 
 /// Creates an empty run in namespace `default`, of which no worker here has the model.
 pub fn create_run(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
@@ -18,4 +19,20 @@ pub fn create_run(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
         }),
         folder: String::new(),
     }
+}
+
+/// The last complete checkpoint of a job in the default namespace.
+///
+/// # Errors
+/// When the cluster cannot be reached, or the job has none.
+pub async fn latest_checkpoint(client: &Client, job: &str) -> Result<v1::Checkpoint> {
+    let name = v1::JobName { namespace: String::new(), job: job.into() };
+    let request = v1::LatestCheckpointRequest { job: Some(name) };
+    let answer = client
+        .with_leader("look for a checkpoint", |channel| {
+            let request = request.clone();
+            async move { services::checkpoints(channel).latest_checkpoint(request).await }
+        })
+        .await?;
+    answer.checkpoint.context("a complete checkpoint")
 }

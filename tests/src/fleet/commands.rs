@@ -1,6 +1,6 @@
 //! The programs that cargo built, and commands of them as the operator and as the user.
 
-use super::{COMMAND_MAX, Fleet};
+use super::{Build, COMMAND_MAX, Fleet};
 use crate::process;
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -24,14 +24,14 @@ pub fn program(name: &str) -> Result<Command> {
 }
 
 impl Fleet {
-    /// A program of ours, without arguments.
+    /// A program of this build, without arguments.
     pub fn program(&self, name: &str) -> Command {
-        Command::new(self.bin.join(name))
+        Command::new(self.builds.folder(Build::Current).join(name))
     }
 
     /// A file that cargo put beside the binaries, if it is there.
     pub fn built(&self, file: &str) -> Option<PathBuf> {
-        Some(self.bin.join(file)).filter(|path| path.exists())
+        Some(self.builds.folder(Build::Current).join(file)).filter(|path| path.exists())
     }
 
     /// Runs `rolloutctl` as the operator.
@@ -39,7 +39,15 @@ impl Fleet {
     /// # Errors
     /// When it cannot be started.
     pub fn ctl(&self, args: &[&str]) -> Result<Output> {
-        let mut command = Command::new(self.bin.join("rolloutctl"));
+        self.ctl_of(self.builds.of("operator"), args)
+    }
+
+    /// Runs the `rolloutctl` of a build as the operator.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ctl_of(&self, build: Build, args: &[&str]) -> Result<Output> {
+        let mut command = Command::new(self.builds.folder(build).join("rolloutctl"));
         command.arg("--context").arg(self.path("operator.toml")).args(args);
         self.store_into(&mut command, "operator");
         process::output(command, COMMAND_MAX)
@@ -70,7 +78,7 @@ impl Fleet {
 
     /// A command of `rollout`, as the user.
     pub fn rollout(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(self.bin.join("rollout"));
+        let mut command = self.program_of("user", "rollout");
         command.env("ROLLOUT_CONTEXT", self.path("user.toml")).args(args);
         self.store_into(&mut command, "user");
         command

@@ -74,7 +74,7 @@ impl Fleet {
         );
         let config = self.path(&format!("worker-{name}.toml"));
         std::fs::write(&config, text)?;
-        let mut command = self.program("rollout-worker");
+        let mut command = self.program_of(name, "rollout-worker");
         command.arg("--config").arg(&config);
         let process = Process::start(command, &self.path(&format!("worker-{name}.log")))?;
         self.workers.insert(name.into(), Some(process));

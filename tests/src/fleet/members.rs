@@ -8,7 +8,6 @@ use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long a healthy fleet may take for anything, on a machine that is busy with other things.
@@ -58,7 +57,7 @@ impl Fleet {
         text.push_str(&self.desk_lines(name));
         let config = self.path(&format!("{name}.toml"));
         std::fs::write(&config, text)?;
-        let mut command = Command::new(self.bin.join("rollout-coordinator"));
+        let mut command = self.program_of(name, "rollout-coordinator");
         command.arg("--config").arg(&config);
         self.preload_into(&mut command, name)?;
         self.store_into(&mut command, name);

@@ -5,7 +5,6 @@ use crate::process::Process;
 use anyhow::Result;
 use rollout_proto::Role;
 use std::fmt::Write as _;
-use std::process::Command;
 
 /// What a worker is made of.
 #[derive(Clone)]
@@ -64,7 +63,7 @@ impl Fleet {
         );
         let config = self.path(&format!("worker-{name}.toml"));
         std::fs::write(&config, text)?;
-        let mut command = Command::new(self.bin.join("rollout-worker"));
+        let mut command = self.program_of(name, "rollout-worker");
         command.arg("--config").arg(&config);
         self.preload_into(&mut command, name)?;
         self.store_into(&mut command, name);

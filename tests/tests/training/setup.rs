@@ -52,15 +52,7 @@ pub(crate) async fn create_dataset(fleet: &Fleet, samples: u64) -> Result<()> {
 }
 
 pub(crate) async fn latest_checkpoint(fleet: &Fleet, job: &str) -> Result<v1::Checkpoint> {
-    let name = v1::JobName { namespace: String::new(), job: job.into() };
-    let request = v1::LatestCheckpointRequest { job: Some(name) };
-    let answer = client(fleet)?
-        .with_leader("look for a checkpoint", |channel| {
-            let request = request.clone();
-            async move { services::checkpoints(channel).latest_checkpoint(request).await }
-        })
-        .await?;
-    answer.checkpoint.context("a complete checkpoint")
+    rollout_tests::latest_checkpoint(&client(fleet)?, job).await
 }
 
 /// What all ranks of a job's last checkpoint have folded in together.
