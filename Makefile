@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -43,6 +43,10 @@ test-ops: release-binaries ## handovers in 300 ms, 1 s at worst, changes of memb
 	$(CARGO) build --release -p rollout-preload
 	@for nemesis in membership rolling; do \
 	  "$(TARGET)/release/rollout-jepsen" run --workload item --nemesis $$nemesis --seed 1 --secs 90 || exit; done
+
+test-upgrade: build ## upgrade a cluster from each build of release/BASELINES, under load; builds each once (15 min); for nightly runs
+	@bash tests/upgrade/baselines.sh "$(TARGET)/baselines"
+	$(CARGO) test -p rollout-tests --test rolling_upgrade -- --test-threads=1 --nocapture --ignored
 
 python: build ## the Python package, with its extension module, in target/python
 	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"
