@@ -195,7 +195,8 @@ mod tests {
         let failures = vec![v1::FailedAttempt { message, ..Default::default() }];
         let long = v1::Exchange { failures, ..Default::default() };
         let first = room.place(&long, 0).await.expect("it may").expect("a place");
-        let mut second = pin!(room.place(&nacks(vec![set(0, 1)]), 0));
+        let exchange = nacks(vec![set(0, 1)]);
+        let mut second = pin!(room.place(&exchange, 0));
         assert!(poll!(&mut second).is_pending());
         drop(first);
         assert!(poll!(&mut second).is_ready());
