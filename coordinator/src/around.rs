@@ -1,8 +1,8 @@
-//! A layer that does something around each request of a service: the part that all such layers share.
+//! A tower layer that runs code around each request of a service: the part that all such layers share.
 //!
 //! *Invariant:* the inner service is ready when it is called, as tower requires.
 //!
-//! Deliberately absent: what is done; see the implementations of [`Around`].
+//! Deliberately absent: the code that runs around requests; see the implementations of [`Around`].
 
 use futures::future::BoxFuture;
 use std::task::{Context, Poll};

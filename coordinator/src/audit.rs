@@ -1,16 +1,15 @@
-//! The audit: who did what. One line for each request that changes something, or that its caller
-//! had no right to make, with the certificate's identity and what became of it. One more for each handshake that is
-//! refused because the certificate is revoked ([`handshakes`]).
+//! The audit log: who did what. It has one line for each request that changes something or that its caller may not
+//! make, with the certificate's identity and the outcome. It also has one line for each handshake that is refused
+//! because the certificate is revoked ([`handshakes`]).
 //!
-//! *Invariant:* a line is in the file before the answer leaves, one of a request whose caller did
-//! not wait as soon as that is known; which methods are audited is a table that a test compares
-//! with the contract ([`methods`]). Of callers without a proven identity only some
-//! have a line ([`strangers`]). A line that cannot be written goes to the log, and is counted.
-//! A request has room for its line before its service sees it ([`room`]), so lines that wait for the file are bounded and none
-//! is dropped for want of room.
+//! *Invariant:* a line is in the file before the answer leaves. If the caller did not wait, the line is written as soon
+//! as the outcome is known. A table says which methods are audited, and a test compares it with the contract
+//! ([`methods`]). Only some requests of callers without a proven identity have a line ([`strangers`]). A line that
+//! cannot be written goes to the log and is counted. Each request reserves room for its line before its service sees it
+//! ([`room`]), so the lines that wait for the file are bounded, and none is dropped for want of room.
 //!
-//! Deliberately absent: what workers and training processes do all the time, which the events
-//! tell; requests that this member did not decide, for another one leads; the content of requests.
+//! Deliberately absent: the regular traffic of workers and training processes, which the events cover; requests that
+//! this member did not decide because another one leads; the content of requests.
 
 mod chain;
 mod handshakes;

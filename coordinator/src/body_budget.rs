@@ -1,11 +1,12 @@
 //! A bound on the memory of requests that arrive or are being answered.
 //!
-//! *Invariant:* the messages of all callers together take at most [`BUDGET_BYTES`], those of one identity three quarters of
-//! that. A message that would take more fails as overloaded. So callers that send megabytes and never finish, or messages
-//! of which decoding makes many times their length, cannot fill the member's memory, and one of them cannot keep the others
-//! from sending. A message counts with its weight (`message_weight`) from its first byte: a small one until its last byte,
-//! a larger one until its call is answered, or in a stream until the service asks for the next one. Where the service counts
-//! the elements of what it holds, a whole message counts with its length.
+//! *Invariant:* the messages of all callers together take at most [`BUDGET_BYTES`], and those of one identity at most
+//! three quarters of that. A message that would exceed the bound fails as overloaded. So callers that send megabytes
+//! and never finish, or messages that grow many times on decoding, cannot fill the member's memory, and one caller
+//! cannot keep the others from sending. A message counts with its weight (`message_weight`) from its first byte. A
+//! small message counts until its last byte; a larger one until its call is answered or, in a stream, until the service
+//! asks for the next message. If the service itself counts the elements that it holds, a whole message counts with its
+//! length.
 //!
 //! Deliberately absent: bounds of one message, which each service has (`server`).
 

@@ -1,7 +1,7 @@
-//! The caller of the request that is being served, for bounds that are kept further in.
+//! The caller of the current request, for bounds that are enforced deeper in the call stack.
 //!
-//! *Invariant:* in a handler, [`current`] is the identity that the connection proved. Work of no request has no caller, and
-//! neither have the tasks that a handler leaves behind for a stream.
+//! *Invariant:* in a handler, [`current`] is the identity that the connection proved. Work that belongs to no request
+//! has no caller, and neither have the tasks that a handler spawns for a stream.
 //!
 //! Deliberately absent: what a caller may do, which is decided from the request itself (`rollout_proto::AuthzLayer`).
 

@@ -1,7 +1,8 @@
-//! When a member's certificates end, as status, alarms and metrics tell it: its own, and that of its issuing key.
+//! When a member's own certificate and its issuing key's certificate expire, for status, alarms and metrics.
 //!
-//! *Invariant:* all three go by one rule, [`Validity::renewal_unix`], so that a certificate that lives for a day is not
-//! always about to end. Deliberately absent: workers' certificates, which their own metrics tell, and the authority's.
+//! *Invariant:* all three use one rule, [`Validity::renewal_unix`], so that a certificate with a lifetime of one day
+//! does not always count as about to expire.
+//! Deliberately absent: workers' certificates, which their own metrics report, and the authority's.
 
 use crate::grpc::Shared;
 use rollout_proto::pki::{RENEWAL_WITHIN_S, Validity};

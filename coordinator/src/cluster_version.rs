@@ -1,10 +1,10 @@
 //! Which version of commands and formats a cluster may have.
 //!
-//! *Invariant:* one that every member says just now that it supports, and never a lower one than it has. A new cluster begins
-//! with the newest of those: no older build has data of it that would be lost to it. One that exists keeps its version, also
-//! where it was restored, until an operator raises it, for that is the step after which an older build cannot come back.
-//! Absent: the gates, which the ledger has, and raising it: the first leader does that before it opens dispatch, later ones
-//! when they are asked to.
+//! *Invariant:* the version is one that every member currently says that it supports, and it never decreases. A new
+//! cluster starts with the newest such version: no older build has data of it to lose. An existing cluster, also a
+//! restored one, keeps its version until an operator raises it, because an older build cannot run after that step.
+//! Absent: the gates, which the ledger has. Raising the version: the first leader of a new cluster does that before it
+//! opens dispatch, later leaders on request.
 
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::Ledger;

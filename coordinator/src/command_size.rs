@@ -1,8 +1,8 @@
 //! How much one command carries.
 //!
-//! *Invariant:* a command of several operations is within these bounds, so that consensus takes it: none is refused for the
-//! size of others. What is over them goes alone. Bytes are those of the encoding, and no estimate: every text that a client
-//! may send counts.
+//! *Invariant:* a command of several operations stays within these bounds, so that consensus accepts it, and no
+//! operation is refused because of the size of others. An operation over the bounds goes alone. Bytes are those of the
+//! encoding, not an estimate: every text that a client may send counts.
 
 use rollout_ledger::{Op, OpKind, limits};
 

@@ -1,7 +1,7 @@
-//! Settings: flags over environment over file over defaults.
+//! Settings. Flags override the environment, the environment overrides the file, and the file overrides defaults.
 //!
-//! *Invariant:* an unknown key is refused with the nearest known one, and timings that would let
-//! a worker keep running rows that were given to somebody else are refused too.
+//! *Invariant:* an unknown key is refused with the nearest known one. Timings with which a worker could keep running
+//! rows that another worker was given are refused too.
 
 mod enrolment;
 

@@ -1,7 +1,7 @@
-//! Between the wire's types and the ledger's. Bad input ends here, as `InvalidArgument`.
+//! Converts between the types of the wire and those of the ledger. Bad input ends here, as `InvalidArgument`.
 //!
-//! *Invariant:* what reaches the ledger is well formed: rows ascending and disjoint, digests of 32
-//! bytes, keys that are the ones that everybody derives from run and digest.
+//! *Invariant:* input that reaches the ledger is well formed: rows are ascending and disjoint, digests have 32 bytes,
+//! and keys are those that every process derives from run and digest.
 
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId};
 use rollout_ledger::view::{FailedTry, RunState, RunView, SegmentView, Trouble};

@@ -1,8 +1,7 @@
-//! A member's settings for a report of a defect.
+//! A member's settings in the report for a bug.
 //!
 //! *Invariant:* the report lists its keys explicitly, so it contains a new setting only after a developer has added it.
-//! Secrets are files, and the report has their paths; it has URLs without anything that might authenticate their
-//! bearer.
+//! Secrets are in files, and the report has only their paths. It has URLs without any part that could be a credential.
 
 use crate::config::{Config, EnrolmentSettings};
 use rollout_proto::Security;

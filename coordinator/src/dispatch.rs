@@ -1,8 +1,8 @@
 //! A worker's exchange: its results in, its next rows out, in one command.
 //!
-//! *Invariant:* an answer with grants leaves only while the lease is valid; what was granted and
-//! not sent is found again under the same `seq` at the next leader. An exchange that brought
-//! results is answered at once, one that only pulls waits until there is something to give.
+//! *Invariant:* an answer with grants leaves only while the lease is valid. Rows that were granted but not sent are
+//! found again under the same `seq` at the next leader. An exchange with results is answered at once; one that only
+//! pulls waits until there is something to grant.
 
 use crate::convert::{self, Checked};
 use crate::leading::{Leading, Outbox};

@@ -1,10 +1,10 @@
-//! A worker that is to go: what the ledger says of it and what it says itself, brought together.
+//! Keeps the ledger and a worker in agreement about the worker's drain.
 //!
-//! Either side may learn of it first: an operator tells the ledger, a signal or a cloud tells the
-//! worker. Each heartbeat says what the worker knows; whoever knows of a nearer end tells the other.
+//! Either side may learn of a drain first: an operator tells the ledger; a signal or a cloud notice tells the worker.
+//! Each heartbeat says what the worker knows, and the side with the nearer deadline tells the other.
 //!
-//! *Invariant:* within a heartbeat of both being heard, both know the nearest end, through lost
-//! messages and changes of leader: nothing has to be remembered here for it.
+//! *Invariant:* within one heartbeat after both have been heard, both know the nearest deadline, despite lost messages
+//! and changes of leader. The leader keeps no state for this.
 
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;

@@ -1,9 +1,9 @@
-//! The desk at which certificates are issued: the issuing key, and the pace of refusals.
+//! Issues certificates: holds the issuing key, and paces refusals.
 //!
-//! *Invariant:* without `[enrolment]` there is none, and nothing is issued. Refusals are delayed and sent one after
-//! another; valid tokens are not delayed. So callers that guess tokens cost neither the log nor the holders of valid
-//! ones. An issuing key whose certificate has ended issues nothing, and ends no member.
-//! Deliberately absent: who is let in (the ledger's tokens), and a replaced key without a restart.
+//! *Invariant:* without `[enrolment]` there is no desk, and nothing is issued. Refusals are delayed and sent one after
+//! another; valid tokens are not delayed. So callers that guess tokens burden neither the log nor the holders of valid
+//! tokens. An issuing key with an expired certificate issues nothing, but does not stop the member.
+//! Deliberately absent: who may enroll (the ledger's tokens decide), and replacing the key without a restart.
 
 use crate::config::{Config, EnrolmentSettings};
 use anyhow::{Context, Result};

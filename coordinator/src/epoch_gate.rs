@@ -1,12 +1,11 @@
-//! The gate on the client port: what a sender knows of epochs decides whether it is heard.
+//! The gate on the client port: refuses requests whose sender knows the wrong cluster or the wrong epoch.
 //!
-//! *Invariant:* a request of another cluster's sender, of a sender behind the open epoch, or of
-//! one that claims an epoch which no leader of this cluster has opened, reaches no service and
-//! changes nothing. A leader that is told of a higher epoch asks a quorum first whether it still
-//! leads, for the sender may be right.
+//! *Invariant:* a request reaches no service and changes nothing if its sender knows another cluster, is behind the
+//! open epoch, or claims an epoch that no leader of this cluster has opened. A leader that receives a higher epoch
+//! first asks a quorum whether it still leads, because the sender may be right.
 //!
-//! Absent on purpose: the messages inside a worker's stream, which are judged by the same rules
-//! where they are read. `Cluster/Status` passes: it is how a sender learns what it does not know.
+//! Absent on purpose: the messages inside a worker's stream; the code that reads them applies the same rules.
+//! `Cluster/Status` passes: a sender learns from it what it does not know.
 
 use crate::grpc::{Shared, restored_from};
 use crate::leading::Leading;

@@ -1,7 +1,7 @@
-//! The ledger's events as the wire has them, and which of them a caller gets.
+//! Converts the ledger's events to the wire, and selects those that a caller gets.
 //!
-//! *Invariant:* an event of a namespace that the caller's certificate does not name never leaves;
-//! the kinds of [`EVENT_KINDS`] are all there are, and a filter that names another is refused.
+//! *Invariant:* an event of a namespace that the caller's certificate does not name never leaves. [`EVENT_KINDS`] lists
+//! all kinds; a filter that names another one is refused.
 
 use crate::convert::{self, Checked};
 use rollout_ledger::id::SlotRef;

@@ -1,7 +1,7 @@
-//! Room for a bounded number of things or bytes that callers hold, of which no single caller takes all.
+//! A bounded number of places or bytes that callers share, of which no single caller takes all.
 //!
-//! *Invariant:* callers hold at most `places`, and one identity holds at most three quarters of them. The rest is left for
-//! others.
+//! *Invariant:* callers hold at most `places`, and one identity holds at most three quarters of them. The rest is left
+//! for others.
 
 use parking_lot::Mutex;
 use rollout_proto::Identity;

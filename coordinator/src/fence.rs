@@ -1,12 +1,11 @@
-//! The watchdog of a leader that cannot let go.
+//! A watchdog that aborts a deposed leader which cannot close its streams.
 //!
-//! *Invariant:* a leader that learns that it leads no more has closed its streams within
-//! [`FENCE_WITHIN`], and one that cannot learn it, for its runtime stands still, is gone within the
-//! same time: the process aborts. The watchdog is a thread of its own, and takes no lock, so that
-//! nothing that is stuck can stop it.
+//! *Invariant:* a leader that learns that it no longer leads has closed its streams within [`FENCE_WITHIN`]. If its
+//! runtime is stuck, so that it cannot learn that, the process aborts within the same time. The watchdog is a thread of
+//! its own and takes no lock, so that nothing that is stuck can stop it.
 //!
-//! Absent: the lease. A runtime that stands still while consensus keeps the lease serves nobody
-//! either, and another member should lead.
+//! Absent: the lease. If the runtime is stuck while consensus keeps the lease, this member serves no requests either,
+//! and another one should lead.
 
 use std::process::abort;
 use std::sync::Arc;

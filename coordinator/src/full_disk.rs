@@ -1,8 +1,9 @@
-//! What a leader does whose disk is full but for its reserve.
+//! What a leader does when its disk is full except for the reserve.
 //!
-//! *Invariant:* what was accepted can be finished, given back, cancelled and deleted on a full disk; what adds to the
-//! ledger is refused before it is proposed, so a repeat may succeed. Reads are not concerned.
-//! Absent: marks and looks, which are `rollout_raft`'s, and a follower's full disk, which refuses nothing.
+//! *Invariant:* on a full disk, accepted work can be finished, returned, cancelled and deleted. A request that adds to
+//! the ledger is refused before it is proposed, so a repeat may succeed. Reads are not affected.
+//! Absent: the thresholds and the measuring of the disk, which `rollout_raft` has; and a follower's full disk, which
+//! refuses nothing.
 
 use crate::leading::Leading;
 use rollout_ledger::{CheckpointOp, DatasetOp, OpKind, ShardOp, StoreOp, TokenOp, TrainerOp};

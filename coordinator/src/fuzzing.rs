@@ -1,7 +1,7 @@
-//! Decoders of what others send to a member, store for it or configure it with, for fuzz targets alone.
+//! Decoders of what others send to a member, store for it or configure it with. Only fuzz targets use this module.
 //!
-//! Invariant: bad bytes are an error here as they are in a member that runs.
-//! Absent: that member.
+//! Invariant: bad bytes result in the same errors here as in a running member.
+//! Absent: a running member.
 
 use rollout_ledger::{Ledger, Op};
 

@@ -1,8 +1,8 @@
-//! What a member says of itself, and of the ledger as far as it has applied it, whenever it is scraped.
+//! The metrics page: what a member reports about itself, and about the ledger as far as it has applied it.
 //!
-//! *Invariant:* the number of series has a bound: of names that users choose, models alone are labels, and of these the ones
-//! of now, at most [`POOLS_MAX`](pools::POOLS_MAX).
-//! Absent on purpose: runs, rows, sessions and workers as labels; `rolloutctl` tells of those.
+//! *Invariant:* the number of series is bounded. Of the names that users choose, only models are labels, and of these
+//! only the current ones, at most [`POOLS_MAX`](pools::POOLS_MAX).
+//! Absent on purpose: runs, rows, sessions and workers as labels; `rolloutctl` shows those.
 
 mod pools;
 

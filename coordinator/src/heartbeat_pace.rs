@@ -1,8 +1,8 @@
 //! How often each worker sends a heartbeat, by the number of workers.
 //!
 //! *Invariant:* the interval between heartbeats is at most half of `self_fence_ms`, so one lost heartbeat does not stop
-//! a worker, and never less than what is configured. Up to [`WORKERS_CALM`] workers it is what is configured; beyond,
-//! it grows with their number, so that all of them together say no more, up to [`SLOWER_MAX`] times as much.
+//! a worker, and never less than configured. Up to [`WORKERS_CALM`] workers it is as configured. Beyond that it grows
+//! with their number, up to [`SLOWER_MAX`] times as long, so that the total rate of heartbeats stays the same.
 //!
 //! Absent on purpose: the times of fencing and failure, which do not depend on it.
 

@@ -1,10 +1,10 @@
 //! Health, readiness and metrics over HTTP, on loopback by default.
 //!
-//! `/healthz` says that the process lives and needs no quorum, so that a supervisor restarts
-//! nobody for a partition. `/readyz` says whether this member serves: it leads with a valid lease,
-//! or hears who leads and has caught up, so that whoever restarts members one by one may go on.
+//! `/healthz` says that the process lives. It needs no quorum, so that a supervisor does not restart a member because
+//! of a partition. `/readyz` says whether this member serves: it leads with a valid lease, or it knows the leader and
+//! has caught up. So a rolling restart may continue once it is ready.
 //!
-//! *Invariant:* a connection is for one request and ends after [`OPEN_MAX`], so that no caller keeps a probe out.
+//! *Invariant:* a connection serves one request and ends after [`OPEN_MAX`], so that no caller keeps a probe out.
 
 use crate::grpc::Shared;
 use crate::open_files::Bounded;

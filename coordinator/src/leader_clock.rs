@@ -1,9 +1,9 @@
-//! Ledger time at a leader: where the log stood, and its own monotonic clock since.
+//! Ledger time at a leader: the time of the last entry that it applied, and its own monotonic clock since.
 //!
 //! *Invariant:* it is never further ahead of the ledger than the ledger accepts in one step, however often it is read;
-//! otherwise all commands would be refused permanently. Time in which no quorum answered does not count
+//! otherwise the ledger would refuse all commands permanently. Time in which no quorum answered does not count
 //! ([`LeaderClock::hold`]), nor does the time until another member takes over: no timeout expires while the leader
-//! cannot hear anyone. Of other time in which nothing was applied, because the process stood still, it counts one step.
+//! cannot hear anyone. If the process itself stood still, at most one step of that time counts.
 //! Deliberately absent: the time of day.
 
 use parking_lot::Mutex;

@@ -1,8 +1,7 @@
-//! What a member is and has while it leads: an open epoch, a way into the log, its workers.
+//! The state of a member while it leads: an open epoch, a way into the log, its workers.
 //!
-//! A term becomes an epoch in this order: a read barrier, so that everything committed before is
-//! applied; a committed `OpenEpoch`, so that the ledger refuses every other leader; in a new cluster its version; then
-//! dispatch.
+//! A term becomes an epoch in this order: a read barrier, so that everything committed before is applied; a committed
+//! `OpenEpoch`, so that the ledger refuses every other leader; in a new cluster, its version; then dispatch.
 //!
 //! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
 

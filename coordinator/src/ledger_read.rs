@@ -1,7 +1,6 @@
-//! Reading the ledger where a member may have none yet.
+//! Reads the ledger of a member that may not have one yet.
 //!
-//! A member that belongs to no cluster answers questions as an empty ledger would: there is no
-//! run, no worker, epoch 0.
+//! A member that belongs to no cluster answers as an empty ledger would: no run, no worker, epoch 0.
 
 use rollout_ledger::Ledger;
 use rollout_raft::Node;

@@ -1,13 +1,13 @@
-//! The coordinator daemon: a member of the cluster, and while it leads, the one that dispatches.
+//! The coordinator daemon: one member of the cluster. While it leads, it dispatches rows to workers.
 //!
-//! A request is checked, turned into operations of the ledger, merged with what else arrives
-//! ([`proposer`]), and answered from what `apply` replied. Nothing here decides who gets what.
+//! It checks each request, converts it to ledger operations, merges these with others that arrive ([`proposer`]), and
+//! answers with the reply of `apply`. Nothing here decides which worker gets which rows: the ledger does.
 //!
-//! *Invariant:* only a leader that has opened its epoch proposes ([`leading`]), and it answers
-//! heartbeats, pulls and reads only while a quorum confirms its lease.
+//! *Invariant:* only a leader that has opened its epoch proposes ([`leading`]), and it answers heartbeats, pulls and
+//! reads only while a quorum confirms its lease.
 //!
-//! Absent on purpose: payloads. Inputs and results go between clients, workers and the object
-//! store; a member reads and writes nothing there but its probe.
+//! Absent on purpose: payloads. Inputs and results pass between clients, workers and the object store, never through a
+//! member.
 
 mod around;
 mod audit;

@@ -1,4 +1,4 @@
-//! `rollout-coordinator`: flags and file to a configuration, and then the server.
+//! `rollout-coordinator`: reads flags and file into a configuration, and starts the server.
 
 use clap::Parser;
 use rollout_coordinator::config::{Config, Flags};

@@ -1,8 +1,8 @@
-//! The hash chain of the audit: `prev` of a line is the BLAKE3 hash of the whole line before it, in hex, without the line
-//! feed.
+//! The hash chain of the audit log: `prev` of a line is the BLAKE3 hash of the whole line before it, in hex, without
+//! the line feed.
 //!
-//! *Invariant:* a line that was written in part is no JSON and no part of the chain, so the line behind it names the last
-//! whole one.
+//! *Invariant:* a partly written line is not JSON and not part of the chain, so the line after it names the last whole
+//! line.
 
 use std::fs::File;
 use std::io;

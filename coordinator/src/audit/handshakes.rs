@@ -1,8 +1,9 @@
-//! Handshakes that are refused because the certificate is revoked: such a caller makes no request, so no request's line
-//! names it.
+//! Audit lines of handshakes that are refused because the certificate is revoked. Such a caller makes no request, so no
+//! other line names it.
 //!
-//! *Invariant:* the caller has shown the certificate and has not proved that it has the key. These lines have a bound of
-//! their own ([`super::refusals`]), so nobody can use up the lines of an identity by showing its old certificate.
+//! *Invariant:* the caller has shown the certificate but has not proved that it has the key. These lines have a bound
+//! of their own ([`super::refusals`]), so a caller that shows an old certificate cannot use up the lines of its
+//! identity.
 
 use super::AuditLog;
 use rollout_proto::{ErrorCode, Identity, OnRevoked};

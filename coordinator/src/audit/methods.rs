@@ -1,7 +1,7 @@
 //! Which methods are audited.
 //!
-//! *Invariant:* every method of the contract is in one of the two lists; a test fails while one is
-//! in neither. Workers' and training processes' own traffic is in the second one.
+//! *Invariant:* every method of the contract is in exactly one of two lists, or a test fails. The second list has the
+//! regular traffic of workers and training processes.
 
 /// What people and their programs do to runs, workers, members and the rest, and sessions' beginnings
 /// and ends.

@@ -1,8 +1,8 @@
-//! Requests of callers with a certificate that were refused: nothing of them was applied.
+//! Bounds the audit lines of refused requests whose caller has a certificate. Nothing of such a request was applied.
 //!
-//! *Invariant:* the audit has at most [`LINES_MAX`] such lines of one identity in each [`WINDOW`]; the next one after
-//! that says how many went before it without a line. Else one client could turn the audit's files over and so remove what it
-//! says of everybody else. What was applied, or may have been, always has its line.
+//! *Invariant:* the audit log has at most [`LINES_MAX`] such lines of one identity in each [`WINDOW`]. The next line
+//! after that says how many refusals have none. Without this bound, one client could rotate the audit files and so
+//! delete the lines about all others. A request that was applied, or may have been, always has its line.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

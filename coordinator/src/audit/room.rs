@@ -1,11 +1,12 @@
-//! Room for the lines of requests that are under way.
+//! Room for the audit lines of requests in progress.
 //!
-//! *Invariant:* an audited request has a place before its service sees it, and keeps it until its line is written, whether or
-//! not its caller waits for that. So at most [`LINES_MAX`] lines wait for the file, those of one identity are three quarters of
-//! that at most, and each has a few kilobytes, for its texts are cut. A request that finds no place is refused before anything
-//! of it is done. It has no line; the next line about a refusal of its identity counts it.
+//! *Invariant:* an audited request takes a place before its service sees it, and keeps it until its line is written,
+//! whether or not its caller waits for that. So at most [`LINES_MAX`] lines wait for the file, at most three quarters
+//! of them from one identity. Each line has a few kilobytes, because its texts are truncated. A request that finds no
+//! place is refused before any of it is executed. It has no line; the next line about a refusal of its identity counts
+//! it.
 //!
-//! Deliberately absent: dropping lines. A caller who could fill the room would have changes of which no line tells.
+//! Deliberately absent: dropping lines. Otherwise a caller that fills the room could make changes that no line reports.
 
 use super::{AuditLog, Open};
 use crate::fair_room::{FairRoom, Place};

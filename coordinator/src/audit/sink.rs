@@ -1,15 +1,15 @@
-//! Where the lines go: a file of JSON lines that is rotated, or the log.
+//! Where audit lines go: a rotated file of JSON lines, or the log.
 //!
-//! *Invariant:* at most `files_max` files of about `bytes_max` each are kept; the newest line is in
-//! the file of the configured name, older files are that name with `.1`, `.2` and so on. A line is
-//! handed to the system before [`AuditLog::write`] returns, so it outlives the process. One that was written in part, for the
-//! disk was full or the process was killed, ends there: the next one is whole.
+//! *Invariant:* at most `files_max` files of about `bytes_max` each are kept. The newest line is in the file of the
+//! configured name; older files are that name with `.1`, `.2` and so on. A line is handed to the operating system
+//! before [`AuditLog::write`] returns, so it outlives the process. If a full disk or a kill cuts a line off, the next
+//! line is whole again.
 //!
-//! Each line has `prev`, the hash of the whole line before it, also across files and restarts ([`chain`]). So a line that
-//! is changed, removed or inserted later is found by `rolloutctl audit verify`.
+//! Each line has `prev`, the hash of the whole line before it, also across files and restarts ([`chain`]). So
+//! `rolloutctl audit verify` finds a line that is changed, removed or inserted later.
 //!
-//! Deliberately absent: protection against someone who writes all later lines anew, and fsyncs. The lines of the last second
-//! before a host loses power may be lost; the changes that they tell of are in the ledger.
+//! Deliberately absent: fsyncs, and protection against an attacker who rewrites all later lines. If a host loses power,
+//! the lines of its last second may be lost; the changes that they report are in the ledger.
 
 use super::refusals::Refusals;
 use super::strangers::Strangers;

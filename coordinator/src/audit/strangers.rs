@@ -1,8 +1,8 @@
-//! Callers of the enrollment port without a certificate or a valid token.
+//! Bounds the audit lines of callers of the enrollment port that have no certificate and no valid token.
 //!
-//! *Invariant:* however many of their requests are refused or given up, the audit has at most one line of them in
-//! [`TOLD_EVERY`], which says how many went before it without one. Else a stranger could turn the audit's files over
-//! and so remove what it says of everybody else.
+//! *Invariant:* however many such requests are refused or abandoned, the audit log has at most one line for them per
+//! [`TOLD_EVERY`]. The line says how many requests before it have none. Without this bound, a stranger could rotate the
+//! audit files and so delete the lines about all others.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The layer over a service that refuses, answers or never does.
+//! The layer around a service that refuses, answers, or never answers.
 
 use super::*;
 use crate::around::AroundLayer;

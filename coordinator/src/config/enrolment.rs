@@ -1,4 +1,4 @@
-//! Settings of enrolment: where newcomers come, and by which key they are certified.
+//! Settings of enrollment: the address to which newcomers connect, and the key that signs their certificates.
 
 use anyhow::{Result, bail};
 use rollout_proto::Security;

@@ -1,9 +1,9 @@
-//! Work and capacity by model, as lines of the page.
+//! Work and capacity by model, as lines of the metrics page.
 //!
-//! *Invariant:* a page tells of the models of its own moment, and of at most [`POOLS_MAX`]: those with most rows, and what is
-//! left of them together. It says nothing of any other: a zero for a model that is told with the rest would take away slots
-//! whose rows wait or run.
-//! Absent on purpose: the recorder, which forgets no series that it was told of once.
+//! *Invariant:* a page lists only the models that exist when it is made, at most [`POOLS_MAX`]: those with the most
+//! rows, and the rest as one sum. It has no line for any other model. A zero for a model that is part of the sum would
+//! make an autoscaler remove slots whose rows wait or run.
+//! Absent on purpose: the metrics recorder, which never forgets a series.
 
 use rollout_ledger::view::Pool;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A leader of a cluster of its own, for tests: all that a member that leads has, but for callers.
+//! A leader of a one-member cluster, for tests. It has everything that a leader has, except callers.
 
 use super::{Leading, open};
 use crate::config::Workers;

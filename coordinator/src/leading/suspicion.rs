@@ -1,8 +1,8 @@
-//! Which workers are suspect: those of which nothing was heard for too long, until they are heard again.
+//! Which workers are suspect: those that were silent for too long, until they are heard again.
 //!
-//! *Invariant:* however many workers fall silent at once, a command names each of them. A command ends or revives at most
-//! [`limits::TICK_ATTEMPTS_MAX`] attempts, or those of one worker, so that members hold their ledgers' locks for a short
-//! time. A worker's heartbeats are forgotten when its session has ended, and not before.
+//! *Invariant:* however many workers fall silent at once, the leader's commands name each of them. A command ends or
+//! revives at most [`limits::TICK_ATTEMPTS_MAX`] attempts, or those of one worker, so that members hold their ledgers'
+//! locks for a short time. The leader drops a worker's heartbeats when its session has ended, and not before.
 
 use super::Leading;
 use crate::command_size;
