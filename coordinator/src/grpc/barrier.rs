@@ -1,7 +1,7 @@
-//! `Barrier`: points in a training job that nobody passes before all have arrived.
+//! `Barrier`: points in a training job that no participant passes before all have arrived.
 //!
 //! *Invariant:* an arrival is in the log before it is answered, and is there once. A wait is a read, which a client
-//! repeats at whoever leads by then.
+//! repeats at the next leader.
 
 use super::rendezvous::{job_in, job_out, no_job, page, participant_in};
 use super::runs::unexpected;

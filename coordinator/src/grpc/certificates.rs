@@ -1,8 +1,9 @@
-//! `Certificates`: which certificates every member refuses.
+//! `Certificates`: the list of revoked certificates, which every member refuses.
 //!
-//! *Invariant:* a revocation that would shut out the administrator who asks for it, or a member with the certificate that it
-//! last connected with, is refused without `force`. All certificates of a member of the cluster are never revoked, for no
-//! new one would let it back in: without a majority nobody could withdraw that.
+//! *Invariant:* without `force`, a revocation is refused if it would shut out the administrator who requests it, or a
+//! member with the certificate with which it last connected. It is never possible to revoke all certificates of a
+//! member of the cluster, because no new one would let it back in, and without a majority the revocation could not be
+//! withdrawn.
 
 use super::{Shared, caller, check_every_namespace};
 use crate::audit;

@@ -1,7 +1,7 @@
-//! `Checkpoints`: what ranks report, and what a job recovers from.
+//! `Checkpoints`: reports of ranks, and the checkpoint from which a job recovers.
 //!
-//! *Invariant:* before a report is proposed, what it names was looked for in the store: `checkpoint_manifest`; and before
-//! a recovery that begins a lineage is, what its checkpoint names: `checkpoint_base`.
+//! *Invariant:* before a report is proposed, its objects were checked in the store (`checkpoint_manifest`). Before a
+//! recovery that begins a lineage is proposed, the objects of its checkpoint were (`checkpoint_base`).
 
 use super::checkpoint_base::{Base, Bases};
 use super::namespace::Listed;

@@ -1,12 +1,12 @@
-//! Whether the store has what a lineage is to begin from.
+//! Checks that the store has the checkpoint from which a lineage is to begin.
 //!
-//! *Invariant:* before a recovery is proposed that begins a lineage, every object that its checkpoint names was looked for,
-//! of all ranks, less than [`HOLDS`] ago: [`checkpoint_manifest`]. A refusal names what is missing and the way out, and
-//! changes nothing. Whoever asks while the store is looked at waits for that look, and it ends though they have given up:
-//! a long one is not begun anew by each who repeats.
+//! *Invariant:* before a recovery that begins a lineage is proposed, every object that its checkpoint names, of all
+//! ranks, was checked less than [`HOLDS`] ago ([`checkpoint_manifest`]). A refusal names the missing object and the way
+//! out, and changes nothing. Callers that arrive during a check share it. It continues even if they give up, so that a
+//! long check does not start again with each retry.
 //!
-//! Deliberately absent: bytes, which whoever restores compares; and another checkpoint than the one that was asked for,
-//! for which one is begun from is not the cluster's to choose.
+//! Deliberately absent: the bytes of objects, which the restoring process compares; and falling back to another
+//! checkpoint, which the cluster must not choose by itself.
 
 use super::checkpoint_manifest;
 use futures::future::{BoxFuture, FutureExt, Shared};

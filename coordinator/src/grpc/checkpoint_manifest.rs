@@ -1,10 +1,12 @@
-//! What a rank reports, as the store has it.
+//! Compares a rank's report with the store.
 //!
-//! *Invariant:* before a report is proposed its manifest was read back and is what its digest says, and every object that
-//! the manifest names is in the store and has its length. A manifest is at most [`MANIFEST_BYTES_MAX`] long, in the store as
-//! in the report, and names at most [`FILES_MAX`] files: decoding makes 88 bytes of each empty one, which takes two.
+//! *Invariant:* before a report is proposed, its manifest was read back and matches its digest, and every object that
+//! the manifest names is in the store and has its length. A manifest has at most [`MANIFEST_BYTES_MAX`] bytes, in the
+//! store as in the report, and names at most [`FILES_MAX`] files: decoding makes 88 bytes of an empty file entry, which
+//! takes two.
 //!
-//! Deliberately absent: the bytes of those objects. Whoever restores compares them, and `rolloutctl checkpoint verify`.
+//! Deliberately absent: the bytes of those objects. The restoring process compares them, and so does `rolloutctl
+//! checkpoint verify`.
 
 use crate::convert;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! `Cluster`: what operators ask. Answers without a quorum wherever that makes sense.
+//! `Cluster`: requests of operators about the cluster. Answers without a quorum if that makes sense.
 
 use super::digest_pace::COMPUTING_MAX;
 use super::namespace::Listed;

@@ -1,4 +1,4 @@
-//! `Datasets`: what training jobs read.
+//! `Datasets`: the inputs of training jobs.
 
 use super::namespace::Listed;
 use super::training_convert::{dataset_out, spec_in};

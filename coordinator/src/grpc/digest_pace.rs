@@ -1,8 +1,8 @@
-//! How often this member, as the leader, asks the cluster for digests of its state.
+//! How often this member, as the leader, requests digests of the cluster's state.
 //!
-//! *Invariant:* it asks for one at a time, and waits [`EVERY`] between two, whether their callers wait or not: each digest
-//! hashes the whole state and image of every member. Requests that came before a digest was asked for share it. So each gets
-//! an index that covers all that was applied before it came.
+//! *Invariant:* it requests one digest at a time and waits [`EVERY`] between two, whether or not their callers still
+//! wait, because each digest hashes the whole state and image of every member. Callers that arrive before a digest is
+//! requested share it. So each gets an index that covers everything that was applied before its request arrived.
 //!
 //! Absent: the digests themselves (`rollout_raft`).
 

@@ -1,7 +1,8 @@
-//! `Enrolment`: a certificate for a token, and the next one for the one before it.
+//! `Enrolment`: issues a certificate for a join token, and renews a certificate for its holder.
 //!
-//! *Invariant:* nothing is issued before a quorum has the token's use, and whom a certificate names is said by the token and
-//! by the caller's own certificate, never by a signing request. What a newcomer is refused tells nothing of the cluster.
+//! *Invariant:* no certificate is issued for a token before a quorum has logged its use. The token and the caller's own
+//! certificate determine the identity in a certificate, never a signing request. A refusal of a newcomer discloses
+//! nothing about the cluster.
 
 use super::{Shared, caller};
 use crate::audit;

@@ -1,8 +1,8 @@
-//! `Events`: what happened, from what this member has applied, whoever leads.
+//! `Events`: the events that this member has applied. Any member answers, not only the leader.
 //!
-//! *Invariant:* a reader holds no more than one page and a few messages here: it reads from the
-//! ring at its own pace, and where it falls behind the ring, or takes nothing for long, it is told
-//! so and goes on elsewhere or later. Every message says where to go on.
+//! *Invariant:* a reader holds no more than one page and a few messages here: it reads from the ring at its own pace.
+//! If it falls behind the ring, or takes nothing for long, the member ends the stream with that reason, and the reader
+//! continues elsewhere or later. Every message says where to continue.
 
 use super::{Shared, caller, check_namespace};
 use crate::event_out::Filter;

@@ -1,8 +1,8 @@
-//! Owns: room for the exchanges of one worker's stream that are under way.
+//! Owns: room for the exchanges in progress of one worker's stream.
 //!
-//! Invariant: an exchange names no more rows than a worker with so many slots can report at once, and all exchanges of the
-//! stream that are under way name no more than that together. An exchange over the bound is an error, which ends the stream.
-//! One that finds no room waits, and while it waits the stream is not read.
+//! Invariant: an exchange names at most as many rows as a worker with that many slots can report at once, and so do all
+//! exchanges in progress of the stream together. An exchange over the bound is an error, which ends the stream. An
+//! exchange that finds no room waits, and meanwhile the stream is not read.
 //! Absent: the memory that a message takes while it arrives (`body_budget`), and pulls that wait for work (`parked`).
 
 use crate::convert::{self, Checked};

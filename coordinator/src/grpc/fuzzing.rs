@@ -1,7 +1,7 @@
-//! What the services make of requests, as operations of the ledger, for fuzz targets alone.
+//! Converts requests to operations of the ledger as the services do. Only fuzz targets use this module.
 //!
-//! Invariant: each message goes through the conversions that its service uses.
-//! Absent: sessions, leases, objects, and who may ask: a service checks those against a running member.
+//! Invariant: each message passes through the conversions that its service uses.
+//! Absent: sessions, leases, objects and permissions: a service checks those against a running member.
 
 use bytes::Bytes;
 use prost::Message;

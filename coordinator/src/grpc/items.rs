@@ -1,4 +1,4 @@
-//! `Items`: single rows of a run, and what they went through.
+//! `Items`: single rows of a run, and their history.
 
 use super::runs::{check_unsealed, unexpected};
 use super::{Shared, caller};

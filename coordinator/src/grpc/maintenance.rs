@@ -1,7 +1,8 @@
-//! `Maintenance`: the ledger as a file, from the leader, while the cluster goes on; and what a report of a defect needs.
+//! `Maintenance`: a snapshot file of the ledger from a running leader, and a member's part of a report for a bug.
 //!
-//! *Invariant:* what was acknowledged before the call is in the file. One file is written at a time, by a thread of
-//! its own; a reader that takes nothing for long is let go, and the files that it read from go with it.
+//! *Invariant:* the file has every write that was acknowledged before the call. One file is written at a time, by a
+//! thread of its own. A reader that takes nothing for long is disconnected, and the files from which it read are
+//! removed.
 
 use super::{Shared, caller, check_every_namespace};
 use crate::diagnosis;

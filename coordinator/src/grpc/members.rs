@@ -1,7 +1,8 @@
-//! `Members`: who takes part in the cluster, and changes of that.
+//! `Members`: the members of the cluster, and changes to them.
 //!
-//! *Invariant:* a change goes through the leader, which confirms its leadership first; what it refuses was not applied.
-//! Deliberately absent: how a member joins once it is listed; `rollout-raft` sees to that.
+//! *Invariant:* a change goes through the leader, which confirms its leadership first. A refused change was not
+//! applied.
+//! Deliberately absent: how a member joins once it is listed; `rollout-raft` does that.
 
 use super::{Shared, caller, check_every_namespace, member_out};
 use crate::audit;

@@ -1,8 +1,8 @@
-//! The services: decode, propose or read, encode. No logic of their own.
+//! The services: decode, propose or read, encode. They have no logic of their own.
 //!
-//! *Invariant:* who may call what was decided before a message was decoded (the role of the
-//! certificate, see `rollout_proto::authz`); what a caller may touch within it is decided here,
-//! by the namespaces and the name in the certificate.
+//! *Invariant:* a layer decides which role may call which method before it decodes the message
+//! (`rollout_proto::authz`). The services then decide, by the namespaces and the name in the certificate, what the
+//! caller may access.
 
 mod barrier;
 mod certificates;

@@ -1,4 +1,4 @@
-//! `Namespaces`: what each may use and does use.
+//! `Namespaces`: quotas and use of each namespace.
 //!
 //! *Invariant:* a caller sees the namespaces that its certificate names and no other.
 

@@ -1,7 +1,7 @@
-//! `Rendezvous`: who takes part in a training job, and its rounds.
+//! `Rendezvous`: the participants of a training job, and its rounds.
 //!
-//! *Invariant:* a call with a ticket counts as its keep-alive; keep-alives change this leader's memory alone. A wait is
-//! a read, which a client repeats at whoever leads by then.
+//! *Invariant:* a call with a ticket counts as its keep-alive; keep-alives change only this leader's memory. A wait is
+//! a read, which a client repeats at the next leader.
 
 use super::namespace::Listed;
 use super::rosters::{Found, Rosters};

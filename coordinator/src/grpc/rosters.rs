@@ -1,8 +1,8 @@
-//! The members of complete rounds, as those who wait for a round are told.
+//! The members of complete rounds, in the form in which waiting participants receive them.
 //!
-//! *Invariant:* a round's roster is made once, however many wait for it. The ledger never changes it.
+//! *Invariant:* a round's roster is built once, however many participants wait for it. The ledger never changes it.
 //!
-//! Deliberately absent: rounds that nobody waits for.
+//! Deliberately absent: rounds for which no participant waits.
 
 use parking_lot::Mutex;
 use rollout_ledger::id::{JobNo, SessionId};

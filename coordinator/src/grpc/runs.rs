@@ -1,4 +1,4 @@
-//! `Runs`: what users do.
+//! `Runs`: batch jobs of users.
 
 use super::namespace::Listed;
 use super::{Shared, caller, check_namespace, namespace_or_default, session_room};

@@ -1,8 +1,8 @@
-//! Owns: whether a client session may be opened while the ledger remembers as many as it can.
+//! Owns: whether a client session may be opened while the ledger holds as many as it can.
 //!
-//! Invariant: a new session never ends one of the same holder that is in use. The user of that one could not tell what became of
-//! its requests.
-//! Absent: which session makes room; the ledger decides that (`Ledger::makes_room_of`).
+//! Invariant: a new session never evicts one of the same holder that is in use. Otherwise that session's user could not
+//! find out the outcome of its requests.
+//! Absent: which session is evicted; the ledger decides that (`Ledger::makes_room_of`).
 
 use rollout_ledger::Ledger;
 use rollout_proto::{ErrorCode, Outcome, RpcError};

@@ -1,4 +1,4 @@
-//! `Shards`: a job's trainers, and who of them reads which shard.
+//! `Shards`: a job's trainers, and which of them reads which shard.
 
 use super::namespace::Listed;
 use super::runs::unexpected;

@@ -1,7 +1,7 @@
-//! `Store`: what training jobs share.
+//! `Store`: the shared stores of training jobs.
 //!
-//! *Invariant:* a wait is a read, which a client repeats at whoever leads by then. So a leader may go in the middle
-//! of it. Only the certificates of a round's members, and administrators, read the store of a complete round.
+//! *Invariant:* a wait is a read, which a client repeats at the next leader, so a leader may fail during a wait. Only
+//! the certificates of a round's members, and administrators, read the store of a complete round.
 
 use super::runs::unexpected;
 use super::store_waits::StoreWaits;

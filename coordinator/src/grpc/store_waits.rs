@@ -1,11 +1,11 @@
-//! Waits for what is in shared stores. Whoever changes a key looks at it once for all who wait for it.
+//! Waits for keys of shared stores. A request that changes a key reads the key once for all waits for it.
 //!
-//! *Invariant:* who waits is registered before it looks, and who changes a key looks for the registered after the change,
-//! so no wake-up is lost; a change whose caller was gone before it was applied tells nobody, and is found by the look
-//! that each wait takes now and then. A member that no longer leads, or that no majority confirms, ends its waits. The work
-//! of a change grows with the keys that it changes and the waits that it ends, not with those that wait.
+//! *Invariant:* no wake-up is lost: a wait is registered before it reads, and a change reads for the registered waits
+//! after it is applied. If the caller of a change is gone before the change is applied, it wakes no waits; they find it
+//! in their own periodic reads. A member that no longer leads, or that no majority confirms, ends its waits. The work
+//! of a change grows with the keys that it changes and the waits that it ends, not with the waits that continue.
 //!
-//! Deliberately absent: any trace of a wait in the ledger. A client asks again at whoever leads by then.
+//! Deliberately absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
 
 use super::Shared;
 use crate::fair_room::{FairRoom, Place};

@@ -1,6 +1,6 @@
-//! `Tokens`: who may come for a certificate.
+//! `Tokens`: join tokens, with which newcomers get certificates.
 //!
-//! *Invariant:* no secret comes here: whoever makes a token draws it, and sends its hash.
+//! *Invariant:* no secret arrives here: the client that creates a token generates the secret and sends only its hash.
 
 use super::{Shared, caller, check_every_namespace};
 use crate::audit;

@@ -1,6 +1,6 @@
-//! Training jobs on the wire and in the ledger.
+//! Converts training jobs between the wire and the ledger.
 //!
-//! *Invariant:* a job is of a namespace that the caller's certificate names, before anything is asked of the ledger.
+//! *Invariant:* before a request reads from the ledger, the caller's certificate was found to name the job's namespace.
 
 use super::{check_namespace, namespace_or_default};
 use crate::audit;

@@ -1,9 +1,11 @@
-//! Raising the version that gates commands and formats.
+//! Raises the version that gates commands and formats.
 //!
-//! *Invariant:* it is raised to what every member says just now that it supports, and never lowered. A member that does not
-//! answer supports nothing: what it runs when it comes back is not known.
-//! Absent: what can be raised to, and what a new cluster begins with; see `cluster_version`. The gates: the ledger refuses
-//! operations of a later version, and a member stops whose build does not know the cluster's.
+//! *Invariant:* the version is raised only to one that every member currently says that it supports, and is never
+//! lowered. A member that does not answer counts as supporting nothing, because the build that it will run when it
+//! returns is unknown.
+//! Absent: to which version a cluster can be raised, and with which a new one starts; see `cluster_version`. The gates:
+//! the ledger refuses operations of a later version, and a member stops if its build does not know the cluster's
+//! version.
 
 use super::check_every_namespace;
 use super::cluster::ClusterService;

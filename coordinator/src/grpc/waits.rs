@@ -1,9 +1,9 @@
-//! Waits that a leader holds for clients: reads that are answered once they find what they look for.
+//! Waits that a leader holds for clients: reads that are answered once they find a result.
 //!
-//! *Invariant:* whoever waits has looked at the ledger after it began to listen for changes, so that none is lost; a
-//! member that no longer leads, or that no majority confirms, ends its waits, for it may miss what others apply.
+//! *Invariant:* a wait subscribes to changes before it reads the ledger, so it misses none. A member that no longer
+//! leads, or that no majority confirms, ends its waits, because it may miss later changes.
 //!
-//! Deliberately absent: any trace of a wait in the ledger. A client asks again at whoever leads by then.
+//! Deliberately absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
 
 use super::Shared;
 use crate::fair_room::FairRoom;

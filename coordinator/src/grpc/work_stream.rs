@@ -1,7 +1,7 @@
 //! One worker's stream: heartbeats and exchanges in, answers and control out.
 //!
-//! *Invariant:* every message is answered, or the stream is closed with the reason. The stream
-//! ends with its epoch, and at the first message after the lease has run out.
+//! *Invariant:* every message is answered, or the stream is closed with the reason. The stream ends with its epoch, and
+//! at the first message after the lease has expired.
 
 use super::Shared;
 use super::exchange_room::{self, ExchangeRoom};

@@ -1,4 +1,4 @@
-//! `Worker`: registration, and the stream of work.
+//! `Worker`: registration of workers, and their streams of work.
 
 use super::runs::unexpected;
 use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
