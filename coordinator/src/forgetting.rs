@@ -1,16 +1,16 @@
-//! What the leader does to forget runs: manifests are written, what nobody names is swept, objects of deleted runs are
-//! removed.
+//! Garbage collection of runs on the leader: seals ended runs in manifests, sweeps objects that no manifest names, and
+//! removes the objects of deleted runs.
 //!
-//! *Invariant:* objects first, then the command that counts on them: a manifest is durable before `Seal` is proposed,
-//! and every object of a run is gone before `ForgetRun` is. Each step may be repeated, so a new leader begins again
+//! *Invariant:* objects first, then the command that relies on them: a manifest is durable before `Seal` is proposed,
+//! and every object of a run is gone before `ForgetRun` is. Each step may be repeated, so a new leader starts again
 //! where the old one stopped. Only a sealed run is swept: the leader removes objects that the manifest does not name. A
-//! sealed run never resumes and accepts no results, so a late or deposed leader removes the same objects. `Seal` says
-//! as of which end of the run its manifest is: one of a run that was taken up again since is refused. A store in which
-//! the run's own objects are not found is not taken for its store: nothing is written there, and nothing counted as
+//! sealed run never resumes and accepts no results, so a late or deposed leader removes the same objects. `Seal` names
+//! the end of the run that its manifest describes; if the run was resumed since, the ledger refuses it. A store without
+//! the run's own objects does not count as the run's store: the leader writes nothing there, and counts nothing as
 //! gone.
 //!
-//! Absent on purpose: what has no run at all (`forgetting_orphans`), and the bytes of rows. A manifest lists where
-//! results are; it has none.
+//! Absent on purpose: objects that belong to no run (`forgetting_orphans`), and the bytes of rows. A manifest lists
+//! where results are; it contains none.
 
 use crate::config::Retention;
 use crate::convert::{self, Kind};

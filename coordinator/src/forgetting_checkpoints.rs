@@ -1,12 +1,13 @@
-//! What the leader does to forget checkpoints: objects of those that go are removed, and what nobody names is swept.
+//! Garbage collection of checkpoints on the leader: removes the objects of checkpoints that are to be deleted, and
+//! sweeps objects that no checkpoint names.
 //!
-//! *Invariant:* objects first, then the command that counts on them: every object of a checkpoint is gone before
-//! `Forget` is proposed. Only objects of checkpoints that can never be complete are removed: a number is never used
-//! again while the job is there, and one that the ledger has not, or that goes, takes no report. What the ledger has not,
-//! and what goes, is known only to who still leads after it has listed: a leader of before has not what was begun since,
-//! nor that the job was deleted and made anew.
+//! *Invariant:* objects first, then the command that relies on them: every object of a checkpoint is gone before
+//! `Forget` is proposed. Only objects of checkpoints that can never become complete are removed. A number is never
+//! reused while its job exists, and the ledger accepts no report for a checkpoint that it does not have or that is to
+//! be deleted. The leader confirms that it still leads after it has listed objects: a deposed leader does not know
+//! checkpoints that began since, or that the job was deleted and created again.
 //!
-//! Absent on purpose: folders of jobs that are deleted. Another cluster's may lie beside them.
+//! Absent on purpose: folders of deleted jobs. Another cluster's folders may lie beside them.
 
 use crate::forgetting::{AGAIN_AFTER, ForgetError, LOOK_EVERY, propose, remove_all};
 use crate::leading::Leading;

@@ -1,17 +1,17 @@
-//! What the leader does about objects that belong to no run: of inputs that were no good, of uploads that came after
-//! their run was deleted, and of runs whose objects could not be removed when they were.
+//! Garbage collection of objects that belong to no run: of rejected inputs, of uploads that arrived after their run was
+//! deleted, and of runs whose objects could not be removed at the time.
 //!
-//! *Invariant:* a folder is removed only when it has this cluster's mark, no run has it, and it has been so, with the same
-//! objects in it, for [`Retention::sweep_age_ms`] of this leader's time. A client has that long from the upload of its input
-//! to the creation of its run. Clocks of stores and of other hosts play no part. A linearizable read confirms that no run has
-//! the folder, after it was listed and again before each [`REMOVED_AT_ONCE`] objects: a removal that takes long stops when a
-//! client creates the run after all, and a leader that was deposed removes no more.
-//! A round looks at a bounded number of names and lists a bounded number of folders; the next round continues.
-//! No folder hides others for ever: a folder is listed when it is new and when its time is over, the oldest first; one that
-//! cannot be listed is left out, and its time begins anew. Only folders that still exist are remembered.
+//! *Invariant:* a folder is removed only if it has this cluster's mark, no run has it, and both have been so, with the
+//! same objects in it, for [`Retention::sweep_age_ms`] of this leader's time. A client has that long from the upload of
+//! its input to the creation of its run. Clocks of stores and of other hosts play no part. A linearizable read confirms
+//! that no run has the folder, after it was listed and again before each [`REMOVED_AT_ONCE`] objects. So a long removal
+//! stops when a client creates the run after all, and a deposed leader removes nothing more.
+//! A round scans a bounded number of names and lists a bounded number of folders; the next round continues. No folder
+//! hides others forever: a folder is listed when it is new and when its time is over, the oldest first. A folder that
+//! cannot be listed is skipped, and its time starts again. Only folders that still exist are remembered.
 //!
-//! Absent on purpose: other clusters' folders, those of the cluster that this one was restored from, and stores that
-//! only runs name.
+//! Absent on purpose: folders of other clusters, folders of the cluster from which this one was restored, and stores
+//! that only runs name.
 
 use crate::config::Retention;
 use crate::forgetting::{ForgetError, remove_all};

@@ -2,8 +2,9 @@
 //!
 //! *Invariant:* silence is measured in ledger time, from the later of the last message and the opening of the epoch:
 //! before that, this leader received no messages. Ledger time stands still while no quorum answers, because then no
-//! worker can be heard. A worker that has sent no heartbeat in this epoch has longer, the more workers there are: all
-//! of them come at the same time, and each needs a TLS handshake. Only its consequences are proposed.
+//! worker can be heard. A worker that has sent no heartbeat in this epoch has more time, the more workers there are:
+//! they all reconnect at the same time, and each needs a TLS handshake. The times themselves are not replicated; the
+//! leader proposes only what follows from them.
 
 use parking_lot::Mutex;
 use rollout_ledger::HeldRows;

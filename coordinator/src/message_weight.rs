@@ -1,13 +1,14 @@
 //! Estimates the memory that a decoded message takes, from its bytes while they arrive.
 //!
 //! *Invariant:* the estimate counts every element that decoding allocates: each nested message and byte string at
-//! [`ELEMENT_BYTES`], a string at its place in a list that doubles and what the allocator gives for its bytes, packed numbers
-//! at eight bytes. It counts bytes as they arrive, and not by the lengths that a message claims. An empty element takes two bytes on the wire and a hundred times that in
-//! memory, so a message has at most [`ELEMENTS_MAX`] of them. Elements behind a place where the decoder stops do not count.
-//! It does not stop at once where a field is longer than the message that it is within: it decodes the field, and stops at
-//! the field's end.
+//! [`ELEMENT_BYTES`]; a string at its place in a list that doubles, plus what the allocator rounds its bytes up to;
+//! packed numbers at eight bytes. It counts bytes as they arrive, not the lengths that a message claims. An empty
+//! element takes two bytes on the wire and a hundred times that in memory, so a message has at most [`ELEMENTS_MAX`] of
+//! them. Elements behind the place where the decoder stops do not count. The decoder does not stop at once if a field
+//! is longer than the message that contains it: it decodes the field, and stops at the field's end.
 //!
-//! Deliberately absent: how much memory callers may take (`body_budget`), and the refusal of what is no message (the services).
+//! Deliberately absent: how much memory callers may take (`body_budget`), and refusing bytes that are not a message
+//! (the services do).
 
 use bytes::Buf;
 use prost::Message;

@@ -1,10 +1,10 @@
-//! What is done to a member's directory while no member runs: `rollout-coordinator snapshot restore|salvage`.
+//! Commands on the directory of a stopped member: `rollout-coordinator snapshot restore|salvage`.
 //!
-//! *Invariant:* a refused command has changed nothing, says why with a code, and ends with that code's exit status.
-//! What may lose acknowledged work is done only for whoever names the member.
+//! *Invariant:* a refused command has changed nothing, reports the reason with an error code, and ends with that code's
+//! exit status. A command that may lose acknowledged work runs only if the operator names the member.
 //!
-//! Absent on purpose: the network. `rolloutctl snapshot` is the command for people; it runs this program, which alone
-//! has the ledger and its stores.
+//! Absent on purpose: the network. Operators use `rolloutctl snapshot`, which runs this program, because only this
+//! program contains the ledger and its stores.
 
 use clap::{Args, Parser, Subcommand};
 use rollout_proto::{ErrorCode, MEMBER_ADDRESS_SHAPE, MemberAddress, RpcError};

@@ -1,13 +1,13 @@
-//! Pulls that found nothing to give, held back until there is something.
+//! Pulls for which there was no work, held back until there is some.
 //!
-//! Slots that fit the same runs wait in one queue, so that what is pending is compared with each queue and not with each
+//! Slots that fit the same runs wait in one queue, so that pending rows are compared with each queue and not with each
 //! slot.
 //!
-//! *Invariant:* one parked pull for each slot. A newer message of the slot answers the parked one first,
-//! empty; so nothing waits behind it. A parked pull proposes nothing. The pull of a stream that has
-//! gone never takes the place of one that is listened to. Only as many pulls are taken out as the
-//! pending rows suffice for, counting the pulls whose claims are under way: each claim is an operation
-//! in the log, and a thousand idle slots would make a thousand claims for one row.
+//! *Invariant:* each slot has at most one parked pull. A newer message of the slot first answers the parked pull as
+//! empty, so nothing waits behind it. A parked pull proposes nothing. The pull of a closed stream never replaces that
+//! of an open one. Only as many pulls leave the queues as the pending rows suffice for, counting the pulls whose claims
+//! are in progress: each claim is an operation in the log, and otherwise a thousand idle slots would make a thousand
+//! claims for one row.
 
 use crate::leading::Outbox;
 use parking_lot::Mutex;

@@ -1,11 +1,12 @@
-//! Each answer says where in the log it stands: its request's operation, or what a read is as of.
+//! Notes for each answer its position in the log: that of the request's operation, or the index as of which it was
+//! read.
 //!
-//! *Invariant:* a place is noted where it is certain: of an operation, from what the proposer says of it; of a read, under the
-//! lock of the ledger under which all of the answer is found. An operation's place is not overwritten by what is read after it.
-//! Refusals have places too, where the ledger decided on them, or where what was asked for is not in it; one of a member that
-//! does not lead any more has none, whatever it looked at before.
+//! *Invariant:* a position is noted only where it is exact: for an operation, when the proposer reports it; for a read,
+//! under the ledger lock under which the whole answer is found. A later read does not overwrite an operation's
+//! position. A refusal has a position if the ledger decided it or does not contain the requested object. A refusal of a
+//! member that no longer leads has none, whatever it read before.
 //!
-//! Deliberately absent: answers of streams, whose messages say themselves what they are as of; how a place is written
+//! Deliberately absent: answers of streams, whose messages carry their own positions; how a position is written
 //! (`rollout_proto::AnswerPlace`).
 
 use crate::around::Around;

@@ -1,4 +1,4 @@
-//! What the operating system says of this process, and what this process says at its end.
+//! What the operating system reports about this process, and how the process reports its end.
 
 use rollout_raft::{NO_SPACE_EXIT, OpenError};
 

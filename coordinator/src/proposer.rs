@@ -1,15 +1,15 @@
-//! Merges what arrives while earlier commands are being made durable into the next one.
+//! Merges operations that arrive while earlier commands become durable into the next command.
 //!
-//! One operation, one log entry would cost an fsync's wait each; so up to [`IN_FLIGHT_MAX`]
-//! commands are under way, and what arrives meanwhile shares the next, within bounds. An idle
-//! leader delays nothing: the first operation goes out at once. A small command does not go out
-//! beside others, since it costs all members as much as a large one: it waits for the first of
-//! them to come back, which is a fraction of a millisecond, and takes along what came meanwhile.
-//! It waits a moment longer for callers that were answered just then ([`company`]).
+//! With one log entry per operation, each would wait for an fsync of its own. So up to [`IN_FLIGHT_MAX`] commands are
+//! in flight, and operations that arrive meanwhile share the next one, within bounds. An idle leader delays nothing: it
+//! proposes the first operation at once. A small command is not proposed beside others, because it costs all members as
+//! much as a large one. It waits until the first of them returns, which takes a fraction of a millisecond, and takes
+//! along the operations that arrive meanwhile. It waits a moment longer for callers that were just answered
+//! ([`company`]).
 //!
-//! *Invariant:* operations of one bundle stay together and in order; every bundle gets exactly its
-//! own replies, or learns that its outcome is unknown. Commands whose epoch has ended are not
-//! proposed, nor is a bundle whose caller has gone before its turn.
+//! *Invariant:* operations of one bundle stay together and in order. Every bundle gets exactly its own replies, or an
+//! error that says that its outcome is unknown. Commands of an ended epoch are not proposed, nor is a bundle whose
+//! caller is gone before its turn.
 
 mod company;
 mod queue;

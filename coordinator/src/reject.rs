@@ -1,7 +1,7 @@
-//! From the ledger's rejections and consensus' errors to the errors that clients see.
+//! Converts the ledger's rejections and consensus' errors to the errors that clients see.
 //!
-//! *Invariant:* the outcome is told as it is: a rejection was not applied, a proposal that lost
-//! its leader is unknown, everything before the log was not applied.
+//! *Invariant:* an error reports its true outcome: a rejection was not applied, the outcome of a proposal that lost its
+//! leader is unknown, and a request that failed before the log was not applied.
 
 use rollout_ledger::{Rejection, TrainingRefusal};
 use rollout_proto::{ErrorCode, Outcome, RpcError};

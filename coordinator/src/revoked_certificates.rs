@@ -1,10 +1,10 @@
-//! Revoked certificates as this member refuses them: a copy of the ledger's list, in the form that handshakes use.
+//! The revoked certificates that this member refuses: a copy of the ledger's list, in the form that handshakes use.
 //!
-//! *Invariant:* what this member has applied is in force within [`LOOK_EVERY`]. A member that the leader does not reach cannot
-//! know of newer revocations: it lets nobody but administrators and members read what it has ([`check_contact`]). Certificates
-//! are issued by the leader alone.
+//! *Invariant:* a revocation that this member has applied is in force within [`LOOK_EVERY`]. A member without contact
+//! to the leader cannot know of newer revocations, so it lets only administrators and members read its state
+//! ([`check_contact`]). Only the leader issues certificates.
 //!
-//! Absent on purpose: refusing and closing, which `rollout-proto` does where connections are made.
+//! Absent on purpose: refusing and closing connections, which `rollout-proto` does where connections are made.
 
 use crate::grpc::Shared;
 use rollout_ledger::{Revocation, Revoked};

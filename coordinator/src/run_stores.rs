@@ -1,10 +1,10 @@
 //! The stores that have runs' objects: the cluster's own, and those that `[store] urls` lists.
 //!
-//! *Invariant:* a member opens no other store for a run, whoever wrote its URL into the ledger: what a user names reaches
-//! no directory and no bucket that an operator did not. The ledger has no URL of a new run in the cluster's own store,
-//! which every worker can use.
+//! *Invariant:* a member opens no other store for a run, whatever URL the ledger has: a URL from a user reaches only
+//! directories and buckets that an operator listed. For a new run in the cluster's own store, which every worker can
+//! use, the ledger has no URL.
 //!
-//! Absent on purpose: whether a store is the one that has a run's objects. Whoever counts on that looks.
+//! Absent on purpose: whether a store is the one that has a run's objects. The code that relies on this checks it.
 
 use crate::forgetting::ForgetError;
 use anyhow::{Context, Result};

@@ -1,7 +1,7 @@
-//! Starts and stops everything, in the order that safety asks for.
+//! Starts and stops all parts of the daemon, in the order that safety requires.
 //!
-//! *Invariant:* a member listens for its peers before it asks for votes, and hands leadership over
-//! before it stops listening to workers.
+//! *Invariant:* a member listens for its peers before it requests votes, and hands leadership over before it stops
+//! listening to workers.
 
 use crate::around::AroundLayer;
 use crate::audit::{AuditLayer, AuditLog};

@@ -1,7 +1,8 @@
-//! Whose a client session is, as the ledger keeps it.
+//! The holder of a client session, as the ledger stores it.
 //!
-//! *Invariant:* two certificates of one role and name that list different namespaces are two holders: neither uses the other's
-//! sessions. From [`NAMED_FROM`] on; before, members of an earlier build would refuse what they do not compare so.
+//! *Invariant:* two certificates of one role and name that list different namespaces are two holders: neither uses the
+//! other's sessions. This applies from version [`NAMED_FROM`] on; before, members of an earlier build compare holders
+//! differently and would refuse such requests.
 
 use rollout_proto::Identity;
 

@@ -1,17 +1,17 @@
-//! Who steals from whom: chosen by the leader from what workers report of their queues.
+//! Decides which idle slot steals from which busy slot, by the queues that workers report.
 //!
-//! A slot whose backlog is empty, that has pulled, and for which nothing is pending, gets half of
-//! what the busiest slot has not started, at most [`ROWS_MAX`] rows. The busiest one is asked
-//! first: it alone knows what it has started meanwhile, drops the rows, and names them in its next
+//! A slot whose backlog is empty, that has pulled, and for which nothing is pending (the thief) gets half of the
+//! unstarted rows of the busiest slot (the victim), at most [`ROWS_MAX`] rows. The leader asks the victim first,
+//! because only its worker knows what it has started meanwhile. The victim drops the rows and names them in its next
 //! exchange, which becomes one `Steal`.
 //!
-//! Busy slots are listed by the needs of the runs that they hold, so a look costs what it finds: slots that wait for
-//! another model are not compared with busy ones.
+//! Busy slots are listed by the needs of the runs that they hold, so that slots that wait for another model are not
+//! compared with busy ones.
 //!
-//! *Invariant:* at most one question is open for each victim and each thief. An answer to a question that this
-//! leader has not asked, or has given up, gives the rows back: they are pending.
+//! *Invariant:* at most one question is open for each victim and each thief. An answer to a question that this leader
+//! has not asked, or has given up, returns the rows: they are pending.
 //!
-//! Absent on purpose: rows. The ledger moves them; all of this is memory, and lost with its epoch.
+//! Absent on purpose: rows. The ledger moves them; everything here is in memory and lost with its epoch.
 
 use parking_lot::Mutex;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};

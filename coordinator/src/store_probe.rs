@@ -1,9 +1,9 @@
-//! The object that proves that a worker sees the same store as the members.
+//! The object with which a worker proves that it sees the same store as the members.
 //!
-//! *Invariant:* the probe is written, and durable, before a worker is told of it, and is there when the worker has asked,
-//! as far as this member can see: one that was removed or replaced is written again. Its key is this cluster's and this
-//! member's alone, for a store may be several clusters'.
-//! Absent: a verdict where the store cannot be read here. The worker finds out for itself.
+//! *Invariant:* the probe is durable before a worker learns of it. When the worker has asked, the probe is there as far
+//! as this member can see: the member writes it again if it was removed or replaced. Its key belongs to this cluster
+//! and this member alone, because clusters may share a store.
+//! Absent: a verdict if this member cannot read the store. The worker finds out for itself.
 
 use bytes::Bytes;
 use rollout_proto::{ErrorCode, Outcome, RpcError, v1};

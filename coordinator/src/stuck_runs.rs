@@ -1,9 +1,10 @@
-//! Runs that cannot move, and why, for `Cluster/Status`.
+//! Runs that cannot make progress, and why, for `Cluster/Status`.
 //!
-//! *Invariant:* the ledger is looked at no more than once a second for it, however many ask: the look takes time in proportion
-//! to the runs. The look of an answer ended at most a second ago: where the latest one is older, one caller looks and the
-//! others wait for it. The second begins with the end of a look: where one takes longer than that, each caller would look
-//! otherwise, one after another. A caller sees the runs of the namespaces in its certificate, and the first [`SHOWN_MAX`] of them.
+//! *Invariant:* the ledger is scanned at most once a second for this, however many callers there are, because a scan
+//! takes time in proportion to the runs. The scan behind an answer ended at most a second ago: if the latest one is
+//! older, one caller scans and the others wait for it. The second starts at the end of a scan. Otherwise, if scans took
+//! longer than a second, each caller would scan, one after another. A caller sees the runs of the namespaces in its
+//! certificate, and only the first [`SHOWN_MAX`] of them.
 
 use rollout_ledger::Ledger;
 use rollout_proto::{Identity, v1};

@@ -1,12 +1,13 @@
-//! Rows of other namespaces, of which a worker says something.
+//! Removes from a worker's messages the rows of other namespaces.
 //!
-//! The ledger takes a late result of rows that lapsed from whoever knows their attempt, for the holder's session may be gone
-//! and its worker back in another. Attempts follow from places in the log, and so can be guessed.
+//! The ledger accepts a late result of lapsed rows from any slot that knows their attempt, because the holder's session
+//! may have ended and its worker may be back in another one. Attempts follow from positions in the log, so a worker can
+//! guess them.
 //!
-//! *Invariant:* of a run, only workers of its namespace decide or hold anything. What another one says of it is answered as
-//! an attempt that is over, and is not proposed.
+//! *Invariant:* only workers of a run's namespace decide or hold its rows. A report of any other worker about them is
+//! answered as one of a stale attempt, and is not proposed.
 //!
-//! Absent: runs and workers that the ledger does not know. It refuses what is said of and by those.
+//! Absent: runs and workers that the ledger does not know. It refuses reports about them and by them.
 
 use crate::convert::{self, Checked};
 use crate::leading::Leading;

@@ -1,10 +1,10 @@
-//! Every request runs within its trace: the caller's, or a new one; and is a span of it, where spans are recorded.
+//! Runs every request within its trace, the caller's or a new one, and records it as a span if spans are recorded.
 //!
-//! *Invariant:* what a request's handler logs has the trace's id, and so have the tasks that it
-//! leaves behind for a stream. A span's end says what became of the request, and where in the log it stands.
+//! *Invariant:* log lines of a request's handler have the trace's id, and so have those of the tasks that it spawns for
+//! a stream. A span's end says how the request ended, and its position in the log.
 //!
-//! Deliberately absent: any decision. A malformed header is as if there were none. Of a stream, a span is the time
-//! until it is opened: what it carries afterwards may last for days.
+//! Deliberately absent: any decision. A malformed header counts as no header. The span of a stream ends when the stream
+//! is open, because the stream may last for days.
 
 use crate::around::Around;
 use futures::FutureExt;

@@ -1,8 +1,8 @@
-//! What failed and is tried again: when, and who goes first.
+//! Retries with backoff: when a failed step is due again, and which steps go first.
 //!
-//! *Invariant:* what fails waits longer each time, up to a bound, and holds up nothing that was not tried yet.
+//! *Invariant:* a step that fails waits longer each time, up to a bound, and holds up no step that was not tried yet.
 //!
-//! Absent on purpose: giving up. Whoever asks knows what is too late.
+//! Absent on purpose: giving up. The caller knows when it is too late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,12 +1,11 @@
-//! Tells whoever asked for it that a run has ended: an HTTP request that is signed and repeated
-//! until it is acknowledged.
+//! Notifies a run's webhook that the run has ended: a signed HTTP request that is repeated until it is acknowledged.
 //!
-//! *Invariant:* only origins that the configuration lists are ever asked, redirections are not
-//! followed, and no proxy is used: a user's URL reaches nothing that an operator did not name. A
-//! notice is due in the ledger until its delivery is logged, so a new leader sends again what the
-//! old one may have sent: at least once, under the same id.
+//! *Invariant:* requests go only to origins that the configuration lists, redirections are not followed, and no proxy
+//! is used: a URL from a user reaches nothing that an operator did not name. A notification stays due in the ledger
+//! until its delivery is logged, so a new leader sends again what the old one may have sent: at least once, under the
+//! same id.
 //!
-//! Absent on purpose: what is told of before a run's end, and results. Whoever is told asks for them.
+//! Absent on purpose: notifications before a run's end, and results. The receiver requests results itself.
 
 mod message;
 

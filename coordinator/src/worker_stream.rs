@@ -1,10 +1,11 @@
 //! The leader's way to one worker: answers in order, and revocations, which are never lost for want of room.
 //!
-//! *Invariant:* a row that was revoked is named down the stream as soon as there is room for a message, or the stream
-//! ends, after which its worker asks anew what is still its own. What waits for room is a set of rows by attempt, so
-//! that it is no larger than what the worker was given; beyond [`ATTEMPTS_MAX`] the stream is closed.
+//! *Invariant:* a revoked row is named on the stream as soon as there is room for a message, or the stream ends, after
+//! which its worker asks again which rows it still holds. Rows that wait for room are a set by attempt, so they take no
+//! more memory than the worker's grants; beyond [`ATTEMPTS_MAX`] the stream is closed.
 //!
-//! Absent on purpose: other control. A drain is told again with each heartbeat, and of stealing somebody else is asked.
+//! Absent on purpose: other control messages. Each heartbeat repeats a drain, and if a question about stealing is lost,
+//! another slot is asked.
 
 use crate::convert;
 use crate::leading::Outbox;

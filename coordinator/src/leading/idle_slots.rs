@@ -1,7 +1,8 @@
-//! What idle slots get beside new rows: rows that busy slots have not started, and copies of rows at the tail of a run.
+//! Work for idle slots besides new rows: rows that busy slots have not started, and copies of rows at the tail of a
+//! run.
 //!
-//! *Invariant:* the leader chooses under a read lock and acts after it. It asks a busy slot at most once at a time
-//! ([`crate::stealing`]), and copies rows only where no slot has rows left that were not started.
+//! *Invariant:* the leader chooses under a read lock and acts after it. It has at most one open question to a busy slot
+//! ([`crate::stealing`]), and copies rows only if no slot has unstarted rows left.
 
 use super::Leading;
 use crate::dispatch;

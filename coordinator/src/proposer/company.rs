@@ -1,9 +1,11 @@
-//! Whether the next small command waits for callers who were answered a moment ago.
+//! Decides whether the next small command waits for callers that were answered a moment ago.
 //!
-//! Callers that are busy ask for more as soon as they are answered. Without a wait they split into two groups that take
-//! turns, each with a log entry of its own, and an entry costs all members far more than one more bundle in it does.
+//! Busy callers send their next request as soon as they are answered. Without a wait they split into two groups that
+//! take turns, each with a log entry of its own, and an entry costs all members far more than one more bundle in an
+//! entry.
 //!
-//! *Invariant:* a wait ends after [`WAIT_MAX`], and where waits are in vain there is at most one for [`VAIN_MAX`] commands.
+//! *Invariant:* a wait ends after [`WAIT_MAX`]. While waits are in vain, there is at most one for each [`VAIN_MAX`]
+//! commands.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,11 +1,12 @@
-//! The queue of what waits to be proposed, bounded in bundles and in bytes.
+//! The queue of bundles to be proposed, bounded in bundles and in bytes.
 //!
-//! One bundle may have megabytes and thousands may wait, so their number alone does not bound a leader's memory.
+//! One bundle may have megabytes and thousands may wait, so a bound on their number alone does not bound a leader's
+//! memory.
 //!
-//! *Invariant:* bundles without an answer take at most [`BYTES_MAX`] bytes, counted as in a command, and the requests of one
-//! identity three quarters of that. A request that finds no room fails as overloaded, and nothing of it was proposed. An
-//! exchange of a worker waits instead: an error would end its stream, and a stream that waits is not read, which bounds what
-//! waits here.
+//! *Invariant:* bundles without an answer take at most [`BYTES_MAX`] bytes, counted as in a command, and the requests
+//! of one identity at most three quarters of that. A request that finds no room fails as overloaded, and nothing of it
+//! was proposed. A worker's exchange waits instead, because an error would end its stream. A stream that waits is not
+//! read, which bounds the exchanges that wait here.
 //!
 //! Deliberately absent: the reserved lane, which has no queue.
 

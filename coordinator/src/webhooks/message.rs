@@ -1,7 +1,7 @@
-//! What is sent, and its signature, as <https://www.standardwebhooks.com> says.
+//! The notification and its signature, as <https://www.standardwebhooks.com> specifies.
 //!
-//! *Invariant:* one end of one run has one id, whoever sends it and however often. Numbers of 64
-//! bits are strings.
+//! *Invariant:* one end of one run has one id, whichever leader sends it and however often. Numbers of 64 bits are
+//! strings.
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;

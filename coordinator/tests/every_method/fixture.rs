@@ -1,5 +1,5 @@
-//! What the requests of the table speak of: a run with rows in each state, a training job with a trainer and claims, a
-//! rendezvous and a barrier, a worker with a session.
+//! The objects that the requests of the table name: a run with rows in each state, a training job with a trainer and
+//! claims, a rendezvous and a barrier, a worker with a session.
 
 use crate::member::Member;
 use prost::Message;

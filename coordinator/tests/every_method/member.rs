@@ -1,6 +1,6 @@
-//! One member that leads alone, as a process, and calls of any of its methods by their names.
+//! One member that leads alone, as a process, and calls to any of its methods by name.
 //!
-//! Absent: generated clients for what is called. A method that the contract gains is called by its name alone.
+//! Absent: generated clients. A method that is added to the contract needs no code here.
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;

@@ -1,4 +1,4 @@
-//! A request of every method of the contract, in an order in which each can be granted.
+//! A request for every method of the contract, in an order in which each can be granted.
 
 mod batch;
 mod cluster;

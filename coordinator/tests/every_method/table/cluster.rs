@@ -1,4 +1,4 @@
-//! The cluster, its members, and how they speak to one another.
+//! The cluster, its members, and the traffic between them.
 
 use super::{Case, Does, case, default};
 use crate::fixture::{DIGEST, Fixture};
