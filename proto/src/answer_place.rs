@@ -1,10 +1,10 @@
-//! Where in the log an answer stands: what its headers say of it.
+//! The position of an answer in the log, as its headers carry it.
 //!
-//! *Invariant:* a place is exact, or there is none. An operation stands at the index and position at which the ledger
-//! decided on it, one that is repeated under its request id where the repeat stands; a read is as of an index,
-//! under which all of its answer was found.
+//! *Invariant:* a position is exact, or absent. An operation has the index and position at which the ledger decided it.
+//! If it was repeated under its request id, it has those of the repeat. A read has the index as of which its whole
+//! answer was found.
 //!
-//! Deliberately absent: who gives places to answers (the coordinator).
+//! Deliberately absent: the code that finds the position of an answer (the coordinator).
 
 use http::{HeaderMap, HeaderValue};
 use tonic::metadata::MetadataMap;

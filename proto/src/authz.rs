@@ -1,10 +1,10 @@
-//! Which role reaches which method.
+//! Which role may call which method.
 //!
-//! *Invariant:* a method that is not in the table is reached by nobody, and a test fails while the
-//! contract has one that is not. The decision is made before a byte of the message is decoded.
+//! *Invariant:* no role may call a method that is not in the table, and a test fails while the contract has such a
+//! method. The decision is made before a byte of the message is decoded.
 //!
-//! Deliberately absent: namespaces, and that a worker speaks only for the name in its certificate:
-//! both need the decoded request, so the services check them with [`crate::Identity`].
+//! Deliberately absent: namespaces, and that a worker speaks only for the name in its certificate: both need the
+//! decoded request, so the services check them with [`crate::Identity`].
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
-//! Owns: a gRPC codec for messages that are encoded already, and stay encoded: of calls whose types are known at
-//! run time alone, and of what is no message at all.
+//! Owns: a gRPC codec that sends and receives messages in encoded form: for calls whose types are known only at run
+//! time, and for bytes that are not a message at all.
 //!
-//! *Invariant:* what is sent and received are the message's bytes, untouched; whether they are what the method takes
-//! its server says, and what an answer means whoever asked.
+//! *Invariant:* it passes the message's bytes through unchanged. The server decides whether they fit the method, and
+//! the caller interprets the answer.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;

@@ -1,9 +1,9 @@
 //! One connection to one endpoint: name, TCP, TLS, HTTP/2, and which of them failed.
 //!
-//! *Invariant:* a connection that could not be made says which endpoint and which phase, and that
-//! can be found again in the status of the call that wanted it: nothing of that call was sent.
+//! *Invariant:* a failed connection reports its endpoint and the phase that failed. Both can be read back from the
+//! status of the call that needed the connection; nothing of that call was sent.
 //!
-//! Deliberately absent: choosing whom to dial, and trying again (`client`).
+//! Deliberately absent: choosing an endpoint, and retries (`client`).
 
 mod conn;
 

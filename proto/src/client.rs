@@ -1,8 +1,8 @@
-//! The one client: it finds the leader, follows it, and repeats what is safe to repeat.
+//! The one client: it finds the leader, follows it, and repeats requests that are safe to repeat.
 //!
-//! *Invariant:* a call's closure sends the same request every time, so that with a request id a
-//! repeat is answered and never executed again; and no answer of an epoch below the highest seen,
-//! or of another cluster, is believed.
+//! *Invariant:* a call's closure sends the same request every time, so that a repeat with a request id is answered and
+//! never executed again. The client rejects answers of another cluster, and of an epoch below the highest that it has
+//! seen.
 //!
 //! Deliberately absent: any knowledge of what the requests mean.
 

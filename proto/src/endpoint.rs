@@ -1,8 +1,7 @@
-//! Where a member is: a host and a port, the member's name where it is known, and the map that
-//! sends a dial elsewhere.
+//! The address of a member: a host and a port, the member's name if it is known, and the map that redirects a dial.
 //!
-//! *Invariant:* a dial map changes where bytes go and nothing else: the certificate is still
-//! checked against the address that the member is known under.
+//! *Invariant:* a dial map changes only where bytes go: the certificate is still checked against the address under
+//! which the member is known.
 //!
 //! Deliberately absent: connecting (`channel`).
 

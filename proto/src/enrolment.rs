@@ -1,9 +1,9 @@
-//! Getting a certificate over the wire: the first one with a join token, and each that follows with the one before it.
+//! Gets certificates over the wire: the first one with a join token, each later one with the certificate before it.
 //!
-//! *Invariant:* nothing is shown to a server that is no member by the token's own word. What is repeated is the same
-//! request, by the same key, so that however often it is sent it is one use of the token.
+//! *Invariant:* the client discloses nothing to a server that the join token does not identify as a member. A retry
+//! sends the same request with the same key, so that any number of retries is one use of the token.
 //!
-//! Deliberately absent: when to renew, and what to do where it fails; the worker and `rolloutctl` decide that.
+//! Deliberately absent: when to renew, and what to do if renewal fails; the worker and `rolloutctl` decide that.
 
 mod token;
 

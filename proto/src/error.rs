@@ -1,10 +1,10 @@
-//! What a refused call says: one table of codes, and the error that carries them over the wire.
+//! The errors of refused calls: one table of codes, and the error that carries them over the wire.
 //!
-//! *Invariant:* a code keeps its number and its meaning for ever; a code that is no longer used
-//! is never given to something else. Every code has its page in `docs/errors`.
+//! *Invariant:* a code keeps its number and its meaning forever; a retired code is never reused. Every code has its
+//! page in `docs/errors`.
 //!
-//! Deliberately absent: how a client reacts to an error (`client`), and errors of a connection
-//! that carried no answer (`channel`).
+//! Deliberately absent: how a client reacts to an error (`client`), and errors of a connection that carried no answer
+//! (`channel`).
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
-//! The kinds of events, by the names that members send, filters take and shells complete.
+//! The kinds of events, by the names that members send, filters accept and shells complete.
 //!
-//! *Invariant:* a name stays what it is; new ones are added. Absent: what each means, see
-//! docs/operating/events-and-audit.md.
+//! *Invariant:* a name never changes; new names are added.
+//! Absent: what each means, see docs/operating/events-and-audit.md.
 
 /// Every kind, as a filter may name it.
 pub const EVENT_KINDS: [&str; 45] = [

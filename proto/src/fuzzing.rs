@@ -1,7 +1,7 @@
-//! Files that a client keeps, for fuzz targets alone.
+//! Decoders of files that a client keeps. Only fuzz targets use this module.
 //!
-//! Invariant: bad bytes are an error here as they are in a client.
-//! Absent: what is public anyway.
+//! Invariant: bad bytes result in the same errors here as in a client.
+//! Absent: decoders that are public anyway.
 
 /// Reads the list of members that a client keeps, and says how many there are.
 ///

@@ -1,11 +1,11 @@
-//! Who a certificate says its holder is: role, name and namespaces.
+//! The identity in a certificate: role, name and namespaces.
 //!
-//! *Invariant:* an [`Identity`] that came from a certificate comes from exactly one SAN URI of the
-//! scheme `rollout`, written in its one canonical form; none, several, or anything malformed is
-//! no identity at all. The name of the plaintext identity cannot be had by certificate.
+//! *Invariant:* an [`Identity`] from a certificate comes from exactly one SAN URI of the scheme `rollout`, written in
+//! its one canonical form. If there is none, or several, or it is malformed, the certificate has no identity. No
+//! certificate can have the name of the plaintext identity.
 //!
-//! Deliberately absent: what a role may do (`authz.rs`), and any trust in a certificate: the TLS
-//! handshake verified its chain before this module is asked.
+//! Deliberately absent: what a role may do (`authz.rs`), and the verification of a certificate: the TLS handshake has
+//! verified its chain before.
 
 use std::fmt;
 use std::net::SocketAddr;

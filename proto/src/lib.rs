@@ -1,7 +1,7 @@
-//! The gRPC contract of `rollout`, the identities behind it, the one client that follows the
-//! leader, and what a daemon tells the supervisor that started it.
+//! The gRPC contract of `rollout`, the identities behind it, the client that follows the leader, and the protocol
+//! between a daemon and the supervisor that started it.
 //!
-//! *Invariant:* generated types are the wire's alone: they never enter the ledger or the storage.
+//! *Invariant:* generated types stay on the wire: they never enter the ledger or the storage.
 
 /// The generated contract, package `rollout.v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all)]

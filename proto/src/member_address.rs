@@ -1,8 +1,8 @@
 //! A member as an operator names it on a command line: `NAME=PEER_ADDR,CLIENT_ADDR[,ZONE]`.
 //!
-//! *Invariant:* it has a name, and both addresses can be dialled.
+//! *Invariant:* it has a name, and both addresses can be dialed.
 //!
-//! Deliberately absent: whether anybody is there, and which versions it speaks.
+//! Deliberately absent: whether a member listens there, and which versions it speaks.
 
 use crate::{EndpointError, HostPort};
 use std::str::FromStr;

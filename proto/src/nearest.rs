@@ -1,7 +1,7 @@
-//! Owns: turning a refused configuration key or value into a helpful line.
+//! Owns: the line of help for a refused configuration key or value.
 //!
-//! Invariant: a suggestion is made only where a known key is close enough to be meant.
-//! Absent: which keys are known; serde's own message lists them.
+//! Invariant: it suggests a known key only if that is close enough to the refused one.
+//! Absent: the list of known keys; serde's own message has it.
 
 use std::ops::Range;
 

@@ -1,10 +1,10 @@
-//! A private authority, and the certificates that it issues.
+//! A private certificate authority, and the certificates that it issues.
 //!
-//! *Invariant:* a key is never readable by another user, not even while it is being written, and
-//! never overwritten by another authority's. The authority's key is the commit: its certificate
-//! can be made again from it, so an interrupted start leaves nothing broken.
+//! *Invariant:* a key is never readable by another user, not even while it is being written, and never overwritten by
+//! another authority's. Writing the authority's key is the commit point: its certificate can be made again from it, so
+//! an interrupted start leaves nothing broken.
 //!
-//! Deliberately absent: revocation (`revocations`), and keys from elsewhere: a site with an authority of its own issues
+//! Deliberately absent: revocation (`revocations`), and keys of other authorities: a site with its own authority issues
 //! its own certificates, with the SAN URI of [`crate::Identity`].
 
 mod files;

@@ -1,8 +1,7 @@
-//! How far apart members may be: the profiles of `[raft] profile`, and what each promises.
+//! How far apart members may be: the profiles of `[raft] profile`, and the limits of each.
 //!
-//! *Invariant:* only this module defines the limits. A test of `rollout-raft` compares its timings with
-//! them, and `rolloutctl doctor` compares measured round trips. docs/deploy-three-zones.md has the same
-//! figures.
+//! *Invariant:* only this module defines the limits. A test of `rollout-raft` compares its timings with them, and
+//! `rolloutctl doctor` compares measured round trips. docs/deploy-three-zones.md has the same figures.
 
 use std::time::Duration;
 

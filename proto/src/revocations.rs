@@ -1,9 +1,9 @@
-//! Certificates that this process refuses though an authority that it trusts has signed them.
+//! Certificates that this process refuses although an authority that it trusts has signed them.
 //!
-//! *Invariant:* every clone of [`Revocations`] has the same list. From the moment that a list is set, no handshake and no
-//! request is accepted with a certificate that it refuses, and connections that were made with one end.
+//! *Invariant:* every clone of [`Revocations`] has the same list. Once a list is set, no handshake and no request with
+//! a certificate on it is accepted, and existing connections with one end.
 //!
-//! Deliberately absent: where the list comes from. Members read it from the replicated ledger.
+//! Deliberately absent: the source of the list. Members read it from the replicated ledger.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,11 +1,11 @@
-//! What every request says of its sender: the highest coord_epoch that it has seen, and of which
-//! cluster; and the [trace](crate::trace) that it is part of.
+//! The headers in which every request tells what its sender knows: the highest coord_epoch that it has seen, and the
+//! cluster id to which this epoch belongs; and the [trace](crate::trace) of the request.
 //!
-//! *Invariant:* the two travel together, since epochs of two clusters are never compared, and the
-//! epoch never goes back. A caller that knows nothing yet says nothing.
+//! *Invariant:* epoch and cluster id travel together, because epochs of two clusters are never comparable, and the
+//! epoch never decreases. A sender that knows nothing yet sends neither.
 //!
-//! Deliberately absent: what a member does with it (the coordinator's gate), and the messages of a
-//! worker's stream, which carry the epoch in themselves.
+//! Deliberately absent: how a member reacts to them (the coordinator's gate), and the messages of a worker's stream,
+//! which carry the epoch themselves.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! What a process tells the supervisor that started it, by the protocol of `sd_notify(3)`.
+//! Notifies the supervisor that started this process, by the protocol of `sd_notify(3)`.
 //!
-//! *Invariant:* without `NOTIFY_SOCKET` nothing is sent, and a supervisor that does not listen holds nobody up.
-//! Absent on purpose: whatever decides that a process is ready, or how it stands.
+//! *Invariant:* without `NOTIFY_SOCKET` nothing is sent, and a supervisor that does not listen never blocks the
+//! process.
+//! Absent on purpose: the decision whether a process is ready, and its status.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;

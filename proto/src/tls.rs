@@ -1,12 +1,12 @@
-//! TLS on both ends: what a host presents, whom it trusts, and how that changes while it runs.
+//! TLS on both ends: which certificate a host presents, which it trusts, and how both change while it runs.
 //!
-//! *Invariant:* but for enrolment, where callers have none yet, under [`Security::Mtls`] both ends present a certificate of the configured
-//! authority that carries an [`crate::Identity`]; a server is a member, whoever connects to one
-//! checks that and its name. A file that cannot be used never replaces one that could.
+//! *Invariant:* under [`Security::Mtls`] both ends present a certificate of the configured authority that carries an
+//! [`crate::Identity`], except in enrollment, where callers have none yet. A server is a member, and its callers check
+//! that and its name. A file that cannot be used never replaces one that could.
 //!
-//! Deliberately absent: what a role may call (`authz.rs`), making certificates (`pki.rs`), dialing
-//! (`channel.rs`), where the list of revoked certificates comes from, and session resumption, which would outlive the
-//! certificate that it was opened with.
+//! Deliberately absent: what a role may call (`authz.rs`), making certificates (`pki.rs`), dialing (`channel.rs`), the
+//! source of the list of revoked certificates, and session resumption, because a resumed session would outlive the
+//! certificate with which it was opened.
 
 mod client;
 mod conn;

@@ -1,9 +1,9 @@
-//! Trace ids: which request a line of a log belongs to, over all processes that it passes.
+//! Trace ids: which request a log line belongs to, across all processes that handle the request.
 //!
-//! The header is W3C's `traceparent`, so that a caller that is traced already passes its own id on.
-//! *Invariant:* all attempts of one call have one trace id; what is malformed is as if it were not
-//! there, for a log's sake no request is refused. The span that a header names is one that is recorded
-//! ([`Span`]): a process that records none passes on what it was given.
+//! The header is W3C's `traceparent`, so that a caller that already has a trace passes on its own id.
+//! *Invariant:* all attempts of one call have one trace id. A malformed header counts as absent: no request is refused
+//! because of logging. The span that a header names is one that is recorded ([`Span`]): a process that records none
+//! passes on the header that it received.
 //!
 //! Deliberately absent: `tracestate`, and sending spans anywhere (`rollout-telemetry`).
 

@@ -1,9 +1,10 @@
-//! `rollout.v1` is a promise: what was in it once stays as it was.
+//! `rollout.v1` never changes incompatibly: what was part of it stays as it was.
 //!
-//! Invariant: a line of `testdata/rollout.v1.txt` is a message's field, an enum's value or a service's method, as others
-//! have compiled it in. One that goes, or is another now, breaks them and is refused, whatever the environment says.
-//! What is new is recorded with `ROLLOUT_REWRITE=1 cargo test -p rollout-proto --test contract`. Whoever has to break the
-//! promise removes the line by hand. Deliberately absent: names of messages on their own; bytes do not have them.
+//! Invariant: a line of `testdata/rollout.v1.txt` is a message's field, an enum's value or a service's method, as
+//! released clients have compiled it in. A line that is gone or changed would break them, and is refused whatever the
+//! environment says. Record additions with `ROLLOUT_REWRITE=1 cargo test -p rollout-proto --test contract`. To break
+//! the contract on purpose, remove the line by hand.
+//! Deliberately absent: names of messages on their own; encoded bytes do not contain them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,10 +1,9 @@
-//! The bytes of a connection, plain or under TLS.
+//! The bytes of a connection, in plaintext or under TLS.
 //!
-//! *Invariant:* a server that refuses the client's certificate is reported as a failure of the
-//! phase `tls`. With TLS 1.3 a server judges that certificate only after the client holds its side
-//! of the handshake for done, so the first bytes of the server are awaited before the connection
-//! counts as made. They are then read as if nothing had happened. Without TLS they show whether the
-//! server speaks TLS, if that is asked for: then no connection is made.
+//! *Invariant:* if a server refuses the client's certificate, that is reported as a failure of the phase `tls`. With
+//! TLS 1.3 a server judges the certificate only after the client considers the handshake done. So a connection counts
+//! as made only after the server's first bytes have arrived, which are then read as usual. Without TLS the first bytes
+//! show whether the server speaks TLS, if the caller requests this check; if it does, no connection is made.
 //!
 //! Deliberately absent: making the connection (`channel`).
 

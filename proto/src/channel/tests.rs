@@ -1,4 +1,4 @@
-//! Every phase of a connection fails under its own name.
+//! Each phase of a connection fails under its own name.
 
 use std::net::IpAddr;
 use std::path::Path;

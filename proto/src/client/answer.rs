@@ -1,9 +1,8 @@
-//! What every answer says of the cluster that gave it.
+//! The header with which every answer describes its cluster.
 //!
-//! *Invariant:* an answer whose header is behind what the client has seen is not believed,
-//! whatever it says.
+//! *Invariant:* the client rejects an answer whose header is behind what the client has seen, whatever its content.
 //!
-//! Deliberately absent: the judgement itself (`members`).
+//! Deliberately absent: the decision itself (`members`).
 
 use crate::v1;
 

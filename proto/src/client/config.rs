@@ -1,7 +1,7 @@
-//! What a client is told at its start, and what one call may take.
+//! The configuration of a client, and the limits of one call.
 //!
-//! *Invariant:* configured endpoints are only seeds: once a member list was seen, that list says
-//! who is asked, and the seeds are asked besides.
+//! *Invariant:* configured endpoints are only seeds. Once the client has seen a member list, it calls the members on
+//! that list, and the seeds in addition.
 //!
 //! Deliberately absent: reading flags, environment and files; programs do that.
 

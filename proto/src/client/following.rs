@@ -1,9 +1,10 @@
-//! Calling the leader, leaving it, and knowing when to give up.
+//! Calls the leader, leaves it when it fails, and decides when to give up.
 //!
-//! *Invariant:* a member that does not answer holds a call up only until another one is known to
-//! lead: the others are asked at the same time, and a call's own deadline is the last resort.
+//! *Invariant:* a silent member delays a call only until another one is known to lead: the client asks the others at
+//! the same time. The call's own deadline is the last resort.
 //!
-//! Deliberately absent: whom to ask who leads (`search`), and which answers prove it (`probe`).
+//! Deliberately absent: which member to ask for the leader (`search`), and which answers prove that a member leads
+//! (`probe`).
 
 use std::collections::HashSet;
 use std::time::Duration;

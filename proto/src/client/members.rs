@@ -1,9 +1,9 @@
 //! What a client knows of the cluster: its id, the highest epoch seen, the members, the leader.
 //!
-//! *Invariant:* the cluster id never changes once it is known, and the epoch, the version of the
-//! member list and the leader's term never go back.
+//! *Invariant:* the cluster id never changes once it is known, and the epoch, the version of the member list and the
+//! leader's term never decrease.
 //!
-//! Deliberately absent: asking anybody (`following`), keeping it on disk (`members_file`).
+//! Deliberately absent: calls to members (`following`), and the file on disk (`members_file`).
 
 use crate::endpoint::{DialMap, Endpoint};
 use crate::error::{ErrorCode, RpcError};

@@ -1,9 +1,9 @@
 //! How soon to try again.
 //!
-//! *Invariant:* waiting adds at most a sixteenth to an outage, or 10 ms, and is never longer than the client's longest wait,
-//! 250 ms by default: a client sees a new leader within tens of milliseconds of a quick election and does not hammer a
-//! cluster that is down. Waits are drawn from nothing up to that bound (full jitter), so that those who lost their leader
-//! at the same moment do not come back at the same moment.
+//! *Invariant:* waiting adds at most a sixteenth to an outage, or 10 ms, and is never longer than the client's longest
+//! wait, 250 ms by default: a client sees a new leader within tens of milliseconds of a quick election and does not
+//! hammer a cluster that is down. Each wait is random between zero and that bound (full jitter), so that clients that
+//! lost their leader at the same moment do not return at the same moment.
 //!
 //! Deliberately absent: limits of calls.
 

@@ -1,10 +1,10 @@
-//! Asking a member whether it leads.
+//! Asks a member whether it leads.
 //!
-//! *Invariant:* only a member that says of itself that it leads, with a quorum, in a term not below
-//! any other such member's and an epoch not below the highest seen, is taken for the leader. What
-//! members say of each other is no more than a hint whom to ask.
+//! *Invariant:* the client accepts a member as leader only if that member itself says that it leads with a quorum, in a
+//! term not below that of any other such member and in an epoch not below the highest seen. What members say of each
+//! other is only a hint which member to ask.
 //!
-//! Deliberately absent: whom to ask and how often (`following`).
+//! Deliberately absent: which member to ask, and how often (`following`).
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Whom to ask who leads, and when.
+//! Which member to ask for the leader, and when.
 //!
-//! *Invariant:* a search asks one member at a time, and the next one when that one does not lead or stays silent. It begins
-//! with members that it has a connection to. So when thousands of workers lose their leader at the same moment, each costs the
-//! cluster a question or two, and at most one TLS handshake.
+//! *Invariant:* a search asks one member at a time, and goes on to the next one if that member does not lead or stays
+//! silent. It starts with members to which it has a connection. So when thousands of workers lose their leader at the
+//! same moment, each costs the cluster one or two questions, and at most one TLS handshake.
 //!
 //! Deliberately absent: which answers prove that a member leads (`probe`).
 

@@ -1,6 +1,6 @@
-//! The services' clients, with this contract's bounds.
+//! The clients of the services, with the bounds of this contract.
 //!
-//! *Invariant:* both directions take [`MESSAGE_BYTES_MAX`], of every client.
+//! *Invariant:* every client accepts messages of [`MESSAGE_BYTES_MAX`] in both directions.
 //!
 //! Deliberately absent: the service between members; crate `rollout-raft` has it.
 

@@ -1,7 +1,7 @@
 //! A client's session: the numbers that make a repeated request harmless.
 //!
-//! *Invariant:* a number is given to one request only, and `ack_upto` never reaches a request
-//! whose answer is still awaited: the cluster forgets answers up to there.
+//! *Invariant:* a number is given to one request only. `ack_upto` never covers a request whose answer is still awaited,
+//! because the cluster forgets answers up to it.
 //!
 //! Deliberately absent: workers' sessions; their exchanges carry numbers of their own.
 

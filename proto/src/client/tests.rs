@@ -1,4 +1,4 @@
-//! The client against members that say what a test tells them to.
+//! The client against fake members whose answers a test sets.
 
 mod fake;
 mod knowing;

@@ -1,7 +1,7 @@
 //! A join token as its holder has it: one line of text.
 //!
-//! *Invariant:* the secret is drawn here, has 160 random bits, and leaves by the text and by an enrolment alone; neither the
-//! debug form nor an error shows it. Only its hash goes to the cluster before it is used.
+//! *Invariant:* the secret is generated here, has 160 random bits, and is disclosed only in the text and in an
+//! enrollment; neither the debug form nor an error shows it. Before it is used, only its hash goes to the cluster.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
-//! Writing keys and certificates so that no reader sees half of one and no other user sees a key.
+//! Writes keys and certificates so that no reader sees half of one and no other user sees a key.
 //!
-//! *Invariant:* a file appears under its name whole, synced and with its mode, or not at all.
+//! *Invariant:* a file appears under its name complete, synced and with its mode, or not at all.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,10 +1,11 @@
-//! The holder's side of a certificate that is issued over the wire: its key, its request, and where it keeps the answer.
+//! The holder's side of a certificate that is issued over the wire: its key, its signing request, and the files of the
+//! answer.
 //!
-//! *Invariant:* a key is made once and never leaves its file; a certificate takes its place only when it is of that key. So
-//! a process that follows the files finds them fit for each other at every moment.
+//! *Invariant:* a key is made once and never leaves its file. A certificate replaces another only if it is for that
+//! key. So a process that follows the files finds a matching pair at every moment.
 //!
-//! Deliberately absent: how the answer comes here, and another key for a certificate that is renewed: whoever wants one
-//! removes the key's file and enrols anew.
+//! Deliberately absent: how the answer arrives here, and a new key for a renewed certificate: to get one, remove the
+//! key's file and enroll again.
 
 use std::path::Path;
 

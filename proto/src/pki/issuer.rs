@@ -1,10 +1,12 @@
-//! The issuing key of a cluster: an intermediate authority, by which members certify workers and clients.
+//! The issuing key of a cluster: an intermediate authority, with which members issue certificates to workers and
+//! clients.
 //!
-//! *Invariant:* what it issues names whom its caller says, calls and does not serve, and issues nothing. Of a signing
-//! request the public key counts and nothing else: whoever asks chooses no name, no role and no usage.
+//! *Invariant:* a certificate that it issues has the identity that the caller of this module gives. It is valid for
+//! clients and not for servers, and cannot issue others. Of a signing request only the public key counts: the requester
+//! chooses no name, no role and no usage.
 //!
-//! Deliberately absent: who may ask (the coordinator and the ledger), and members' and admins' certificates, which the
-//! authority itself issues.
+//! Deliberately absent: who may request a certificate (the coordinator and the ledger decide), and members' and admins'
+//! certificates, which the authority itself issues.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the authority promises of its files and of what it issues.
+//! The authority's guarantees about its files and the certificates that it issues.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,7 +1,7 @@
-//! The calling end of TLS.
+//! The client end of TLS.
 //!
-//! *Invariant:* a connector made from [`Security::Mtls`] presents this host's certificate and
-//! accepts none but a member of the trusted authority under the dialed name.
+//! *Invariant:* a connector made from [`Security::Mtls`] presents this host's certificate and accepts only a member of
+//! the trusted authority under the dialed name.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! One accepted connection, with who is at its other end.
+//! One accepted connection, with the identity of its peer.
 //!
-//! *Invariant:* a value of this type is past its handshake, and reads and writes nothing once the certificate of the other end has
-//! ended or is revoked. A peer that has a newer certificate by then connects anew with that one.
+//! *Invariant:* a value of this type has completed its handshake. It reads and writes nothing once the peer's
+//! certificate has expired or is revoked. A peer that has a newer certificate by then reconnects with that one.
 
 use std::future::Future;
 use std::io::{self, IoSlice};

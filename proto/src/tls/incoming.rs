@@ -1,11 +1,11 @@
-//! Accepting connections: handshakes run beside each other, and none holds up another.
+//! Accepts connections: handshakes run concurrently, and none holds up another.
 //!
-//! *Invariant:* connections beyond [`Incoming::at_most`] are closed at once, handshakes counted, so that a crowd of
-//! callers is refused and the process does not run out of files. At most [`HANDSHAKES_MAX`] handshakes are under way, each for at most
-//! [`HANDSHAKE_TIMEOUT`]; beyond that callers wait in the kernel's backlog. One address has at most a quarter of the
-//! unfinished handshakes, and one identity at most [`Incoming::at_most_of_one_identity`] connections, so that a single
-//! caller does not take every place. The stream yields
-//! neither an error nor an end: one caller's failure is a log line and no reason to stop.
+//! *Invariant:* connections beyond [`Incoming::at_most`], including unfinished handshakes, are closed at once, so that
+//! a crowd of callers is refused and the process does not run out of files. At most [`HANDSHAKES_MAX`] handshakes are
+//! in progress, each for at most [`HANDSHAKE_TIMEOUT`]; beyond that, callers wait in the kernel's backlog. One address
+//! has at most a quarter of the unfinished handshakes, and one identity at most [`Incoming::at_most_of_one_identity`]
+//! connections, so that a single caller does not take every place. The stream yields no error and never ends: a failed
+//! handshake is logged and does not stop it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,7 @@
 //! The three files of a host, read and parsed.
 //!
-//! *Invariant:* what is returned parsed whole: a certificate with an identity that has not expired,
-//! its key, and at least one trusted root. Whether the key fits is rustls's to say, later.
+//! *Invariant:* the result is parsed completely: an unexpired certificate with an identity, its key, and at least one
+//! trusted root. rustls checks later whether the key matches.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,8 @@
-//! A caller that has no certificate and no authority yet, only the hashes of the authorities' public keys.
+//! The TLS client of a caller that has no certificate and no authority yet, only the hashes of the authorities' public
+//! keys.
 //!
-//! *Invariant:* it believes nobody but a member under the dialled name, certified by an authority whose key has one of the
-//! hashes: the server shows the authority in its handshake, and what it shows is of no weight before its key was found
+//! *Invariant:* it trusts only a member under the dialed name, certified by an authority whose key has one of the
+//! hashes. The server presents the authority's certificate in the handshake, which counts only after its key was found
 //! among the hashes. Then the rules are those of every other caller.
 
 use std::fmt;

@@ -1,8 +1,8 @@
 //! A configuration that follows its files.
 //!
-//! *Invariant:* the current configuration is always one that was built whole. Files are looked at
-//! when a connection is made, at most once a second, so an idle process does nothing; a change
-//! that cannot be used is warned about once and tried again at each look.
+//! *Invariant:* the current configuration was always built from a complete, usable set of files. Files are checked when
+//! a connection is made, at most once a second, so an idle process does nothing. A change that cannot be used is logged
+//! once as a warning and tried again at each check.
 //!
 //! Deliberately absent: a watcher thread, and closing connections that are already open.
 

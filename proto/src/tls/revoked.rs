@@ -1,7 +1,7 @@
-//! Whose revoked certificate a handshake was refused for.
+//! Carries the identity of a revoked certificate out of a failed handshake.
 //!
-//! The verifier knows the identity and not the address, and its error has room for neither: rustls chooses the alert by
-//! the error, and the other end is to learn that its certificate is revoked.
+//! The verifier knows the identity but not the address, and its error has room for neither: rustls chooses the alert by
+//! the error, and the peer must learn that its certificate is revoked.
 
 use std::cell::RefCell;
 use std::future::Future;

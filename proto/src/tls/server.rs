@@ -1,8 +1,7 @@
-//! The listening end of TLS.
+//! The server end of TLS.
 //!
-//! *Invariant:* under [`Security::Mtls`] nobody without a certificate of the authority gets past
-//! the handshake, but for an enrolment's listener, where nobody has one: there everybody is a newcomer, whatever he
-//! shows.
+//! *Invariant:* under [`Security::Mtls`] no peer without a certificate of the authority completes the handshake. The
+//! exception is an enrollment listener: there every peer counts as a newcomer, whatever certificate it presents.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

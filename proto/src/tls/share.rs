@@ -1,7 +1,8 @@
-//! How many connections of one listener a single caller has.
+//! The number of connections that a single caller has at one listener.
 //!
-//! *Invariant:* a caller has at most the number that [`Shares::take`] allows; a share is given back when its value is
-//! dropped. The table has one entry for each caller that has a share, so it is no larger than the number of connections.
+//! *Invariant:* a caller has at most the number that [`Shares::take`] allows; a share is returned when its value is
+//! dropped. The table has one entry for each caller that has a share, so it is no larger than the number of
+//! connections.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

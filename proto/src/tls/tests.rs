@@ -1,4 +1,4 @@
-//! Who gets through a handshake and who does not, over real sockets.
+//! Which peers complete a handshake and which do not, over real sockets.
 
 mod refusals;
 mod reload;

@@ -1,8 +1,8 @@
-//! Who may be at the other end: a certificate of the authority that carries an identity.
+//! Which peers are accepted: those with a certificate of the authority that carries an identity.
 //!
-//! *Invariant:* everything that webpki demands (chain, validity, usage, and of a server its name)
-//! holds before the identity is looked at; the signature checks are webpki's alone. The refusal
-//! happens within the handshake, so that the other end gets an alert and not a mere close.
+//! *Invariant:* everything that webpki demands (chain, validity, usage, and of a server its name) holds before the
+//! identity is read; only webpki checks signatures. A refusal happens within the handshake, so that the peer gets an
+//! alert and not only a closed connection.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Spans: what one process did for a trace, from when to when, and what came of it.
+//! Spans: what one process did for a trace, from when to when, and with which result.
 //!
-//! *Invariant:* a span has the trace's id, and its parent is the span in which it began: the caller's over
-//! processes. What nobody records costs nothing and changes nothing: its context is its parent's. Recording
-//! neither waits nor fails.
+//! *Invariant:* a span has the trace's id, and its parent is the span in which it began, which may be the caller's in
+//! another process. A span that is not recorded costs nothing and changes nothing: its context is its parent's.
+//! Recording neither waits nor fails.
 //!
-//! Deliberately absent: where spans go, and which traces are recorded: that is the [`Recorder`]'s.
+//! Deliberately absent: where spans go and which traces are recorded: the [`Recorder`] decides that.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! A member that says what a test tells it to.
+//! A fake member whose answers a test sets.
 //!
 //! *Invariant:* it decides nothing: every answer follows from [`Says`].
 

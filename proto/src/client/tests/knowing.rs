@@ -1,4 +1,4 @@
-//! What a client keeps, whom it refuses to know, and what sessions count.
+//! What a client remembers, which clusters it rejects, and how sessions count.
 
 use super::*;
 

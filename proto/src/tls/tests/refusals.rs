@@ -1,4 +1,4 @@
-//! Every way of not being let in.
+//! Every way in which a peer is refused.
 
 use rcgen::{
     CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,

@@ -1,4 +1,4 @@
-//! A revoked certificate: refused with the handshake, and an open connection ends.
+//! A revoked certificate: the handshake fails, and an open connection ends.
 
 use super::*;
 use crate::revocations::{RevocationList, Revocations};

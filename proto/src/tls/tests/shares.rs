@@ -1,4 +1,4 @@
-//! One caller leaves places to others: one address its unfinished handshakes, one identity its connections.
+//! One caller leaves places to others: an address is bounded in unfinished handshakes, an identity in connections.
 
 use tokio::net::TcpSocket;
 
