@@ -1,7 +1,7 @@
 //! Owns: immutable objects in an object store, or in a file system that every host sees.
 //!
-//! Invariant: a [`put`](BlobStore::put) that returned has made its object durable; a [`get`](BlobStore::get)
-//! returns exactly the bytes that its caller's digest names, or an error.
+//! Invariant: when [`put`](BlobStore::put) returns, its object is durable; a [`get`](BlobStore::get) returns exactly
+//! the bytes that its caller's digest names, or an error.
 //! Absent: what objects mean, and which of them still count; readers follow the ledger, never a listing.
 
 mod error;

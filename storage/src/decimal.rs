@@ -1,6 +1,6 @@
 //! Owns: u64 values as strings in JSON, so that no reader rounds them.
 //!
-//! Invariant: what is written is read back to the last digit.
+//! Invariant: a value is read back to the last digit.
 //! Absent: anything but `#[serde(with = "decimal")]`.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};

@@ -1,7 +1,7 @@
 //! Owns: the few file-system steps that survive a power loss.
 //!
-//! Invariant: when a function here returns `Ok`, what it wrote, renamed or created is still there after a
-//! power loss: the file was fsynced before its name appeared, and the directory after.
+//! Invariant: when a function here returns `Ok`, what it wrote, renamed or created survives a power loss: the file was
+//! fsynced before its name appeared, and the directory after.
 //! Absent: formats and checksums.
 
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 //! Owns: the errors of durable storage.
 //!
-//! Invariant: every error names the file or object it is about, and says whether trying again can help.
+//! Invariant: every error names its file or object, and says whether a retry can help.
 //! Absent: recovery. A corrupt file is never repaired or skipped here; the text says how to rebuild the member.
 
 use std::io;

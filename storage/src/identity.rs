@@ -1,7 +1,7 @@
-//! Owns: the file `IDENTITY`, which says whose data a directory holds.
+//! Owns: the file `IDENTITY`, which names the owner of a directory's data.
 //!
-//! Invariant: it is written once, before anything else, and is never changed; a member whose configuration says
-//! something else does not start.
+//! Invariant: it is written once, before anything else, and is never changed; a member with a different configuration
+//! does not start.
 //! Absent: the choice of ids; they are never reused.
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Owns: the ledger's image, a second RocksDB of small records, and its snapshots.
 //!
-//! Invariant: a batch is all there or not there, also after a power loss; the file `CURRENT` names one complete
-//! image at every moment, so an installation that is interrupted leaves the old image or the new one.
+//! Invariant: a batch is applied as a whole or not at all, also after a power loss; the file `CURRENT` names one
+//! complete image at every moment, so an interrupted installation leaves the old image or the new one.
 //! Absent: what records mean, and when to write or to take a snapshot.
 
 mod layout;

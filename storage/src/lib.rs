@@ -1,12 +1,12 @@
 //! Durable bytes.
 //!
-//! With the feature `rocksdb`, what a member keeps: [`RaftLog`], the log with its fsync thread, and [`ImageStore`],
+//! With the feature `rocksdb`, the stores of a member: [`RaftLog`], the log with its fsync thread, and [`ImageStore`],
 //! the ledger's image with its snapshots. Without it, what every host needs: [`BlobStore`] with the two immutable
-//! objects, [`Segment`] and [`Part`], a worker's [`Spool`], a directory's [`Identity`], and the file that a cluster is
-//! restored from ([`SnapshotFileReader`]).
+//! objects, [`Segment`] and [`Part`], a worker's [`Spool`], a directory's [`Identity`], and the file from which a
+//! cluster is restored ([`SnapshotFileReader`]).
 //!
-//! This crate knows neither Raft nor the ledger. Its rules: what is acknowledged is fsynced, every record has a
-//! version and a checksum, a torn tail is cut, and any other damage is an error that is never skipped.
+//! This crate knows neither Raft nor the ledger. Its rules: acknowledged data is fsynced, every record has a version
+//! and a checksum, a torn tail is cut, and any other damage is an error that is never skipped.
 
 pub mod record;
 

@@ -1,9 +1,9 @@
 //! Owns: the Raft log's bytes: one RocksDB with the families `logs` (index, big endian) and `meta`.
 //!
-//! Invariant: the indexes on disk are contiguous from the one after the purge mark to the last, and a callback
-//! given to [`RaftLog::sync`] runs with `Ok` only after everything written before the call is fsynced.
-//! Absent: what an entry or a vote means, and any retry: after an error from a method that writes, the log must
-//! be closed and opened again. A failed fsync ends the process, because the kernel may have dropped the pages.
+//! Invariant: the indexes on disk are contiguous from the one after the purge mark to the last, and a callback given to
+//! [`RaftLog::sync`] runs with `Ok` only after everything written before the call is fsynced.
+//! Absent: what an entry or a vote means, and any retry: after an error from a method that writes, close the log and
+//! open it again. A failed fsync ends the process, because the kernel may have dropped the pages.
 
 mod disk;
 mod fsync;

@@ -1,9 +1,9 @@
 //! Owns: the file `SYNCED` beside a RocksDB: the highest sequence number of that database known to be fsynced.
 //!
-//! Invariant: the number in the file never exceeds what is durable, so a database that recovers less than the
-//! number has lost acknowledged writes and must not be used. RocksDB cannot tell a damaged length near the end
-//! of its write-ahead log from a torn tail, and would drop the rest in silence; this number makes it visible.
-//! Absent: the decision what to do; see `rocks`.
+//! Invariant: the number in the file never exceeds what is durable, so a database that recovers less than the number
+//! has lost acknowledged writes and must not be used. RocksDB cannot tell a damaged length near the end of its
+//! write-ahead log from a torn tail, and would silently drop the rest; this number reveals the loss.
+//! Absent: how to react to a loss; see `rocks`.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,10 +1,10 @@
 //! Owns: how a RocksDB is opened, for the log and for the image alike.
 //!
-//! Invariant: a database that opens holds everything that was ever acknowledged from it. Recovery stops at the
-//! first bad record of the write-ahead log, so what survives is a prefix of what was written, also where a power
-//! loss kept a newer log file and lost the tail of an older one; that the prefix is long enough is checked
-//! against the mark of the last fsync.
-//! Absent: column families' contents, tuning that only one of the two needs.
+//! Invariant: a database that opens holds everything that was ever acknowledged from it. Recovery stops at the first
+//! bad record of the write-ahead log, so the surviving data is a prefix of the written data, even if a power loss kept
+//! a newer log file and lost the tail of an older one. A comparison with the mark of the last fsync checks that the
+//! prefix is long enough.
+//! Absent: column families' contents, and tuning that only one of the two needs.
 
 use std::path::{Path, PathBuf};
 

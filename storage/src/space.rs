@@ -1,8 +1,8 @@
-//! Owns: how much room a disk has, and how a process ends that finds none.
+//! Owns: the free space of a disk, and how a process ends when there is none.
 //!
-//! Invariant: [`end_without_space`] runs no destructors, because one may wait for the very disk that is full; nothing is
-//! acknowledged after it. The status says that the same directory will do once there is room.
-//! Absent: what is done while room runs short; whoever asks decides.
+//! Invariant: [`end_without_space`] runs no destructors, because one may wait for the very disk that is full; nothing
+//! is acknowledged after it. The exit status says that the same directory works again once there is room.
+//! Absent: how to react while space runs short; the caller decides.
 
 use std::ffi::CString;
 use std::io::{self, Write as _};

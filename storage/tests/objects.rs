@@ -1,4 +1,4 @@
-//! Segments, parts and spools: what goes in comes out, and no bytes make a decoder panic.
+//! Segments, parts and spools: encoded data decodes to itself, and no bytes make a decoder panic.
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
-//! Starts to record, and sends what is left at the end.
+//! Starts recording, and sends the remaining spans at the end.
 //!
-//! *Invariant:* which traces are recorded depends on the trace's id alone, so that one is recorded whole or not at all, by
-//! all processes of one ratio.
+//! *Invariant:* whether a trace is recorded depends on its id alone, so all processes with the same ratio record a
+//! trace completely or not at all.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

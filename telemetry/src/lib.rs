@@ -1,14 +1,14 @@
 //! Sends the spans of a daemon to an OpenTelemetry collector, by OTLP over gRPC.
 //!
-//! The spans are those of `rollout_proto::trace`, with the very ids that logs, the audit and `traceparent` headers have;
-//! this crate says which traces are recorded, keeps what has ended in a bounded queue and sends it in batches, from a
-//! thread of the SDK's batch processor.
+//! The spans are those of `rollout_proto::trace`, with the same ids as in logs, the audit log and `traceparent`
+//! headers. This crate decides which traces are recorded, keeps ended spans in a bounded queue, and sends them in
+//! batches from a thread of the SDK's batch processor.
 //!
-//! *Invariant:* no request waits for a collector, and none fails for its sake. What does not fit into the queue, and what the
-//! collector does not take in time, is dropped and counted.
+//! *Invariant:* no request waits for a collector, and none fails because of it. Spans that do not fit into the queue,
+//! or that the collector does not accept in time, are dropped and counted.
 //!
-//! Deliberately absent: TLS, credentials and retries over minutes, which are a collector's business, that runs beside the
-//! daemon; metrics and logs, which have their own ways out.
+//! Deliberately absent: TLS, credentials and retries over minutes, which a collector that runs beside the daemon
+//! provides; metrics and logs, which leave in other ways.
 
 mod exporter;
 mod sender;

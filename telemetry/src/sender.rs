@@ -1,7 +1,7 @@
-//! Sends batches, and counts what became of their spans.
+//! Sends batches, and counts sent and dropped spans.
 //!
-//! *Invariant:* every span that was taken in leaves the count of those that wait exactly once, sent or not. A collector that
-//! is away is told in the log once, and once more when it is back.
+//! *Invariant:* every accepted span leaves the count of waiting spans exactly once, sent or not. The log reports once
+//! that a collector is unreachable, and once more that it is back.
 
 use std::fmt;
 use std::sync::Arc;

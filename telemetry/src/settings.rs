@@ -1,6 +1,7 @@
-//! Settings of the section `[tracing]`, the same of every daemon.
+//! Settings of the section `[tracing]`, the same for every daemon.
 //!
-//! *Invariant:* settings that passed [`TracingSettings::check`] can be used: what remains is a collector that is away.
+//! *Invariant:* settings that passed [`TracingSettings::check`] can be used; only an unreachable collector remains as a
+//! failure.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

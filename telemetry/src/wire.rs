@@ -1,6 +1,6 @@
-//! A span of ours as one of OpenTelemetry's.
+//! Converts an [`EndedSpan`] to a span of OpenTelemetry.
 //!
-//! *Invariant:* ids are taken as they are.
+//! *Invariant:* ids stay the same.
 
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind as OtelKind, Status, TraceFlags, TraceId, TraceState,

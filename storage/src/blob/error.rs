@@ -1,6 +1,6 @@
-//! Owns: what can go wrong with an object, sorted by what a caller can do about it.
+//! Owns: the errors of objects, sorted by what a caller can do about them.
 //!
-//! Invariant: [`BlobError::retryable`] is true only where the same call may succeed later without anybody's help.
+//! Invariant: [`BlobError::retryable`] is true only if the same call may succeed later without intervention.
 //! Absent: retrying.
 
 use std::io;

@@ -1,9 +1,9 @@
 //! Owns: objects as files below one directory, on a file system that all hosts share.
 //!
-//! Invariant: an object appears under its name only when its bytes are fsynced, and a put returns only when the
-//! name is durable too. The `object_store` crate's own file system does neither, hence this one.
-//! Whoever writes holds its temporary file locked until that has its name, so what a killed writer left is known.
-//! Absent: locks of objects; they are immutable and names differ where contents do.
+//! Invariant: an object appears under its name only when its bytes are fsynced, and a put returns only when the name is
+//! durable too. The `object_store` crate's own file system does neither, hence this one. A writer holds a lock on its
+//! temporary file until it is renamed, so that the leftovers of a killed writer can be recognized.
+//! Absent: locks on objects; they are immutable, and different contents have different names.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};

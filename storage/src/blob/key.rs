@@ -1,7 +1,7 @@
 //! Owns: the names of objects.
 //!
 //! Invariant: a key is a relative path of plain names, so it can never leave its store's root or prefix.
-//! Absent: what is behind a key.
+//! Absent: the objects themselves.
 
 use super::BlobError;
 

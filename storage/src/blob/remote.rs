@@ -1,9 +1,9 @@
 //! Owns: objects in S3, Google Cloud Storage, Azure Blob Storage, or this process's memory.
 //!
-//! Invariant: credentials are found by each host for itself; none is ever given in a URL that members share.
-//! An object of several parts is there when all of them are, and not before; an upload that fails takes its parts with it.
-//! Absent: resuming an upload that broke off; it is begun anew, and what a process left that died in the middle of one is
-//! the bucket's life cycle's business.
+//! Invariant: each host finds its own credentials; a URL, which members share, never contains any. An object of several
+//! parts exists only when all of them do; an upload that fails removes its parts.
+//! Absent: resuming an interrupted upload; it starts again. If a process dies during an upload, the bucket's lifecycle
+//! rule removes the parts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -1,8 +1,8 @@
-//! Owns: objects that somebody else wrote, read as an input: found by prefix, read in pieces.
+//! Owns: objects of other writers, read as an input: found by prefix, read in pieces.
 //!
-//! Invariant: every piece of an object is of the version that was found: one that was changed since is an error, by its
-//! entity tag. Credentials are found by each host for itself.
-//! Absent: digests, which nobody has of such objects; and file systems, whose files have paths.
+//! Invariant: every piece of an object is of the version that was found: a later change is an error, recognized by the
+//! entity tag. Each host finds its own credentials.
+//! Absent: digests, because such objects have none; and file systems, whose files have paths.
 
 use std::ops::Range;
 use std::sync::Arc;

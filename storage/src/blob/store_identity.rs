@@ -1,6 +1,6 @@
 //! Owns: whether two URLs name one object store.
 //!
-//! Invariant: stores with different objects are never the same; one store under two host names is not recognized.
+//! Invariant: stores with different objects never count as the same; one store under two host names is not recognized.
 //! Absent: which stores a process may open; members and workers have lists of those.
 
 use url::Url;

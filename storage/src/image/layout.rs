@@ -1,10 +1,10 @@
 //! Owns: the names below an image's root, and which of them counts.
 //!
-//! Layout: `CURRENT` (the live image's name), `image-<n>/` (`db/` and `SYNCED`), `snapshots/<n>/`, and the
-//! unfinished `staging-<n>/`, `snapshots/tmp-<n>`. Numbers only grow.
-//! Invariant: `CURRENT` changes by one rename, after everything it names is durable. What it does not name is a
-//! leftover and is removed at the next opening.
-//! Absent: opening databases that matter; only the check for an unfinished first creation looks into one.
+//! Layout: `CURRENT` (the live image's name), `image-<n>/` (`db/` and `SYNCED`), `snapshots/<n>/`, and the unfinished
+//! `staging-<n>/`, `snapshots/tmp-<n>`. Numbers only grow.
+//! Invariant: `CURRENT` changes by one rename, after everything it names is durable. An image that it does not name is
+//! a leftover, which the next opening removes.
+//! Absent: opening databases, except for the check for an unfinished first creation.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

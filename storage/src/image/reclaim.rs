@@ -1,10 +1,10 @@
-//! Owns: giving back the room of what was removed from an image by prefix.
+//! Owns: reclaiming the disk space of records that were removed from an image by prefix.
 //!
-//! A prefix is removed by one small record that hides the tables' own, however many they are. RocksDB merges both
-//! when enough tables have gathered, which after the last run of the day may be never.
-//! Invariant: what can be read is the same before, meanwhile and after. Only tables that may hold something of what
-//! was removed are written anew, and only where the disk has room for a second copy of them all.
-//! Absent: when it is done, and the latest snapshot, whose links keep the old tables until the next is taken.
+//! Removing a prefix writes one small record that hides all records with that prefix in the tables. RocksDB merges both
+//! when enough tables have gathered, which may never happen after the last run of the day.
+//! Invariant: reads see the same records before, during and after. Only tables that may hold removed records are
+//! rewritten, and only if the disk has room for a second copy of them all.
+//! Absent: when it happens, and the latest snapshot, whose links keep the old tables until the next is taken.
 
 use std::collections::BTreeSet;
 

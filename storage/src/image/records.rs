@@ -1,6 +1,6 @@
 //! Owns: reading an image's records, each checked against its key.
 //!
-//! Invariant: no record reaches a caller whose checksum does not fit; a damaged one ends the reading.
+//! Invariant: no record with a wrong checksum reaches a caller; a damaged record ends the reading.
 //! Absent: writing.
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! Owns: one snapshot on disk and its life.
+//! Owns: one snapshot on disk and its lifetime.
 //!
-//! Invariant: its files do not change, and stay until it is replaced and its last handle is gone.
+//! Invariant: its files do not change, and stay until the snapshot is replaced and its last handle is gone.
 //! Absent: transfer to other members.
 
 use std::path::{Path, PathBuf};

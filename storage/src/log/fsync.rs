@@ -1,9 +1,9 @@
 //! Owns: the one thread that makes the log durable, and the order of its callbacks.
 //!
-//! Invariant: a callback runs with `Ok` after an fsync that began when its `push` had returned; callbacks run in
-//! the order of their pushes. A failed fsync ends the process after the callbacks have heard of it: by
-//! an abort, or, where the disk is full, with a status that says so.
-//! Absent: lingering. What arrives while an fsync is in flight is the next batch, which is enough grouping.
+//! Invariant: a callback runs with `Ok` after an fsync that began after its `push` had queued it; callbacks run in the
+//! order of their pushes. A failed fsync first runs the callbacks with the error and then ends the process: by an abort
+//! or, if the disk is full, with an exit status that says so.
+//! Absent: lingering. Pushes that arrive during an fsync form the next batch, which is enough grouping.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,7 @@
-//! Owns: the log's work that nobody waits for: deleting whole files behind a purge, syncing the `SYNCED` mark.
+//! Owns: background work of the log: deleting whole files behind a purge, syncing the `SYNCED` mark.
 //!
-//! Invariant: leaving any of it out loses nothing; space is then reclaimed by compaction, later.
-//! Absent: anything on which an acknowledgement depends.
+//! Invariant: skipping any of it loses nothing; compaction then reclaims the space later.
+//! Absent: anything on which an acknowledgment depends.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

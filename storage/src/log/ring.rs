@@ -1,7 +1,7 @@
 //! Owns: the newest entries of the log in memory.
 //!
-//! Invariant: it holds a contiguous suffix of the log, and always its last entry, so an empty ring means an empty
-//! log. Bounded by bytes, what an entry takes beside its payload included; one entry larger than the bound is kept alone.
+//! Invariant: it holds a contiguous suffix of the log, and always its last entry, so an empty ring means an empty log.
+//! It is bounded in bytes, including the overhead of each entry; one entry larger than the bound is kept alone.
 //! Absent: the disk.
 
 use std::collections::VecDeque;

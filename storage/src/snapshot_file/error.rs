@@ -1,7 +1,7 @@
-//! Owns: what can be wrong with a snapshot file.
+//! Owns: the errors of a snapshot file.
 //!
-//! Invariant: the text names the file, says which of the few cases it is, and what to do.
-//! Absent: repair. A file that is not whole is of no use.
+//! Invariant: the text names the file, the error and the remedy.
+//! Absent: repair. An incomplete file is useless.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! Owns: reading a snapshot file, each record checked before it is handed out, and the whole of it at the end.
+//! Owns: reading a snapshot file. It checks each record before it returns it, and the whole file at the end.
 //!
-//! Invariant: after the last record the digest, the count and the end of the file were checked; whoever acts on records
-//! before that acts on a file that may be damaged. It holds one block in memory.
+//! Invariant: after the last record, the digest, the count and the end of the file have been checked. A caller that
+//! uses records before that may use a damaged file. The reader holds one block in memory.
 //! Absent: what records mean.
 
 use std::fs::File;

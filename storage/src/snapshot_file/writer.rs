@@ -1,7 +1,8 @@
 //! Owns: writing a snapshot file, from its first byte to its digest.
 //!
-//! Invariant: what it wrote before [`SnapshotFileWriter::finish`] is no snapshot file. It holds one block in memory.
-//! Absent: fsync and names; the caller gives it something to write to.
+//! Invariant: the bytes written before [`SnapshotFileWriter::finish`] are not a snapshot file. The writer holds one
+//! block in memory.
+//! Absent: fsync and file names; the caller provides the output.
 
 use std::io::{self, Write};
 

@@ -1,6 +1,6 @@
-//! Owns: what the killed process does: it writes without end and prints each promise after it was given.
+//! Owns: the process that is killed: it writes without end and prints each promise after it was given.
 //!
-//! Invariant: a removal is announced before it begins, so that the parent knows what it need not find.
+//! Invariant: the child announces a removal before it begins, so that the parent knows what may be missing.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Owns: what was promised so far, and its comparison with what a directory holds.
+//! Owns: the promises so far, and their comparison with a directory's content.
 
 use std::collections::BTreeMap;
 use std::path::Path;

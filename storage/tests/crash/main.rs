@@ -1,7 +1,7 @@
-//! What was acknowledged survives SIGKILL and the loss of power, over many rounds on one directory.
+//! Acknowledged writes survive SIGKILL and the loss of power, over many rounds on one directory.
 //!
-//! The test program starts itself again as a child that writes and prints what was acknowledged to it; the parent
-//! kills it at a random moment, takes away what was not fsynced, opens the directory and compares.
+//! The test program starts itself again as a child that writes and prints what was acknowledged to it. The parent kills
+//! it at a random moment, discards the bytes that were not fsynced, opens the directory and compares.
 
 mod child;
 mod history;

@@ -1,4 +1,4 @@
-//! Owns: starting the child, hearing what it says, killing it; building the preloaded library once.
+//! Owns: starting the child, reading its output, killing it; building the preloaded library once.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
