@@ -34,7 +34,7 @@ pub(crate) async fn exchange(
         return deliver(&leading, &out, Err(error.into())).await;
     };
     let slot = SlotRef { session, slot: SlotNo(number) };
-    // Whatever is newer ends a pull that waits: a slot that drains asks for that with an empty one.
+    // Any newer message ends a waiting pull. A draining slot uses an empty message for that.
     if let Some(parked) = leading.parked.take(slot).filter(|p| p.seq != message.seq) {
         let empty = answer(&leading, slot, parked.seq, Done::empty());
         deliver(&leading, &parked.out, Ok(empty)).await;
@@ -51,14 +51,14 @@ pub(crate) async fn exchange(
     }
 }
 
-/// Tries a parked pull again, which was taken out for that.
+/// Retries a pull that was taken from the parked ones.
 pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
     let Pull { slot, instance, seq, rows_max, .. } = pull;
     try_parked(leading, pull, OpKind::Claim { slot, instance, seq, rows_max }).await;
 }
 
-/// Tries a parked pull again, for at most `rows_max` rows that others run already if there are none
-/// that nobody has.
+/// Retries a pull that was taken from the parked ones. If no unassigned rows are left, it may get at most `rows_max`
+/// rows that other slots run already.
 pub(crate) async fn duplicate_for(leading: Arc<Leading>, pull: Pull, rows_max: u32) {
     let Pull { slot, instance, seq, .. } = pull;
     let rows_max = rows_max.min(pull.rows_max);
@@ -69,7 +69,7 @@ async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
     let Pull { slot, instance, seq, rows_max, out } = pull;
     let said = leading.proposer.op_at(op).await;
     leading.parked.settled(slot, seq);
-    // It may have left rows that were counted as its own until now.
+    // The claim may have left rows that counted as reserved for it until now.
     leading.wake();
     match said {
         Ok((at, Reply::Granted(grants))) if !grants.is_empty() => {
@@ -79,7 +79,7 @@ async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
             let error = reject::rejected(&Rejection::SessionUnknown);
             deliver(&leading, &out, Err(error.into())).await;
         }
-        // A newer pull of the slot was answered: nobody waits for this one.
+        // A newer pull of the slot was answered, so the worker does not wait for this one.
         Ok((_, Reply::Rejected(Rejection::PullStale { .. }))) => {}
         Ok(_) => park(&leading, Pull { slot, instance, seq, rows_max, out }),
         Err(error) => {
@@ -88,16 +88,16 @@ async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
     }
 }
 
-/// Lets a pull wait until there is something for its slot.
+/// Parks a pull until there is work for its slot.
 fn park(leading: &Leading, pull: Pull) {
     let (slot, seq) = (pull.slot, pull.seq);
-    // Its worker has another stream by now, and has repeated on that what this one asked for.
+    // The worker has opened another stream by now and has repeated the pull there.
     let current = leading.outbox(slot.session);
     if current.is_some_and(|current| !current.same_channel(&pull.out)) {
         return;
     }
-    // Work may have come between the look and the parking, or the answer may be there: rows of a
-    // theft that were given to this very pull while its stream was another.
+    // Work may have arrived before the pull was parked, or its answer may already exist: stolen rows that were granted
+    // to this pull while its worker had another stream.
     let ready = leading.node.ledger(|l| {
         leading.parked.park(pull, l);
         l.has_work_for(slot) || l.has_answered(slot, seq)
@@ -108,14 +108,14 @@ fn park(leading: &Leading, pull: Pull) {
     }
 }
 
-/// What the ledger said to an exchange.
+/// The ledger's reply to an exchange.
 struct Done {
     grants: Vec<GrantedRows>,
     refused: Vec<RefusedRows>,
     at: Option<Place>,
     /// The pull was parked before.
     waited: bool,
-    /// Runs of its parts that have nothing more for anybody.
+    /// Runs of its parts that have no more rows for any slot.
     nothing_more: Vec<u32>,
 }
 
@@ -133,8 +133,8 @@ async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outb
     deliver(leading, out, message).await;
 }
 
-/// Sends a message when there is room for it, or never if the epoch ends first: a worker that reads
-/// nothing holds up neither its stream's end nor the leader's.
+/// Sends a message when there is room for it, unless the epoch ends first. So a worker that reads nothing delays
+/// neither the end of its stream nor the leader's.
 async fn deliver(
     leading: &Leading,
     out: &Outbox,
@@ -148,7 +148,7 @@ async fn deliver(
     }
 }
 
-/// Applies results and pull; `None` when there is nothing to answer yet.
+/// Applies results and pull; `None` if there is no answer yet.
 async fn apply(
     leading: &Leading,
     slot: SlotRef,
@@ -163,7 +163,7 @@ async fn apply(
     results_in(slot, m, &mut ops, &mut sets)?;
     let thief = given_up(leading, slot, m, &mut ops, &mut sets)?;
     let has_results = !ops.is_empty() || m.r#yield != 0 || !foreign.is_empty();
-    // What was granted already is found again; on a full disk nothing more is.
+    // On a full disk a pull finds rows that were granted to it before, but gets no new ones.
     let full = leading.node.disk_room() == DiskRoom::Full;
     let pulls = m.credit_rows > 0
         && leading
@@ -194,7 +194,7 @@ async fn apply(
             return Err(error);
         }
     };
-    // Its stream may have broken meanwhile: then the pull waits on the next one, and this was its answer.
+    // The stream may have broken meanwhile. Then the repeated pull waits on the next stream, and this was its answer.
     for slot in thief.iter().map(|pull| pull.slot).chain(pulls.then_some(slot)) {
         leading.parked.may_be_answered(slot);
     }
@@ -220,12 +220,12 @@ async fn apply(
         metrics::counter!("rollout_rows_outrun_total").increment(rows);
         leading.revoke(outrun, "another worker was faster");
     }
-    // The ledger takes the worker's other rows of the run too, those of its other slots among them.
+    // The ledger also takes the worker's other rows of the run, including those of its other slots.
     if refused_by_store {
         leading.revoke_taken(at.index, "the store of the run refuses the worker");
     }
     if let Some(pull) = thief {
-        // What was yielded is the last result.
+        // The yielded rows are the last operation among the results.
         let position = at.position + (stands as u32).saturating_sub(1);
         hand_over(leading, slot, pull, Done::granted(Place { position, ..at }, stolen)).await;
     }
@@ -240,7 +240,7 @@ async fn apply(
     Ok(if waits { None } else { Some(done) })
 }
 
-/// Takes results for accepted when nobody knows after a while.
+/// Seeded bug: acknowledges results after a while without knowing whether they were applied.
 #[cfg(feature = "seeded-bugs")]
 async fn hopeful(
     leading: &Leading,
@@ -259,7 +259,7 @@ async fn hopeful(
     Ok(Applied { at: Place { index, position: 0 }, replies })
 }
 
-/// Moves rows to whom they were to be asked for.
+/// Seeded bug: moves rows to the thief before the victim has given them up.
 #[cfg(feature = "seeded-bugs")]
 pub(crate) async fn take_unasked(
     leading: Arc<Leading>,
@@ -281,8 +281,8 @@ pub(crate) async fn take_unasked(
     }
 }
 
-/// The operation for rows that a slot gave up unstarted: they go to the slot that the leader asked
-/// for, if its pull still waits, and else they are pending. Returns that pull, to be answered.
+/// The operation for unstarted rows that a slot gave up. If the pull of the slot for which the leader requested them
+/// still waits, they go to that slot; otherwise they become pending. Returns that pull, to be answered.
 fn given_up(
     leading: &Leading,
     slot: SlotRef,
@@ -311,7 +311,7 @@ fn given_up(
     Ok(pull)
 }
 
-/// Answers the pull of a slot that has nothing to do with what another gave up, or lets it wait on.
+/// Answers the thief's pull with the rows that the victim gave up, or parks it again if there are none.
 async fn hand_over(leading: &Leading, victim: SlotRef, pull: Pull, stolen: Done) {
     if stolen.grants.is_empty() {
         return park(leading, pull);
@@ -329,8 +329,8 @@ async fn hand_over(leading: &Leading, victim: SlotRef, pull: Pull, stolen: Done)
     send(leading, slot, seq, stolen, &out).await;
 }
 
-/// The operations of an exchange's results, and what each spoke of: what was finished first, so that
-/// a row that was done before its engine died is done.
+/// The operations of an exchange's results, and the rows that each names. Finished rows come first, so that a row that
+/// finished before its engine died counts as done.
 pub(crate) fn results_in(
     slot: SlotRef,
     m: &v1::Exchange,
@@ -390,13 +390,13 @@ impl Done {
         Self { grants, at: Some(at), waited: true, ..Self::empty() }
     }
 
-    /// Takes one reply; `said` is what its operation spoke of, if it brought results.
+    /// Adds one reply. `said` has the rows that its operation named, if it reported results.
     fn add(&mut self, reply: Reply, said: Option<Vec<HeldRows>>) -> Checked<()> {
         match (reply, said) {
             (Reply::Granted(grants), _) => self.grants = grants,
             (Reply::Taken { refused }, _) => self.refused.extend(refused),
-            // Of the whole command, not of the rows: the stream ends, and the worker says it again. What is answered as
-            // refused it forgets.
+            // These reject the whole command, not the rows. End the stream, so that the worker repeats the message; it
+            // would forget rows that an answer lists as refused.
             (
                 Reply::Rejected(
                     why @ (Rejection::ClockStep { .. }
@@ -414,7 +414,7 @@ impl Done {
                     why: why.clone(),
                 }));
             }
-            // It takes no work now; its pull waits until it does.
+            // The worker accepts no work now. Its pull waits until it does.
             (Reply::Rejected(Rejection::WorkerNotReady), None) => {}
             (Reply::Rejected(why), None) => return Err(reject::rejected(&why)),
             (other, _) => {

@@ -46,17 +46,17 @@ use tokio_util::sync::CancellationToken;
 /// The way to a worker: answers and control, in order.
 pub(crate) type Outbox = mpsc::Sender<Result<v1::LeaderMessage, tonic::Status>>;
 
-/// How often deadlines are looked at.
+/// How often the leader checks deadlines.
 const TICK: Duration = Duration::from_millis(50);
-/// How often workers' silence is looked at, in ticks.
+/// How often the leader checks workers for silence, in ticks.
 const LIVENESS_TICKS: u32 = 5;
-/// How often it is looked whether a quorum answers, by which ledger time goes on.
+/// How often the leader checks whether a quorum answers. Ledger time advances only while one does.
 const HOLD_EVERY: Duration = Duration::from_millis(25);
-/// Ledger time is moved at least this often, so that it never falls a refused step behind.
+/// Ledger time advances at least this often, so that it never falls so far behind that the ledger refuses the step.
 const TICK_AT_LEAST: Duration = Duration::from_secs(15);
 /// How long the leader waits between two looks for rows that idle slots may steal.
 const STEAL_LOOK_EVERY: Duration = Duration::from_millis(25);
-/// How often parked pulls are looked at when nothing says that there is work.
+/// How often the leader checks parked pulls without a notification of new work.
 const PUMP_AT_LEAST: Duration = Duration::from_millis(250);
 
 /// One epoch of leadership.
@@ -71,7 +71,7 @@ pub(crate) struct Leading {
     pub(crate) stealing: Stealing,
     pub(crate) streams: Mutex<HashMap<SessionId, Arc<WorkerStream>>>,
     pub(crate) ended: CancellationToken,
-    /// Something was applied that may have made work for a parked pull.
+    /// A command was applied that may have made work for a parked pull.
     changed: Arc<Notify>,
     clock: Arc<LeaderClock>,
     workers: Workers,
@@ -161,8 +161,8 @@ async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<Leading>>
     }
 }
 
-/// What is decided once, before the epoch is open: after that, a new cluster is new no more, and the former leader's epoch is
-/// not the ledger's.
+/// Decided once, before the epoch is open. Afterwards a new cluster no longer counts as new, and the ledger no longer
+/// has the epoch of the former leader.
 #[derive(Default)]
 struct Before {
     begins_with: Option<u32>,
@@ -206,7 +206,7 @@ async fn try_open(
     Ok(leading)
 }
 
-/// Ends an epoch: nothing is dispatched any more, and every stream is closed.
+/// Ends an epoch: stops dispatch and closes every stream.
 async fn depose(leading: Arc<Leading>, current: &Current, fence: &Fence, now: &Leadership) {
     fence.begin();
     *current.write() = None;
@@ -217,7 +217,7 @@ async fn depose(leading: Arc<Leading>, current: &Current, fence: &Fence, now: &L
             tracing::warn!(event = "coordinator_fenced", stale, observed, "deposed");
             metrics::counter!("rollout_coordinator_fenced_total").increment(1);
         }
-        // Nobody took the epoch: this member ends.
+        // No other member took the epoch; this member is shutting down.
         Leadership::Stopped => {}
     }
     while !leading.streams.lock().is_empty() {
@@ -261,7 +261,7 @@ impl Leading {
         }
     }
 
-    /// Namespace of a run and the folder of its objects within it, which never change.
+    /// The namespace of a run and the folder of its objects in that namespace. Both never change.
     pub(crate) fn run_folder(&self, no: RunNo) -> Option<Arc<(String, String)>> {
         if let Some(folder) = self.folders.read().get(&no) {
             return Some(folder.clone());
@@ -271,7 +271,7 @@ impl Leading {
         Some(folder)
     }
 
-    /// How often each of so many workers is to send a heartbeat.
+    /// The heartbeat interval for a fleet of this many workers.
     pub(crate) fn heartbeat_ms(&self, workers: usize) -> u32 {
         heartbeat_pace::interval_ms(&self.workers, workers)
     }
@@ -281,12 +281,12 @@ impl Leading {
         self.clock.now()
     }
 
-    /// A run is gone.
+    /// Forgets the folder of a deleted run.
     pub(crate) fn forget_folder(&self, no: RunNo) {
         self.folders.write().remove(&no);
     }
 
-    /// The way to a worker that is connected.
+    /// The outbox of a connected worker.
     pub(crate) fn outbox(&self, session: SessionId) -> Option<Outbox> {
         self.streams.lock().get(&session).map(|stream| stream.out.clone())
     }
@@ -294,14 +294,14 @@ impl Leading {
     /// What a worker's engines ran when it was last heard, and what it may have started since.
     pub(crate) fn maybe_started(&self, session: SessionId) -> Vec<HeldRows> {
         let Some((mut started, _)) = self.liveness.started_at(session) else {
-            return Vec::new(); // Nobody knows.
+            return Vec::new(); // unknown
         };
         started.extend(self.unheard(session));
         started
     }
 
-    /// What a worker may have started since it was last heard: what it was given since, and of what waited then as many
-    /// rows as its engines run at once.
+    /// Rows that a worker may have started since its last heartbeat: all rows granted since, and of those that were
+    /// queued then as many as its engines run at once.
     fn unheard(&self, session: SessionId) -> Vec<HeldRows> {
         let (started, index) = self.liveness.started_at(session).unwrap_or_default();
         let queues = self.node.ledger(|l| l.queues(session)).into_iter().zip(0..);
@@ -311,12 +311,12 @@ impl Leading {
         queues.flat_map(|(queue, next)| not_heard_of(queue, &started, index, next)).collect()
     }
 
-    /// Something may have become grantable.
+    /// Wakes the pump: new rows may have become grantable.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
     }
 
-    /// Proposes what is due by time, and what follows from silence.
+    /// Proposes commands that are due by time or because of silence.
     async fn keep_time(self: Arc<Self>) {
         let mut interval = tokio::time::interval(TICK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -346,8 +346,8 @@ impl Leading {
         }
     }
 
-    /// Ledger time, by which silence is counted too, stands still while no quorum answers. Apart from [`Self::keep_time`],
-    /// which waits for commands.
+    /// Holds ledger time, which also measures silence, while no quorum answers. This task is separate from
+    /// [`Self::keep_time`] because that one waits for commands.
     async fn hold_time(self: Arc<Self>) {
         let mut interval = tokio::time::interval(HOLD_EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -356,7 +356,7 @@ impl Leading {
             match self.node.lease_valid() {
                 true => {
                     self.clock.go_on();
-                    // So that it stands still from here on, if it does next.
+                    // Reads the clock, so that a later `hold` stops it here.
                     self.clock.now();
                 }
                 false => self.clock.hold(),
@@ -364,7 +364,7 @@ impl Leading {
         }
     }
 
-    /// Participants of training jobs that were silent for too long are lost.
+    /// Reports participants of training jobs as lost after too long a silence.
     async fn look_at_participants(&self) {
         let all: Vec<(SessionId, u64)> = self.node.ledger(|l| l.keep_alives().collect());
         let silent = self.participants.silent(&all, self.now());
@@ -382,7 +382,7 @@ impl Leading {
         }
     }
 
-    /// Takes note of what a worker's slots have to do. True where one of them has nothing.
+    /// Records the load of a worker's slots. Returns true if one of them has an empty queue.
     pub(crate) fn heard_loads(&self, session: SessionId, slots: &[v1::SlotLoad]) -> bool {
         self.node.ledger(|l| self.stealing.heard(session, slots, |slot| l.held_needs(slot)))
     }
@@ -403,7 +403,7 @@ impl Leading {
             for pull in ready {
                 tokio::spawn(dispatch::serve_parked(self.clone(), pull));
             }
-            // Each look costs a step for each parked slot of the cohorts that may steal.
+            // Each scan takes a step for each parked slot of the cohorts that may steal.
             if looked.elapsed() >= STEAL_LOOK_EVERY && self.stealing.take_due() {
                 looked = Instant::now();
                 self.ask_victims();
@@ -412,8 +412,8 @@ impl Leading {
     }
 }
 
-/// Of a slot's queue, the oldest first, what may have been started and is not among `started`: all that was granted after
-/// `index`, and the `next` rows before that.
+/// The rows of a slot's queue, oldest first, that it may have started and that are not in `started`: all rows granted
+/// after `index`, and the `next` rows before that.
 fn not_heard_of(
     queue: Vec<HeldRows>,
     started: &[HeldRows],

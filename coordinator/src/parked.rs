@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// One pull that waits.
 pub(crate) struct Pull {
     pub(crate) slot: SlotRef,
-    /// The process that pulls.
+    /// The worker process that pulls.
     pub(crate) instance: u64,
     pub(crate) seq: u64,
     pub(crate) rows_max: u32,
@@ -53,15 +53,15 @@ fn remove_from(queues: &mut Queues, cohort: CohortNo, ticket: u64) {
 #[derive(Default)]
 struct State {
     pulls: HashMap<SlotKey, Waiting>,
-    /// The pulls of each cohort, the one that waits for longest first, but for those that are stuck.
+    /// The waiting pulls of each cohort, longest wait first, without the stuck ones.
     queues: Queues,
-    /// Pulls that could be given nothing although there was something for their cohort. The next [`Parked::sweep`] puts
-    /// them back. Until then they may steal like all others.
+    /// Pulls that got nothing although their cohort had pending rows. The next [`Parked::sweep`] puts them back. Until
+    /// then they may steal like all others.
     stuck: Queues,
-    /// Slots whose pulls may have been answered since they wait.
+    /// Slots whose pulls may have been answered while they waited.
     answered: Vec<SlotRef>,
     tickets: u64,
-    /// The version of the ledger's index that the queues are of.
+    /// The ledger's eligibility version for which the queues were built.
     version: u64,
 }
 
@@ -88,7 +88,7 @@ impl State {
         remove_from(&mut self.stuck, cohort, ticket);
     }
 
-    /// Puts all pulls into the queues of their cohorts as they are now.
+    /// Rebuilds the queues from the current cohorts of all pulls.
     fn sort_again(&mut self, ledger: &Ledger) {
         self.version = ledger.eligibility_version();
         self.stuck.clear();
@@ -106,12 +106,13 @@ impl State {
 #[derive(Default)]
 pub(crate) struct Parked {
     state: Mutex<State>,
-    /// The pulls that were taken out to be granted something, and are not known to be applied; with what they ask for.
+    /// Pulls that were taken out to claim rows and whose claims are not known to be applied, with how many rows they
+    /// claim.
     claiming: Mutex<HashMap<(SlotKey, u64), (SlotRef, u32)>>,
 }
 
 impl Parked {
-    /// Lets a pull wait, unless nobody listens for its answer, or a newer one of its slot waits.
+    /// Parks a pull, unless its stream is closed or a newer pull of its slot waits.
     pub(crate) fn park(&self, pull: Pull, ledger: &Ledger) {
         if pull.out.is_closed() {
             return;
@@ -122,7 +123,8 @@ impl Parked {
             return;
         }
         let cohort = ledger.cohort(pull.slot);
-        // Its answer may be there: rows of a theft that were given to this very pull while its stream was another.
+        // Its answer may already exist: stolen rows that were granted to this pull while its worker had another
+        // stream.
         if ledger.has_answered(pull.slot, pull.seq) {
             state.answered.push(pull.slot);
         }
@@ -134,9 +136,9 @@ impl Parked {
         self.state.lock().remove(slot)
     }
 
-    /// Takes out those that would get something now: an answer that they were given before, or, if they `may_claim`, rows
-    /// that no claim under way asks for. Each has to be [`settled`](Self::settled). Takes time in proportion to the cohorts
-    /// that wait and to the pulls that are taken out, not to those that go on waiting.
+    /// Takes out the pulls that can be served now: from an answer that exists already or, if they `may_claim`, with
+    /// rows that no claim in progress covers. The caller must settle each ([`settled`](Self::settled)). The time is
+    /// proportional to the waiting cohorts and to the pulls that are taken out, not to those that continue to wait.
     pub(crate) fn take_ready(&self, ledger: &Ledger, may_claim: bool) -> Vec<Pull> {
         let (mut state, mut claiming) = (self.state.lock(), self.claiming.lock());
         let state = &mut *state;
@@ -166,7 +168,7 @@ impl Parked {
                     break;
                 };
                 if outlook.is_capped(slot) {
-                    break; // So is the whole cohort: it is of one namespace.
+                    break; // the whole cohort is too: it has one namespace
                 }
                 let rows_max =
                     state.pulls.get(&key(slot)).map_or(0, |waiting| waiting.pull.rows_max);
@@ -184,13 +186,13 @@ impl Parked {
         ready
     }
 
-    /// The claim of a pull that was taken out is applied, or never will be.
+    /// Records that the claim of a pull that was taken out is applied, or never will be.
     pub(crate) fn settled(&self, slot: SlotRef, seq: u64) {
         self.claiming.lock().remove(&(key(slot), seq));
         self.may_be_answered(slot);
     }
 
-    /// Something was granted to a slot: where its pull waits, it may have its answer.
+    /// Records that a slot was granted rows: if its pull waits, the answer may exist.
     pub(crate) fn may_be_answered(&self, slot: SlotRef) {
         let mut state = self.state.lock();
         if state.pulls.contains_key(&key(slot)) {
@@ -198,7 +200,7 @@ impl Parked {
         }
     }
 
-    /// The cohorts of which pulls wait.
+    /// The cohorts with waiting pulls.
     pub(crate) fn cohorts(&self) -> Vec<CohortNo> {
         let state = self.state.lock();
         let cohorts: BTreeSet<CohortNo> =
@@ -206,13 +208,13 @@ impl Parked {
         cohorts.into_iter().collect()
     }
 
-    /// The slots of a cohort whose pulls wait, the one that waits for longest first.
+    /// The slots of a cohort with waiting pulls, longest wait first.
     pub(crate) fn slots(&self, cohort: CohortNo) -> Vec<SlotRef> {
         let state = self.state.lock();
         let queues = [state.queues.get(&cohort), state.stuck.get(&cohort)];
         let mut slots: Vec<(u64, SlotRef)> =
             queues.into_iter().flatten().flatten().map(|(ticket, slot)| (*ticket, *slot)).collect();
-        // Two sorted runs at most, which this merges.
+        // At most two sorted runs, which the sort merges.
         slots.sort();
         slots.into_iter().map(|(_, slot)| slot).collect()
     }
@@ -221,7 +223,7 @@ impl Parked {
         self.state.lock().pulls.is_empty()
     }
 
-    /// Drops the pulls of streams that have gone, and has those that were stuck looked at again.
+    /// Drops the pulls of closed streams, and puts stuck pulls back into their queues.
     pub(crate) fn sweep(&self) {
         let mut state = self.state.lock();
         let gone = state.pulls.values().filter(|waiting| waiting.pull.out.is_closed());
@@ -256,7 +258,7 @@ mod tests {
         let ((old, gone), (new, _listens)) = (mpsc::channel(1), mpsc::channel(1));
         parked.park(pull(3, &old), &ledger);
         drop(gone);
-        // The worker repeats it on its next stream; what was under way for the old one comes after.
+        // The worker repeats it on its next stream; the pull of the old stream is parked after that.
         parked.park(pull(3, &new), &ledger);
         parked.park(pull(3, &old), &ledger);
         parked.sweep();
@@ -284,7 +286,7 @@ mod tests {
         apply(ledger, Body::Ops(vec![kind.into()]))
     }
 
-    /// A ledger with a run, and as many slots for it as a worker may have.
+    /// A ledger with a run, and the maximum number of slots of one worker.
     fn fleet() -> (Ledger, RunNo, Vec<SlotRef>) {
         let mut ledger = Ledger::new([1; 16]);
         apply(&mut ledger, Body::OpenEpoch);
@@ -340,7 +342,7 @@ mod tests {
         let first = parked.take_ready(&ledger, true);
         assert_eq!(first.len(), 1);
         assert!(parked.take_ready(&ledger, true).is_empty(), "the row is asked for");
-        // More rows than that claim asks for are worth another one.
+        // More rows than that claim covers are worth another one.
         append(&mut ledger, run, 1, 600);
         let second = parked.take_ready(&ledger, true);
         assert_eq!(second.len(), 1);
@@ -359,7 +361,7 @@ mod tests {
         let (mut ledger, run, slots) = fleet();
         let parked = Parked::default();
         let (out, _listens) = mpsc::channel(1);
-        // Cordoned: something is pending for its cohort, and not for it.
+        // The slot is cordoned: there are pending rows for its cohort, but not for it.
         let first = slots[0];
         let cordon = |cordoned| OpKind::Cordon {
             session: first.session,
@@ -402,7 +404,7 @@ mod tests {
         let [next] = &taken[..] else { panic!("not one") };
         assert_ne!(next.slot, lost.slot);
         assert_eq!(claim(&mut ledger, next), 1);
-        // The stream of the first one broke before it had its answer, and it asks again.
+        // The stream of the first slot broke before the answer arrived, and the slot asks again.
         parked.settled(next.slot, next.seq);
         parked.park(Pull { out: out.clone(), ..*next }, &ledger);
         let again = parked.take_ready(&ledger, false);

@@ -26,9 +26,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
-/// Commands under way at a time.
+/// Commands in flight at a time.
 const IN_FLIGHT_MAX: usize = 4;
-/// Bundles that wait. Over it, requests wait to be queued, and streams stop being read.
+/// Waiting bundles. Beyond this, requests wait before they are queued, and streams are not read.
 const QUEUE_MAX: usize = 8192;
 
 /// A place in the log: an entry, and an operation of its command.
@@ -39,16 +39,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of what was not proposed; an entry's index begins at 1.
+    /// The place of an operation that was not proposed; the index of an entry starts at 1.
     pub(crate) const NOWHERE: Self = Self { index: 0, position: 0 };
 }
 
 /// A bundle that was applied.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    /// Where its first operation stands; the others follow.
+    /// The place of its first operation; the others follow.
     pub(crate) at: Place,
-    /// A reply an operation.
+    /// One reply for each operation.
     pub(crate) replies: Vec<Reply>,
 }
 
@@ -88,13 +88,13 @@ impl Proposer {
         this
     }
 
-    /// Has operations applied, together and in order, in a command shared with others. Where the cluster's version does
-    /// not have one of them yet, all are rejected, and none is proposed: a member of an older build could not read it.
+    /// Applies operations together and in order, in a command shared with others. If the cluster's version lacks one
+    /// of them, rejects all and proposes none, because a member of an older build could not read it.
     pub(crate) async fn ops(&self, ops: Vec<Op>) -> Answer {
         if let Some(replies) = self.version().and_then(|version| too_new(&ops, version)) {
             return Ok(Applied { at: Place::NOWHERE, replies });
         }
-        // Of a request; what the leader does by itself is no part of a trace.
+        // Only requests are traced, not the leader's own operations.
         let span = trace::current().map(|_| Span::part(SpanKind::Internal, "commit"));
         let answer = self.queue.answered(ops).await;
         if let Some(span) = span {
@@ -103,25 +103,24 @@ impl Proposer {
         answer
     }
 
-    /// The cluster's; `None` where consensus has ended here, of which a proposal tells.
+    /// The cluster's version; `None` if consensus has ended here, in which case a proposal returns the error.
     fn version(&self) -> Option<u32> {
         self.node.with_ledger(Ledger::version)
     }
 
-    /// One operation.
+    /// Applies one operation.
     pub(crate) async fn op(&self, op: impl Into<Op>) -> Result<Reply, ProposeError> {
         Ok(self.op_at(op).await?.1)
     }
 
-    /// One operation, and where it stands.
+    /// Applies one operation and returns its place.
     pub(crate) async fn op_at(&self, op: impl Into<Op>) -> Result<(Place, Reply), ProposeError> {
         let Applied { at, mut replies } = self.ops(vec![op.into()]).await?;
         Ok((at, replies.pop().ok_or(ProposeError::Unknown)?))
     }
 
-    /// The reserved lane: a command of its own that waits for no queue. For time, sessions and
-    /// digests, which must get through when everything else is full.
-    /// The version's gate is as for [`ops`](Self::ops).
+    /// The reserved lane: proposes a command of its own without waiting for the queue. For time, sessions and digests,
+    /// which must get through when everything else is full. The version gate is as for [`ops`](Self::ops).
     pub(crate) async fn command(&self, body: Body) -> Result<(u64, Vec<Reply>), ProposeError> {
         let version = self.version();
         if let Some(why) = version.and_then(|version| check_body_version(&body, version).err()) {
@@ -131,7 +130,7 @@ impl Proposer {
     }
 }
 
-/// Ends the span of a bundle: from its place in the queue to its application.
+/// Ends the span of a bundle, which covers the time from the queue to application.
 fn committed(mut span: Span, answer: &Answer) {
     match answer {
         Ok(Applied { at, replies }) => {
@@ -144,13 +143,13 @@ fn committed(mut span: Span, answer: &Answer) {
     }
 }
 
-/// The replies to operations of which one is of a later version.
+/// The replies to operations if one of them needs a later version.
 fn too_new(ops: &[Op], version: u32) -> Option<Vec<Reply>> {
     let why = ops.iter().find_map(|op| check_version(&op.kind, version).err())?;
     Some(vec![Reply::Rejected(why); ops.len()])
 }
 
-/// Has a command of the time of `clock` applied: where it stands, and a reply an operation.
+/// Proposes a command at the time of `clock`. Returns its index and one reply for each operation.
 pub(crate) async fn propose(
     node: &Node,
     epoch: CoordEpoch,
@@ -194,7 +193,7 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
                 let in_vain = tokio::time::timeout(WAIT_MAX, come).await.is_err();
                 patience.ended(in_vain);
             }
-            // invariant: nobody closes this semaphore.
+            // invariant: this semaphore is never closed.
             let Ok(permit) = in_flight.clone().acquire_owned().await else { return };
             let (merged, ops) = pending.take();
             if merged.is_empty() {
@@ -215,7 +214,8 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
     }
 }
 
-/// Returns once what is pending, together with what came meanwhile, is to go out: it is large, or nothing else is under way.
+/// Waits until the pending bundles should be proposed, together with those that arrive meanwhile: they are large, or
+/// no other command is in flight.
 async fn due(
     pending: &mut Pending,
     bundles: &mut mpsc::Receiver<Bundle>,
@@ -227,12 +227,12 @@ async fn due(
         if pending.is_large() || in_flight.available_permits() == IN_FLIGHT_MAX {
             return;
         }
-        // Small, and others are under way: it waits for one of them, or for company.
+        // Small, with other commands in flight: wait for one of those to return, or for more bundles.
         tokio::select! {
             biased;
             bundle = bundles.recv() => match bundle {
                 Some(bundle) => pending.push(bundle),
-                // The epoch is over, and no company will come.
+                // The epoch is over, and no more bundles will arrive.
                 None => landed.notified().await,
             },
             () = landed.notified() => {}
@@ -240,8 +240,8 @@ async fn due(
     }
 }
 
-/// Returns once those that are worth waiting for are back, or what is pending is large. What came until then is pending,
-/// whether it returns or is dropped.
+/// Waits until the expected callers are back or the pending bundles are large. Bundles that arrive meanwhile become
+/// pending, even if this future is dropped.
 async fn joined(pending: &mut Pending, bundles: &mut mpsc::Receiver<Bundle>, company: &Company) {
     loop {
         pending.fill(bundles);
@@ -255,7 +255,7 @@ async fn joined(pending: &mut Pending, bundles: &mut mpsc::Receiver<Bundle>, com
     }
 }
 
-/// What waits to become the next command, and what did not fit into it.
+/// Bundles for the next command, and the one that did not fit into it.
 #[derive(Default)]
 struct Pending {
     bundles: Vec<Bundle>,
@@ -272,7 +272,7 @@ impl Pending {
         self.spare.is_some()
     }
 
-    /// Worth a command of its own beside others that are under way.
+    /// Whether it justifies a command of its own while others are in flight.
     fn is_large(&self) -> bool {
         self.is_full() || self.weight.is_large()
     }
@@ -288,7 +288,7 @@ impl Pending {
         self.bundles.push(bundle);
     }
 
-    /// Takes what is queued, up to a command's bounds.
+    /// Adds queued bundles, up to a command's bounds.
     fn fill(&mut self, queue: &mut mpsc::Receiver<Bundle>) {
         while !self.is_full() {
             let Ok(bundle) = queue.try_recv() else { return };
@@ -296,8 +296,8 @@ impl Pending {
         }
     }
 
-    /// The next command's operations, and who waits for them. Of bundles whose callers have gone nothing is left: they were
-    /// never proposed.
+    /// The next command's operations and their callers. Drops bundles whose callers are gone: they were never
+    /// proposed.
     fn take(&mut self) -> (Vec<Waiting>, Vec<Op>) {
         let taken = std::mem::take(self);
         if let Some(bundle) = taken.spare {
@@ -356,7 +356,7 @@ mod tests {
         Room::of(Arc::new(Semaphore::new(1)).try_acquire_owned().expect("there is room"))
     }
 
-    /// One whose caller waits for ever.
+    /// A bundle whose caller waits forever.
     fn bundle(ops: Vec<Op>) -> Bundle {
         let (answer, waits) = oneshot::channel();
         std::mem::forget(waits);
@@ -368,7 +368,7 @@ mod tests {
         bundle(vec![OpKind::Claim { slot, instance: 1, seq: 1, rows_max }.into()])
     }
 
-    /// A run of which what its user chooses is as long as it may be.
+    /// A run in which every field that a user chooses has its maximum length.
     fn large_run(name: usize) -> Bundle {
         let json = || "x".repeat(limits::JSON_BYTES_MAX);
         let spec = RunSpec {
@@ -384,7 +384,7 @@ mod tests {
         bundle(vec![OpKind::CreateRun { namespace, name, spec, folder }.into()])
     }
 
-    /// Runs that are created at once are no reason to refuse each other.
+    /// The size of one run is no reason to refuse others that are created at the same time.
     #[test]
     fn however_large_operations_are_those_that_are_merged_are_a_command_that_consensus_takes() {
         let (queue, mut bundles) = mpsc::channel(64);
@@ -445,7 +445,7 @@ mod tests {
             });
             let waited = tokio::time::timeout(Duration::from_millis(100), counted).await;
             assert!(waited.is_err(), "a command is in doubt");
-            // One to begin with, and one for the end of the wait.
+            // One poll at the start, and one at the end of the wait.
             assert!(polls <= 2, "it was polled {polls} times");
             drop(in_doubt);
             landed.notify_one();
@@ -471,7 +471,7 @@ mod tests {
     fn a_bundle_with_an_operation_of_a_later_version_is_rejected_whole() {
         let ops = claim(1).ops.into_iter().chain(claim(2).ops).collect::<Vec<_>>();
         assert_eq!(too_new(&ops, 1), None);
-        // No cluster has version 0, so everything is of a later one.
+        // No cluster has version 0, so every operation needs a later version.
         let low = Reply::Rejected(Rejection::VersionLow { needs: 1, version: 0 });
         assert_eq!(too_new(&ops, 0), Some(vec![low; 2]));
     }

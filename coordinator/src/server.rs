@@ -45,16 +45,16 @@ use tonic::transport::Server;
 /// How long open streams may take to end after leadership was handed over.
 const STREAMS_END_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a newcomer's request, and then its connection, may take.
+/// The longest that a newcomer's request may take, and then its connection.
 const NEWCOMER_WITHIN: Duration = Duration::from_secs(20);
-/// A newcomer's message: a token and a signing request, which has bounds of its own.
+/// Size limit of a newcomer's message: a token and a signing request, which has bounds of its own.
 const NEWCOMER_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// Runs a member until SIGTERM or SIGINT; a second of these while it hands over and ends is obeyed at once. SIGHUP, by
-/// which operators ask daemons for their changed files, looks at the certificates.
+/// Runs a member until SIGTERM or SIGINT. A second such signal during the hand-over ends it at once. SIGHUP, with
+/// which operators ask daemons to reload files, reloads the certificates.
 ///
 /// # Errors
-/// What keeps it from starting, by name: a file, an address, a data directory.
+/// The cause of a failed start, by name: a file, an address, a data directory.
 pub async fn run(config: Config) -> Result<()> {
     let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
         .install_recorder()
@@ -68,7 +68,7 @@ pub async fn run(config: Config) -> Result<()> {
 }
 
 async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<()> {
-    // Before anything that takes time: the log is read while nobody waits for signals yet.
+    // Register before slow work such as reading the log, during which a signal would end the process.
     let hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let files = open_files::raise_limit();
     let shares = Shares::of(files);
@@ -91,7 +91,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     if node.is_waiting() {
         tracing::info!("the data directory is empty: waiting to be made part of a cluster");
     }
-    // Before anybody is let in.
+    // Before the first connection is accepted.
     revoked_certificates::refresh(&node, &revocations, &mut None);
     let revoking = tokio::spawn(revoked_certificates::follow(node.clone(), revocations.clone()));
     let stop = CancellationToken::new();
@@ -112,7 +112,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         digest_pace: DigestPace::default(),
         config,
     });
-    // On consensus' own threads: a flood of work must not delay a heartbeat.
+    // On the threads of consensus, because a flood of work must not delay a heartbeat.
     let peer = tls.clone().only(Role::Member).incoming(peer).at_most(shares.peers);
     let peers = node.runtime().spawn(serve_peers(peer, node.clone(), stop.clone()));
     let one_identity = shares.clients / 2;
@@ -132,7 +132,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         peer = shared.config.advertise_peer,
         "member started"
     );
-    // A member that waits to be made part of a cluster has started: nobody is to start it again for that.
+    // A member that waits to join a cluster counts as started, so that the supervisor does not restart it.
     let supervisor = Supervisor::from_env();
     supervisor.ready();
     let reloaded = shared.tls.clone();
@@ -144,11 +144,11 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     tokio::spawn(signals.stop_at_once());
     supervisor.stopping();
     stop_gently(&node, &current, &stop).await;
-    // The epoch has ended with the hand-over; without one it ends with consensus.
+    // The epoch ended with the hand-over. If there was none, it ends with consensus.
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
     probes.abort();
     revoking.abort();
-    // Whoever is not certified by now asks another member.
+    // A newcomer without a certificate by now asks another member.
     if let Some(enrolling) = &enrolling {
         enrolling.abort();
     }
@@ -158,11 +158,11 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     Ok(())
 }
 
-/// The port of those who have no certificate yet.
+/// The enrollment port, for callers that have no certificate yet.
 struct Newcomers(Incoming);
 
 impl Newcomers {
-    /// Listens, if that is configured.
+    /// Listens on the enrollment port, if it is configured.
     async fn bind(config: &Config, connections_max: usize) -> Result<Option<Self>> {
         let Some(settings) = &config.enrolment else { return Ok(None) };
         let listener = bind("enrolment", settings.listen).await?;
@@ -170,7 +170,7 @@ impl Newcomers {
         Ok(Some(Self(tls.incoming(listener).at_most(connections_max))))
     }
 
-    /// One method, small messages, few requests at a time and no connection for long.
+    /// Serves one method, with small messages, few requests at a time and short connections.
     async fn serve(
         self,
         (shared, audit): (Arc<Shared>, Arc<AuditLog>),
@@ -186,7 +186,7 @@ impl Newcomers {
             .max_connection_age(NEWCOMER_WITHIN)
             .max_connection_age_grace(NEWCOMER_WITHIN)
             .layer(AroundLayer(Trace))
-            // Written down, and not told to a stranger.
+            // The place goes to the audit log, not to a caller without a certificate.
             .layer(AroundLayer(Places::Kept))
             .layer(AuditLayer(audit))
             .layer(AuthzLayer::new())
@@ -201,7 +201,7 @@ async fn bind(what: &str, addr: std::net::SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(addr).await.with_context(|| format!("cannot listen on {addr} ({what})"))
 }
 
-/// What a supervisor or an operator asks of a member.
+/// Signals from a supervisor or an operator.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -217,7 +217,8 @@ impl Signals {
         })
     }
 
-    /// Until it is to stop. Unheard, a SIGHUP would end it without a hand-over.
+    /// Waits for a signal to stop. Meanwhile it handles SIGHUP, which would otherwise end the process without a
+    /// hand-over.
     async fn stop(&mut self, tls: &ServerTls) {
         loop {
             tokio::select! {
@@ -235,7 +236,7 @@ impl Signals {
         }
     }
 
-    /// Whoever asks again does not want to wait for the hand-over.
+    /// A second signal means that the operator does not want to wait for the hand-over.
     async fn stop_at_once(mut self) {
         let number = tokio::select! {
             _ = self.terminate.recv() => 15,
@@ -261,14 +262,15 @@ async fn stop_gently(node: &Node, current: &leading::Current, stop: &Cancellatio
     stop.cancel();
 }
 
-/// A request of a service that takes no rows: 4,096 names fit, and what a decoder makes of many small fields stays small.
+/// Size limit of a request of a service that takes no rows: 4,096 names fit, and many small fields stay small when
+/// decoded.
 const SMALL_MESSAGE_BYTES_MAX: usize = 2 << 20;
-/// One that names rows.
+/// Size limit of a request that names rows.
 const ITEMS_MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// One of the shared store: 4,096 keys of 1 KiB, or the values of one command.
+/// Size limit of a request to the shared store: 4,096 keys of 1 KiB, or the values of one command.
 const STORE_MESSAGE_BYTES_MAX: usize = 5 << 20;
 
-/// A service that takes requests of so many bytes. Answers may have [`MESSAGE_BYTES_MAX`].
+/// A service that accepts requests of the given size. Answers may have [`MESSAGE_BYTES_MAX`].
 macro_rules! bounded {
     ($service:expr, $request_bytes_max:expr) => {
         $service
@@ -349,12 +351,12 @@ async fn serve_peers(incoming: Incoming, node: Node, stop: CancellationToken) ->
         .context("the peer port ended")
 }
 
-/// Calls of one connection at a time. A gateway leaves room for other calls beside its waits (`WaitRoom` in
+/// Concurrent calls of one connection. A gateway leaves room for other calls besides its waits (`WaitRoom` in
 /// `rollout-gateway`).
 const STREAMS_MAX: u32 = 200;
 
-/// HTTP/2 windows that do not stall a stream of large messages, and keep-alive that notices a
-/// peer that is gone without a word.
+/// HTTP/2 windows that do not stall a stream of large messages, and a keep-alive that detects a peer that disappeared
+/// without closing.
 fn server() -> Server {
     Server::builder()
         .max_concurrent_streams(STREAMS_MAX)

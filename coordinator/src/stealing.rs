@@ -22,18 +22,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Rows of one theft.
+/// Rows of one steal.
 const ROWS_MAX: u32 = 32;
-/// A question without an answer is forgotten after this.
+/// An unanswered question is forgotten after this time.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Busy slots of one need that are compared with an idle one before it counts as idle.
+/// Busy slots of one need that the leader compares with an idle one before that one counts as idle.
 const COMPARED_MAX: usize = 64;
 
-/// What stealing needs to know of the ledger.
+/// Queries that stealing makes of the ledger.
 pub(crate) trait Fit {
     /// The needs that the slots of a cohort meet.
     fn needs(&self, cohort: CohortNo) -> Vec<NeedNo>;
-    /// Whether a slot may be given what others have.
+    /// Whether a slot may get rows of other slots.
     fn takes(&self, thief: SlotRef) -> bool;
     /// The runs of which `victim` holds rows that `thief` may be given.
     fn runs(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo>;
@@ -59,7 +59,7 @@ struct Load {
     queued: u32,
     running: u32,
     concurrency: u32,
-    /// The needs of the runs that it holds rows of, while it has a backlog.
+    /// The needs of the runs whose rows it holds, while it has a backlog.
     needs: Vec<NeedNo>,
 }
 
@@ -69,7 +69,7 @@ struct Asked {
     at: Instant,
 }
 
-/// A question to a slot.
+/// A question to a busy slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) victim: SlotRef,
@@ -95,7 +95,7 @@ impl State {
         self.loads.get(&slot.session)?.get(&slot.slot)
     }
 
-    /// Changes what is known of a slot, and keeps the lists of busy ones in step.
+    /// Changes the load of a slot, and updates the lists of busy ones.
     fn change(&mut self, slot: SlotRef, change: impl FnOnce(&mut Load)) {
         self.unlist(slot);
         change(self.loads.entry(slot.session).or_default().entry(slot.slot).or_default());
@@ -169,13 +169,13 @@ impl State {
 #[derive(Default)]
 pub(crate) struct Stealing {
     state: Mutex<State>,
-    /// Something has changed since victims were last looked for.
+    /// Something has changed since the last search for victims.
     due: AtomicBool,
 }
 
 impl Stealing {
-    /// A worker has reported how much its slots have to do. True where one of them has nothing. `needs` are those of the
-    /// runs that a slot holds rows of.
+    /// Records the loads that a worker reports. Returns true if one of its slots has an empty queue. `needs` are those
+    /// of the runs whose rows a slot holds.
     pub(crate) fn heard(
         &self,
         session: SessionId,
@@ -202,13 +202,13 @@ impl Stealing {
         idle
     }
 
-    /// How many rows a slot's engine runs at once, by its own word.
+    /// How many rows a slot's engine runs at once, as its worker reports.
     pub(crate) fn concurrency(&self, slot: SlotRef) -> u32 {
         self.state.lock().load(slot).map_or(0, |load| load.concurrency)
     }
 
-    /// Rows were granted to a slot: it has them in its queue until it reports otherwise. `needs` are those of all that it
-    /// holds.
+    /// Adds granted rows to a slot's queue, where they count until it reports otherwise. `needs` are those of all rows
+    /// that it holds.
     pub(crate) fn granted(&self, slot: SlotRef, rows: u64, needs: Vec<NeedNo>) {
         let mut state = self.state.lock();
         if state.load(slot).is_some() {
@@ -219,22 +219,22 @@ impl Stealing {
         }
     }
 
-    /// Something has changed: a pull waits, or an answer has come.
+    /// Marks that something has changed: a pull waits, or an answer has arrived.
     pub(crate) fn look_again(&self) {
         self.due.store(true, Ordering::Release);
     }
 
-    /// Whether there is a reason to look for victims.
+    /// Whether there is a reason to search for victims.
     pub(crate) fn is_due(&self) -> bool {
         self.due.load(Ordering::Acquire)
     }
 
-    /// The same, and looks at it as done.
+    /// Like [`is_due`](Self::is_due), and clears the mark.
     pub(crate) fn take_due(&self) -> bool {
         self.due.swap(false, Ordering::AcqRel)
     }
 
-    /// Which slots to ask now, for slots of these cohorts whose pulls wait because nothing is left for them.
+    /// The slots to ask now, on behalf of slots of these cohorts whose pulls wait because no rows are left for them.
     pub(crate) fn choose(
         &self,
         now: Instant,
@@ -252,13 +252,13 @@ impl Stealing {
             }
         }
         if !state.asked.is_empty() {
-            self.look_again(); // An open question may run out of time.
+            self.look_again(); // an open question may time out
         }
         asks
     }
 
-    /// Those of these slots of one cohort that could start more than they have, with how much, and for which no busy slot
-    /// has anything: at most `max`.
+    /// At most `max` of these slots of one cohort that could start more rows than they have, with how many, and for
+    /// which no busy slot has any.
     pub(crate) fn idle(
         &self,
         (cohort, slots): (CohortNo, &[SlotRef]),
@@ -281,12 +281,12 @@ impl Stealing {
         slots.iter().filter_map(room).take(max).collect()
     }
 
-    /// The slot that a victim's answer is for, if this leader has asked and still waits. What the
-    /// victim has left is `queued - given` until it reports otherwise.
+    /// The slot for which a victim was asked, if this leader asked and the question is still open. The victim then
+    /// counts as having `queued - given` rows until it reports otherwise.
     pub(crate) fn answered(&self, victim: SlotRef, id: u64, given: u64) -> Option<SlotRef> {
         let mut state = self.state.lock();
         self.look_again();
-        // A slot that gives up nothing has nothing, whatever it reported before.
+        // A slot that gives up no rows has none queued, whatever it reported before.
         if state.load(victim).is_some() {
             state.change(victim, |load| {
                 load.queued = if given == 0 { 0 } else { load.queued.saturating_sub(given as u32) };
@@ -299,7 +299,7 @@ impl Stealing {
         in_time.then_some(thief)
     }
 
-    /// A question could not be asked.
+    /// Closes a question that could not be sent.
     pub(crate) fn unasked(&self, victim: SlotRef) {
         self.state.lock().close(victim);
     }
@@ -327,8 +327,8 @@ fn choose_for(
     asks: &mut Vec<Ask>,
 ) {
     let asking: BTreeSet<SlotRef> = state.asked.values().map(|a| a.thief).collect();
-    // The only row of a queue is of use to a slot that starts it at once: two full ones
-    // would hand it to and fro.
+    // A single queued row is of use only to a slot that starts it at once: two full slots would hand it back and
+    // forth.
     let (mut free, mut full) = (VecDeque::new(), VecDeque::new());
     for thief in waiting.into_iter().filter(|thief| !asking.contains(thief)) {
         let Some(load) = state.load(thief).filter(|load| load.queued == 0) else { continue };
@@ -344,7 +344,7 @@ fn choose_for(
             drop_unable(&mut full, fit);
         }
         let thieves = if free.is_empty() && queued >= 2 { &mut full } else { &mut free };
-        // Later ones have less.
+        // The following slots have shorter queues.
         let Some(&thief) = thieves.front() else { break };
         let runs = fit.runs(victim, thief);
         if !runs.is_empty() {
@@ -360,7 +360,7 @@ fn choose_for(
     }
 }
 
-/// Drops the slots at the front that may be given nothing.
+/// Drops slots from the front that may not get any rows.
 fn drop_unable(thieves: &mut VecDeque<SlotRef>, fit: &impl Fit) {
     while thieves.front().is_some_and(|thief| !fit.takes(*thief)) {
         thieves.pop_front();

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The longest that anything may take here.
+/// The longest that any step may take here.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A member that leads nobody but itself.
+/// The only member of a cluster, which leads.
 pub(crate) struct Alone {
     pub(crate) leading: Arc<Leading>,
     node: Node,
@@ -27,7 +27,7 @@ impl Alone {
         let path = dir.path().join("data");
         let mut config =
             RaftConfig::new(path, "c1", DialMap::default(), Security::InsecurePlaintext);
-        // However full and slow the disk of whoever tests is: a member whose disk stalls would end this process.
+        // Disable the disk thresholds: a slow or full disk of the test host must not end this process.
         (config.disk_low_bytes, config.disk_reserve_bytes) = (0, 0);
         (config.stall_transfer_ms, config.stall_exit_ms) = (3_600_000, 7_200_000);
         let node = Node::open(config).await.expect("it opens");
@@ -56,7 +56,7 @@ impl Alone {
         Self { leading, node, _dir: dir }
     }
 
-    /// Has an operation applied, which is not rejected.
+    /// Applies an operation, which must not be rejected.
     pub(crate) async fn op(&self, kind: OpKind) -> Reply {
         match self.leading.proposer.op(kind).await {
             Ok(Reply::Rejected(why)) => panic!("{why:?}"),
@@ -64,7 +64,7 @@ impl Alone {
         }
     }
 
-    /// A worker with so many slots, each for the model `m`.
+    /// Registers a worker with this many slots, each for the model `m`.
     pub(crate) async fn register(&self, name: &str, slots: usize) -> SessionId {
         let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
         let registration = Registration {

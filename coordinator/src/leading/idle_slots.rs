@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Rows of one run that the leader offers to idle slots at one look, while other slots run them.
+/// Rows of one run that the leader offers to idle slots in one round, while other slots run them.
 const DUPLICATES_MAX: u32 = 1024;
 
 impl Leading {
-    /// Asks busy slots for rows, for those whose pulls still wait.
+    /// Asks busy slots for rows, on behalf of slots whose pulls still wait.
     pub(super) fn ask_victims(self: &Arc<Self>) {
         let cohorts = self.parked.cohorts();
         let waiting = |cohort| self.parked.slots(cohort);
@@ -48,8 +48,8 @@ impl Leading {
         }
     }
 
-    /// Gives slots that could start more what others run already, where a run's tail allows it and
-    /// nobody has anything for them that was not started.
+    /// Offers rows that other slots run to slots that could start more, if a run's tail allows it and no unstarted
+    /// rows are left for them.
     pub(super) fn offer_duplicates(self: &Arc<Self>) {
         if self.node.disk_room() == DiskRoom::Full {
             return;
@@ -62,14 +62,14 @@ impl Leading {
         }
     }
 
-    /// Slots that could run what others run, with how many rows.
+    /// Slots that could run rows of other slots, with how many.
     fn duplicators(&self, ledger: &Ledger, now: LedgerMs) -> Vec<(SlotRef, u32)> {
         let waiting: BTreeSet<CohortNo> = self.parked.cohorts().into_iter().collect();
         let mut chosen: BTreeMap<SlotRef, u32> = BTreeMap::new();
         if waiting.is_empty() {
             return Vec::new();
         }
-        // Looked for once for each cohort, however many runs are at their tails.
+        // Computed once for each cohort, however many runs are at their tails.
         let mut idle: BTreeMap<CohortNo, Vec<(SlotRef, u32)>> = BTreeMap::new();
         let idle_of = |cohort| {
             let slots = self.parked.slots(cohort);
@@ -79,7 +79,7 @@ impl Leading {
         };
         for tail in ledger.tails(now, DUPLICATES_MAX) {
             let mut left: u32 = tail.rows.iter().map(|held| held.1).sum();
-            // A worker is of no use for what it runs itself.
+            // A worker cannot duplicate its own rows.
             let others =
                 |slot: &SlotRef| tail.rows.iter().any(|held| held.0.session != slot.session);
             for cohort in ledger.cohorts_for(tail.run) {

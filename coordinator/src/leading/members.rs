@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the members are looked at.
+/// How often the leader checks the members.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Changes of one member that are proposed in [`WINDOW`].
+/// Changes of one member that the leader proposes in [`WINDOW`].
 const CHANGES_MAX: usize = 6;
 /// See [`CHANGES_MAX`].
 const WINDOW: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ pub(super) fn cause(node: &Node) -> LeaderCause {
         true => None,
         false => Some(node.leader_left(open, &former)),
     };
-    // The last epoch was of a leader that did not come to report itself: who that was is not known.
+    // The last epoch's leader did not get to report itself, so it is unknown.
     match left {
         None if open == reported => LeaderCause::Again,
         None => cause_of(node.leader_left(open, "")),
@@ -59,7 +59,7 @@ fn cause_of(left: LeaderLeft) -> LeaderCause {
     }
 }
 
-/// What the ledger does not know yet, by member.
+/// Changes that the ledger does not know yet, by member.
 fn changes(known: &Members, contacts: &[MemberContact]) -> Vec<(u64, MemberOp)> {
     let mut all: Vec<(u64, MemberOp)> = contacts
         .iter()
@@ -72,7 +72,7 @@ fn changes(known: &Members, contacts: &[MemberContact]) -> Vec<(u64, MemberOp)> 
 
 fn change(known: Option<&SeenMember>, at: &MemberContact) -> Option<MemberOp> {
     let id = at.id;
-    // It has answered this leader, and as another process than the last one known.
+    // It has answered this leader, as a process other than the last one known.
     if at.started_ms > 0 && known.is_none_or(|known| known.started_ms != at.started_ms) {
         return Some(MemberOp::Started { id, name: at.name.clone(), started_ms: at.started_ms });
     }
@@ -110,14 +110,14 @@ impl Budget {
         may
     }
 
-    /// Forgets those that are not among these.
+    /// Forgets members that are not among these.
     fn keep(&mut self, ids: &[u64]) {
         self.0.retain(|id, _| ids.contains(id));
     }
 }
 
 impl Leading {
-    /// Reports for as long as this epoch lasts; first that this member leads.
+    /// Reports for as long as this epoch lasts, and first of all that this member leads.
     pub(super) async fn report_members(self: Arc<Self>, cause: LeaderCause) {
         let mut interval = tokio::time::interval(LOOK_EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -128,7 +128,7 @@ impl Leading {
                 continue;
             }
             let (version, known) = self.node.ledger(|l| (l.version(), l.members().clone()));
-            // Not under the ledger's lock: it looks at what consensus publishes.
+            // Outside the ledger's lock, because it reads what consensus publishes.
             let contacts = self.node.contacts();
             let Some(own) = contacts.first().filter(|_| version >= SCHEDULING_VERSION) else {
                 continue;
@@ -160,8 +160,8 @@ impl Leading {
         }
     }
 
-    /// Has the ledger know that this member, which still leads, stops. In a cluster whose version has no such reports, or
-    /// without a majority, it does nothing.
+    /// Records in the ledger that this member, which still leads, stops. Does nothing without a majority, or if the
+    /// cluster's version has no such reports.
     pub(crate) async fn report_own_stop(&self) {
         let version = self.node.ledger(Ledger::version);
         let Some(own) = self.node.contacts().into_iter().next() else { return };
@@ -202,7 +202,7 @@ mod tests {
         }
         let unreachable = MemberOp::Unreachable { id: 1, started_ms };
         assert_eq!(due(&running, &[at(1, 100, Unreachable)]), std::slice::from_ref(&unreachable));
-        // It was never heard by this leader, only by the one before.
+        // Only the previous leader ever heard it.
         assert_eq!(due(&running, &[at(1, 0, Unreachable)]), [unreachable]);
         assert_eq!(
             due(&running, &[at(1, 100, Stopped)]),

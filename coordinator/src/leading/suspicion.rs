@@ -16,7 +16,7 @@ use rollout_raft::ProposeError;
 use std::time::Duration;
 
 impl Leading {
-    /// Proposes whose silence has begun or ended.
+    /// Proposes the workers whose silence has begun or ended.
     pub(super) async fn look_at_workers(&self) {
         let mut failure = Duration::from_millis(self.workers.failure_ms);
         if seeded(Bug::LeaseLapsesEarly) {
@@ -50,7 +50,7 @@ impl Leading {
         for ops in by_attempts(ops).into_iter().flat_map(command_size::in_commands) {
             match self.proposer.command(Body::Ops(ops)).await {
                 Ok(_) => {}
-                // It stays as it is, at every look, and its rows with it.
+                // The worker keeps its state and its rows, at every check.
                 Err(error @ ProposeError::TooLarge { .. }) => {
                     tracing::error!(%error, "a worker holds too much to be suspect");
                 }
@@ -65,13 +65,13 @@ impl Leading {
         self.node.ledger(|l| l.attempts_of(session))
     }
 
-    /// Forgets sessions that have ended, and the backlogs of suspect ones. It is asked now, while nothing can be applied: whoever has
-    /// registered since the look began may have been heard.
+    /// Forgets sessions that have ended, and the backlogs of suspect ones. It reads the ledger again, under its lock:
+    /// a worker that registered after the check began may have been heard.
     fn forget_ended(&self) {
         self.node.ledger(|l| {
             let lives = |session| l.worker_state(session).is_some();
             self.liveness.retain(lives);
-            // A silent worker answers no question, and what it last reported is no backlog to wait for.
+            // A silent worker answers no question, and its last report is no backlog to wait for.
             self.stealing.retain(|session| {
                 let state = l.worker_state(session);
                 matches!(state, Some(WorkerState::Ready | WorkerState::Draining))
@@ -79,12 +79,12 @@ impl Leading {
         });
     }
 
-    /// That a worker is silent, and what it may run.
+    /// The operation that makes a silent worker suspect, with the rows that it may run.
     fn suspect(&self, session: SessionId) -> Op {
         let grace_ms = self.workers.started_grace_ms;
         if self.liveness.started_at(session).is_none() {
-            // Of one that has sent this leader no heartbeat, nobody knows what it runs: anything that it has. It may have
-            // registered, and wait for its stream among thousands.
+            // Without a heartbeat to this leader, the worker may be running any of its rows. It may have registered
+            // and wait, among thousands, to open its stream.
             let started = self.node.ledger(|l| l.held_rows(session));
             return OpKind::Suspect { session, started, grace_ms }.into();
         }
@@ -96,8 +96,8 @@ impl Leading {
     }
 }
 
-/// Cuts operations, each of which ends or revives so many attempts, where together they are over
-/// [`limits::TICK_ATTEMPTS_MAX`].
+/// Splits operations, each of which ends or revives the given number of attempts, so that no group exceeds
+/// [`limits::TICK_ATTEMPTS_MAX`], unless it has only one operation.
 fn by_attempts(ops: impl IntoIterator<Item = (Op, usize)>) -> Vec<Vec<Op>> {
     let mut all: Vec<Vec<Op>> = Vec::new();
     let mut together = 0;
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_that_registers_while_others_become_suspect_is_not_forgotten() {
-        // By the leader's own looks nobody is silent.
+        // The leader's own checks find no silent worker.
         let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let alone = Alone::leading(workers).await;
         let leading = &alone.leading;
@@ -146,7 +146,7 @@ mod tests {
         leading.liveness.heartbeat(silent, leading.now(), (Vec::new(), 1));
         let ended = alone.register("ended", 1).await;
         leading.liveness.heard(ended, leading.now());
-        // As far as the command that makes the silent one suspect, which is under way now.
+        // Runs until the command that makes the silent worker suspect is in flight.
         let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
         let under_way = futures::poll!(&mut look);
         assert!(under_way.is_pending(), "there is somebody to be suspect");
@@ -174,7 +174,8 @@ mod tests {
         alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
         let slot = SlotRef { session, slot: SlotNo(0) };
         alone.op(OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 4 }).await;
-        // After an election it has registered again, with all that it runs, and waits for its turn among thousands.
+        // After an election the worker has registered again with all its rows, and waits, among thousands, to open its
+        // stream.
         leading.liveness.heard(session, leading.now());
         let suspected = async {
             loop {

@@ -15,7 +15,7 @@ fn what_was_given_since_and_what_was_next_may_have_been_started() {
     let unheard = not_heard_of(queue(), &started, 10, 4);
     assert_eq!(unheard, [held(5, 6, 2), held(7, 8, 2), held(12, 16, 4)]);
     assert_eq!(not_heard_of(queue(), &started, 10, 0), [held(12, 16, 4)]);
-    // Of a worker that has not sent a heartbeat: anything.
+    // A worker without a heartbeat may have started any of its rows.
     assert_eq!(not_heard_of(queue(), &[], 0, 0), queue());
 }
 
@@ -27,7 +27,7 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     let session = alone.register("w", limits::SLOTS_MAX).await;
     let (out, mut answers) = mpsc::channel(limits::SLOTS_MAX);
     for slot in (0..limits::SLOTS_MAX as u16).map(|slot| SlotRef { session, slot: SlotNo(slot) }) {
-        // Each claim is as much as one command carries, so that the log counts them.
+        // Each claim is as large as one command allows, so that the log counts the claims.
         let rows_max = limits::CLAIM_ROWS_MAX;
         let pull = Pull { slot, instance: 1, seq: 1, rows_max, out: out.clone() };
         leading.node.ledger(|l| leading.parked.park(pull, l));
@@ -46,10 +46,10 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     };
     let v1::leader_message::Kind::Exchange(answer) = kind else { panic!("{kind:?}") };
     assert_eq!(answer.grants.len(), 1);
-    // Whatever was proposed for the row is applied before this.
+    // All earlier proposals for the row are applied before this one.
     alone.op(OpKind::SetNamespace { name: "after".into(), running_rows_max: 0 }).await;
     let claims = leading.node.ledger(|l| l.applied().index) - before - 2;
-    // The leader's own commands may be among them, such as the time.
+    // The leader's own commands, such as ticks, may be among them.
     assert!((1..=3).contains(&claims), "{claims}");
     let waiting: Vec<_> =
         leading.parked.cohorts().into_iter().flat_map(|c| leading.parked.slots(c)).collect();
