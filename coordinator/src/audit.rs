@@ -49,39 +49,39 @@ struct Noted {
     /// `run/nightly`, `worker/gpu-7`.
     subject: String,
     request: Option<RequestId>,
-    /// Whom the request proved to be without a certificate: `token/rack-7`.
+    /// The identity that a request without a certificate has proved: `token/rack-7`.
     known_as: Option<String>,
 }
 
 fn note(add: impl FnOnce(&mut Noted)) {
-    // A request that is not audited, or work of no request, notes nothing.
+    // Requests that are not audited, and work outside of requests, note nothing.
     let _ = NOTED.try_with(|noted| add(&mut noted.lock()));
 }
 
-/// Bytes of a name or of a message that a line keeps. Names are noted before they are checked, and a caller who could write
-/// megabytes with each request would push all other lines out of the log.
+/// The longest name or message that a line keeps. Names are noted before they are checked, and a caller that could
+/// write megabytes with each request would push all other lines out of the audit log.
 const TEXT_BYTES_MAX: usize = 1024;
 
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
-/// The request is about this namespace.
+/// Notes the namespace of the request.
 pub(crate) fn in_namespace(namespace: &str) {
     note(|noted| cut(namespace).clone_into(&mut noted.namespace));
 }
 
-/// The request is about this one thing.
+/// Notes the object of the request.
 pub(crate) fn about(kind: &str, name: &str) {
     note(|noted| noted.subject = format!("{kind}/{}", cut(name)));
 }
 
-/// The caller has no certificate, and has proved to be this by other means.
+/// Notes the identity that a caller without a certificate has proved by other means.
 pub(crate) fn known_as(kind: &str, name: &str) {
     note(|noted| noted.known_as = Some(format!("{kind}/{}", cut(name))));
 }
 
-/// The request has this id.
+/// Notes the id of the request.
 pub(crate) fn requested(id: Option<RequestId>) {
     note(|noted| noted.request = id);
 }
@@ -150,7 +150,7 @@ where
             if let Some(line) = line
                 && let Some(room) = open.room_for_line()
             {
-                // In a task of its own: a caller that goes now takes no line along.
+                // In a task of its own, so that the line is written even if the caller disconnects now.
                 let log = open.log.clone();
                 let _ = tokio::spawn(async move { log.write_in(room, line).await }).await;
             }
@@ -160,7 +160,7 @@ where
     }
 }
 
-/// A request that is under way.
+/// A request in progress.
 struct Open {
     log: Arc<AuditLog>,
     peer: Option<PeerInfo>,
@@ -170,7 +170,7 @@ struct Open {
     audited: bool,
     decided: bool,
     trace_id: String,
-    /// For its line.
+    /// Room for its line.
     room: Option<Place>,
 }
 
@@ -187,7 +187,7 @@ impl Open {
                     | ErrorCode::CertificateRevoked
             )
         );
-        // Whoever leads, or will, decides those.
+        // The leader decides those, or the next one will.
         let elsewhere = matches!(
             code,
             Some(ErrorCode::NotLeader | ErrorCode::NoLeader | ErrorCode::NotBootstrapped)
@@ -212,8 +212,8 @@ impl Open {
         Some(line)
     }
 
-    /// None where the caller has had its lines of requests that were not applied. A request with an unknown outcome is not
-    /// counted: it may have been applied.
+    /// `None` if the caller has used up its lines for refused requests. A request with an unknown outcome is not
+    /// counted, because it may have been applied.
     fn bound(&self, line: &mut Map<String, Value>) -> Option<()> {
         let whose = line.get("identity").and_then(Value::as_str).unwrap_or_default();
         let untold = self.log.refusals.told(whose, Instant::now())?;
@@ -223,7 +223,7 @@ impl Open {
         Some(())
     }
 
-    /// Whether nobody knows whose request it is.
+    /// Whether the caller has no proven identity.
     fn is_a_strangers(&self) -> bool {
         let newcomer = |peer: &PeerInfo| peer.identity.role == Role::Newcomer;
         self.peer.as_ref().is_none_or(newcomer) && self.noted.lock().known_as.is_none()
@@ -260,7 +260,7 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// The caller went before there was an answer: what it asked for may yet happen.
+    /// The caller disconnected before there was an answer. The request may still take effect.
     fn drop(&mut self) {
         if self.decided || !self.audited {
             return;
@@ -272,7 +272,7 @@ impl Drop for Open {
             line.insert("untold".into(), untold.into());
         }
         line.insert("message".into(), "the caller did not wait for the answer".into());
-        // invariant: it had room before its service saw it.
+        // invariant: it took room before its service saw it.
         let Some(room) = self.room.take() else { return };
         let log = self.log.clone();
         runtime.spawn(async move { log.write_in(room, line).await });

@@ -22,11 +22,11 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tower::{Layer, Service};
 
-/// Weight of the messages of all callers together.
+/// The weight of all callers' messages together.
 const BUDGET_BYTES: usize = 256 << 20;
-/// A whole message of this weight or less counts no longer: thousands of workers may report at once.
+/// A complete message of this weight or less no longer counts: thousands of workers may report at once.
 const FREE_BYTES: usize = 64 << 10;
-/// Before each message: one byte that tells whether it is compressed, and its length in four.
+/// The prefix of each message: one byte that tells whether it is compressed, and its length in four.
 const HEADER_BYTES: usize = 5;
 
 /// The layer, for all services of a port.
@@ -93,17 +93,17 @@ where
     }
 }
 
-/// How much of the message that is arriving is there.
+/// How much of the arriving message has arrived.
 struct Message {
     method: Option<Method>,
     header: Vec<u8>,
-    /// Its bytes after the header.
+    /// Its length after the header.
     length: usize,
-    /// Those that are still to come.
+    /// Bytes that are still to come.
     left: usize,
-    /// From the end of the header on, where the message can be looked into.
+    /// Set when the header is complete, if the message can be weighed.
     weighing: Option<Weighing>,
-    /// What is there of it weighs so much.
+    /// The weight of the bytes so far.
     weight: usize,
 }
 
@@ -112,8 +112,8 @@ impl Message {
         Self { method, header: Vec::new(), length: 0, left: 0, weighing: None, weight: 0 }
     }
 
-    /// Follows the stream up to the end of the message or of the bytes. Returns what that adds to the message's weight, and
-    /// the weight that the whole message has from then on if it ends.
+    /// Advances in the stream to the end of the message or of the bytes. Returns the weight that these bytes add and,
+    /// if the message ends, the weight that the whole message has from then on.
     fn advance(&mut self, bytes: &mut &[u8]) -> Result<(usize, Option<usize>), RpcError> {
         let before = self.weight;
         while !bytes.is_empty() && self.header.len() < HEADER_BYTES {
@@ -124,7 +124,7 @@ impl Message {
             {
                 self.length = u32::from_be_bytes(length) as usize;
                 self.left = self.length;
-                // One that is compressed is refused by the services.
+                // The services refuse compressed messages.
                 let method = self.method.filter(|_| *compressed == 0);
                 self.weighing = method.map(|method| Weighing::new(method, self.left));
             }
@@ -154,12 +154,12 @@ impl Message {
     }
 }
 
-/// A body whose messages hold their part of the budget.
+/// A body whose messages hold their share of the budget.
 struct Counted {
     inner: tonic::body::Body,
-    /// For the message that is not whole.
+    /// For the message that is not complete.
     arriving: Place,
-    /// For those that the service has; shared with the answer.
+    /// For the messages that the service has; shared with the answer.
     handed: Arc<Mutex<Place>>,
     message: Message,
 }
@@ -199,7 +199,7 @@ impl Body for Counted {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // Only a stream's next message is asked for once the service is done with those before it.
+        // In a stream, a request for the next message means that the service is done with those before it.
         if self.message.streams() {
             self.handed.lock().give_back();
         }
@@ -233,7 +233,7 @@ mod tests {
     use tokio::sync::mpsc;
     use tokio_stream::wrappers::UnboundedReceiverStream;
 
-    /// A request that is written by and by, as the service behind the layer reads it.
+    /// A request that is written piece by piece while the service behind the layer reads it.
     struct Asked {
         send: mpsc::UnboundedSender<Bytes>,
         body: tonic::body::Body,
@@ -283,7 +283,7 @@ mod tests {
         one.send(message(2000)[..600].to_vec()).await.expect("there is room");
         let refused = two.send(message(2000)[..600].to_vec()).await.expect_err("no room");
         assert_eq!(RpcError::from_status(&refused).code, ErrorCode::Overloaded);
-        // One that is whole at once needs none.
+        // A message that arrives complete holds none.
         let mut three = ask(&layer).await;
         three.send(message(5000)).await.expect("it is whole");
         drop(one);
@@ -316,20 +316,20 @@ mod tests {
         let mut stream = ask(&layer).await;
         let whole = message(900);
         for _ in 0..10 {
-            // In pieces, of which one ends in the header.
+            // In pieces, one of which ends within the header.
             for piece in [&whole[..3], &whole[3..500], &whole[500..]] {
                 stream.send(piece.to_vec()).await.expect("there is room");
             }
         }
         assert_eq!(layer.0.left(), 1000);
-        // Two messages and the beginning of a third in one piece.
+        // Two messages and the start of a third in one piece.
         let mut bytes = [message(10), message(0), message(100)].concat();
         let end = bytes.split_off(40);
         stream.send(bytes).await.expect("there is room");
         assert_eq!(layer.0.left(), 980, "of the third, twenty bytes");
         stream.send(end).await.expect("there is room");
         assert_eq!(layer.0.left(), 1000);
-        // Messages that never end with a piece.
+        // Messages whose ends never coincide with that of a piece.
         let many = message(90).repeat(100);
         for piece in many.chunks(100) {
             stream.send(piece.to_vec()).await.expect("there is room");
@@ -337,7 +337,7 @@ mod tests {
     }
     const ADD_SEGMENTS: &str = "/rollout.v1.Runs/AddSegments";
 
-    /// A message with so many elements of that field that have no bytes.
+    /// A message with this many empty elements of the given field.
     fn empty_elements(field: u8, count: usize) -> Vec<u8> {
         let content = [(field << 3) | 2, 0].repeat(count);
         [&[0][..], &(content.len() as u32).to_be_bytes()[..], &content[..]].concat()
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(layer.0.left(), BUDGET_BYTES);
     }
 
-    /// What a message to this path takes of the budget while the service has it.
+    /// The part of the budget that a message to this path holds while the service has it.
     async fn held_until_answered(path: &'static str, message: Vec<u8>) -> usize {
         let layer = BodyBudgetLayer::of(1 << 20);
         let [read, answer] = [(); 2].map(|()| Arc::new(tokio::sync::Notify::new()));

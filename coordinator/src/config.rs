@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use enrolment::EnrolmentSettings;
 
-/// The daemon's flags. Each has the place of a key in the file and goes before it.
+/// The daemon's flags. Each overrides a key of the file.
 #[derive(Debug, Default, Parser)]
 #[command(name = "rollout-coordinator", version, about = "A member of a rollout cluster")]
 #[command(after_help = "Offline: rollout-coordinator snapshot restore|salvage --help")]
@@ -98,7 +98,7 @@ struct File {
     tracing: TracingSettings,
 }
 
-/// How much of what happened is kept in memory for those who follow.
+/// How many events are kept in memory for followers of events.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Events {
@@ -130,7 +130,7 @@ struct Tls {
     key_file: Option<PathBuf>,
     #[serde(default)]
     insecure_plaintext: bool,
-    /// Plaintext also where hosts other than this one reach the ports.
+    /// Allows plaintext even if other hosts can reach the ports.
     #[serde(default)]
     insecure_plaintext_public: bool,
 }
@@ -143,7 +143,7 @@ struct Store {
     urls: Vec<String>,
 }
 
-/// The marks of the disk that the data is on.
+/// Thresholds of free space on the data disk.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Storage {
@@ -170,7 +170,7 @@ enum Profile {
     /// Members within one region, on local disks.
     #[default]
     Near,
-    /// Far zones or slow disks.
+    /// Members in distant zones, or on slow disks.
     FarZones,
 }
 
@@ -178,13 +178,13 @@ enum Profile {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workers {
-    /// How often a worker says that it lives.
+    /// Interval between a worker's heartbeats.
     pub heartbeat_ms: u64,
-    /// Silence after which a worker starts no new rows by itself.
+    /// Time without contact to the leader after which a worker stops starting new rows.
     pub self_fence_ms: u64,
-    /// Silence after which its unstarted rows go to others.
+    /// Silence of a worker after which its unstarted rows go to others.
     pub failure_ms: u64,
-    /// How much longer it keeps the rows that it has started.
+    /// How much longer a silent worker keeps the rows that it has started.
     pub started_grace_ms: u64,
 }
 
@@ -198,13 +198,13 @@ impl Default for Workers {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retention {
-    /// From a run's end to its sealing: its rows leave the ledger for a manifest object.
+    /// Time from a run's end to its sealing, when its rows move from the ledger to a manifest object.
     pub run_ttl_ms: u64,
-    /// From a run's sealing to its deletion with all its objects; 0: never.
+    /// Time from a run's sealing to its deletion with all its objects; 0: never.
     pub retention_ms: u64,
-    /// Between looks for objects of no run; 0: never.
+    /// Time between two scans for objects that belong to no run; 0: never.
     pub sweep_every_ms: u64,
-    /// For how long objects have to be of no run before they are removed.
+    /// How long objects must have belonged to no run before they are removed.
     pub sweep_age_ms: u64,
 }
 
@@ -220,15 +220,15 @@ impl Default for Retention {
     }
 }
 
-/// Where it is kept who did what.
+/// Where audit lines are kept.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Audit {
-    /// JSON lines; without one they go to the log, under the target `audit`.
+    /// A file of JSON lines. Without one, lines go to the log under the target `audit`.
     pub file: Option<PathBuf>,
-    /// Bytes after which a new file is begun.
+    /// Size after which a new file is started.
     pub bytes_max: u64,
-    /// Files kept, the newest included.
+    /// Number of files kept, including the newest.
     pub files_max: u32,
 }
 
@@ -238,11 +238,11 @@ impl Default for Audit {
     }
 }
 
-/// What autoscalers are told.
+/// Metrics for autoscalers.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Autoscale {
-    /// Rows, pending or running, for which one slot is wanted.
+    /// Rows, pending or running, per desired slot.
     pub rows_per_slot: u64,
 }
 
@@ -252,13 +252,13 @@ impl Default for Autoscale {
     }
 }
 
-/// Where the ends of runs are told, and as whom.
+/// Completion webhooks of runs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebhookSettings {
-    /// What notices are signed with: `whsec_` and base64, or text.
+    /// The secret with which notifications are signed: `whsec_` and base64, or text.
     pub secret_file: Option<PathBuf>,
-    /// Origins that runs may name, such as `https://hooks.example.com`; none: nothing is told.
+    /// Origins that runs may name, such as `https://hooks.example.com`. Empty: no notifications are sent.
     pub allow: Vec<String>,
 }
 
@@ -271,33 +271,33 @@ pub struct Config {
     pub zone: String,
     /// Log filter.
     pub log: String,
-    /// Where workers, clients and operators connect.
+    /// Address for workers, clients and operators.
     pub listen_client: SocketAddr,
-    /// Where members connect.
+    /// Address for other members.
     pub listen_peer: SocketAddr,
     /// Health and metrics.
     pub listen_http: SocketAddr,
-    /// The address that is told to workers and clients.
+    /// The address that members publish for workers and clients.
     pub advertise_client: String,
-    /// The address that is told to members.
+    /// The address that members publish for other members.
     pub advertise_peer: String,
     /// How connections are secured.
     pub security: Security,
     /// The cluster's object store.
     pub store_url: String,
-    /// Stores besides it that runs may name, with what is below them.
+    /// Other stores that runs may name; a run may also name a folder below one of them.
     pub store_urls: Vec<String>,
     /// Timings of workers' sessions.
     pub workers: Workers,
     /// How long ended runs are kept.
     pub retention: Retention,
-    /// Where it is kept who did what.
+    /// Where audit lines are kept.
     pub audit: Audit,
-    /// What autoscalers are told.
+    /// Metrics for autoscalers.
     pub autoscale: Autoscale,
-    /// Where the ends of runs are told.
+    /// Completion webhooks of runs.
     pub webhooks: WebhookSettings,
-    /// Where newcomers are certified; none: they are not.
+    /// Issuing certificates to newcomers; `None`: this member issues none.
     pub enrolment: Option<EnrolmentSettings>,
     /// Where spans go.
     pub tracing: TracingSettings,
@@ -306,7 +306,7 @@ pub struct Config {
 }
 
 fn default_log() -> String {
-    // openraft speaks of each election and each lost connection several times over.
+    // openraft logs each election and each lost connection several times.
     "info,openraft=error".into()
 }
 
@@ -315,17 +315,17 @@ fn default_http() -> SocketAddr {
 }
 
 impl Config {
-    /// Reads the file and lays the flags over it.
+    /// Reads the file and applies the flags over it.
     ///
     /// # Errors
-    /// A file that cannot be read, a key that is unknown, and settings that contradict each other.
+    /// A file that cannot be read, an unknown key, and contradicting settings.
     pub fn load(flags: Flags) -> Result<Self> {
         let text = std::fs::read_to_string(&flags.config)
             .with_context(|| format!("cannot read {}", flags.config.display()))?;
         Self::of(&text, flags)
     }
 
-    /// Lays the flags over the text of the file that they name.
+    /// Applies the flags over the text of the file that they name.
     pub(crate) fn of(text: &str, flags: Flags) -> Result<Self> {
         let path = flags.config.display().to_string();
         let mut file: File = toml::from_str(text).map_err(|e| {
@@ -335,7 +335,7 @@ impl Config {
             );
             anyhow::anyhow!("{path}: line {line}: {why}")
         })?;
-        // An empty variable, as of a label that a host does not have, says nothing.
+        // An empty variable, for example from a label that a host does not have, counts as unset.
         file.zone = flags.zone.filter(|zone| !zone.is_empty()).unwrap_or(file.zone);
         file.tls.ca_file = flags.ca_file.or(file.tls.ca_file);
         file.tls.cert_file = flags.cert_file.or(file.tls.cert_file);
@@ -465,7 +465,7 @@ fn raft_config(
     Ok(config)
 }
 
-/// A worker has to stop starting rows before the leader gives them away.
+/// Checks that a worker stops starting rows before the leader gives them to another one.
 fn check_timings(t: &Workers) -> Result<()> {
     if t.heartbeat_ms == 0 || t.self_fence_ms < 2 * t.heartbeat_ms {
         bail!("[worker] self_fence_ms = {} has to be two heartbeats or more", t.self_fence_ms);

@@ -49,14 +49,14 @@ pub(crate) fn digest_in(digest: &[u8]) -> Checked<[u8; 32]> {
     digest.try_into().map_err(|_| invalid("a digest has 32 bytes"))
 }
 
-/// The object that a run's segment or part has to be.
+/// Reads the object that a segment or part of a run requires.
 pub(crate) fn blob_in(blob: Option<&v1::BlobRef>) -> Checked<BlobRef> {
     let blob = blob.ok_or_else(|| invalid("a blob is missing"))?;
     let bytes = u32::try_from(blob.bytes).map_err(|_| invalid("a blob is over 4 GiB"))?;
     Ok(BlobRef { digest: digest_in(&blob.digest)?, bytes })
 }
 
-/// Which objects of a run a key names.
+/// The kind of object that a key names.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Segment,
@@ -65,7 +65,7 @@ pub(crate) enum Kind {
     Evidence,
 }
 
-/// Names an object of a run, by the folder of that within its namespace; so do the others here.
+/// Names an object of a run, by the run's folder within its namespace. The other functions here do the same.
 pub(crate) fn blob_out(namespace: &str, folder: &str, kind: Kind, blob: &BlobRef) -> v1::BlobRef {
     let key = match kind {
         Kind::Segment => rollout_storage::segment_key(namespace, folder, &blob.digest),
@@ -146,14 +146,14 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
     }
 }
 
-/// The same without `notify_url`, which may contain a secret. Workers, and everybody who can read the namespace's objects, see
-/// the result.
+/// The spec without `notify_url`, which may contain a secret. Workers, and every principal that can read the
+/// namespace's objects, see the result.
 pub(crate) fn spec_for_workers(spec: &RunSpec) -> v1::RunSpec {
     v1::RunSpec { notify_url: String::new(), ..spec_out(spec) }
 }
 
-/// The spec for one who asks for the run. Only those who submit runs see all of `notify_url`: its path and query may contain a
-/// secret. Others see its origin.
+/// The spec for a caller that reads the run. Only roles that submit runs see all of `notify_url`, because its path and
+/// query may contain a secret. Others see its origin.
 pub(crate) fn spec_for(caller: &Identity, spec: &RunSpec) -> v1::RunSpec {
     let whole = spec_out(spec);
     match caller.acts_as(Role::Client) || caller.acts_as(Role::Admin) {
@@ -166,7 +166,7 @@ fn origin_of(url: &str) -> String {
     Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
 }
 
-/// What a failure was decided by; a longer text is an object of the run.
+/// The evidence of a failure. A longer text is an object of the run.
 pub(crate) fn evidence_in(evidence: Option<&v1::Evidence>) -> Checked<Evidence> {
     let Some(e) = evidence else { return Ok(Evidence::default()) };
     Ok(Evidence {
@@ -177,7 +177,7 @@ pub(crate) fn evidence_in(evidence: Option<&v1::Evidence>) -> Checked<Evidence> 
     })
 }
 
-/// The same for people: in whose folder the text is, is known.
+/// The evidence in an answer, with the key of its text in the run's folder.
 pub(crate) fn evidence_out(namespace: &str, folder: &str, evidence: &Evidence) -> v1::Evidence {
     let text = evidence.text.as_ref();
     v1::Evidence {
@@ -193,7 +193,7 @@ pub(crate) fn segment_in(decl: &v1::SegmentDecl) -> Checked<SegmentDecl> {
     Ok(SegmentDecl { number: SegmentNo(decl.number), rows: decl.rows, blob })
 }
 
-/// Results carried over from an earlier run. Their tokens were counted there.
+/// Results carried over from an earlier run, which counted their tokens.
 pub(crate) fn carry_in(run: RunNo, carried: &v1::CarriedPart) -> Checked<OpKind> {
     let blob = blob_in(carried.blob.as_ref())?;
     Ok(OpKind::Carry {
@@ -214,7 +214,7 @@ pub(crate) fn segment_out(namespace: &str, folder: &str, segment: &SegmentRef) -
     }
 }
 
-/// A grant, with the folder of its run, which its objects' keys need.
+/// A grant, with the folder of its run, which the keys of its objects need.
 pub(crate) fn grant_out(granted: &GrantedRows, folder: Option<&(String, String)>) -> v1::Grant {
     let (namespace, folder) = folder.map_or(("", ""), |(n, r)| (n.as_str(), r.as_str()));
     v1::Grant {
@@ -279,7 +279,7 @@ pub(crate) fn failed_row_out(
     }
 }
 
-/// A run for people, with what it waits for.
+/// A run in an answer, with the reason why it is blocked.
 pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
     let state = match view.state {
         RunState::Running => v1::RunState::Running,

@@ -4,7 +4,8 @@ use clap::Parser;
 use rollout_coordinator::config::{Config, Flags};
 use std::process::ExitCode;
 
-/// It gives back what a burst of work left unused; glibc's keeps it in one arena per thread for the life of the process.
+/// jemalloc returns memory that a burst of work left unused; glibc keeps it in one arena per thread for the life of
+/// the process.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     rollout_coordinator::leave(code)
 }
 
-/// Prints the bugs that this build can have, or takes on the one that the environment names.
+/// Prints the bugs that this build can have, or enables the one that the environment names.
 #[cfg(feature = "seeded-bugs")]
 fn seeded_bug() -> Option<ExitCode> {
     use rollout_ledger::seeded;

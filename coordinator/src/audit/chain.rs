@@ -12,14 +12,14 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
-/// The end of a file that has its last whole line: a line has a few kilobytes.
+/// How much of a file's end is read to find its last whole line; a line has a few kilobytes.
 const TAIL_BYTES: u64 = 1 << 20;
 
 pub(super) fn hash(line: &[u8]) -> String {
     blake3::hash(line).to_hex().to_string()
 }
 
-/// The hash of the last whole line of a file; none where it has none, or where there is no file.
+/// The hash of the last whole line of a file; `None` if it has none, or if there is no file.
 pub(super) fn hash_of_last_line(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

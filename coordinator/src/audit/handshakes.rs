@@ -15,7 +15,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 impl AuditLog {
-    /// What a listener calls. Lines are written on the runtime that this is called on, not on the listener's.
+    /// The callback for a listener. It writes lines on the runtime from which this function is called, not on the
+    /// listener's.
     pub(crate) fn on_revoked(self: Arc<Self>) -> OnRevoked {
         let runtime = tokio::runtime::Handle::current();
         Arc::new(move |identity, addr| {
@@ -75,7 +76,7 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(30), "{text}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
-        // One more second may have begun meanwhile.
+        // Another window of one second may have started meanwhile.
         assert!(lines.len() <= 30, "{} lines", lines.len());
         let line: Value = serde_json::from_str(&lines[0]).expect("JSON");
         for (key, value) in [

@@ -3,8 +3,8 @@
 //! *Invariant:* every method of the contract is in exactly one of two lists, or a test fails. The second list has the
 //! regular traffic of workers and training processes.
 
-/// What people and their programs do to runs, workers, members and the rest, and sessions' beginnings
-/// and ends.
+/// Methods with which users and their programs change runs, workers, members and other objects, and the start and end
+/// of sessions.
 const AUDITED: &[&str] = &[
     "Runs/OpenSession",
     "Runs/CreateRun",
@@ -41,14 +41,14 @@ const AUDITED: &[&str] = &[
     "Members/RemoveMember",
     "Members/UpdateMember",
     "Members/TransferLeader",
-    // They change nothing, and take much along.
+    // `SaveSnapshot` and `Diagnose` change nothing, but export much data.
     "Maintenance/SaveSnapshot",
     "Cluster/UpgradeCluster",
     "Cluster/SetSetting",
     "Maintenance/Diagnose",
 ];
 
-/// What only reads, or is the steady traffic of workers, of training processes and of members.
+/// Reads, and the regular traffic of workers, training processes and members.
 #[cfg(test)]
 const OTHERS: &[&str] = &[
     "Runs/ListRuns",

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// Lines of one identity in a window.
 pub(super) const LINES_MAX: u32 = 10;
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// Identities that are counted apart. One whose window is over makes room for another, and what it had without a line goes to
-/// the count that all further identities share.
+/// Identities with a count of their own. If its window is over, an entry makes room for another one, and its refusals
+/// without a line are added to a count that all further identities share.
 const IDENTITIES_MAX: usize = 1024;
 
 struct Count {
@@ -21,12 +21,12 @@ struct Count {
     untold: u64,
 }
 
-/// Counts them by identity.
+/// Counts refusals by identity.
 #[derive(Default)]
 pub(super) struct Refusals(Mutex<HashMap<String, Count>>);
 
 impl Refusals {
-    /// How many have had no line since the last one, where this one is to have one.
+    /// If this refusal gets a line: how many have had none since the last line.
     pub(super) fn told(&self, identity: &str, now: Instant) -> Option<u64> {
         self.count(identity, now, |count| {
             if is_over(count, now) {
@@ -41,7 +41,7 @@ impl Refusals {
         })
     }
 
-    /// One that is to have no line.
+    /// Counts a refusal that gets no line.
     pub(super) fn untold(&self, identity: &str, now: Instant) {
         self.count(identity, now, |count| count.untold += 1);
     }

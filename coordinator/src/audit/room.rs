@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use std::time::Instant;
 use tonic::Status;
 
-/// Audited requests that are under way or whose line is not written: all workers may register at once.
+/// Audited requests in progress or with an unwritten line. All workers may register at once.
 const LINES_MAX: usize = limits::WORKERS_MAX;
 
 pub(super) fn of_all_lines() -> FairRoom {
@@ -24,7 +24,7 @@ pub(super) fn of_all_lines() -> FairRoom {
 }
 
 impl AuditLog {
-    /// Writes a line, and gives its place back.
+    /// Writes a line, then releases its place.
     pub(super) async fn write_in(&self, room: Place, fields: Map<String, Value>) {
         self.write(fields).await;
         drop(room);
@@ -32,7 +32,7 @@ impl AuditLog {
 }
 
 impl Open {
-    /// Takes a place for its line; false where there is none for its caller.
+    /// Takes a place for its line. Returns false if its caller can have none.
     pub(super) fn take_room(&mut self) -> bool {
         let holder = match &self.peer {
             Some(peer) => peer.identity.clone(),
@@ -42,8 +42,8 @@ impl Open {
         self.room.is_some()
     }
 
-    /// Its place, or one that it takes now, for a request that has a line only because it is forbidden. Where there is none it
-    /// is counted.
+    /// Its place, or a new one for a request that has a line only because it is forbidden. If there is none, it is
+    /// counted.
     pub(super) fn room_for_line(&mut self) -> Option<Place> {
         if self.room.is_none() && !self.take_room() {
             self.count_untold();
@@ -51,7 +51,7 @@ impl Open {
         self.room.take()
     }
 
-    /// Refuses it before its service sees it.
+    /// Refuses the request before its service sees it.
     pub(super) fn refuse(mut self) -> Status {
         self.decided = true;
         self.count_untold();

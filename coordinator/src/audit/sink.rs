@@ -24,19 +24,19 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The audit of one member.
+/// The audit log of one member.
 pub(crate) struct AuditLog {
     member: String,
-    /// `None`: the lines go to the log.
+    /// `None`: lines go to the log.
     file: Option<Arc<tokio::sync::Mutex<Rotated>>>,
     pub(super) strangers: Strangers,
     pub(super) refusals: Refusals,
-    /// For the lines of requests that are under way.
+    /// Places for the lines of requests in progress.
     pub(super) room: FairRoom,
 }
 
 impl AuditLog {
-    /// Opens the file, where there is one.
+    /// Opens the file, if one is configured.
     pub(crate) fn open(member: &str, config: &Audit) -> io::Result<Self> {
         let file = match &config.file {
             Some(path) => Some(Rotated::open(path, config.bytes_max, config.files_max)?),
@@ -91,16 +91,16 @@ fn log(fields: &Map<String, Value>) {
     );
 }
 
-/// For this user alone: lines tell who did what.
+/// Only this user may read the file: lines tell who did what.
 const MODE: u32 = 0o600;
 
 struct Rotated {
     path: PathBuf,
     file: File,
     bytes: u64,
-    /// Whether the last line may be without its end.
+    /// Whether the last line may be incomplete.
     torn: bool,
-    /// The hash of the last whole line; none where there is none.
+    /// The hash of the last whole line, if there is one.
     prev: Option<String>,
     bytes_max: u64,
     files_max: u32,
@@ -110,7 +110,7 @@ impl Rotated {
     fn open(path: &Path, bytes_max: u64, files_max: u32) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).mode(MODE).open(path)?;
         let bytes = file.metadata()?.len();
-        // Of one that cannot be read it is not known.
+        // If the file cannot be read, this is unknown.
         let torn = bytes > 0 && !ends_a_line(path, bytes).unwrap_or(false);
         let mut opened =
             Self { path: path.to_owned(), file, bytes, torn, prev: None, bytes_max, files_max };
@@ -118,10 +118,10 @@ impl Rotated {
         Ok(opened)
     }
 
-    /// Writes these fields as a line that names the one before it.
+    /// Writes these fields as a line that names the line before it.
     fn append(&mut self, mut fields: Map<String, Value>) -> io::Result<()> {
         if self.torn {
-            // Of the last line there may be any part, the whole of it too.
+            // The file may have any part of the last line, or all of it.
             self.prev = self.hash_of_last_line()?.or_else(|| self.prev.take());
         }
         fields.insert("prev".to_owned(), self.prev.clone().into());
@@ -168,7 +168,7 @@ impl Rotated {
         }
         let mut options = OpenOptions::new();
         options.mode(MODE);
-        // A single file begins anew; of several, the old one has another name by now.
+        // A single file is truncated; of several, the old one has been renamed by now.
         self.file = match self.files_max {
             1 => options.create(true).write(true).truncate(true).open(&self.path)?,
             _ => options.create(true).append(true).open(&self.path)?,
@@ -212,7 +212,7 @@ mod tests {
         let expected: Vec<String> = (4..10).map(|n| format!("line number {n}")).collect();
         assert_eq!(kept, expected);
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 3);
-        // Opened again, it goes on where it was.
+        // A reopened log continues its file.
         drop(file);
         let mut file = Rotated::open(&path, 30, 3).expect("open");
         file.write(b"after a restart\n").expect("written");
@@ -228,7 +228,7 @@ mod tests {
         let mut file = Rotated::open(&path, 1000, 1).expect("open");
         file.write(b"third\n").expect("written");
         file.write(b"fourth\n").expect("written");
-        // While it runs: the disk takes a part, and then no more.
+        // In operation: the disk takes a part of a line, and then no more.
         file.file.write_all(b"half a").expect("written");
         let full = File::open("/dev/null").expect("open");
         let room = std::mem::replace(&mut file.file, full);
@@ -236,7 +236,7 @@ mod tests {
         file.file = room;
         file.write(b"sixth\n").expect("written");
         assert_eq!(lines(&path), ["first", "half a li", "third", "fourth", "half a", "sixth"]);
-        // Behind what is whole there is no empty line.
+        // After a whole line there is no empty one.
         drop(file);
         let mut file = Rotated::open(&path, 1000, 1).expect("open");
         file.write(b"seventh\n").expect("written");
@@ -247,7 +247,7 @@ mod tests {
         Map::from_iter([("method".to_owned(), format!("line {n}").into())])
     }
 
-    /// Whether each line names the one before it, and how many there are. Lines that are no JSON are passed over.
+    /// Checks that each line names the one before it, and returns how many there are. Skips lines that are not JSON.
     fn chained(all: &[String]) -> usize {
         let whole: Vec<(&String, Value)> =
             all.iter().filter_map(|line| Some((line, serde_json::from_str(line).ok()?))).collect();
@@ -262,7 +262,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.log");
         for n in 0..10 {
-            // A file has two lines, so every second open finds one that the next line closes.
+            // A file has two lines, so at every second opening the next line completes the file.
             let mut file = Rotated::open(&path, 250, 9).expect("open");
             file.append(fields(n)).expect("written");
         }
@@ -290,7 +290,7 @@ mod tests {
         std::fs::write(&path, text.trim_end()).expect("written");
         let mut file = Rotated::open(&path, 1 << 20, 1).expect("open");
         file.append(fields(2)).expect("written");
-        // While it runs: the disk takes nothing for a while.
+        // In operation: the disk accepts nothing for a while.
         let full = File::open("/dev/null").expect("open");
         let room = std::mem::replace(&mut file.file, full);
         file.append(fields(3)).expect_err("it takes nothing");

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Between two lines about strangers: 8,640 lines a day, which a file of the default size has room for.
+/// Time between two lines about strangers: 8,640 lines a day, for which a file of the default size has room.
 pub(super) const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// When they were last told of, and how many were not since.
+/// When the last line about strangers was written, and how many requests had none since.
 #[derive(Default)]
 pub(super) struct Strangers(Mutex<(Option<Instant>, u64)>);
 
 impl Strangers {
-    /// How many have had no line since the last one, where this one is to have one.
+    /// If this request gets a line: how many have had none since the last line.
     pub(super) fn told(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
         let (last, untold) = &mut *state;
@@ -28,7 +28,7 @@ impl Strangers {
         Some(std::mem::take(untold))
     }
 
-    /// One that is to have no line.
+    /// Counts a request that gets no line.
     pub(super) fn untold(&self) {
         self.0.lock().1 += 1;
     }

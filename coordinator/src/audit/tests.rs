@@ -33,7 +33,7 @@ fn answer(error: Option<RpcError>) -> http::Response<()> {
     }
 }
 
-/// What is in the file after a request whose handler ends so.
+/// The lines in the file after a request whose handler ends like this.
 async fn said(method: &str, error: Option<RpcError>) -> Vec<Value> {
     let dir = tempfile::tempdir().expect("a directory");
     let inner = tower::service_fn(move |_: http::Request<()>| {
@@ -221,7 +221,7 @@ async fn every_request_with_an_unknown_outcome_has_its_line() {
     let mut service = AuditLayer(log(dir.path())).layer(inner);
     for _ in 0..MANY {
         service.call(request("Runs/CreateRun")).await.expect("an answer");
-        // Its caller goes at once.
+        // Its caller disconnects at once.
         let call = service.call(request("Members/AddMember"));
         assert!(call.now_or_never().is_none(), "it has no answer");
     }
@@ -251,7 +251,7 @@ async fn lines_of_callers_who_went_are_bounded_and_further_requests_are_refused(
         std::future::pending::<Result<http::Response<()>, Infallible>>()
     });
     let mut service = AuditLayer(log.clone()).layer(inner);
-    // Nothing else runs meanwhile, so no line is written.
+    // No other task runs meanwhile, so no line is written.
     let mut refused = Vec::new();
     for _ in 0..10 {
         let call = service.call(request("Members/AddMember"));

@@ -8,20 +8,20 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// How long an issued certificate may be good, in seconds.
+/// Bounds of the lifetime of issued certificates, in seconds.
 const LIFETIME_S: RangeInclusive<u64> = 10..=7 * 24 * 60 * 60;
 
-/// Where newcomers come, and by which key they are certified.
+/// The enrollment port, and the issuing key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnrolmentSettings {
-    /// Where whoever has no certificate connects.
+    /// Address for newcomers, which have no certificate.
     pub listen: SocketAddr,
     /// The issuing authority's certificate: see `rolloutctl cert init-issuer`.
     pub issuer_cert_file: PathBuf,
-    /// Its key.
+    /// The issuing authority's private key.
     pub issuer_key_file: PathBuf,
-    /// How long an issued certificate is good, in seconds.
+    /// Lifetime of issued certificates, in seconds.
     #[serde(default = "default_lifetime_s")]
     pub lifetime_s: u64,
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Its text is the same for fuzz targets, which add to it.
+/// Fuzz targets use the same file and add to it.
 const GOOD: &str = include_str!("tests/minimal.toml");
 
 fn load(text: &str) -> Result<Config> {
@@ -135,7 +135,7 @@ fn a_filter_of_the_log_that_cannot_be_read_is_refused() {
     std::fs::write(&path, GOOD).expect("written");
     let flags = |log| ["x", "--config", path.to_str().unwrap_or_default(), "--log", log];
     assert!(Config::load(Flags::parse_from(flags("a=b=c"))).is_err());
-    // An empty variable says nothing.
+    // An empty variable counts as unset.
     let config = Config::load(Flags::parse_from(flags(""))).expect("good");
     assert_eq!(config.log, default_log());
 }
