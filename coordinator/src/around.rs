@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use std::task::{Context, Poll};
 use tower::{Layer, Service};
 
-/// What is done around each request.
+/// Code that runs around each request.
 pub(crate) trait Around: Clone {
-    /// Calls the inner service, once, and answers.
+    /// Calls the inner service once, and returns the answer.
     fn around<S, B, R>(
         &self,
         inner: &mut S,

@@ -15,17 +15,17 @@ tokio::task_local! {
     static CALLER: Identity;
 }
 
-/// Whose request this is.
+/// The identity of the caller of this request.
 pub(crate) fn current() -> Option<Identity> {
     CALLER.try_with(Clone::clone).ok()
 }
 
-/// Does work for a caller.
+/// Runs work on behalf of a caller.
 pub(crate) async fn serving<F: Future>(caller: Identity, work: F) -> F::Output {
     CALLER.scope(caller, work).await
 }
 
-/// Lets the handlers of requests know their caller.
+/// Makes the caller known to the handlers of its request.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller;
 

@@ -7,7 +7,8 @@
 use crate::grpc::Shared;
 use rollout_proto::pki::{RENEWAL_WITHIN_S, Validity};
 
-/// When a certificate ends, and from when on that is about to happen, in seconds of Unix time; 0 where there is none.
+/// When a certificate expires, and from when on it counts as about to expire, in Unix seconds; 0 without a
+/// certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateTimes {
     pub(crate) expires: u64,
@@ -23,7 +24,7 @@ impl CertificateTimes {
         })
     }
 
-    /// Whether it is about to end, and whether it has, by the bounds of `rolloutctl alarm list`.
+    /// Whether it is about to expire, and whether it has expired, by the thresholds of `rolloutctl alarm list`.
     pub(crate) fn alarms(self, now_unix: u64) -> [bool; 2] {
         let dated = self.expires > 0;
         let expired = dated && self.expires <= now_unix;
@@ -32,13 +33,13 @@ impl CertificateTimes {
 }
 
 impl Shared {
-    /// Of the certificate that this member presents.
+    /// The times of the certificate that this member presents.
     pub(crate) fn certificate_times(&self) -> CertificateTimes {
         CertificateTimes::of(self.tls.validity())
     }
 
-    /// Of the certificate of the key by which it enrols: when that has ended nothing is issued or renewed, and all who
-    /// were enrolled are out as theirs end.
+    /// The times of the issuing key's certificate. Once that has expired, no certificate is issued or renewed, and all
+    /// enrolled workers and clients are shut out as their certificates expire.
     pub(crate) fn issuer_times(&self) -> CertificateTimes {
         CertificateTimes::of(self.desk.as_ref().map(|desk| desk.validity()))
     }

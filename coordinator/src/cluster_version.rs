@@ -18,7 +18,7 @@ fn refused(why: impl Into<String>) -> RpcError {
 /// The first and the last version that a member supports.
 pub(crate) type Range = (u32, u32);
 
-/// Who supports what, or why that is not known.
+/// The versions that each member supports, or why that is unknown.
 pub(crate) fn supported(
     answers: Vec<(MemberRecord, Result<Range, ClusterError>)>,
 ) -> Result<Vec<(MemberRecord, Range)>, RpcError> {
@@ -29,7 +29,7 @@ pub(crate) fn supported(
     all.collect()
 }
 
-/// The version to go to: what was asked for, or the highest that all support.
+/// The target version: the requested one, or the highest that all members support.
 pub(crate) fn target(
     members: &[(MemberRecord, Range)],
     asked: u32,
@@ -54,9 +54,9 @@ pub(crate) fn target(
     }
 }
 
-/// What a cluster in which nothing was done yet begins with: the newest version that every member supports by its own word
-/// of just now. `None` where that is the version that it has, or where not all have said: it keeps the first one then,
-/// until an operator raises it.
+/// The version with which a cluster without history starts: the newest that every member currently says that it
+/// supports. `None` if the cluster has that version already, or if not all members have answered. Then it keeps the
+/// first version until an operator raises it.
 pub(crate) async fn of_new_cluster(node: &Node) -> Option<u32> {
     let now = node.ledger(Ledger::version);
     let members = supported(node.supported_versions().await);
@@ -69,7 +69,8 @@ pub(crate) async fn of_new_cluster(node: &Node) -> Option<u32> {
     }
 }
 
-/// Nobody has led it, and it continues no other: what that one's version was is its operator's decision.
+/// Whether no leader has led this cluster, and it was not restored from another one, whose version is its operator's
+/// decision.
 pub(crate) fn is_new(ledger: &Ledger) -> bool {
     ledger.epoch().0 == 0 && ledger.ancestors().is_empty()
 }
@@ -108,7 +109,7 @@ mod tests {
         assert!(error.message.contains("c1 supports 1 to 2"), "{error}");
         assert!(!error.message.contains("c0"), "{error}");
         assert!(target(&all, 1, 2).expect_err("lower").message.contains("never lowered"));
-        // One whose build is too new to run the present version is no reason to raise it.
+        // A member whose build is too new for the current version is no reason to raise it.
         assert!(target(&members(&[(1, 1), (2, 2)]), 0, 1).is_err());
     }
 

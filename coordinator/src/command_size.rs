@@ -6,9 +6,9 @@
 
 use rollout_ledger::{Op, OpKind, limits};
 
-/// Rows that one command speaks of, unless what belongs together has more.
+/// Rows in one command, unless operations that belong together have more.
 const ROWS_MAX: u64 = 4096;
-/// Bytes of one command's operations, unless what belongs together has more.
+/// Bytes of one command's operations, unless operations that belong together have more.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
 /// How much of a command's bounds operations take.
@@ -25,7 +25,7 @@ impl Weight {
         Self { rows: ops.iter().map(rows).sum(), bytes, ops: ops.len() }
     }
 
-    /// That of both together.
+    /// The weight of both together.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             rows: self.rows + other.rows,
@@ -34,18 +34,18 @@ impl Weight {
         }
     }
 
-    /// Whether one command carries them.
+    /// Whether one command can carry them.
     pub(crate) fn fits(self) -> bool {
         self.rows <= ROWS_MAX && self.bytes <= BYTES_MAX && self.ops <= limits::OPS_PER_COMMAND_MAX
     }
 
-    /// Whether they are worth a command of their own.
+    /// Whether they justify a command of their own.
     pub(crate) fn is_large(self) -> bool {
         self.rows >= ROWS_MAX / 2 || self.bytes >= BYTES_MAX / 2
     }
 }
 
-/// The rows that an operation grants, decides or gives back.
+/// The rows that an operation grants, decides or returns.
 fn rows(op: &Op) -> u64 {
     match &op.kind {
         OpKind::Claim { rows_max, .. } => u64::from(*rows_max),
@@ -54,13 +54,13 @@ fn rows(op: &Op) -> u64 {
         | OpKind::Steal { held, .. } => held.iter().map(|h| h.rows.len()).sum(),
         OpKind::Carry { rows, .. } => rows.len(),
         OpKind::Fail { held, .. } => held.rows.len(),
-        // A worker that comes back gets its rows again, or gives them back.
+        // A worker that comes back gets its rows again, or returns them.
         OpKind::Register(registration) => registration.held.iter().map(|h| h.rows.len()).sum(),
         _ => 0,
     }
 }
 
-/// Operations that need not be together, in as many commands as it takes, in their order.
+/// Splits independent operations into commands within the bounds, in order.
 pub(crate) fn in_commands(ops: impl IntoIterator<Item = Op>) -> Vec<Vec<Op>> {
     let mut commands: Vec<Vec<Op>> = Vec::new();
     let mut weight = Weight::default();
@@ -88,7 +88,7 @@ mod tests {
     use rollout_proto::{DialMap, Security};
     use rollout_raft::RaftConfig;
 
-    /// A worker with eight busy slots, of which each finished every other row of what it was given.
+    /// A worker with eight busy slots, each of which finished every other row of its grants.
     fn suspect(session: u64) -> Op {
         let started = (0..8).map(|slot| {
             let first = 1_000_000 + session * 2000 + slot * 200;

@@ -9,7 +9,7 @@ use rollout_telemetry::TracingSettings;
 use serde_json::{Value, json};
 use url::Url;
 
-/// The settings as they hold, flags and environment included, under their keys.
+/// The effective settings, including flags and environment, under their keys.
 pub(crate) fn settings(config: &Config) -> Value {
     let tls = match &config.security {
         Security::Mtls(files) => json!({
@@ -95,7 +95,7 @@ fn bare(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return "not a URL".into() };
     url.set_query(None);
     url.set_fragment(None);
-    // These fail where a URL can have none, and then it has none.
+    // These fail only for a URL that can have neither.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.into()
@@ -108,11 +108,11 @@ mod tests {
     use clap::Parser as _;
     use std::collections::BTreeSet;
 
-    /// What the settings that hold do not have: a profile is the values that it stands for, and TLS is there.
+    /// Keys that the effective settings do not have: a profile is replaced by its values, and TLS is configured.
     const NOT_TOLD: [&str; 3] =
         ["raft.profile", "tls.insecure_plaintext", "tls.insecure_plaintext_public"];
 
-    /// The keys of the table that `rolloutctl config` knows, which a test holds against what a member takes.
+    /// The keys of the table in `rolloutctl config`. A test compares that table with the keys that a member accepts.
     fn known() -> BTreeSet<String> {
         let table =
             concat!(env!("CARGO_MANIFEST_DIR"), "/../ctl/src/rolloutctl/config/coordinator.rs");

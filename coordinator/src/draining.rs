@@ -13,23 +13,23 @@ use rollout_ledger::view::Drain;
 use rollout_ledger::{Body, OpKind};
 use rollout_proto::v1;
 
-/// Ends that differ by less are the same: the way between the two takes time.
+/// Deadlines that differ by less count as equal, because messages take time.
 const SAME_MS: u64 = 500;
 
-/// Bytes of a reason that is told or logged.
+/// The longest reason that is sent or logged, in bytes.
 pub(crate) const REASON_BYTES_MAX: usize = 512;
 
-/// Who has to be told.
+/// Which side must learn of a nearer deadline.
 #[derive(Debug, PartialEq, Eq)]
 enum Tell {
     Nobody,
-    /// The worker: it is to be gone after so long, 0 for no bound.
+    /// The worker, with the time until its deadline; 0 for no deadline.
     Worker(u64),
-    /// The ledger: the worker will be gone after so long, 0 for no bound.
+    /// The ledger, with the time until the worker's deadline; 0 for no deadline.
     Ledger(u64),
 }
 
-/// `None`: it is not to go; 0: without an end.
+/// Compares the two deadlines. `None`: no drain; 0: a drain without a deadline.
 fn compare(ledger_left_ms: Option<u64>, worker_left_ms: Option<u64>) -> Tell {
     let nearer = |a: u64, b: u64| a != 0 && (b == 0 || a.saturating_add(SAME_MS) < b);
     match (ledger_left_ms, worker_left_ms) {
@@ -43,12 +43,12 @@ fn compare(ledger_left_ms: Option<u64>, worker_left_ms: Option<u64>) -> Tell {
 }
 
 impl Leading {
-    /// What is left of a drain's time, at least 1 ms; 0 for one without an end.
+    /// The remaining time of a drain, at least 1 ms; 0 for one without a deadline.
     pub(crate) fn drain_left_ms(&self, drain: Drain) -> u64 {
         drain.until.map_or(0, |until| until.0.saturating_sub(self.now().0).max(1))
     }
 
-    /// A heartbeat has said whether its worker goes.
+    /// Handles what a heartbeat says about its worker's drain.
     pub(crate) async fn heard_of_drain(&self, session: SessionId, says: Option<v1::Drain>) {
         let known = self.node.ledger(|l| l.worker_drain(session));
         let ledger = known.map(|drain| self.drain_left_ms(drain));
@@ -60,7 +60,7 @@ impl Leading {
                 reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
                 tracing::info!(%session, deadline_ms, reason, "a worker goes");
                 let ops = vec![OpKind::Drain { session, deadline_ms }.into()];
-                // Past what waits in the queue, for its time runs. The next heartbeat says it again.
+                // Skips the queue, because the deadline is near. The next heartbeat says it again.
                 if let Err(error) = self.proposer.command(Body::Ops(ops)).await {
                     tracing::debug!(%error, "the drain was not applied");
                 }
@@ -68,14 +68,14 @@ impl Leading {
         }
     }
 
-    /// Sends the wish that it goes down its stream. A worker that cannot be reached is told when it
-    /// is heard again.
+    /// Sends the drain to the worker on its stream. A worker that cannot be reached learns of it with its next
+    /// heartbeat.
     pub(crate) fn tell_to_go(&self, session: SessionId, deadline_ms: u64, reason: &str) {
         let drain = v1::Drain { deadline_ms, reason: reason.to_owned() };
         let kind = Some(v1::leader_message::Kind::Drain(drain));
         let message = v1::LeaderMessage { header: Some(self.header()), kind };
         if let Some(out) = self.outbox(session) {
-            // Where there is no room, the next heartbeat finds that it does not know yet.
+            // If there is no room, the next heartbeat shows that the worker does not know yet.
             let _ = out.try_send(Ok(message));
         }
     }

@@ -14,22 +14,22 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Mutex;
 
-/// Between two refusals of one member.
+/// Time between two refusals of one member.
 const REFUSAL_EVERY: Duration = Duration::from_millis(100);
-/// What an issuing key has to be good for yet: less is no certificate.
+/// The shortest remaining lifetime of the issuing key for which a certificate is worth issuing.
 const LEFT_MIN_S: u64 = 10;
 
-/// The desk of one member.
+/// The certificate issuer of one member.
 pub(crate) struct EnrolmentDesk {
     issuer: IssuingAuthority,
     lifetime_s: u64,
-    /// Read for each answer: it is replaced under us while an authority is.
+    /// Read for each answer, because it is replaced while the member runs when an authority is replaced.
     ca_file: PathBuf,
     refusing: Mutex<()>,
 }
 
 impl EnrolmentDesk {
-    /// The desk that the configuration asks for, if it asks for one.
+    /// Opens the desk, if it is configured.
     pub(crate) fn open(config: &Config) -> Result<Option<Self>> {
         let (Some(settings), Security::Mtls(files)) = (&config.enrolment, &config.security) else {
             return Ok(None);
@@ -38,14 +38,15 @@ impl EnrolmentDesk {
         let issuer = IssuingAuthority::load(&settings.issuer()).context("[enrolment]")?;
         let desk =
             Self { issuer, lifetime_s, ca_file: files.ca.clone(), refusing: Mutex::default() };
-        // It is an alarm, and no reason to serve nobody: those whose certificates are good do not need this key.
+        // Raise an alarm, but serve: callers with good certificates do not need this key.
         if let Err(error) = desk.lifetime_left_s() {
             tracing::warn!(%error, "this member issues no certificates");
         }
         Ok(Some(desk))
     }
 
-    /// How long what is issued now is good: as configured, but no longer than the issuing key's own certificate.
+    /// The lifetime of a certificate issued now: as configured, but no longer than that of the issuing key's
+    /// certificate.
     pub(crate) fn lifetime_left_s(&self) -> Result<u64, RpcError> {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let ends_s = u64::try_from(self.issuer.validity().not_after_unix).unwrap_or(0);
@@ -58,17 +59,18 @@ impl EnrolmentDesk {
         Ok(self.lifetime_s.min(left_s))
     }
 
-    /// How long the certificate of the issuing key is good.
+    /// The validity of the issuing key's certificate.
     pub(crate) fn validity(&self) -> Validity {
         self.issuer.validity()
     }
 
-    /// Whether its key issued that certificate.
+    /// Whether this desk's key issued that certificate.
     pub(crate) fn has_issued(&self, certificate: &CertificateDer<'_>) -> bool {
         self.issuer.has_issued(certificate)
     }
 
-    /// A certificate of that identity for that key, valid from no earlier time than `not_before_min_s`, in seconds since 1970.
+    /// Issues a certificate of that identity for that key, valid from `not_before_min_s` at the earliest, in Unix
+    /// seconds.
     pub(crate) fn issue(
         &self,
         identity: &Identity,
@@ -90,13 +92,13 @@ impl EnrolmentDesk {
         })
     }
 
-    /// The hashes of the public keys of the authorities that a newcomer may believe.
+    /// The hashes of the public keys of the authorities that a newcomer may trust.
     pub(crate) fn pins(&self) -> Result<Vec<[u8; 32]>, RpcError> {
         let broken = |error: pki::PkiError| RpcError::new(ErrorCode::Internal, error.to_string());
         pki::authority_pins(&self.ca_file).map_err(broken)
     }
 
-    /// Waits until the next refusal may be told.
+    /// Waits until the next refusal may be sent.
     pub(crate) async fn refusal_is_due(&self) {
         let _one_by_one = self.refusing.lock().await;
         tokio::time::sleep(REFUSAL_EVERY).await;

@@ -16,9 +16,9 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tower::{Layer, Service};
 
-/// Asking this changes nothing, and its answer tells the epoch.
+/// This request changes nothing, and its answer has the current epoch.
 const STATUS: &str = "/rollout.v1.Cluster/Status";
-/// What happened is the same whoever leads, and any member says it.
+/// Events are the same under every leader, and any member sends them.
 const EVENTS: &str = "/rollout.v1.Events/WatchEvents";
 
 /// The layer, for services of one member.
@@ -98,7 +98,7 @@ fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), Refused> 
     if seeded(Bug::EpochUnchecked) {
         return Ok(());
     }
-    // Who does not lead answers for no epoch: the service says who does.
+    // A member that does not lead has no epoch to compare with; its service names the leader.
     let Some(leading) = shared.current.read().clone() else { return Ok(()) };
     match claimed.cmp(&leading.epoch) {
         std::cmp::Ordering::Equal => Ok(()),
@@ -124,8 +124,8 @@ fn same_cluster(shared: &Shared, cluster: &str) -> Result<(), RpcError> {
     Err(RpcError::new(ErrorCode::OtherCluster, message))
 }
 
-/// Judges what a worker says in its registration of what it has seen; nothing where it has seen nothing. An epoch that is
-/// over is no reproach there: what is in a message stays in it when the message is repeated to a later leader.
+/// Judges the epoch that a worker's registration says it has seen, if any. A past epoch is accepted there, because a
+/// worker repeats the same message to a later leader.
 pub(crate) async fn seen(
     shared: &Shared,
     leading: &Leading,
@@ -141,18 +141,19 @@ pub(crate) async fn seen(
     }
 }
 
-/// What a sender is told whose epoch is over.
+/// The error for a sender with a past epoch.
 pub(crate) fn behind(leading: &Leading, claimed: u64) -> RpcError {
     let message = format!("epoch {claimed} is over, {} is open", leading.epoch);
     RpcError::new(ErrorCode::StaleEpoch, message).with_epoch(leading.epoch)
 }
 
-/// What a sender is told whose epoch this leader has not seen: that it leads no more, or, if a
-/// quorum says that it does, that nobody has opened such an epoch.
+/// The error for a sender with an epoch that this leader has not seen: that this member no longer leads or, if a
+/// quorum says that it does, that no leader has opened such an epoch.
 pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> RpcError {
     let confirmed = tokio::select! {
         confirmed = shared.node.barrier() => confirmed,
-        // Without a quorum nobody confirms or denies it, and whoever knows of a later leader waits here for nothing.
+        // Without a quorum the epoch can be neither confirmed nor denied, and a sender that knows a later leader
+        // should not wait.
         () = shared.node.quorum_lost() => return crate::reject::quorum_lost(Outcome::NotApplied),
     };
     match confirmed {

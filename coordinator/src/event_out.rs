@@ -46,15 +46,15 @@ fn kind_of(kind: &EventKind) -> &'static str {
     }
 }
 
-/// What a reader wants and may have.
+/// The events that a reader requests and may see.
 pub(crate) struct Filter {
-    /// Of the certificate; empty for all.
+    /// The namespaces of the certificate; empty for all.
     namespaces: Vec<String>,
     wanted: v1::EventFilter,
 }
 
 impl Filter {
-    /// Checks what was asked for. The namespace was checked against the certificate already.
+    /// Checks the requested filter. The namespace was already checked against the certificate.
     pub(crate) fn new(identity: &Identity, wanted: v1::EventFilter) -> Checked<Self> {
         if let Some(kind) = wanted.kinds.iter().find(|k| !EVENT_KINDS.contains(&k.as_str())) {
             let all = EVENT_KINDS.join(", ");
@@ -69,7 +69,7 @@ impl Filter {
         Ok(Self { namespaces: identity.namespaces.clone(), wanted })
     }
 
-    /// The event, if it is for this reader.
+    /// Converts the event if this reader gets it.
     pub(crate) fn pass(&self, record: &EventRecord) -> Option<v1::Event> {
         let (wanted, kind) = (&self.wanted, kind_of(&record.event.kind));
         let named = |name: &Option<Arc<EventName>>, want: &str| {
@@ -95,8 +95,7 @@ impl Filter {
         passes.then(|| event_out(record, kind))
     }
 
-    /// An event whose names nobody knows any more: only for those who may see everything and asked
-    /// for nothing in particular.
+    /// An event whose names are no longer known: only for readers that may see everything and filter nothing.
     fn anonymous(&self, record: &EventRecord, kind: &str) -> Option<v1::Event> {
         let wanted = &self.wanted;
         let all = self.namespaces.is_empty()
@@ -106,7 +105,7 @@ impl Filter {
     }
 }
 
-/// Whether an event is about the cluster and nobody's in particular.
+/// Whether an event is about the cluster rather than a namespace.
 fn is_of_cluster(kind: &EventKind) -> bool {
     matches!(
         kind,
@@ -117,7 +116,7 @@ fn is_of_cluster(kind: &EventKind) -> bool {
     )
 }
 
-/// Why a member leads, for people. `former` is who led before; empty where that is not known.
+/// Why a member leads, as a text. `former` is the previous leader; empty if unknown.
 fn leader_reason(former: &str, cause: LeaderCause) -> String {
     let former = if former.is_empty() { "the former leader" } else { former };
     match cause {
@@ -143,7 +142,7 @@ fn leader_reason(former: &str, cause: LeaderCause) -> String {
     }
 }
 
-/// The same of a member's process.
+/// The same for a change of a member's process.
 fn member_reason(to: &str, cause: &str) -> &'static str {
     match (to, cause) {
         ("started", "first") => "for the first time that the ledger knows of",
@@ -158,7 +157,7 @@ fn member_reason(to: &str, cause: &str) -> &'static str {
     }
 }
 
-/// The namespace that an event is about, where that is known.
+/// The namespace of an event, if it is known.
 fn namespace_of(record: &EventRecord) -> Option<&str> {
     match &record.event.kind {
         EventKind::Job { job, .. } => Some(&job.namespace),
@@ -167,7 +166,7 @@ fn namespace_of(record: &EventRecord) -> Option<&str> {
     }
 }
 
-/// Whether a row is among those that an event speaks of, where it speaks of any.
+/// Whether a row is among those of an event, if the event has rows.
 fn rows_of(kind: &EventKind) -> Option<impl Fn(u64) -> bool + '_> {
     let rows = match kind {
         EventKind::Granted { held, .. }
@@ -241,7 +240,7 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
             held_out(held, &mut out);
         }
         EventKind::Completed { slot: at, held } => {
-            // Rows that were carried over were nobody's.
+            // No slot ran rows that were carried over.
             match held.attempt.0 {
                 0 => out.reason = "carried over".into(),
                 _ => out.slot = Some(slot(at, false)),
@@ -314,7 +313,7 @@ mod tests {
         filter
     }
 
-    /// The kinds that the guide names; `_lost` behind `worker_registered` is `worker_lost`.
+    /// The kinds that the guide lists; `_lost` after `worker_registered` stands for `worker_lost`.
     fn documented() -> Vec<String> {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating/events-and-audit.md");
         let text = std::fs::read_to_string(page).expect("the guide");

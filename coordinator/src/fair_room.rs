@@ -8,7 +8,7 @@ use rollout_proto::Identity;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The room.
+/// The places.
 #[derive(Clone)]
 pub(crate) struct FairRoom {
     places: usize,
@@ -18,11 +18,11 @@ pub(crate) struct FairRoom {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    /// Identities that hold any.
+    /// Places by identity; only of identities that hold any.
     by: HashMap<Identity, usize>,
 }
 
-/// Places of one holder, given back when this is dropped.
+/// Places of one holder, released on drop.
 pub(crate) struct Place {
     holder: Identity,
     count: usize,
@@ -34,18 +34,18 @@ impl FairRoom {
         Self { places, taken: Arc::default() }
     }
 
-    /// How many places one identity may have.
+    /// How many places one identity may hold.
     fn share(&self) -> usize {
         self.places - self.places / 4
     }
 
-    /// A place for `holder`; `None` where there is none for it.
+    /// Takes a place for `holder`; `None` if there is none for it.
     pub(crate) fn take(&self, holder: &Identity) -> Option<Place> {
         let mut place = self.none(holder.clone());
         place.grow(1).then_some(place)
     }
 
-    /// No place for `holder` yet.
+    /// A holder without places, which may grow.
     pub(crate) fn none(&self, holder: Identity) -> Place {
         Place { holder, count: 0, room: self.clone() }
     }
@@ -62,9 +62,9 @@ impl Place {
         &self.holder
     }
 
-    /// Takes so many more places; false where there are not as many for the holder.
+    /// Takes this many more places. Returns false if the holder cannot have them.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
-        // A holder of nothing has no entry: nothing would take it out again.
+        // A holder without places has no entry, because nothing would remove it.
         if more == 0 {
             return true;
         }
@@ -82,7 +82,7 @@ impl Place {
         true
     }
 
-    /// Gives back all places.
+    /// Releases all places.
     pub(crate) fn give_back(&mut self) {
         let count = std::mem::take(&mut self.count);
         if count == 0 {

@@ -12,30 +12,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long closing everything may take: with the watchdog's own step the process is gone within
-/// the 5 s that workers and the operator's guide count on.
+/// How long closing everything may take. With the watchdog's own step the process is gone within the 5 s on which
+/// workers and the operator's guide rely.
 const FENCE_WITHIN: Duration = Duration::from_millis(4500);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What one look counts at most: a process that was stopped as a whole is not stuck.
+/// The most time that one check counts: a process that was suspended as a whole is not stuck.
 const LOOK_COUNTS_MAX: Duration = Duration::from_millis(200);
 /// [`State::fencing_since_ms`] of a member that does not fence itself.
 const NEVER: u64 = u64::MAX;
 
-/// Says whether this member leads, and whether a fencing is under way.
+/// Tells the watchdog whether this member leads, and whether fencing is in progress.
 #[derive(Clone)]
 pub(crate) struct Fence(Arc<State>);
 
 struct State {
     started: Instant,
     leads: AtomicBool,
-    /// Since when leadership is lost and not let go, in milliseconds after `started`.
+    /// When leadership was lost without streams being closed yet, in milliseconds after `started`.
     fencing_since_ms: AtomicU64,
-    /// Grows for as long as the runtime runs.
+    /// Increases while the runtime runs.
     pulse: AtomicU64,
 }
 
 impl Fence {
-    /// Starts the watchdog, and the pulse of the runtime that this is called in.
+    /// Starts the watchdog, and the pulse of the runtime from which this is called.
     pub(crate) fn start() -> std::io::Result<Self> {
         let state = Arc::new(State {
             started: Instant::now(),
@@ -55,19 +55,19 @@ impl Fence {
         Ok(Self(state))
     }
 
-    /// An epoch is open here.
+    /// Records that an epoch is open here.
     pub(crate) fn leads(&self) {
         self.0.leads.store(true, Ordering::Release);
     }
 
-    /// Leadership is lost: the time runs.
+    /// Records that leadership is lost, which starts the time limit.
     pub(crate) fn begin(&self) {
         let now = self.0.started.elapsed().as_millis() as u64;
         let since = &self.0.fencing_since_ms;
         let _ = since.compare_exchange(NEVER, now, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Everything is closed.
+    /// Records that everything is closed.
     pub(crate) fn done(&self) {
         self.0.leads.store(false, Ordering::Release);
         self.0.fencing_since_ms.store(NEVER, Ordering::Release);
@@ -98,7 +98,8 @@ impl State {
     }
 }
 
-/// Ends the process with a word on the standard error, past its lock: whoever is stuck may hold it.
+/// Ends the process after a message on standard error. Bypasses the lock of standard error, which a stuck thread may
+/// hold.
 fn die(last_words: &str) -> ! {
     // SAFETY: the bytes live for the call, and write(2) may be called with any descriptor.
     unsafe { libc::write(libc::STDERR_FILENO, last_words.as_ptr().cast(), last_words.len()) };
@@ -112,14 +113,14 @@ mod tests {
     use std::process::{Command, ExitStatus};
     use std::time::{SystemTime, UNIX_EPOCH};
 
-    /// Names how the fencing goes in a process of its own.
+    /// The variable that selects the scenario in a child process.
     const ARM: &str = "ROLLOUT_TEST_FENCE_ARM";
-    /// Stands before the time at which it begins.
+    /// The child prints this before the time at which it starts.
     const BEGUN: &str = "begun at ";
-    /// Longer than the watchdog waits, with its steps.
+    /// Longer than the watchdog waits, including its steps.
     const BEYOND: Duration = Duration::from_millis(5500);
 
-    /// Starts this very program again, for the one test that plays this arm; how it ends, and how long after its beginning.
+    /// Runs this test program again with one scenario. Returns how it ended, and how long after its start.
     fn played(arm: &str) -> (ExitStatus, Duration) {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args([
@@ -150,12 +151,12 @@ mod tests {
             fence.leads();
             println!("{BEGUN}{}", wall_ms());
             match arm.as_str() {
-                // The runtime runs, and the closing never ends.
+                // The runtime runs, but closing never ends.
                 "hangs" => {
                     fence.begin();
                     std::future::pending::<()>().await;
                 }
-                // Just in time, and again at the next epoch.
+                // Closes just in time, and again at the next epoch.
                 "in time" => {
                     for _ in 0..2 {
                         fence.leads();
@@ -165,7 +166,7 @@ mod tests {
                     }
                     tokio::time::sleep(BEYOND).await;
                 }
-                // Nobody deposed it.
+                // It was never deposed.
                 "leads on" => tokio::time::sleep(BEYOND).await,
                 other => panic!("no arm {other}"),
             }

@@ -8,7 +8,7 @@ use rollout_ledger::{Ledger, Op};
 use crate::config::{Config, Flags};
 pub use crate::grpc::fuzzing::KINDS;
 
-/// The operations that a client's or worker's message asks for. The kind chooses its type.
+/// The operations that a message of a client or worker results in. `kind` selects its type.
 ///
 /// # Errors
 /// Why the message is refused.
@@ -16,7 +16,7 @@ pub fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Result<Vec<Op>, St
     crate::grpc::fuzzing::operations(ledger, kind, bytes).map_err(|error| error.to_string())
 }
 
-/// Reads a rank's manifest as a member does before it takes the rank's report, and says how many chunks it names.
+/// Reads a rank's manifest as a member does before it accepts the rank's report. Returns how many chunks it names.
 pub fn checkpoint_manifest(bytes: &[u8]) -> Option<usize> {
     crate::grpc::fuzzing::checkpoint_manifest(bytes)
 }
