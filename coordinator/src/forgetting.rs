@@ -32,19 +32,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// How often it is looked whether something is due.
+/// How often the leader checks whether a step is due.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long objects are left alone that could not be written or removed.
+/// How long objects that could not be written or removed are left alone.
 pub(crate) const AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// After the first failure of a run; twice as long each time, up to [`AGAIN_AFTER`].
+/// Pause after the first failure of a run. It doubles with each failure, up to [`AGAIN_AFTER`].
 const PAUSE: Duration = Duration::from_secs(1);
-/// Runs at a time.
+/// Runs processed concurrently.
 const AT_A_TIME: usize = 8;
 /// Segments that one object of a manifest lists: at most about two megabytes.
 const CHUNK_SEGMENTS: u32 = 64;
-/// Objects that are removed at a time.
+/// Objects removed concurrently.
 const REMOVALS: usize = 16;
-/// Which of a run's objects are swept, and the metrics that count them.
+/// The kinds of objects that are swept, and the metrics that count them.
 const SWEPT: [(&str, &str); 3] = [
     ("parts", "rollout_parts_swept_total"),
     ("evidence", "rollout_evidence_swept_total"),
@@ -53,7 +53,7 @@ const SWEPT: [(&str, &str); 3] = [
 /// Version of the manifest's messages.
 const FORMAT: u32 = 1;
 
-/// Why something could not be forgotten now.
+/// Why a step failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ForgetError {
     #[error(transparent)]
@@ -70,7 +70,7 @@ pub(crate) enum ForgetError {
     Deposed(String),
 }
 
-/// What is done to a run.
+/// The steps of a run's collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Seal,
@@ -79,7 +79,7 @@ enum Step {
     Forget,
 }
 
-/// Forgets what is due, for as long as the epoch lasts: some runs at a time. One that fails waits by itself.
+/// Runs due steps for as long as the epoch lasts, a few runs concurrently. A failing run delays no other.
 pub(crate) async fn forget_runs(leading: Arc<Leading>, stores: RunStores, retention: Retention) {
     let mut tries = Tries::new(PAUSE, AGAIN_AFTER);
     let mut under_way = BTreeSet::new();
@@ -120,7 +120,7 @@ fn due(leading: &Leading, retention: &Retention) -> Vec<(RunNo, Step)> {
         .collect()
 }
 
-/// Whether the step is done.
+/// Runs a step. Returns whether it succeeded.
 async fn take(leading: &Leading, stores: &RunStores, (run, step): (RunNo, Step)) -> bool {
     let (what, result) = match step {
         Step::Seal => ("sealed", seal(leading, stores, run).await),
@@ -152,7 +152,7 @@ async fn seal(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), Fo
         let mut segments = Vec::with_capacity((end - first_segment) as usize);
         for number in first_segment..end {
             let segment = leading.node.ledger(|l| l.segment_view(no, SegmentNo(number)));
-            // Sealed meanwhile, by the same hands.
+            // This leader has sealed it meanwhile.
             let Some(segment) = segment else { return Ok(()) };
             if number == 0 {
                 has_input(&store, &view, &segment).await?;
@@ -173,8 +173,8 @@ async fn seal(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), Fo
     propose(leading, OpKind::Seal { run: no, manifest, ended_index }).await
 }
 
-/// Looks for the run's first segment, before anything is written. A directory that is not mounted here takes every
-/// object, and nobody finds it.
+/// Checks that the run's first segment is there, before anything is written. A directory where the store is not
+/// mounted would accept every object, and no reader would find it.
 async fn has_input(
     store: &BlobStore,
     view: &RunView,
@@ -203,8 +203,8 @@ async fn put(
     Ok((blob, wire))
 }
 
-/// Removes the parts and the texts that no row names: of refused attempts, of attempts before the
-/// last, and of uploads that never came to anything; and manifests that were refused.
+/// Removes parts and texts that no row names (those of refused attempts, of attempts before the last, and of abandoned
+/// uploads), and refused manifests.
 async fn sweep(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let Some(sealed) = &view.sealed else { return Ok(()) };
@@ -222,7 +222,7 @@ async fn sweep(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), F
     propose(leading, OpKind::Swept { run: no }).await
 }
 
-/// Every object that a manifest needs, itself included, but for the segments of input.
+/// Every object that a manifest needs, including itself but not the input segments.
 async fn named_in(
     store: &BlobStore,
     manifest: v1::BlobRef,
@@ -256,7 +256,8 @@ async fn remove(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), 
     let store = stores.open(&view.spec.store_url)?;
     let prefix = rollout_storage::run_prefix(&view.namespace, &view.folder);
     let keys = store.list(&prefix).await?;
-    // All may be gone already: whoever removed it was deposed before it said so. Then the folder of the run's name is left.
+    // If nothing is listed, an earlier leader may have removed all objects and been deposed before it reported that.
+    // Then the folder of the run's name still exists.
     if keys.is_empty() && view.rows > 0 && !store.was_written(&prefix).await? {
         let why = format!("the folder of {prefix} was never written to");
         return Err(ForgetError::Elsewhere { url: store.url().to_owned(), why });

@@ -18,10 +18,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often each job's folder is looked through for what a trainer wrote too late.
+/// How often each job's folder is scanned for objects that a trainer wrote too late.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// Forgets what goes, for as long as the epoch lasts.
+/// Removes checkpoints that are to be deleted, for as long as the epoch lasts.
 pub(crate) async fn forget_checkpoints(leading: Arc<Leading>, store: BlobStore) {
     let mut swept = tokio::time::Instant::now();
     loop {
@@ -66,7 +66,7 @@ async fn remove(
 ) -> Result<(), ForgetError> {
     let prefix = rollout_storage::checkpoint_prefix(&job.namespace, &job.job, number);
     let listed = store.list(&prefix).await?;
-    // Of a job that was deleted meanwhile, and made anew under its name, the same numbers are others' checkpoints.
+    // If the job was deleted and created again under its name, the same numbers belong to other checkpoints.
     still_leads(leading).await?;
     let goes = leading.node.ledger(|l| {
         let training = l.training(job);
@@ -81,14 +81,14 @@ async fn remove(
     propose(leading, OpKind::Checkpoint(op)).await
 }
 
-/// What the ledger has is what it had, at the latest, when this was asked.
+/// Confirms that the ledger here is at least as new as this call.
 async fn still_leads(leading: &Leading) -> Result<(), ForgetError> {
     let read = leading.node.read_index().await;
     read.map(drop).map_err(|error| ForgetError::Deposed(error.to_string()))
 }
 
-/// Removes objects of checkpoints that are forgotten: of a trainer that did not know yet. And what killed writers have
-/// left beside objects.
+/// Removes objects of forgotten checkpoints, written by a trainer that did not know yet, and temporary files of killed
+/// writers.
 async fn sweep(leading: &Leading, store: &BlobStore) -> Result<(), ForgetError> {
     let jobs: Vec<TrainingName> =
         leading.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
@@ -96,7 +96,8 @@ async fn sweep(leading: &Leading, store: &BlobStore) -> Result<(), ForgetError> 
         let prefix = rollout_storage::training_prefix(&job.namespace, &job.job);
         let abandoned = store.remove_abandoned(&prefix).await?;
         metrics::counter!("rollout_checkpoint_objects_swept_total").increment(abandoned);
-        // Listed before the ledger is looked at, and that by the leader of then: whatever was begun by then is in it.
+        // List objects first. The ledger is read afterwards, by a confirmed leader, and so has every checkpoint that
+        // began before the listing.
         let listed = store.list(&prefix).await?;
         still_leads(leading).await?;
         let known: BTreeSet<String> = leading.node.ledger(|l| {

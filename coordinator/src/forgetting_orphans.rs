@@ -22,13 +22,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Names of runs that a round looks at.
+/// Names of runs that one round scans.
 const NAMES_PER_ROUND: usize = 1000;
-/// Folders without a run that a round lists.
+/// Folders without a run that one round lists.
 const FOLDERS_PER_ROUND: usize = 64;
 /// Folders without a run that are remembered.
 const SEEN_MAX: usize = 4096;
-/// Objects that are removed on one confirmation that no run has them.
+/// Objects that are removed after one confirmation that no run has them.
 const REMOVED_AT_ONCE: usize = 256;
 
 /// The folder of a run's objects.
@@ -41,35 +41,36 @@ struct Folder {
 /// The namespace and the name of a run.
 type At = (String, String);
 
-/// What a round has looked at.
+/// The result of scanning.
 struct Looked {
-    /// The cluster's folders there.
+    /// The cluster's folders that were found.
     found: Vec<Folder>,
-    /// It looked at what is behind the first, up to and including the second; `None`: from the beginning, to the end.
+    /// The scan covers the names after the first, up to and including the second. `None`: from the start, or to the
+    /// end.
     range: (Option<At>, Option<At>),
 }
 
 /// A folder that has no run.
 struct Seen {
-    /// When it was first listed as it is.
+    /// When it was first listed with its present objects.
     since: Instant,
-    /// Over the names of its objects; `None`: it could not be listed.
+    /// Hash of the names of its objects; `None` if it could not be listed.
     objects: Option<[u8; 32]>,
 }
 
-/// Objects that are to go.
+/// Objects to be removed.
 struct Due {
     folder: Folder,
     keys: Vec<String>,
 }
 
-/// What was found so far.
+/// The state of the search for objects without a run.
 struct Orphans {
     store: BlobStore,
-    /// What folders of this cluster begin with.
+    /// The prefix of this cluster's folders.
     mark: String,
     age: Duration,
-    /// What the last round ended with.
+    /// The last name that the previous round scanned.
     after: Option<At>,
     seen: BTreeMap<Folder, Seen>,
 }
@@ -98,7 +99,7 @@ async fn round(leading: &Leading, orphans: &mut Orphans) -> Result<(), ForgetErr
     orphans.remove(due, is_orphan).await
 }
 
-/// Those that no run has, now that they are listed.
+/// Those folders that no run has, as of a read after they were listed.
 async fn without_run(leading: &Leading, found: Vec<Folder>) -> Result<Vec<Folder>, ForgetError> {
     let read = leading.node.read_index().await;
     read.map_err(|error| ForgetError::Deposed(error.to_string()))?;
@@ -120,7 +121,7 @@ impl Folder {
 }
 
 impl Looked {
-    /// Whether this folder, where it is there, is among what was found.
+    /// Whether the scan would have found this folder if it existed.
     fn covers(&self, folder: &Folder) -> bool {
         let (at, (after, upto)) = (folder.at(), &self.range);
         after.as_ref().is_none_or(|after| at > *after)
@@ -134,7 +135,7 @@ impl Orphans {
         Self { store, mark, age, after: None, seen: BTreeMap::new() }
     }
 
-    /// The cluster's folders below the next names.
+    /// Scans the next names for the cluster's folders.
     async fn look(&mut self) -> Result<Looked, BlobError> {
         let namespaces = self.store.folders("runs").await?;
         let (after, mut found, mut names) = (self.after.take(), Vec::new(), 0);
@@ -160,7 +161,7 @@ impl Orphans {
         Ok(Looked { found, range: (after, None) })
     }
 
-    /// The folders below one; none where that cannot be said, for others have to come round.
+    /// The folders below one. None if they cannot be listed, so that the scan continues with others.
     async fn folders_of(&self, prefix: &str) -> Vec<String> {
         self.store.folders(prefix).await.unwrap_or_else(|error| {
             tracing::warn!(%error, prefix, "this folder was not scanned for objects without a run");
@@ -168,10 +169,10 @@ impl Orphans {
         })
     }
 
-    /// Of those that were found, the ones that had no run for long enough and did not change.
+    /// The objects of folders that had no run, and did not change, for long enough.
     async fn judge(&mut self, looked: &Looked, without: Vec<Folder>, now: Instant) -> Vec<Due> {
         let orphans: BTreeSet<&Folder> = without.iter().collect();
-        // Of the others the run was created meanwhile, or they are gone.
+        // For the others a run was created meanwhile, or they are gone.
         self.seen.retain(|folder, _| orphans.contains(folder) || !looked.covers(folder));
         let mut due = Vec::new();
         for folder in self.to_list(without, now) {
@@ -201,8 +202,8 @@ impl Orphans {
         due
     }
 
-    /// Those that are to be listed now: the ones whose time is over, the oldest first, and as many new ones as can be
-    /// remembered. Whatever a listing shows, the next round lists others.
+    /// Folders to list now: those whose time is over, the oldest first, and as many new ones as can be remembered.
+    /// Whatever a listing shows, the next round lists others.
     fn to_list(&self, without: Vec<Folder>, now: Instant) -> Vec<Folder> {
         let (mut over, mut new) = (Vec::new(), Vec::new());
         for folder in without {
@@ -220,8 +221,8 @@ impl Orphans {
         over.chain(new.into_iter().take(room)).take(FOLDERS_PER_ROUND).collect()
     }
 
-    /// Removes what is due while `is_orphan` confirms that no run has the folder. The time of a folder that gets a run
-    /// meanwhile, or that cannot be removed, begins anew. An error of `is_orphan` ends the round.
+    /// Removes due objects while `is_orphan` confirms that no run has the folder. If a folder gets a run meanwhile, or
+    /// cannot be removed, its time starts again. An error of `is_orphan` ends the round.
     async fn remove<F>(
         &mut self,
         due: Vec<Due>,

@@ -11,10 +11,11 @@ use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{DiskRoom, Node};
 use std::time::{Duration, Instant};
 
-/// How often a leader with a full disk asks whether another voter has room, and no sooner after it was elected.
+/// How often a leader with a full disk looks for another voter with room; also the time that it waits after its
+/// election.
 const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether the ledger is larger for it, for longer than the request takes.
+/// Whether an operation makes the ledger larger for longer than the request takes.
 pub(crate) fn grows(kind: &OpKind) -> bool {
     match kind {
         OpKind::CreateRun { .. }
@@ -35,18 +36,18 @@ pub(crate) fn grows(kind: &OpKind) -> bool {
         OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => {
             ops.iter().any(|op| !matches!(op, StoreOp::Delete { .. } | StoreOp::Pop { .. }))
         }
-        // Bounded in number, and somebody is to be shut out now.
+        // Their number is bounded, and a revocation must take effect now.
         OpKind::Revocation(_) => false,
         // One record.
         OpKind::Setting(_) => false,
-        // Bounded in number: without a session nothing could be deleted, and a worker brings results.
+        // Their number is bounded. Without a session nothing could be deleted, and a worker reports results.
         OpKind::OpenClient { .. } | OpKind::Register(_) => false,
-        // These end something, or say what became of it.
+        // These end something, or report an outcome.
         _ => false,
     }
 }
 
-/// Refuses what grows while the disk is full.
+/// Refuses operations that make the ledger larger while the disk is full.
 pub(crate) fn check<'a>(
     node: &Node,
     member: &str,
@@ -62,8 +63,8 @@ pub(crate) fn check<'a>(
     Err(RpcError::new(ErrorCode::DiskFull, message).with_outcome(Outcome::NotApplied))
 }
 
-/// Hands leadership over where this disk is full and another voter's is not. `last` begins with the epoch. It does not wait:
-/// leases have to end though a voter does not answer.
+/// Hands leadership over if this disk is full and another voter's is not. `last` starts with the epoch. Does not wait,
+/// because leases must expire even if a voter does not answer.
 pub(crate) fn hand_over(leading: &Leading, last: &mut Instant) {
     if leading.node.disk_room() < DiskRoom::Full || last.elapsed() < LOOK_FOR_ROOM_EVERY {
         return;

@@ -15,7 +15,7 @@ use rollout_raft::{DiskRoom, Space};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Everything that the member counts, as one page.
+/// The member's metrics page.
 pub(crate) struct MetricsPage {
     handle: PrometheusHandle,
 }
@@ -26,7 +26,7 @@ impl MetricsPage {
         Self { handle }
     }
 
-    /// The page as of now.
+    /// Renders the current page.
     pub(crate) fn render(&self, shared: &Shared) -> String {
         let pools = set(shared);
         self.with_pools(pools, shared.config.autoscale.rows_per_slot)
@@ -39,14 +39,14 @@ impl MetricsPage {
     }
 }
 
-/// A counter that appears with its first event has not grown for an alert: those that one event is worth an alert of are
-/// there before.
+/// Creates counters of which a single event justifies an alert. A counter that only appears with its first event would
+/// not have increased.
 fn begin_counting() {
     counter!("rollout_audit_write_failures_total").increment(0);
     counter!("rollout_webhooks_total", "outcome" => "given_up").increment(0);
 }
 
-/// Sets every gauge to what holds now, and returns the pools, which have none.
+/// Sets every gauge to its current value, and returns the pools, which have no gauges.
 fn set(shared: &Shared) -> BTreeMap<String, Pool> {
     consensus(shared);
     storage(shared);
@@ -85,7 +85,7 @@ fn consensus(shared: &Shared) {
     gauge!("rollout_issuer_certificate_expiry_timestamp_seconds").set(issuer.expires as f64);
     gauge!("rollout_issuer_certificate_renewal_timestamp_seconds").set(issuer.renewal as f64);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    // One that waits to be made part of a cluster misses no leader.
+    // A member that waits to join a cluster lacks no leader.
     let led = heard || shared.node.is_waiting();
     let seen = [
         ("awaiting_replace", shared.node.awaits_replacement()),
@@ -122,11 +122,11 @@ fn storage(shared: &Shared) {
     disk(shared.node.disk_space(), raft.disk_low_bytes, raft.disk_reserve_bytes);
 }
 
-/// The file system of the data, and the marks that its room is judged by.
+/// The file system of the data, and the thresholds for its free space.
 fn disk(space: Space, low_bytes: u64, reserve_bytes: u64) {
     gauge!("rollout_storage_disk_low_bytes").set(low_bytes as f64);
     gauge!("rollout_storage_disk_reserve_bytes").set(reserve_bytes as f64);
-    // Where the system has not said, zero bytes would be told as a full disk.
+    // If the system reports nothing, zero bytes would look like a full disk.
     if space.all_bytes > 0 {
         gauge!("rollout_storage_disk_free_bytes").set(space.free_bytes as f64);
         gauge!("rollout_storage_disk_bytes").set(space.all_bytes as f64);
@@ -173,7 +173,7 @@ mod tests {
         assert!(full.contains("rollout_storage_disk_bytes 4096\n"), "{full}");
     }
 
-    /// What pages tell of pools, one page after the other.
+    /// The pool lines of consecutive pages.
     fn told(pages: impl IntoIterator<Item = BTreeMap<String, Pool>>) -> Vec<Vec<String>> {
         let recorder = PrometheusBuilder::new().build_recorder();
         let page = MetricsPage { handle: recorder.handle() };
@@ -210,7 +210,7 @@ mod tests {
         let desired = "rollout_pool_desired_slots{model=\"m\"} 1".to_owned();
         assert!(of(&pages[0], "m").contains(&desired), "{pages:?}");
         assert_eq!(of(&pages[1], "m"), Vec::<String>::new());
-        // The 63 largest apart, and 37 more of them with this one.
+        // The 63 largest models have their own lines; this one counts with 37 others.
         let rest = "rollout_pool_rows_pending{model=\"other\"} 37007".to_owned();
         assert!(of(&pages[1], "other").contains(&rest), "{pages:?}");
     }

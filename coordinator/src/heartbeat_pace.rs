@@ -8,14 +8,14 @@
 
 use crate::config::Workers;
 
-/// Workers up to which the configured interval holds.
+/// Up to this many workers the configured interval applies.
 const WORKERS_CALM: u64 = 1000;
-/// The longest interval, in configured ones.
+/// The longest interval, as a multiple of the configured one.
 const SLOWER_MAX: u64 = 4;
-/// Steps of the interval: it does not change with each worker that comes.
+/// Granularity of the interval, so that it does not change with each new worker.
 const STEP_MS: u64 = 50;
 
-/// The interval, in milliseconds, of each of so many workers.
+/// The interval of each worker in milliseconds, for this many workers.
 pub(crate) fn interval_ms(config: &Workers, workers: usize) -> u32 {
     let base = config.heartbeat_ms;
     let grown = base.saturating_mul(workers as u64).div_ceil(WORKERS_CALM);

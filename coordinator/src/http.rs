@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long a connection may stay open: a probe's or a scrape's takes milliseconds.
+/// How long a connection may stay open. A probe or a scrape takes milliseconds.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Serves until told to stop.
@@ -38,7 +38,8 @@ pub(crate) async fn serve(
     axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-/// The connection ends with its answer: an idle one would be in the way of another, and be cut off in its next request.
+/// Closes the connection after its answer: an idle one would take the place of another, and might be cut off in its
+/// next request.
 async fn one_request(mut response: Response) -> Response {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
@@ -50,7 +51,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
     (status, text + "\n")
 }
 
-/// Whether this member serves, and how it stands, in words.
+/// Whether this member serves, and its status as a text.
 pub(crate) fn standing(shared: &Shared) -> (bool, String) {
     if shared.leading().is_ok() {
         return (true, "leading".into());
@@ -70,7 +71,7 @@ pub(crate) fn standing(shared: &Shared) -> (bool, String) {
     }
 }
 
-/// How a follower stands that lacks so many committed entries; `None`: it has not heard how many there are.
+/// The status of a follower that lacks this many committed entries; `None` if it does not know how many there are.
 fn following(leader: &str, lacks: Option<u64>) -> (bool, String) {
     match lacks {
         Some(lacks) if lacks <= LACKS_MAX => (true, format!("following {leader}")),

@@ -11,22 +11,22 @@ use rollout_ledger::id::LedgerMs;
 use rollout_ledger::limits;
 use std::time::Instant;
 
-/// The most by which a command moves ledger time: well below what is refused.
+/// The largest step by which a command advances ledger time, well below the step that the ledger refuses.
 const STEP_MAX_MS: u64 = limits::CLOCK_STEP_MAX_MS / 2;
 
-/// Where the log stood, and the leader's own monotonic clock since.
+/// Ledger time at a leader.
 pub(crate) struct LeaderClock {
     since: Instant,
     reading: Mutex<Reading>,
 }
 
 struct Reading {
-    /// Ledger time at `since`, less what did not count: below zero where that is longer than the ledger is old.
+    /// Ledger time at `since`, less time that did not count. Negative if that is longer than the ledger is old.
     base_ms: i64,
-    /// Of the newest command that was applied.
+    /// Time of the newest command that was applied.
     applied_ms: u64,
     last_ms: u64,
-    /// It stands still.
+    /// Time stands still.
     held: bool,
 }
 
@@ -38,23 +38,23 @@ impl LeaderClock {
         Self { since: Instant::now(), reading: Mutex::new(reading) }
     }
 
-    /// Ledger time now. Never goes back.
+    /// Ledger time now. It never goes back.
     pub(crate) fn now(&self) -> LedgerMs {
         self.reading.lock().at(self.since.elapsed().as_millis() as u64)
     }
 
-    /// Ledger time is what it was when somebody last looked at it, and stays so until it goes on: meanwhile nothing can be
-    /// applied, nor anybody be heard.
+    /// Stops ledger time at its last reading until [`go_on`](Self::go_on). Meanwhile no command can be applied and no
+    /// worker heard.
     pub(crate) fn hold(&self) {
         self.reading.lock().held = true;
     }
 
-    /// It goes on from where it stood still, if it did.
+    /// Continues from where it stood still, if it did.
     pub(crate) fn go_on(&self) {
         self.reading.lock().go_on(self.since.elapsed().as_millis() as u64);
     }
 
-    /// A command of that time was applied.
+    /// Records that a command of that time was applied.
     pub(crate) fn applied(&self, at: LedgerMs) {
         let mut reading = self.reading.lock();
         reading.applied_ms = reading.applied_ms.max(at.0);
@@ -91,7 +91,7 @@ mod tests {
         let mut reading = clock.reading.lock();
         assert_eq!(reading.at(500), LedgerMs(1500));
         reading.held = true;
-        // However often, and whenever, somebody looks at it.
+        // However often, and whenever, it is read.
         for elapsed_ms in (530..20_000).step_by(30) {
             assert_eq!(reading.at(elapsed_ms), LedgerMs(1500));
         }
@@ -108,11 +108,11 @@ mod tests {
             let clock = LeaderClock::new(LedgerMs(base));
             let mut reading = clock.reading.lock();
             assert_eq!(reading.at(10), LedgerMs(base + 10));
-            // Whoever looks at it for minutes while nothing is applied moves nothing.
+            // Reading it for minutes while nothing is applied does not advance it.
             for second in 60..300 {
                 assert_eq!(reading.at(second * 1000), LedgerMs(base + STEP_MAX_MS));
             }
-            // From the first command on that is applied it goes as it did.
+            // From the first command that is applied it advances as before.
             reading.applied_ms = base + STEP_MAX_MS;
             assert_eq!(reading.at(299_100), LedgerMs(base + STEP_MAX_MS + 100));
             assert_eq!(reading.at(309_000), LedgerMs(base + STEP_MAX_MS + 10_000));

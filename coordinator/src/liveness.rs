@@ -15,40 +15,41 @@ use std::time::Duration;
 struct Seen {
     at: LedgerMs,
     started: Vec<HeldRows>,
-    /// What was applied when it said so: what was granted later it may have started since.
+    /// The index up to which the log was applied at that time. The worker may have started rows that were granted
+    /// later.
     index: u64,
 }
 
-/// Workers that find a new leader in a second, at the least: a third of the handshakes that one core makes.
+/// Workers that at least find a new leader per second: a third of the handshakes that one core makes.
 const FOUND_IN_A_SECOND: u32 = 500;
-/// No fleet takes longer to come back. Rows that were started are safe for `started_grace` after this.
+/// No fleet takes longer to come back. Started rows are safe for `started_grace` after this.
 const RETURN_MAX: Duration = Duration::from_secs(30);
 
-/// How much longer than usual the workers of a fleet may be silent before the first heartbeat of each in an epoch.
+/// How much longer than usual the workers of a fleet may be silent before their first heartbeat in an epoch.
 pub(crate) fn return_time(workers: usize) -> Duration {
     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
     (Duration::from_secs(1) * workers / FOUND_IN_A_SECOND).min(RETURN_MAX)
 }
 
-/// Who was heard when.
+/// When each worker was heard.
 pub(crate) struct Liveness {
     opened: LedgerMs,
     seen: Mutex<HashMap<SessionId, Seen>>,
 }
 
 impl Liveness {
-    /// Of an epoch that is opened then.
+    /// For an epoch that opens at this time.
     pub(crate) fn new(opened: LedgerMs) -> Self {
         Self { opened, seen: Mutex::default() }
     }
 
-    /// A worker said something.
+    /// Records a message of a worker.
     pub(crate) fn heard(&self, session: SessionId, at: LedgerMs) {
         let mut seen = self.seen.lock();
         seen.entry(session).or_insert(Seen { at, started: Vec::new(), index: 0 }).at = at;
     }
 
-    /// A worker sent a heartbeat with what its engines run, when the log was applied up to that index.
+    /// Records a worker's heartbeat: the rows that its engines run, and the index up to which the log was applied.
     pub(crate) fn heartbeat(
         &self,
         session: SessionId,
@@ -58,12 +59,13 @@ impl Liveness {
         self.seen.lock().insert(session, Seen { at, started, index });
     }
 
-    /// For how long nothing was heard of it.
+    /// How long a worker has been silent.
     pub(crate) fn silence(&self, session: SessionId, now: LedgerMs) -> Duration {
         now.since(self.seen.lock().get(&session).map_or(self.opened, |s| s.at))
     }
 
-    /// Whether nothing was heard of it for `failure`, or, before its first heartbeat in this epoch, for `returns` besides.
+    /// Whether a worker was silent for `failure` or, before its first heartbeat in this epoch, for `failure` plus
+    /// `returns`.
     pub(crate) fn is_silent(
         &self,
         session: SessionId,
@@ -77,17 +79,17 @@ impl Liveness {
         now.since(since) >= if beats { failure } else { failure + returns }
     }
 
-    /// Whether it was heard in this epoch.
+    /// Whether a worker was heard in this epoch.
     pub(crate) fn was_heard(&self, session: SessionId) -> bool {
         self.seen.lock().contains_key(&session)
     }
 
-    /// What it last said that it runs.
+    /// The rows that its last heartbeat said it runs.
     pub(crate) fn started(&self, session: SessionId) -> Vec<HeldRows> {
         self.seen.lock().get(&session).map(|s| s.started.clone()).unwrap_or_default()
     }
 
-    /// The same, and what was applied then; `None` before its first heartbeat.
+    /// The same, with the index up to which the log was applied then; `None` before its first heartbeat.
     pub(crate) fn started_at(&self, session: SessionId) -> Option<(Vec<HeldRows>, u64)> {
         let seen = self.seen.lock();
         let seen = seen.get(&session).filter(|seen| seen.index > 0)?;
@@ -116,7 +118,7 @@ mod tests {
         let silent =
             |session, ms| liveness.is_silent(SessionId(session), LedgerMs(ms), (failure, returns));
         assert!(!silent(7, 25_999) && silent(7, 26_000), "nobody has heard it in this epoch");
-        // It has registered; its stream is still to come.
+        // It has registered, but its stream is not open yet.
         liveness.heard(SessionId(8), LedgerMs(20_000));
         assert!(!silent(8, 44_999) && silent(8, 45_000));
         liveness.heartbeat(SessionId(8), LedgerMs(21_000), (Vec::new(), 40));

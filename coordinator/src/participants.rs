@@ -10,40 +10,40 @@ use rollout_ledger::id::{LedgerMs, SessionId};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Since when somebody is silent.
+/// Since when a participant is silent.
 #[derive(Clone, Copy)]
 struct Since {
     at: LedgerMs,
-    /// When it was heard, if it was.
+    /// When it was last heard, if ever.
     heard: Option<Instant>,
 }
 
-/// Who was heard when.
+/// When each participant was heard.
 #[derive(Default)]
 pub(crate) struct Participants(Mutex<HashMap<SessionId, Since>>);
 
-/// One that was silent for too long.
+/// A participant that was silent for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Silent {
-    /// Who.
+    /// Its ticket.
     pub(crate) ticket: SessionId,
-    /// For how long, with what did not count; `None` where this leader has never heard it.
+    /// How long it was silent, including time that did not count; `None` if this leader has never heard it.
     pub(crate) silent_ms: Option<u64>,
 }
 
 impl Participants {
-    /// A participant said something.
+    /// Records a message of a participant.
     pub(crate) fn heard(&self, ticket: SessionId, now: LedgerMs) {
         self.0.lock().insert(ticket, Since { at: now, heard: Some(Instant::now()) });
     }
 
-    /// For how long nothing was heard of it, as far as this leader knows.
+    /// How long a participant has been silent, as far as this leader knows.
     pub(crate) fn silence(&self, ticket: SessionId, now: LedgerMs) -> Duration {
         self.0.lock().get(&ticket).map_or(Duration::ZERO, |since| now.since(since.at))
     }
 
-    /// Of all that there are, with the milliseconds that each may be silent: who was silent for too long. Forgets all
-    /// others.
+    /// The participants that were silent for too long, among `all` with the milliseconds that each may be silent.
+    /// Forgets all others.
     pub(crate) fn silent(&self, all: &[(SessionId, u64)], now: LedgerMs) -> Vec<Silent> {
         let alive: HashSet<SessionId> = all.iter().map(|one| one.0).collect();
         let mut known = self.0.lock();
@@ -68,14 +68,14 @@ mod tests {
         let (one, two) = ([(SessionId(1), 100)], [(SessionId(1), 100), (SessionId(2), 100)]);
         let after = |ms: u64| LedgerMs(1000 + ms);
         assert!(participants.silent(&one, after(0)).is_empty());
-        // Another one comes, and nobody has heard it yet.
+        // Another participant joins, and has not been heard yet.
         assert!(participants.silent(&two, after(99)).is_empty());
         let lost = participants.silent(&two, after(100));
         assert_eq!(lost, [Silent { ticket: SessionId(1), silent_ms: None }]);
         participants.heard(SessionId(1), after(110));
         assert!(participants.silent(&one, after(209)).is_empty());
         let lost = participants.silent(&one, after(260));
-        // When it was heard is told by the clock on the wall, and that was just now.
+        // The wall clock says when it was heard, which was just now.
         assert!(lost[0].silent_ms.is_some_and(|ms| ms < 60_000), "{lost:?}");
         assert_eq!(participants.silence(SessionId(1), after(260)), Duration::from_millis(150));
         assert_eq!(participants.silence(SessionId(2), after(260)), Duration::ZERO, "forgotten");

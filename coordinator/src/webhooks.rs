@@ -25,22 +25,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use url::{Origin, Url};
 
-/// How often it is looked whether something is to be told.
+/// How often the leader checks for due notifications.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long an answer may take.
+/// How long a receiver may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Between the first tries; twice as long each time, up to [`PAUSE_MAX`].
+/// Pause after the first failure. It doubles with each failure, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
-/// Ledger time after which a notice is given up.
+/// Ledger time after which a notification is given up.
 const GIVE_UP_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
-/// Requests at a time, and in one round.
+/// Concurrent requests, and requests in one round.
 const AT_A_TIME: usize = 8;
 const IN_ONE_ROUND: usize = 16;
-/// Who has this is gone, and says so.
+/// HTTP status of a receiver that wants no more notifications.
 const GONE: u16 = 410;
 
-/// Where to and as whom notices are sent.
+/// Sends notifications: the HTTP client, the signing key and the allowed origins.
 pub(crate) struct Webhooks {
     http: reqwest::Client,
     key: hmac::Key,
@@ -48,7 +48,7 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
-    /// Reads the secret; `None` where no origin is listed, and nothing is ever sent.
+    /// Reads the secret; `None` if no origin is listed, so that nothing is ever sent.
     pub(crate) fn open(settings: &WebhookSettings) -> Result<Option<Self>> {
         if settings.allow.is_empty() {
             return Ok(None);
@@ -62,7 +62,7 @@ impl Webhooks {
             message::key(text.trim()).with_context(|| format!("secret_file {}", path.display()))?;
         let allow =
             settings.allow.iter().map(|origin| parse_origin(origin)).collect::<Result<_>>()?;
-        // What a run names is asked as it is: no redirection, no proxy of the environment.
+        // Requests go exactly where a run's URL points: no redirection, no proxy from the environment.
         let http = reqwest::Client::builder()
             .redirect(Policy::none())
             .no_proxy()
@@ -110,7 +110,7 @@ impl Webhooks {
                 Outcome::Never("the receiver answered 410 Gone".into())
             }
             Ok(answer) => Outcome::Again(format!("it answered {}", answer.status())),
-            // Its own words have the URL, which may have a token in it.
+            // The error's own text contains the URL, which may have a token in it.
             Err(error) => Outcome::Again(error.without_url().to_string()),
         }
     }
@@ -134,7 +134,7 @@ enum Outcome {
     Never(String),
 }
 
-/// Tells what is due, for as long as the epoch lasts.
+/// Sends due notifications, for as long as the epoch lasts.
 pub(crate) async fn deliver(leading: Arc<Leading>, hooks: Option<Arc<Webhooks>>) {
     let mut tries = Tries::new(PAUSE, PAUSE_MAX);
     loop {
@@ -196,7 +196,7 @@ async fn settle(
     let DueNotice { run, index, .. } = notice;
     match propose(leading, OpKind::Noticed { run, index, delivered }).await {
         Ok(()) => tracing::info!(%run, outcome, "the end of a run was told"),
-        // It is told again, by whoever leads.
+        // This leader or the next one sends it again.
         Err(error) => tracing::warn!(%run, %error, "that a notice was delivered was not logged"),
     }
 }

@@ -25,16 +25,16 @@ const ATTEMPTS_MAX: usize = 16_384;
 pub(crate) struct WorkerStream {
     pub(crate) out: Outbox,
     waiting: Mutex<Waiting>,
-    /// More waits than may: the stream is to be closed.
+    /// Too many attempts wait: close the stream.
     pub(crate) overrun: CancellationToken,
 }
 
-/// What is to be revoked when there is room.
+/// Rows to be revoked when there is room.
 #[derive(Default)]
 struct Waiting {
     rows: BTreeMap<(RunNo, Attempt), Rows>,
     reason: String,
-    /// Somebody waits for room.
+    /// A task waits for room.
     sending: bool,
 }
 
@@ -43,7 +43,7 @@ impl WorkerStream {
         Arc::new(Self { out, waiting: Mutex::default(), overrun: CancellationToken::new() })
     }
 
-    /// Tells the worker what is no longer its own, now or when there is room, for as long as the epoch lasts.
+    /// Tells the worker which rows it has lost, now or when there is room, for as long as the epoch lasts.
     pub(crate) fn revoke(
         self: &Arc<Self>,
         header: v1::ClusterHeader,
@@ -76,7 +76,7 @@ impl WorkerStream {
             tokio::select! {
                 biased;
                 () = ended.cancelled() => {}
-                // An error: nobody listens any more.
+                // On an error the worker no longer listens.
                 room = stream.out.reserve() => if let Ok(permit) = room {
                     let mut waiting = stream.waiting.lock();
                     waiting.sending = false;
@@ -132,7 +132,7 @@ mod tests {
         let Some(v1::leader_message::Kind::Revoke(revoked)) = told.kind else { panic!("{told:?}") };
         let rows: Vec<_> = revoked.rows.iter().map(convert::held_in).map(Result::unwrap).collect();
         assert_eq!(rows, [held(7, 0, 8), held(8, 20, 1)]);
-        // And the next one at once again.
+        // The next one is sent at once again.
         revoke(&stream, &[held(9, 0, 1)], &ended);
         assert!(slow.try_recv().is_ok());
     }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 const KEPT: Retention =
     Retention { run_ttl_ms: 3_600_000, retention_ms: 0, sweep_every_ms: 0, sweep_age_ms: 0 };
 
-/// A leader, its cluster's store in one directory, and any below that one for runs.
+/// A leader, its cluster's store in one directory, and stores below that directory for runs.
 struct Place {
     alone: Alone,
     stores: RunStores,
@@ -29,7 +29,7 @@ impl Place {
         &self.alone.leading
     }
 
-    /// A run of one segment that has ended; nobody has written that segment.
+    /// An ended run of one segment, which is not written yet.
     async fn ended(&self, name: &str, store_url: &str) -> RunNo {
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let store_url = store_url.to_owned();
@@ -97,7 +97,7 @@ async fn a_run_is_forgotten_where_its_objects_were_and_not_where_they_never_were
     let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
     assert!(matches!(error, ForgetError::Elsewhere { .. }), "{error}");
     assert_eq!(place.view(run).expect("a run").state, RunState::Deleting);
-    // As a leader leaves it that is deposed behind the last removal.
+    // The state that a leader leaves if it is deposed after the last removal.
     let store = place.stores.cluster();
     place.write("r", store).await;
     let prefix = rollout_storage::run_prefix("default", "r/own");
@@ -118,7 +118,7 @@ async fn a_store_that_refuses_holds_up_no_other_run() {
     place.alone.op(OpKind::DeleteRun { run: refused }).await;
     let forgetting = forget_runs(place.leading().clone(), place.stores.clone(), KEPT);
     let forgetting = tokio::spawn(place.leading().clone().until_ended(forgetting));
-    // By then it was tried, and failed.
+    // By then the leader has tried and failed.
     tokio::time::sleep(3 * LOOK_EVERY).await;
     place.alone.op(OpKind::DeleteRun { run: other }).await;
     let gone = async {

@@ -10,7 +10,7 @@ async fn put(store: &BlobStore, folder: &str, digest: u8) -> String {
     key
 }
 
-/// One round, of a ledger that has the runs with these folders.
+/// One round, with a ledger that has runs with these folders.
 async fn round(orphans: &mut Orphans, runs: &[&str], now: Instant) -> usize {
     let looked = orphans.look().await.expect("listed");
     let without = looked.found.iter().filter(|f| !runs.contains(&f.folder.as_str()));
@@ -36,7 +36,7 @@ async fn only_what_has_no_run_and_did_not_change_for_long_is_removed() {
     let mut orphans = Orphans::new(store.clone(), OURS, AGE);
     let begun = Instant::now();
     assert_eq!(round(&mut orphans, &[&live], begun).await, 0, "nothing was seen before");
-    // Something is still uploaded to one of them: its time begins anew.
+    // A client still uploads to one of them, so its time starts again.
     let more = put(&store, &staged, 2).await;
     assert_eq!(round(&mut orphans, &[&live], begun + AGE / 2).await, 0);
     assert_eq!(round(&mut orphans, &[&live], begun + AGE).await, 1);
@@ -45,7 +45,7 @@ async fn only_what_has_no_run_and_did_not_change_for_long_is_removed() {
     for key in [&kept, &others, &unmarked, &input, &more] {
         assert!(left.contains(key), "{key} is gone");
     }
-    // Its run was created in the last moment; deleted later, its time begins anew.
+    // Its run was created at the last moment. If it is deleted later, its time starts again.
     let runs = [live.as_str(), staged.as_str()];
     assert_eq!(round(&mut orphans, &runs, begun + 2 * AGE).await, 0);
     assert_eq!(round(&mut orphans, &[&live], begun + 2 * AGE).await, 0);
@@ -112,7 +112,7 @@ async fn folders_that_go_on_changing_hide_none_that_does_not() {
     let hidden = put(&store, &last, 1).await;
     let mut orphans = Orphans::new(store.clone(), OURS, AGE);
     let (begun, second) = (Instant::now(), Duration::from_secs(1));
-    // Something is uploaded to each of the crowd before each round.
+    // An object is uploaded to each of the crowd before each round.
     for (digest, passed) in
         (0..).zip([Duration::ZERO, second, second + AGE, 2 * second + AGE, 3 * second + AGE])
     {
@@ -132,7 +132,7 @@ async fn what_cannot_be_listed_keeps_no_other_from_being_swept() {
     let store = BlobStore::open(&format!("file://{}", dir.path().display())).expect("open");
     let orphan = rollout_storage::run_folder("m", OURS, 1);
     put(&store, &orphan, 1).await;
-    // Names that no object has, so that they cannot be listed: of folders with the mark, of runs, of namespaces.
+    // Names that no object has, so that the folders cannot be listed: folders with the mark, runs, namespaces.
     let mark = rollout_storage::folder_mark(OURS);
     let odd: Vec<String> = (0..FOLDERS_PER_ROUND)
         .map(|i| format!("default/a/{mark}{i} by hand"))

@@ -9,9 +9,9 @@ use rollout_ledger::view::Pool;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Models that are told apart, with what is told of the rest.
+/// Models with lines of their own, counting the line for the rest as one.
 pub(super) const POOLS_MAX: usize = 64;
-/// What the models beyond that are told as.
+/// The label of the other models.
 const OTHER: &str = "other";
 
 /// Adds the pools to a page.
@@ -21,7 +21,7 @@ pub(super) fn write(page: &mut String, pools: BTreeMap<String, Pool>, rows_per_s
         return;
     }
     let mut tell = |name: &str, value: &dyn Fn(&Pool) -> u64| {
-        // A string takes whatever it is given.
+        // Writing to a string cannot fail.
         let _ = writeln!(page, "# TYPE {name} gauge");
         for (model, pool) in &pools {
             let _ = writeln!(page, "{name}{{model=\"{}\"}} {}", escaped(model), value(pool));
@@ -40,12 +40,12 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// One slot for so many rows to do, begun ones included. What runs counts: its slots are not to be taken away.
+/// One slot for this many rows that are pending or running. Running rows count, so that their slots are not removed.
 fn desired_slots(pool: &Pool, rows_per_slot: u64) -> u64 {
     (pool.pending + pool.running).div_ceil(rows_per_slot.max(1))
 }
 
-/// The pools with most rows, and all others as one.
+/// The pools with the most rows, and the sum of all others.
 fn fold(pools: BTreeMap<String, Pool>) -> BTreeMap<String, Pool> {
     if pools.len() <= POOLS_MAX {
         return pools;

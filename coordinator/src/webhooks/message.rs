@@ -13,7 +13,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Shorter secrets are guessed.
+/// Shorter secrets can be guessed.
 const SECRET_BYTES_MIN: usize = 24;
 
 /// The key that a secret stands for: `whsec_` and base64, or the text itself.
@@ -31,7 +31,7 @@ pub(super) fn signature(key: &hmac::Key, id: &str, timestamp: &str, body: &str) 
     format!("v1,{}", STANDARD.encode(tag))
 }
 
-/// The name of one end of one run.
+/// The id of one end of one run.
 pub(super) fn id(cluster: &str, notice: DueNotice) -> String {
     format!("run_{cluster}_{}_{}", notice.run, notice.index)
 }
@@ -41,7 +41,7 @@ pub(super) fn body(cluster: &str, run: &RunView) -> String {
         RunState::Finished => "finished",
         RunState::Cancelled => "cancelled",
         RunState::DeadlineExceeded => "deadline_exceeded",
-        // A notice is due of a run that has ended alone; one that is deleted meanwhile has too.
+        // Only an ended run has a due notification. It may be in deletion by now.
         RunState::Running | RunState::Paused | RunState::Deleting => "ended",
     };
     let counts = &run.counts;
@@ -75,7 +75,7 @@ fn rfc3339(wall_ms: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Vectors of the libraries of others, so that their receivers take what we send.
+    /// Test vectors of other implementations, to check that their receivers accept these messages.
     #[test]
     fn signatures_are_those_of_the_standard() {
         for (secret, id, timestamp, body, expected) in [
