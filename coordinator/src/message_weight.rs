@@ -18,23 +18,23 @@ use rollout_proto::{RpcError, v1};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
-/// What one element takes: the largest generated types have about 250 bytes.
+/// The weight of one element; the largest generated types have about 250 bytes.
 const ELEMENT_BYTES: usize = 256;
-/// What a string takes beside its bytes: while a list doubles there are three places for each.
+/// The weight of a string besides its bytes: while a list doubles, it has three places for each.
 const STRING_BYTES: usize = 3 * size_of::<String>();
-/// The most that is counted for what the allocator adds to a string's bytes. Of a longer string, the bytes of the request
-/// count as much, which go once it is decoded.
+/// The most that counts for rounding up by the allocator. For a longer string, the bytes of the request count as much,
+/// and they are freed once it is decoded.
 const SLACK_BYTES_MAX: u64 = 4096;
-/// What a number takes.
+/// The weight of a number.
 const NUMBER_BYTES: usize = 8;
-/// Elements of one message: 64 slots that hold 4,096 single rows each.
+/// The most elements of one message: 64 slots that hold 4,096 single rows each.
 const ELEMENTS_MAX: usize = 524_288;
-/// Messages within messages; the decoder refuses more than 100.
+/// The deepest nesting of messages; the decoder refuses more than 100.
 const DEPTH_MAX: usize = 100;
 /// Bits of a varint's last byte.
 const LAST_SHIFT: u32 = 63;
 
-/// What the contract says of one field's bytes.
+/// The content of one field, as the contract declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A message of that number.
@@ -50,19 +50,19 @@ enum Kind {
 /// One method of the contract.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Method {
-    /// The number of its request's type.
+    /// The index of its request's type.
     request: usize,
     /// Whether the caller sends a stream of requests.
     pub(crate) streams: bool,
-    /// Whether its service counts the elements of a request that it has not answered.
+    /// Whether its service counts the elements of requests that it has not answered.
     pub(crate) counts: bool,
 }
 
-/// Of methods that hold requests for long, those whose services count their elements (`grpc::store_waits`). Else requests that
-/// wait would take the room of those that arrive.
+/// Methods that hold requests for long and whose services count their elements (`grpc::store_waits`). Otherwise
+/// waiting requests would take the room of arriving ones.
 const COUNTING: [&str; 1] = ["/rollout.v1.Store/Wait"];
 
-/// The contract, as far as it is needed here.
+/// The part of the contract that the estimate needs.
 #[derive(Default)]
 struct Contract {
     /// The fields of each type of message, by their numbers. Other fields are opaque.
@@ -72,14 +72,14 @@ struct Contract {
 
 static CONTRACT: LazyLock<Contract> = LazyLock::new(Contract::read);
 
-/// The method of that path; none where the contract has none.
+/// The method of that path; `None` if the contract has none.
 pub(crate) fn method(path: &str) -> Option<Method> {
     CONTRACT.methods.get(path).copied()
 }
 
 impl Contract {
     fn read() -> Self {
-        // invariant: the build wrote the descriptors, and a test looks for every method.
+        // invariant: the build wrote the descriptors, and a test looks up every method.
         let set = FileDescriptorSet::decode(v1::DESCRIPTORS).unwrap_or_default();
         let mut messages: Vec<(String, &DescriptorProto)> = Vec::new();
         for file in &set.file {
@@ -109,7 +109,7 @@ impl Contract {
     }
 }
 
-/// A message and those that are declared within it, with their full names.
+/// Adds a message and those that are declared within it, with their full names.
 fn add_messages<'a>(
     messages: &mut Vec<(String, &'a DescriptorProto)>,
     within: &str,
@@ -132,48 +132,48 @@ fn kind(numbers: &HashMap<&str, usize>, field: &FieldDescriptorProto) -> Kind {
     }
 }
 
-/// A message that is not fully here yet.
+/// A message that has not fully arrived.
 struct Level {
-    /// The number of its type.
+    /// The index of its type.
     of: usize,
-    /// Where it ends, in bytes from the beginning of the request.
+    /// Where it ends, in bytes from the start of the request.
     end: u64,
 }
 
-/// What the next bytes are.
+/// The meaning of the next bytes.
 #[derive(Clone, Copy)]
 enum State {
     Key,
-    /// A number that nothing depends on.
+    /// A number whose value does not matter.
     Varint,
     /// The length of a field.
     Length(Kind),
-    /// Bytes that are not looked into, each of which takes so many.
+    /// Bytes that are not parsed, each of which counts `factor` times.
     Skip {
         left: u64,
         factor: usize,
     },
 }
 
-/// The weight of one message, while it arrives.
+/// The weight of one message while it arrives.
 pub(crate) struct Weighing {
     levels: Vec<Level>,
     /// Bytes that were read.
     at: u64,
     /// Bytes of the request.
     bytes: u64,
-    /// Groups that are open: the contract has none, so the decoder skips what is in them.
+    /// Open groups. The contract has none, so the decoder skips their content.
     groups: usize,
     state: State,
     varint: u64,
     shift: u32,
     elements: usize,
-    /// The decoder gets no further than here.
+    /// The decoder stops here.
     malformed: bool,
 }
 
 impl Weighing {
-    /// A request of that method, which has so many bytes.
+    /// A request of that method, with a length of `bytes`.
     pub(crate) fn new(method: Method, bytes: usize) -> Self {
         let bytes = bytes as u64;
         Self {
@@ -226,7 +226,7 @@ impl Weighing {
         Ok(weight)
     }
 
-    /// Leaves the messages that end here. The decoder looks for their ends between fields alone.
+    /// Leaves the messages that end here. The decoder checks for their ends only between fields.
     fn leave(&mut self) {
         if !matches!(self.state, State::Key) || self.shift > 0 || self.groups > 0 {
             return;
@@ -240,8 +240,8 @@ impl Weighing {
         }
     }
 
-    /// Reads one byte of a number, and follows the number that it ends. Returns what that adds to the weight; none where the
-    /// bytes are no message.
+    /// Reads one byte of a number, and acts on the number when that byte ends it. Returns the weight that this adds;
+    /// `None` if the bytes are not a message.
     fn step(&mut self, byte: u8) -> Option<usize> {
         self.levels.last()?;
         self.at += 1;
@@ -284,7 +284,7 @@ impl Weighing {
         Some(NUMBER_BYTES)
     }
 
-    /// Begins an element of so many bytes.
+    /// Begins an element of this length.
     fn enter(&mut self, kind: Kind, bytes: u64) -> Option<usize> {
         self.elements += 1;
         match kind {
@@ -296,7 +296,7 @@ impl Weighing {
             }
             Kind::Packed => self.skip(bytes, NUMBER_BYTES)?,
             Kind::Text => {
-                // Once as they arrive, and once as they are decoded.
+                // They count once as they arrive, and once when they are decoded.
                 self.skip(bytes, 2)?;
                 return Some(STRING_BYTES + slack(bytes));
             }
@@ -305,21 +305,21 @@ impl Weighing {
         Some(ELEMENT_BYTES)
     }
 
-    /// Passes so many bytes, each of which takes `factor`.
+    /// Skips this many bytes, each of which counts `factor` times.
     fn skip(&mut self, bytes: u64, factor: usize) -> Option<()> {
         self.end_of(bytes)?;
         self.state = State::Skip { left: bytes, factor };
         Some(())
     }
 
-    /// Where a field of so many bytes ends that begins here; none where it is longer than the request.
+    /// Where a field of this length ends that starts here; `None` if it is longer than the request.
     fn end_of(&self, bytes: u64) -> Option<u64> {
         self.at.checked_add(bytes).filter(|end| *end <= self.bytes)
     }
 }
 
-/// What the allocator adds to a string of so many bytes: it gives 8, then multiples of 16, from 128 on four sizes for each
-/// doubling.
+/// The bytes by which the allocator rounds up a string of this length. It gives 8, then multiples of 16, and from 128
+/// on four sizes for each doubling.
 fn slack(bytes: u64) -> usize {
     let slack = match bytes {
         0 => 0,
@@ -336,7 +336,7 @@ mod tests {
 
     fn weigh(path: &str, bytes: &[u8]) -> Result<usize, RpcError> {
         let mut weighing = Weighing::new(method(path).expect("a method"), bytes.len());
-        // In pieces, of which some end within a number.
+        // In pieces, some of which end within a number.
         bytes.chunks(3).try_fold(0, |sum, piece| Ok(sum + weighing.add(piece)?))
     }
 
@@ -372,7 +372,7 @@ mod tests {
         let message = v1::WorkerMessage { session: 7, coord_epoch: 1, kind, instance: u64::MAX };
         let bytes = message.encode_to_vec();
         let weight = weigh("/rollout.v1.Worker/Work", &bytes).expect("it is a message");
-        // The exchange, and of each nack itself, its rows, their starts and their lengths.
+        // The exchange and, for each nack, itself, its rows, their starts and their lengths.
         let elements = 1 + 100 * 4;
         assert!(weight > bytes.len() + elements * ELEMENT_BYTES, "{weight}");
         assert!(weight < bytes.len() + (elements + 50) * ELEMENT_BYTES, "{weight}");
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn what_is_opaque_weighs_as_much_as_it_is_long() {
-        // Bytes that would be many elements, if they were a message.
+        // Bytes that would have many elements if they were a message.
         let value = [0x0a_u8, 0x00].repeat(100_000);
         let pair = v1::StorePair { key: "k".into(), value: value.into() };
         let set = v1::store_op::Kind::Set(v1::StoreSet { pairs: vec![pair] });
@@ -402,7 +402,7 @@ mod tests {
             let decoded = v1::RegisterRequest::decode(&bytes[..]).expect("it is a message");
             let texts: usize = decoded.stores.iter().map(String::capacity).sum();
             let real = decoded.stores.capacity() * size_of::<String>() + texts;
-            // The request's bytes count beside what becomes of them.
+            // The request's bytes count in addition to the decoded ones.
             let estimate = weight - bytes.len();
             assert!(estimate >= real, "{count} strings of {len}: {estimate} for {real}");
             assert!(estimate <= 3 * real, "{count} strings of {len}: {estimate} for {real}");
@@ -436,7 +436,7 @@ mod tests {
         let pairs = [0x0a_u8, 0x00].repeat(MANY);
         // A request has operations (3), one of which sets (1) pairs (1).
         let set = [&[0x0a][..], &varint(pairs.len()), &pairs].concat();
-        // The operation ends behind the key of what it has, within its length, and behind that.
+        // The operation ends after the key of its content, within the content's length, and after that.
         for op in [1_u8, 2, 4] {
             let bytes = [&[0x1a, op][..], &set].concat();
             v1::StoreApplyRequest::decode(&bytes[..]).expect_err("the decoder sees it at the end");
@@ -463,11 +463,11 @@ mod tests {
         // A group with a string in it, which the decoder skips.
         assert_eq!(weight(&[0x7b, 0x1a, 0x01, 0x1a, 0x7c]), 11);
         let broken: [&[u8]; 6] = [
-            &[0x0f],                         // of no known kind
+            &[0x0f],                         // of an unknown kind
             &[0x7c],                         // the end of a group without its beginning
             &[0xff; 11],                     // a number without an end
             &[0x1a, 0x7f],                   // longer than the message
-            &[0x1a, 0x03, 0x1a, 0x05, 0x00], // longer than what it is within
+            &[0x1a, 0x03, 0x1a, 0x05, 0x00], // longer than the message that contains it
             &[0x1a, 0x02, 0x08, 0x80],       // ends within a number
         ];
         for bytes in broken {

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::grpc::VERSIONS;
 
-/// Bytes between two looks at the clock, for a line of progress.
+/// Bytes between two checks of the clock for a progress line.
 const TELL_BYTES: u64 = 16 << 20;
-/// Between two lines of progress.
+/// Time between two progress lines.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// `rollout-coordinator snapshot`.
@@ -94,7 +94,7 @@ fn record(name: &str, peer_addr: &str, client_addr: &str, zone: &str) -> MemberR
     }
 }
 
-/// What was done. Numbers beyond 32 bits are strings.
+/// The outcome. Numbers beyond 32 bits are strings.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Done {
@@ -109,7 +109,7 @@ struct Done {
     salvaged: bool,
     members: Vec<String>,
     digest: String,
-    /// Of what was salvaged: the last index that the member knew to be acknowledged.
+    /// For a salvaged snapshot: the last index that the member knew to be acknowledged.
     committed: Option<String>,
 }
 
@@ -137,7 +137,7 @@ impl Done {
     }
 }
 
-/// Runs the command of the process's arguments, the first of which is `snapshot`.
+/// Runs the command in the process's arguments, the first of which is `snapshot`.
 pub fn snapshot() -> ExitCode {
     let done = match Cli::parse_from(std::env::args_os().skip(1)).verb {
         Verb::Restore(args) => run_restore(&args),
@@ -277,7 +277,7 @@ fn warning(dir: &std::path::Path, name: &str) -> String {
     )
 }
 
-/// Tells on stderr how far it is, now and then; on a terminal alone.
+/// Prints progress to stderr from time to time, if that is a terminal.
 fn teller(what: &'static str) -> impl FnMut(u64) {
     let (mut told, mut looked) = (Instant::now(), 0);
     let terminal = std::io::stderr().is_terminal();

@@ -16,12 +16,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
-/// Files that are left to the database where there are so many.
+/// Files that are reserved for the database if the limit allows it.
 const DATABASE_FILES: u64 = 4096;
-/// What is assumed where the system sets no limit.
+/// The limit that is assumed if the system sets none.
 const UNLIMITED: u64 = 1 << 20;
 
-/// Connections that each port takes at a time.
+/// Concurrent connections of each port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
     pub(crate) clients: usize,
@@ -31,11 +31,11 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Of so many files.
+    /// Divides a limit of open files.
     pub(crate) fn of(files: u64) -> Self {
         let share = |part: u64, least: u64| usize::try_from(part.max(least)).unwrap_or(usize::MAX);
         let database = (files / 4).max((files / 2).min(DATABASE_FILES));
-        // Few, and out of the clients' share: nobody knows yet whether they are welcome.
+        // Few, and out of the clients' share, because these callers are not authenticated.
         let newcomers = share((files / 64).min(64), 8);
         let peers = share((files / 16).min(1024), 16);
         let http = share((files / 16).min(1024), 8);
@@ -44,16 +44,16 @@ impl Shares {
     }
 }
 
-/// Raises the limit of open files as far as the system lets this process, and tells it.
+/// Raises the limit of open files as far as the system allows, and returns it.
 pub(crate) fn raise_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call writes to the place that it is given.
+    // SAFETY: the call writes to the struct that the pointer refers to.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return 1024;
     }
     if limit.rlim_cur < limit.rlim_max {
         let wanted = libc::rlimit { rlim_cur: limit.rlim_max.min(UNLIMITED), ..limit };
-        // SAFETY: the call reads from the place that it is given.
+        // SAFETY: the call reads from the struct that the pointer refers to.
         if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 {
             limit = wanted;
         }
@@ -61,7 +61,7 @@ pub(crate) fn raise_limit() -> u64 {
     limit.rlim_cur.min(UNLIMITED)
 }
 
-/// A listener for HTTP that closes at once what is over its share, and what was open for too long.
+/// A listener for HTTP that closes connections at once beyond its share, and those that stay open too long.
 pub(crate) struct Bounded {
     listener: TcpListener,
     room: Arc<Semaphore>,
@@ -69,7 +69,7 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// Takes so many connections at a time, each for `open_max` at most, whatever comes over it.
+    /// Accepts this many concurrent connections, each for at most `open_max`.
     pub(crate) fn new(listener: TcpListener, connections_max: usize, open_max: Duration) -> Self {
         let room = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
         Self { listener, room, open_max }
@@ -98,7 +98,7 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-/// A connection that takes a place until it is closed, and is an error after its time.
+/// A connection that holds a place until it is closed. After its time it returns errors.
 pub(crate) struct Counted {
     stream: TcpStream,
     ends: Pin<Box<Sleep>>,
@@ -106,7 +106,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// The error after its time; before that, whoever waits for the stream is woken when it comes.
+    /// Fails once the time is over. Before that, it wakes the task when the time comes.
     fn check_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.ends.as_mut().poll(cx) {
             Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "open for too long")),
@@ -202,7 +202,7 @@ mod tests {
         let closed = tokio::time::timeout(limit, silent.read(&mut byte)).await.expect("in time");
         assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
         tokio::time::timeout(limit, dripping).await.expect("in time").expect("no panic");
-        // A machine that is busy may take longer than a connection may.
+        // A busy machine may need longer than a connection may stay open.
         let begun = std::time::Instant::now();
         while !ask(addr).await.is_ok_and(|answer| answer.ends_with("served")) {
             assert!(begun.elapsed() < limit, "nobody is served");

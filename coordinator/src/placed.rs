@@ -22,17 +22,18 @@ tokio::task_local! {
     static NOTED: Cell<Option<AnswerPlace>>;
 }
 
-/// What is answered is what became of the operation at this place, in this epoch. What was not proposed has none.
+/// Notes that the answer reports the operation at this place in this epoch. An operation that was not proposed has no
+/// place.
 pub(crate) fn applied(coord_epoch: u64, at: Place) {
     if at == Place::NOWHERE {
         return;
     }
     let place = AnswerPlace { coord_epoch, index: at.index, position: Some(at.position) };
-    // Work of no request notes nothing.
+    // Work outside of requests notes nothing.
     let _ = NOTED.try_with(|noted| noted.set(Some(place)));
 }
 
-/// What is answered is found in the ledger as it is now: call it under the lock under which it is read.
+/// Notes that the answer is read from the ledger as it is now. Call it under the lock under which the answer is read.
 pub(crate) fn as_of(ledger: &Ledger) {
     let (coord_epoch, index) = (ledger.epoch().0, ledger.applied().index);
     let place = AnswerPlace { coord_epoch, index, position: None };
@@ -43,23 +44,23 @@ pub(crate) fn as_of(ledger: &Ledger) {
     });
 }
 
-/// What is answered from here on is not what was looked at before: it has no place, until the next look or an operation.
+/// Notes that the answer does not come from a single read: it has no place until the next read or operation.
 pub(crate) fn of_several_looks() {
     let _ = NOTED.try_with(|noted| noted.set(noted.get().filter(|at| at.position.is_some())));
 }
 
-/// Where the request's operation stands, if it had one applied.
+/// The index of the request's operation, if one was applied.
 pub(crate) fn index_of_operation() -> Option<u64> {
     let noted = NOTED.try_with(Cell::get).ok().flatten()?;
     noted.position.map(|_| noted.index)
 }
 
-/// Notes where in the log the operations of requests stand.
+/// Notes the places of requests' operations in the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Places {
-    /// Its answers say where they stand.
+    /// Answers carry their places.
     Told,
-    /// They do not: it is for the audit alone.
+    /// Answers do not carry their places; only the audit log has them.
     Kept,
 }
 
@@ -100,7 +101,7 @@ mod tests {
     use tonic::metadata::MetadataMap;
     use tower::Layer;
 
-    /// The place that an answer says, whose handler did this.
+    /// The place in the answer of a handler that does this.
     async fn said(handle: fn() -> http::Response<()>) -> Option<AnswerPlace> {
         said_by(Places::Told, handle).await
     }
@@ -185,7 +186,7 @@ mod tests {
             ok()
         });
         assert_eq!(done.await, Some(APPLIED), "an operation stays where it is");
-        // Work of no request has nowhere to note it.
+        // Work outside of requests has no place to note.
         applied(3, AT);
         assert_eq!(index_of_operation(), None);
     }

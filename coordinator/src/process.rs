@@ -4,7 +4,7 @@ use rollout_raft::{NO_SPACE_EXIT, OpenError};
 
 /// User and system time so far, in microseconds.
 pub(crate) fn cpu_us() -> u64 {
-    // SAFETY: getrusage writes one rusage to the place that it is given, which is zeroed and ours.
+    // SAFETY: getrusage writes one rusage to the pointer, which refers to zeroed memory of this function.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         match libc::getrusage(libc::RUSAGE_SELF, &mut usage) {
@@ -16,14 +16,14 @@ pub(crate) fn cpu_us() -> u64 {
     us(usage.ru_utime) + us(usage.ru_stime)
 }
 
-/// Resident memory in bytes, or 0 where the system does not say.
+/// Resident memory in bytes, or 0 if the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
     pages * 4096
 }
 
-/// The status that a member ends with after this error: whoever starts it again learns from it whether that may help.
+/// The exit status after this error. It tells a supervisor whether a restart may help.
 pub fn exit_status(error: &anyhow::Error) -> i32 {
     match error.downcast_ref::<OpenError>() {
         Some(error) if error.is_no_space() => NO_SPACE_EXIT,
@@ -33,12 +33,12 @@ pub fn exit_status(error: &anyhow::Error) -> i32 {
 
 /// Ends the process at once, without running destructors.
 ///
-/// What was acknowledged is on disk and the stores are closed, or still used by a connection that
-/// a peer keeps open: then waiting for it would only delay the restart.
+/// All acknowledged data is on disk. The stores are closed, or still used by a connection that a peer keeps open;
+/// waiting for it would only delay the restart.
 pub fn leave(code: i32) -> ! {
     use std::io::Write;
     let _ = std::io::stdout().flush();
     let _ = std::io::stderr().flush();
-    // SAFETY: _exit has no preconditions; nothing of ours runs after it.
+    // SAFETY: _exit has no preconditions, and no code of this process runs after it.
     unsafe { libc::_exit(code) }
 }

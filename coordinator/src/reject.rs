@@ -74,7 +74,7 @@ fn code_of_training(refusal: &TrainingRefusal) -> ErrorCode {
 
 pub(crate) fn rejected(rejection: &Rejection) -> RpcError {
     let outcome = match rejection {
-        // Nobody knows what became of the first try.
+        // The outcome of the first try is unknown.
         Rejection::RequestForgotten => Outcome::Unknown,
         _ => Outcome::NotApplied,
     };
@@ -105,7 +105,7 @@ pub(crate) fn proposal(error: &ProposeError) -> RpcError {
     }
 }
 
-/// A leader that no quorum has confirmed for too long.
+/// The error of a leader that no quorum has confirmed for too long.
 pub(crate) fn quorum_lost(outcome: Outcome) -> RpcError {
     let text = match outcome {
         Outcome::Unknown => {

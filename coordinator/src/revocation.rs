@@ -17,15 +17,15 @@ use rollout_ledger::{EventKind, HeldRows, Ledger, Rows};
 use rollout_raft::{Compacted, EventPage, EventPosition};
 use std::collections::BTreeMap;
 
-/// Rows that a worker names for which the ledger is looked at at once.
+/// Rows that one read of the ledger checks.
 const LOOK_ROWS: u32 = 4096;
-/// Events read at once.
+/// Events in one read.
 const PAGE_EVENTS: usize = 512;
-/// Why rows come back without their worker's doing, while its session goes on and it is heard.
+/// Why a live worker loses rows that it did not return.
 const TAKEN: [&str; 4] = ["cancelled", "deadline", "timed_out", "store_refused"];
 
 impl Leading {
-    /// Tells workers at once what is no longer theirs.
+    /// Tells workers at once which rows they have lost.
     pub(crate) fn revoke(&self, held: Vec<(SessionId, HeldRows)>, reason: &str) {
         let mut by_session: BTreeMap<SessionId, Vec<HeldRows>> = BTreeMap::new();
         for (session, rows) in held {
@@ -39,16 +39,16 @@ impl Leading {
         }
     }
 
-    /// Tells workers what the command at `index`, which was applied, has taken from them.
+    /// Tells workers which rows the applied command at `index` has taken from them.
     pub(crate) fn revoke_taken(&self, index: u64, reason: &str) {
         self.revoke(taken_by(index, |from| self.node.events(from, PAGE_EVENTS)), reason);
     }
 
-    /// Tells a worker which of the rows that it names are no longer its own: of those that wait or run there, and of those
-    /// that have `ended`.
+    /// Tells a worker which of the rows that it names it has lost: of those that wait or run there, and of those that
+    /// have `ended`.
     ///
-    /// Rows of another namespace are not its own, whoever has them. The ledger is looked at for a bounded number of rows at a
-    /// time, so that nobody waits for all that one worker names.
+    /// Rows of another namespace are never its own. One read of the ledger checks a bounded number of rows, so that a
+    /// worker that names many does not hold up others.
     pub(crate) fn revoke_lost(
         &self,
         session: SessionId,
@@ -77,10 +77,10 @@ impl Leading {
     }
 }
 
-/// Gives rows to `look`, at most [`LOOK_ROWS`] at a time: sets that have more are divided.
+/// Passes rows to `look`, at most [`LOOK_ROWS`] at a time; larger sets are divided.
 fn in_pieces(held: &[HeldRows], mut look: impl FnMut(&[HeldRows])) {
     let piece = |set: &HeldRows, ranges: &mut Vec<(u64, u32)>| {
-        // invariant: parts of ascending ranges, in their order.
+        // invariant: parts of ascending ranges, in order.
         let rows = Rows::from_ranges(ranges.drain(..)).unwrap_or_default();
         HeldRows { run: set.run, attempt: set.attempt, rows }
     };
@@ -107,8 +107,8 @@ fn in_pieces(held: &[HeldRows], mut look: impl FnMut(&[HeldRows])) {
     }
 }
 
-/// What a command has taken from whom, by its events: who has what when it is applied, nobody knows before. Where they are
-/// held no longer, there is nothing to say, and the heartbeats bring it.
+/// The rows that a command has taken, and from which worker, by its events: the holders are known only when it is
+/// applied. If the events are no longer in memory, the result is empty, and the answers to heartbeats report the rows.
 fn taken_by(
     index: u64,
     read: impl Fn(EventPosition) -> Result<EventPage, Compacted>,

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often this member looks whether its ledger's list has changed.
+/// How often this member checks whether its ledger's list has changed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Keeps the list in force in step with the ledger, for as long as it runs.
+/// Keeps the list in force equal to the ledger's, for as long as it runs.
 pub(crate) async fn follow(node: Node, revocations: Revocations) {
     let mut current = None;
     loop {
@@ -28,7 +28,7 @@ pub(crate) async fn follow(node: Node, revocations: Revocations) {
 
 type Listed = Arc<BTreeMap<Revoked, Revocation>>;
 
-/// Puts the ledger's list into force where it is not `current`.
+/// Puts the ledger's list into force unless it is `current`.
 pub(crate) fn refresh(node: &Node, revocations: &Revocations, current: &mut Option<Listed>) {
     let Some(listed) = node.with_ledger(|ledger| ledger.revocations().clone()) else { return };
     if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &listed)) {
@@ -47,7 +47,7 @@ pub(crate) fn in_force(listed: &BTreeMap<Revoked, Revocation>) -> RevocationList
             }
             Revoked::Identity(identity) => match parse(identity) {
                 Some((role, name)) => list.revoke(role, name, revocation.issued_before_s),
-                // Of a role that a later version knows: nobody has a certificate of it here.
+                // A role of a later version: no certificate with that role is accepted here.
                 None => tracing::warn!(
                     identity,
                     "a revocation names a role that this member does not know"
@@ -64,8 +64,8 @@ pub(crate) fn parse(identity: &str) -> Option<(Role, &str)> {
     Some((role.parse().ok()?, name))
 }
 
-/// Refuses what needs the newest revocations at a member that has not heard of its leader lately, or lacks what was
-/// committed before that.
+/// Refuses a request that needs the newest revocations if this member has not heard from its leader lately, or lacks
+/// entries that were committed before that.
 pub(crate) fn check_contact(shared: &Shared) -> Result<(), RpcError> {
     if shared.node.lease_valid() || shared.node.keeps_up() {
         return Ok(());

@@ -20,7 +20,7 @@ pub(crate) struct RunStores {
 }
 
 impl RunStores {
-    /// Refuses a list with something in it that is no store's URL.
+    /// Checks the list, and refuses an entry that is not a store's URL.
     pub(crate) fn new(cluster: BlobStore, urls: &[String]) -> Result<Self> {
         for url in urls {
             BlobStore::open(url).with_context(|| format!("{url:?}"))?;
@@ -28,13 +28,13 @@ impl RunStores {
         Ok(Self { cluster, listed: urls.into() })
     }
 
-    /// The cluster's own.
+    /// The cluster's own store.
     pub(crate) fn cluster(&self) -> &BlobStore {
         &self.cluster
     }
 
-    /// The URL that the ledger gets for a run that asks for `url`. A run of that name keeps its spelling of the cluster's
-    /// URL: with another one, its creation would be refused as one of another spec.
+    /// The URL that the ledger records for a run that requests `url`. A run of that name keeps its spelling of the
+    /// cluster's URL: with another spelling, its creation would be refused because of a different spec.
     ///
     /// # Errors
     /// As [`admit`](Self::admit).
@@ -50,7 +50,7 @@ impl RunStores {
         url.is_empty() || same_store(url, self.cluster.url())
     }
 
-    /// Refuses a URL that is neither the cluster's nor one that the list allows. Empty: the cluster's.
+    /// Refuses a URL that is neither the cluster's nor allowed by the list. Empty means the cluster's.
     pub(crate) fn admit(&self, url: &str) -> Result<(), String> {
         match self.is_cluster(url) || self.listed.iter().any(|listed| allows(listed, url)) {
             true => Ok(()),
@@ -61,7 +61,7 @@ impl RunStores {
         }
     }
 
-    /// Opens the store of a run's spec.
+    /// Opens the store that a run's spec names.
     pub(crate) fn open(&self, url: &str) -> Result<BlobStore, ForgetError> {
         self.admit(url).map_err(ForgetError::NotListed)?;
         match self.is_cluster(url) {
@@ -125,7 +125,7 @@ mod tests {
         for own in ["", "file:///srv/store", "file:///srv/store/", "file:///srv/./store"] {
             assert_eq!(recorded(own, None).as_deref(), Ok(""), "{own}");
             assert_eq!(recorded(own, Some("")).as_deref(), Ok(""), "{own}");
-            // It was created before members recorded none.
+            // The run was created when members still recorded the URL.
             let before = recorded(own, Some("file:///srv/store"));
             assert_eq!(before.as_deref(), Ok("file:///srv/store"), "{own}");
             assert_eq!(recorded(own, Some("file:///mnt/team-a")).as_deref(), Ok(""), "{own}");

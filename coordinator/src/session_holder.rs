@@ -6,12 +6,13 @@
 
 use rollout_proto::Identity;
 
-/// The cluster version from which on every member compares namespaces too.
+/// From this cluster version on every member compares namespaces too.
 const NAMED_FROM: u32 = 3;
-/// Bytes of the hash, as hexadecimal digits twice as many: with the longest role and name they fit into the ledger's bound.
+/// Bytes of the hash, which has twice as many hexadecimal digits. With the longest role and name they fit into the
+/// ledger's bound.
 const HASH_BYTES: usize = 16;
 
-/// Who `identity` is to the sessions that it opens, in a cluster of this version.
+/// The holder of sessions that `identity` opens, in a cluster of this version.
 pub(crate) fn holder_of(identity: &Identity, version: u32) -> String {
     if version < NAMED_FROM || identity.namespaces.is_empty() {
         return identity.to_string();

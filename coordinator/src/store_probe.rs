@@ -12,26 +12,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// How long the store may take to show a probe that was written; then it is taken to be there.
+/// How long a read of the probe may take. After that the probe counts as present.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
-/// A member's access to the cluster's store, for probes alone.
+/// A member's access to the cluster's store, only for probes.
 pub(crate) struct StoreProbe {
     store: BlobStore,
     member: String,
-    /// The same for as long as the process lives: one that is written again is what workers were told of before.
+    /// Constant for the life of the process, so that a rewritten probe equals the one that workers know.
     bytes: Bytes,
-    /// Looks at the object that were begun.
+    /// Checks of the object that were started.
     begun: AtomicU64,
-    /// Held by the look that is under way.
+    /// Locked during a check.
     seen: Mutex<Seen>,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// The probe as it was written.
+    /// The probe as it was last written.
     written: Option<BlobRef>,
-    /// What the last look came to; `None` where nobody waited for its end.
+    /// The result of the last check; `None` if its caller left before it ended.
     answer: Option<Result<v1::BlobRef, RpcError>>,
 }
 
@@ -46,11 +46,10 @@ impl StoreProbe {
         self.store.url()
     }
 
-    /// The probe of this member in that cluster, which is its own. One look at the store answers all who asked
-    /// before it began.
+    /// This member's probe in that cluster. One check of the store answers all callers that arrived before it started.
     ///
     /// # Errors
-    /// [`ErrorCode::StoreUnavailable`] or [`ErrorCode::StoreRefused`] where it has to be written and cannot be.
+    /// [`ErrorCode::StoreUnavailable`] or [`ErrorCode::StoreRefused`] if the probe must be written and cannot be.
     pub(crate) async fn get(&self, cluster_id: &str) -> Result<v1::BlobRef, RpcError> {
         let before = self.begun.load(Ordering::Acquire);
         let mut seen = self.seen.lock().await;
@@ -66,7 +65,7 @@ impl StoreProbe {
         answer
     }
 
-    /// Writes the probe where it is not.
+    /// Writes the probe unless it is there.
     async fn keep(
         &self,
         key: String,
@@ -81,7 +80,7 @@ impl StoreProbe {
         Ok(v1::BlobRef { key, digest, bytes: blob.len })
     }
 
-    /// Whether nothing shows that it is gone.
+    /// Whether the probe may still be there: false only if it is missing or has other bytes.
     async fn is_there(&self, blob: &BlobRef) -> bool {
         let look = self.store.get(&blob.key, &blob.digest);
         match tokio::time::timeout(LOOK_WITHIN, look).await {
@@ -147,9 +146,9 @@ mod tests {
         let probe = StoreProbe::new(store(&dir), "c1");
         let asked = futures::future::join_all((0..100).map(|_| probe.get("aaaa"))).await;
         assert!(asked.iter().all(|answer| answer.is_ok() && *answer == asked[0]));
-        // The first one's, and one that began when all others had asked.
+        // The first caller's check, and one that started when all others had asked.
         assert_eq!(probe.begun.load(Ordering::Acquire), 2);
-        // One that is abandoned on the way answers nobody.
+        // A check that is abandoned answers no caller.
         drop(futures::poll!(Box::pin(probe.get("aaaa"))));
         assert_eq!(probe.get("aaaa").await, asked[0]);
         assert_eq!(probe.begun.load(Ordering::Acquire), 4);
@@ -162,7 +161,7 @@ mod tests {
         let told = probe.get("aaaa").await.expect("written");
         let path = dir.path().join(&told.key);
         std::fs::remove_file(&path).expect("removed");
-        // A folder in its place: neither missing nor other bytes.
+        // A folder in its place: the object is not missing, and has no other bytes.
         std::fs::create_dir(&path).expect("a folder");
         assert_eq!(probe.get("aaaa").await.as_ref(), Ok(&told));
     }

@@ -14,21 +14,21 @@ use tokio::sync::Mutex;
 
 /// Runs in one answer.
 const SHOWN_MAX: usize = 32;
-/// How old an answer may be.
+/// The greatest age of an answer.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What a look found, and when it ended.
+/// The result of a scan, and when it ended.
 type Look = (Instant, Arc<[v1::StuckRun]>);
 
-/// The latest look.
+/// The latest scan.
 #[derive(Default)]
 pub(crate) struct StuckRuns {
-    /// Held during a look.
+    /// Locked during a scan.
     latest: Mutex<Option<Look>>,
 }
 
 impl StuckRuns {
-    /// Those that `identity` may see, and how many more there are.
+    /// The runs that `identity` may see, and how many more there are.
     pub(crate) async fn seen_by(
         &self,
         identity: &Identity,
@@ -40,7 +40,7 @@ impl StuckRuns {
         (shown, mine.count().try_into().unwrap_or(u32::MAX))
     }
 
-    /// Waits for no longer than a look takes.
+    /// Waits no longer than a scan takes.
     async fn fresh(&self, look: impl FnOnce() -> Arc<[v1::StuckRun]>) -> Arc<[v1::StuckRun]> {
         let mut latest = self.latest.lock().await;
         if let Some((at, all)) = &*latest
@@ -54,7 +54,7 @@ impl StuckRuns {
     }
 }
 
-/// All of a ledger, alarms first.
+/// All stuck runs of a ledger, alarms first.
 pub(crate) fn all(ledger: &Ledger) -> Arc<[v1::StuckRun]> {
     let out = |run: rollout_ledger::StuckRun| v1::StuckRun {
         namespace: run.namespace,
@@ -67,7 +67,7 @@ pub(crate) fn all(ledger: &Ledger) -> Arc<[v1::StuckRun]> {
     alarms_first(ledger.stuck_runs().into_iter().map(out).collect()).into()
 }
 
-/// An answer has room for few runs, and those that a user paused must not push out the others.
+/// An answer has room for few runs, and those that a user paused must not displace the others.
 fn alarms_first(mut runs: Vec<v1::StuckRun>) -> Vec<v1::StuckRun> {
     runs.sort_by_key(|run| (!run.at_cordon_limit, run.paused));
     runs

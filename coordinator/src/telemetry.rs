@@ -16,7 +16,7 @@ pub fn init(filter: &str) {
     }
 }
 
-/// Starts to send spans, if that is configured.
+/// Starts sending spans, if that is configured.
 pub(crate) fn export(config: &Config) -> Result<Option<Exporter>, StartError> {
     let service = Service {
         name: "rollout-coordinator",

@@ -16,12 +16,12 @@ use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection};
 use rollout_proto::v1;
 
-/// Whether a run is of another namespace than that.
+/// Whether a run belongs to another namespace than `namespace`.
 fn is_foreign(ledger: &Ledger, namespace: &str, run: u32) -> bool {
     ledger.run_namespace(RunNo(run)).is_some_and(|of_run| of_run != namespace)
 }
 
-/// Takes out of an exchange all that it says of runs of other namespaces than the worker's: what is answered as refused.
+/// Removes from an exchange everything about runs of other namespaces than the worker's, and returns it as refused.
 pub(crate) fn take_foreign(
     leading: &Leading,
     session: SessionId,
@@ -58,7 +58,7 @@ pub(crate) fn take_foreign(
     taken.iter().map(refused).collect()
 }
 
-/// Takes out of what a worker of a namespace says that it holds the rows of other namespaces' runs.
+/// Removes from a worker's list of held rows those of other namespaces' runs, and returns them.
 pub(crate) fn take_foreign_held(
     ledger: &Ledger,
     namespace: &str,
@@ -67,7 +67,7 @@ pub(crate) fn take_foreign_held(
     held.extract_if(.., |set| is_foreign(ledger, namespace, set.run)).collect()
 }
 
-/// The runs that an exchange speaks of, some of them more than once.
+/// The runs that an exchange names, possibly more than once.
 fn runs_of(m: &v1::Exchange) -> impl Iterator<Item = u32> + '_ {
     let held = m.deaths.iter().flat_map(|d| &d.started).chain(&m.nacks).chain(&m.yielded);
     let named = m.parts.iter().map(|p| p.run).chain(m.failures.iter().map(|f| f.run));
@@ -88,7 +88,7 @@ mod tests {
 
     const ROWS: u32 = 4;
 
-    /// Rows of `default` whose holder is silent, so that they have lapsed: what it had.
+    /// Lapsed rows of `default`, whose holder is silent.
     async fn lapsed(alone: &Alone) -> HeldRows {
         let session = alone.register("w", 1).await;
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
@@ -180,7 +180,7 @@ mod tests {
             assert_eq!(refused, [(wire.run, wire.attempt)], "{seq}");
             assert_eq!(done(), before, "{seq}");
         }
-        // A worker of the run's own namespace may bring the late result.
+        // A worker of the run's own namespace may report the late result.
         let session = alone.register("back", 1).await;
         let own = SlotRef { session, slot: SlotNo(0) };
         let late = v1::Exchange { seq: 1, parts: vec![result(&held)], ..v1::Exchange::default() };

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tower::Service;
 use tracing::Instrument;
 
-/// Bytes of a span's name: longer than every method's. A caller may ask for whatever it likes.
+/// The longest name of a span, in bytes: longer than every method's. A caller may request any path.
 const NAME_BYTES_MAX: usize = 128;
 
 /// Runs requests within their traces.
@@ -51,7 +51,7 @@ impl Around for Trace {
     }
 }
 
-/// The request's span, with what is known before it is served.
+/// Starts the request's span, with what is known before the request is served.
 fn begun<B>(request: &http::Request<B>) -> Span {
     let path = request.uri().path().trim_start_matches('/');
     let name = &path[..path.floor_char_boundary(NAME_BYTES_MAX)];
@@ -72,7 +72,7 @@ fn begun<B>(request: &http::Request<B>) -> Span {
     span
 }
 
-/// Ends it with what its answer says.
+/// Ends the span with the outcome in the answer's headers.
 fn ended(mut span: Span, headers: &http::HeaderMap) {
     if !span.is_recorded() {
         return;

@@ -12,7 +12,7 @@ struct Failed {
     next: Instant,
 }
 
-/// What of `K` failed, and when it is due again.
+/// Which `K` failed, and when each is due again.
 pub(crate) struct Tries<K> {
     first: Duration,
     max: Duration,
@@ -20,18 +20,18 @@ pub(crate) struct Tries<K> {
 }
 
 impl<K: Copy + Ord> Tries<K> {
-    /// Pauses of `first` after one failure and twice as long after each more, `max` at most.
+    /// Pauses for `first` after one failure and twice as long after each more, at most `max`.
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, failed: BTreeMap::new() }
     }
 
-    /// Forgets what is not due any more.
+    /// Forgets keys that are no longer due.
     pub(crate) fn keep(&mut self, due: &[K]) {
         let due: BTreeSet<&K> = due.iter().collect();
         self.failed.retain(|key, _| due.contains(key));
     }
 
-    /// Up to `max` of `due` whose pause is over, what failed least first.
+    /// Up to `max` of the `due` keys whose pause is over, those with the fewest failures first.
     pub(crate) fn ready(&self, mut due: Vec<K>, max: usize) -> Vec<K> {
         let now = Instant::now();
         due.retain(|key| self.failed.get(key).is_none_or(|failed| failed.next <= now));
@@ -40,7 +40,7 @@ impl<K: Copy + Ord> Tries<K> {
         due
     }
 
-    /// How often it has failed now, and how long it waits.
+    /// Records a failure. Returns how often the key has failed, and its pause.
     pub(crate) fn failed(&mut self, key: K) -> (u32, Duration) {
         let count = self.count(&key);
         let pause = self.first.saturating_mul(1 << count.min(16)).min(self.max);

@@ -12,32 +12,32 @@ use std::time::Duration;
 
 /// The longest wait. Callers on the same network are back in less.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(1);
-/// Commands for which nothing waits after waits that were in vain, at most.
+/// After waits in vain, at most this many commands go out without a wait.
 const VAIN_MAX: u32 = 64;
 
-/// Counts the bundles that were queued, and those that are expected.
+/// Counts queued bundles, and those that are expected.
 #[derive(Debug, Default)]
 pub(super) struct Company {
     queued: AtomicU64,
-    /// How many bundles will have been queued once most of those that were answered are back.
+    /// The count of queued bundles once most answered callers are back.
     goal: AtomicU64,
 }
 
 impl Company {
-    /// A bundle is about to be queued.
+    /// Counts a bundle that is about to be queued.
     pub(super) fn queued(&self) {
         self.queued.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A command came back, and so many callers are about to be answered. Three of four are worth waiting for: some may
-    /// have nothing more to ask.
+    /// Sets the goal after a command has returned and before its callers are answered. Waiting for three of four is
+    /// enough, because some may have no more requests.
     pub(super) fn answered(&self, bundles: usize) {
         let most = bundles as u64 - bundles as u64 / 4;
         let goal = self.queued.load(Ordering::Relaxed) + most;
         self.goal.fetch_max(goal, Ordering::Relaxed);
     }
 
-    /// Whether those that are worth waiting for have queued something again.
+    /// Whether the expected callers have queued bundles again.
     pub(super) fn is_here(&self) -> bool {
         self.queued.load(Ordering::Relaxed) >= self.goal.load(Ordering::Relaxed)
     }
@@ -46,21 +46,21 @@ impl Company {
 /// Learns whether waits are in vain.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
-    /// Commands for which nothing waits.
+    /// Commands that go out without a wait.
     skip: u32,
-    /// By how many that grows next.
+    /// The last value of `skip`, which doubles after each wait in vain.
     step: u32,
 }
 
 impl Patience {
-    /// Whether a command that has reason to wait does.
+    /// Whether the next command that has a reason to wait does so.
     pub(super) fn waits(&mut self) -> bool {
         let waits = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         waits
     }
 
-    /// How a wait ended.
+    /// Records how a wait ended.
     pub(super) fn ended(&mut self, in_vain: bool) {
         self.step = if in_vain { (self.step * 2).clamp(1, VAIN_MAX) } else { 0 };
         self.skip = self.step;

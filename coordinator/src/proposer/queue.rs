@@ -20,22 +20,22 @@ use rollout_raft::ProposeError;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-/// Bytes of the operations without an answer, of all callers together.
+/// Bytes of unanswered operations of all callers together.
 const BYTES_MAX: usize = 256 << 20;
 
-/// Operations that belong together, and who waits for them.
+/// Operations that belong together, and their caller.
 pub(super) struct Bundle {
     pub(super) ops: Vec<Op>,
     pub(super) weight: Weight,
     pub(super) answer: oneshot::Sender<Answer>,
-    /// Its part of the queue's bytes.
+    /// Its share of the queue's bytes.
     pub(super) room: Room,
 }
 
-/// Bytes of the queue, given back when this is dropped.
+/// Bytes of the queue, released on drop.
 pub(super) struct Room {
     _bytes: OwnedSemaphorePermit,
-    /// Those that count as the caller's, where a request has one.
+    /// The bytes that count for the request's caller.
     _share: Option<fair_room::Place>,
 }
 
@@ -46,13 +46,13 @@ impl Room {
     }
 }
 
-/// The way into the queue.
+/// The sending end of the queue.
 #[derive(Clone)]
 pub(super) struct Queue {
     bundles: mpsc::Sender<Bundle>,
     bytes_max: usize,
     room: Arc<Semaphore>,
-    /// What requests take of it, by their callers.
+    /// Bytes that requests hold, by caller.
     shares: FairRoom,
     company: Arc<Company>,
 }
@@ -70,7 +70,7 @@ impl Queue {
 
     /// Waits for a place in the queue, and then for the answer.
     pub(super) async fn answered(&self, ops: Vec<Op>) -> Answer {
-        // Here, and not by the one task through which all bundles go.
+        // Here, and not in the single task through which all bundles pass.
         let weight = Weight::of(&ops);
         let room = self.room_for(&ops, weight.bytes).await?;
         let (answer, replies) = oneshot::channel();
@@ -84,7 +84,7 @@ impl Queue {
 
     async fn room_for(&self, ops: &[Op], bytes: usize) -> Result<Room, ProposeError> {
         let waits = ops.iter().all(of_an_exchange);
-        // What is larger than all of the room never fits. It goes on to consensus, which refuses it for its size.
+        // A bundle larger than the whole queue never fits. It goes on to consensus, which refuses it for its size.
         let bytes = bytes.min(self.bytes_max);
         let caller = caller::current().filter(|_| !waits);
         let mut share = caller.map(|caller| self.shares.none(caller));
@@ -98,7 +98,7 @@ impl Queue {
         if !waits {
             return Err(ProposeError::Overloaded { max: self.bytes_max });
         }
-        // invariant: nobody closes this semaphore.
+        // invariant: this semaphore is never closed.
         let bytes = self.room.clone().acquire_many_owned(permits).await;
         bytes.map(|bytes| Room { _bytes: bytes, _share: share }).map_err(|_| ProposeError::Stopped)
     }
@@ -151,7 +151,7 @@ mod tests {
         assert!(poll!(&mut worker).is_pending());
         assert_eq!(bundles.len(), 64, "it is not queued");
 
-        // Taken from the queue it is still in memory, until it is answered.
+        // A bundle that has left the queue is in memory until it is answered.
         let first = bundles.try_recv().expect("a bundle");
         assert!(poll!(&mut worker).is_pending());
         assert_eq!(bundles.len(), 63);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(bundles.len(), 64, "the worker goes first");
         assert_eq!(queue.answered(request()).await.map(drop), Err(overloaded));
 
-        // A request whose caller has gone frees its bytes when the queue reaches it.
+        // The bytes of a request whose caller is gone are released when the queue reaches it.
         drop(waiting);
         while bundles.try_recv().is_ok() {}
         assert!(poll!(pin!(queue.answered(request()))).is_pending(), "there is room again");
@@ -184,7 +184,7 @@ mod tests {
         }
         assert_eq!(asked("other").await.map(drop), Err(overloaded), "all is taken");
 
-        // A worker's exchange waits in its turn, whatever its identity.
+        // A worker's exchange waits for its turn, whatever its identity.
         let mut worker = pin!(caller::serving(named("greedy"), queue.answered(exchange())));
         assert!(poll!(&mut worker).is_pending());
         assert_eq!(bundles.len(), 64);

@@ -1,10 +1,10 @@
 use super::*;
 
-/// The one cohort of these tests, and its one need.
+/// The only cohort of these tests, and its only need.
 const COHORT: CohortNo = CohortNo(1);
 const NEED: NeedNo = NeedNo(1);
 
-/// Every slot of the cohort fits every other, but for these pairs.
+/// Every slot of the cohort fits every other, except these pairs.
 #[derive(Default)]
 struct Fits {
     but: Vec<(u64, u64)>,
