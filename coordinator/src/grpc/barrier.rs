@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use v1::barrier_wait_response::Outcome;
 
-/// Torch's default.
+/// The default of torch.
 const TIMEOUT_MS: u64 = 300_000;
 
 /// The service.
@@ -59,7 +59,8 @@ impl v1::barrier_server::Barrier for BarrierService {
         let kind = OpKind::Arrive { job, barrier, generation, ticket, participant, spec };
         match self.shared.apply(Some(id), kind).await? {
             Reply::Participant { ticket, keep_alive_ms } => {
-                // It is in the log: who does not lead any more leaves the hearing to the next leader, and says what is.
+                // The arrival is in the log. A member that no longer leads leaves the keep-alive to the next leader,
+                // and reads the state.
                 if let Ok(leading) = self.shared.leading() {
                     leading.participants.heard(ticket, leading.now());
                 }
@@ -166,7 +167,7 @@ fn no_barrier(job: &JobName, barrier: &str) -> RpcError {
     RpcError::new(ErrorCode::BarrierNotFound, message)
 }
 
-/// How a generation stands.
+/// The state of a generation.
 fn look(ledger: &Ledger, job: &JobName, barrier: &str, generation: u64) -> Checked<Outcome> {
     let view = ledger.job(job).ok_or_else(|| no_job(job))?;
     let found = view.generations(barrier).find(|g| g.number == generation);

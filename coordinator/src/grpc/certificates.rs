@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::{Request, Response, Status};
 
-/// A time of issue may be this far ahead of the leader's clock, in seconds: clocks differ.
+/// How far a time of issue may be ahead of the leader's clock, in seconds, because clocks differ.
 const AHEAD_MAX_S: u64 = 300;
 
 /// The service.
@@ -43,7 +43,7 @@ fn whose_in_audit(identity: &str) -> &str {
     if identity.is_empty() { "everyone" } else { identity }
 }
 
-/// Who asks, for the ledger: it knows of revocations that this member has not put into force yet.
+/// The caller, for the ledger to check: it knows revocations that are not yet in force at this member.
 fn author(peer: Option<&PeerInfo>) -> Option<RevocationAuthor> {
     let peer = peer.filter(|peer| !peer.identity.is_insecure())?;
     let not_before_s = u64::try_from(peer.not_before_unix).unwrap_or(0);
@@ -63,7 +63,7 @@ fn check_time(issued_before_s: Option<u64>) -> Result<(), RpcError> {
 }
 
 impl CertificatesService {
-    /// Refuses to revoke every certificate of a member that there is.
+    /// Refuses to revoke all certificates of a member.
     fn check_member(&self, whose: &Revoked, issued_before_s: Option<u64>) -> Result<(), RpcError> {
         let (Revoked::Identity(identity), None) = (whose, issued_before_s) else { return Ok(()) };
         let Some((Role::Member, name)) = revoked_certificates::parse(identity) else {
@@ -79,7 +79,7 @@ impl CertificatesService {
         Err(RpcError::new(ErrorCode::RevocationUnsafe, text))
     }
 
-    /// Who would be shut out though they are in use: the caller, and members.
+    /// Identities in use that the revocation would shut out: the caller and members.
     fn shut_out(&self, op: (&Revoked, Option<u64>), caller: Option<&PeerInfo>) -> Vec<String> {
         let mut list = RevocationList::default();
         match op {
@@ -99,7 +99,7 @@ impl CertificatesService {
         for (member, _) in self.0.node.members() {
             let since = match member.name == self.0.config.name {
                 true => own,
-                // One that never connected here may have any certificate.
+                // A member that never connected here may have any certificate.
                 false => Some(seen.get(&member.name).copied().unwrap_or(0)),
             };
             let named = Identity::new(Role::Member, member.name.as_str(), Vec::new());

@@ -52,8 +52,8 @@ impl CheckpointsService {
         Some(checkpoint_out(&view, self.store.url(), true))
     }
 
-    /// Refuses a report of what is not in the store. Of a checkpoint that is not open any more nothing may be there: then
-    /// the ledger says why it takes no report.
+    /// Refuses a report of objects that are not in the store. The objects of a checkpoint that is no longer open may
+    /// be gone; then the ledger refuses the report with the reason.
     async fn check_report(
         &self,
         by: &TrainerRef,
@@ -287,7 +287,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
 }
 
 impl CheckpointsService {
-    /// Where a lineage begins, and what of it a trainer reads first.
+    /// Where a lineage begins, and which part of it a trainer reads first.
     fn recovered(
         &self,
         l: &Ledger,

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// What was found holds for so long: what is asked for again after a lost answer is not looked for again.
+/// How long a result stays valid, so that a retry after a lost answer does not check again.
 const HOLDS: Duration = Duration::from_secs(30);
-/// Ranks of a checkpoint that are looked at at a time.
+/// Ranks of a checkpoint that are checked concurrently.
 const RANKS: usize = 8;
-/// Checkpoints that are looked at at a time.
+/// Checkpoints that are checked concurrently.
 const LOOKS: usize = 4;
 
 /// A checkpoint that a lineage is to begin from.
@@ -33,14 +33,14 @@ pub(super) struct Base {
     job: TrainingName,
     number: u32,
     step: u64,
-    /// Each trainer by rank, and what it reported.
+    /// Each trainer by rank, and its report.
     ranks: Vec<(String, RankReport)>,
-    /// The newest other complete one: its number and step.
+    /// Number and step of the newest other complete checkpoint.
     other: Option<(u32, u64)>,
 }
 
 impl Base {
-    /// The checkpoint, if this recovery begins a lineage, and at one that can be begun from.
+    /// The checkpoint, if this recovery begins a lineage and the checkpoint can be its start.
     pub(super) fn of(ledger: &Ledger, job: &TrainingName, round: u64, from: u32) -> Option<Self> {
         let training = ledger.training(job)?;
         let lineage = training.lineage();
@@ -57,7 +57,7 @@ impl Base {
         Some(Self { job: job.clone(), number, step: found.step(), ranks, other })
     }
 
-    /// Looks at all ranks.
+    /// Checks all ranks.
     async fn look(self, store: BlobStore) -> Result<(), RpcError> {
         let TrainingName { namespace, job } = &self.job;
         let prefix = rollout_storage::checkpoint_prefix(namespace, job, self.number);
@@ -93,17 +93,17 @@ impl Base {
     }
 }
 
-/// The newest complete checkpoint but one.
+/// Number and step of the newest complete checkpoint other than `number`.
 fn other_than(training: &TrainingView<'_>, number: u32) -> Option<(u32, u64)> {
     let complete = training.checkpoints().filter(|c| c.state() == CheckpointState::Complete);
     complete.filter(|c| c.number != number).map(|c| (c.number, c.step())).max()
 }
 
-/// When a look ended, and how.
+/// When a check ended, and its result.
 type Looked = (Instant, Result<(), RpcError>);
 type Look = Shared<BoxFuture<'static, Looked>>;
 
-/// The looks at a store: under way, and just ended.
+/// Checks of a store, in progress or recently ended.
 #[derive(Clone)]
 pub(super) struct Bases {
     store: BlobStore,
@@ -116,11 +116,11 @@ impl Bases {
         Self { store, looks: Arc::default(), room: Arc::new(Semaphore::new(LOOKS)) }
     }
 
-    /// Refuses a checkpoint of which something is missing.
+    /// Refuses a checkpoint if any of its objects is missing.
     pub(super) async fn check(&self, base: Base) -> Result<(), RpcError> {
         loop {
             let (ended, found) = self.look(&base).await;
-            // One that nobody waited for may have ended long ago: then it is not taken again.
+            // A check without callers may have ended long ago. Then its result is not used, and a new check starts.
             if ended.elapsed() < HOLDS {
                 return found;
             }
@@ -129,7 +129,7 @@ impl Bases {
 
     fn look(&self, base: &Base) -> Look {
         let mut looks = self.looks.lock();
-        // Asked, and not only peeked at: one whose callers have all gone tells of its end to nobody else.
+        // Poll each check: if all its callers are gone, no one else notices that it has ended.
         looks.retain(|_, look| match look.clone().now_or_never() {
             Some((ended, Ok(()))) => ended.elapsed() < HOLDS,
             Some((_, Err(_))) => false,
@@ -161,7 +161,7 @@ mod tests {
     use super::super::checkpoint_manifest::tests::written;
     use super::*;
 
-    /// A checkpoint of one rank, its objects, and who looks at them.
+    /// A checkpoint of one rank, its objects, and the checks of their store.
     async fn base(name: &str) -> (Base, Vec<String>, Bases) {
         let url = format!("memory://{name}-{}", std::process::id());
         let store = BlobStore::open(&url).unwrap();
@@ -186,7 +186,7 @@ mod tests {
         says(&error, "another one by its number: 3, of step 20");
         let error = bases.check(Base { other: None, ..base.clone() }).await.unwrap_err();
         says(&error, "rolloutctl job delete sft");
-        // A store that does not answer is no damage: it is asked again.
+        // A store that does not answer is not damage: the caller retries.
         let error = base.refused(RpcError::new(ErrorCode::StoreUnavailable, "busy"));
         assert!(error.retryable && error.code == ErrorCode::StoreUnavailable, "{error:?}");
         bases.store.put(&keys[1], b"optimizer"[..].into()).await.unwrap();
@@ -203,12 +203,12 @@ mod tests {
         assert!(!look.ptr_eq(&bases.look(&other)), "one look at two checkpoints");
         drop(look);
         drop(room);
-        // The rooms are free again once the looks have ended, though nobody waits for them.
+        // The permits are free again once the checks have ended, even without callers.
         while bases.room.available_permits() < LOOKS || bases.looks.lock().len() < 2 {
             tokio::task::yield_now().await;
         }
         bases.check(base.clone()).await.unwrap();
-        // It holds for a while, and is not looked for again.
+        // The result stays valid for a while, without another check.
         bases.store.delete(&keys[0]).await.unwrap();
         bases.check(base).await.unwrap();
         assert!(bases.check(other).await.is_err(), "of another checkpoint nothing is there");

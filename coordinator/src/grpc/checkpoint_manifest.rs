@@ -20,17 +20,17 @@ use tokio::sync::Semaphore;
 
 /// Version of the manifest's message.
 const FORMAT: u32 = 1;
-/// Objects that are looked for at a time.
+/// Objects that are checked concurrently.
 const LOOKS: usize = 32;
 /// Enough for 6 TB in chunks of 64 MiB.
 const MANIFEST_BYTES_MAX: u32 = 4 << 20;
 const FILES_MAX: usize = 65_536;
-/// Manifests that are in memory before they are decoded: all ranks of a job report at once, and a store may take 100 ms.
+/// Manifests in memory before they are decoded: all ranks of a job report at once, and a store may take 100 ms.
 static READING: Semaphore = Semaphore::const_new(32);
-/// Manifests that are decoded at a time: one file may name millions of empty chunks.
+/// Manifests that are decoded concurrently: one file may name millions of empty chunks.
 static DECODING: Semaphore = Semaphore::const_new(2);
 
-/// Refuses what is not durable, or another rank's, or less than is reported.
+/// Refuses a report whose objects are not durable, belong to another rank, or are smaller than reported.
 pub(super) async fn check(
     store: &BlobStore,
     prefix: &str,
@@ -76,13 +76,13 @@ pub(super) async fn check(
     futures::stream::iter(looks).buffer_unordered(LOOKS).try_collect().await
 }
 
-/// Decodes a manifest; none where it is no message, or names too many files.
+/// Decodes a manifest; `None` if it is not a message, or names too many files.
 pub(super) fn decoded(bytes: Bytes) -> Option<v1::CheckpointManifest> {
     let few = files_in(&bytes).is_some_and(|files| files <= FILES_MAX);
     few.then(|| v1::CheckpointManifest::decode(bytes).ok()).flatten()
 }
 
-/// How many files an encoded manifest names, without decoding them; none where it is no message.
+/// How many files an encoded manifest names, without decoding them; `None` if it is not a message.
 fn files_in(mut bytes: &[u8]) -> Option<usize> {
     const FILES: u32 = 4;
     let mut files = 0;
@@ -95,7 +95,7 @@ fn files_in(mut bytes: &[u8]) -> Option<usize> {
     Some(files)
 }
 
-/// Refuses an object that is not there, or has another length.
+/// Refuses an object that is missing, or has another length.
 async fn look(
     store: &BlobStore,
     prefix: &str,
@@ -133,7 +133,7 @@ pub(super) mod tests {
 
     const PREFIX: &str = "training/default/sft/00000001";
 
-    /// Two objects of `t0` and its manifest, of checkpoint 1 of job `sft`, and what it reports of them.
+    /// Two objects of `t0` and its manifest, of checkpoint 1 of job `sft`, and its report.
     pub(crate) async fn written(store: &BlobStore) -> (Vec<String>, RankReport) {
         let (mut keys, mut chunks) = (Vec::new(), Vec::new());
         for content in [&b"weights"[..], b"optimizer"] {
@@ -143,7 +143,7 @@ pub(super) mod tests {
             chunks
                 .push(v1::BlobName { digest: digest.to_vec().into(), bytes: content.len() as u32 });
         }
-        // The same bytes twice are one object.
+        // Equal chunks are one object.
         chunks.push(chunks[0].clone());
         let file = v1::CheckpointFile { chunks, ..v1::CheckpointFile::default() };
         let manifest = v1::CheckpointManifest {
@@ -186,7 +186,7 @@ pub(super) mod tests {
     async fn a_report_is_checked_while_the_store_is_slow_for_others() {
         let store = BlobStore::open(&format!("memory://slow-{}", std::process::id())).unwrap();
         let (_, report) = written(&store).await;
-        // As two others that wait for the store.
+        // Stands for two other reports that wait for the store.
         let others = READING.acquire_many(2).await.unwrap();
         let checked = check(&store, PREFIX, "t0", &report);
         let checked = tokio::time::timeout(Duration::from_secs(30), checked).await;

@@ -26,7 +26,7 @@ const DIGEST_WAIT_MAX_MS: u32 = 60_000;
 /// Cluster versions that this build can run.
 pub(crate) const VERSIONS: (u32, u32) = (1, rollout_ledger::SCHEDULING_VERSION);
 
-/// Who may see runs.
+/// Roles that may see runs.
 const WATCH: [rollout_proto::Role; 4] = [
     rollout_proto::Role::Member,
     rollout_proto::Role::Viewer,
@@ -38,7 +38,7 @@ const WATCH: [rollout_proto::Role; 4] = [
 #[derive(Clone)]
 pub(crate) struct ClusterService(pub(crate) Arc<Shared>);
 
-/// The longest time that a drain may be given.
+/// The longest deadline of a drain.
 const DRAIN_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
 fn no_worker(namespace: &str, name: &str) -> RpcError {
@@ -118,7 +118,7 @@ fn round_trips_out(trips: &RoundTrips) -> v1::RoundTrips {
     }
 }
 
-/// A worker as the ledger knows it and, where this member leads, as it was heard.
+/// A worker as the ledger knows it and, if this member leads, when it was last heard.
 fn worker_out(leading: Option<&Leading>, w: WorkerView) -> v1::WorkerInfo {
     let state = match w.state {
         WorkerState::Ready => "ready",
@@ -206,7 +206,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let identity = caller(&request)?;
         let listed = Listed::of(&identity, &request.get_ref().namespace)?;
         let leading = self.0.reading_for(&request).await?;
-        // Before the read: what is read is at least of its index.
+        // Before the read, so that the state is at least as new as the header's index.
         let header = self.0.header();
         listed.check_is_there(&self.0)?;
         let views = self.0.seen(|l| {
@@ -235,12 +235,12 @@ impl v1::cluster_server::Cluster for ClusterService {
             Some(n) => Some(SlotNo(u16::try_from(n).map_err(|_| no_slot(&r.name, n))?)),
             None => None,
         };
-        // Clients of before there was a number send none.
+        // Old clients send no request id.
         let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
         let (cordoned, reason) = (r.cordoned, r.reason);
         let kind = OpKind::Cordon { session, slot, cordoned, reason: reason.clone() };
         match self.0.apply(id, kind).await {
-            // It left between the look and the operation.
+            // The worker left after it was found.
             Err(e) if e.code == ErrorCode::SessionUnknown => {
                 return Err(no_worker(&namespace, &r.name).into());
             }
@@ -272,7 +272,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
         let kind = OpKind::Drain { session, deadline_ms: r.deadline_ms };
         match self.0.apply(id, kind).await {
-            // It left between the look and the operation.
+            // The worker left after it was found.
             Err(e) if e.code == ErrorCode::SessionUnknown => {
                 return Err(no_worker(&namespace, &r.name).into());
             }
@@ -281,7 +281,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let (worker, deadline_ms) = (r.name, r.deadline_ms);
         tracing::info!(by = %identity, worker, deadline_ms, reason = r.reason, "drain");
         let view = self.0.node.ledger(|l| l.worker_view(session));
-        // A repeat of a request that drained a process of before is none of the one that has the name now.
+        // If the request is a repeat that drained an earlier process, the present process of that name must not drain.
         if view.as_ref().is_some_and(|view| view.drain.is_some()) {
             leading.tell_to_go(session, deadline_ms, &r.reason);
         }

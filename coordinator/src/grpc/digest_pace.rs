@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The time from one digest to the next.
+/// Time between two digests.
 const EVERY: Duration = Duration::from_secs(1);
-/// The longest that one holds up the next: a member that installed a snapshot instead computes none.
+/// The longest that a digest delays the next one. A member that installed a snapshot instead computes none.
 pub(super) const COMPUTING_MAX: Duration = Duration::from_secs(30);
 
 /// The pace of one member.
@@ -22,11 +22,11 @@ pub(crate) struct DigestPace {
     latest: Mutex<Option<Asked>>,
 }
 
-/// A digest that was asked for.
+/// A digest that was requested.
 #[derive(Clone, Copy)]
 struct Asked {
     at: Instant,
-    /// Not known where the proposal failed, or its caller left before it was committed.
+    /// `None` if the proposal failed, or its caller left before it was committed.
     index: Option<u64>,
 }
 
@@ -41,8 +41,8 @@ impl DigestPace {
         Self { every, latest: Mutex::default() }
     }
 
-    /// The index of a digest that is asked for from now on. `computed` waits until this member has computed the one of an
-    /// index; `propose` asks for the next one and returns its index.
+    /// The index of a digest that is requested after this call. `computed` waits until this member has computed the
+    /// digest of an index; `propose` requests the next one and returns its index.
     pub(super) async fn ask<C: Future<Output = ()>>(
         &self,
         computed: impl FnOnce(u64) -> C,
@@ -84,7 +84,7 @@ mod tests {
             })
         };
         let first = ask().await.expect("an index");
-        // The first of these waits for its turn, and the others share what it asks for then.
+        // The first of these waits for its turn, and the others share its digest.
         let indexes = futures::future::join_all((0..10).map(|_| ask())).await;
         for index in indexes {
             assert!(index.expect("an index") > first, "it was asked for before they came");

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 pub(crate) struct EnrolmentService(pub(crate) Arc<Shared>);
 
 impl Shared {
-    /// The desk of this member.
+    /// The certificate issuer of this member.
     pub(crate) fn desk(&self) -> Result<&EnrolmentDesk, RpcError> {
         self.desk.as_ref().ok_or_else(|| {
             let name = &self.config.name;
@@ -33,7 +33,7 @@ impl Shared {
     }
 }
 
-/// Who is certified by a token that says this.
+/// The identity of a certificate for the use of such a token.
 fn holder_of(spec: TokenSpec, name: String) -> Result<Identity, RpcError> {
     let role = match spec.role {
         TokenRole::Worker => Role::Worker,
@@ -47,8 +47,8 @@ fn key_in(request: &[u8]) -> Result<RequestedKey, RpcError> {
 }
 
 impl EnrolmentService {
-    /// From when on certificates of `identity` are accepted. Call it once everything committed before can be read: none is
-    /// issued that every member would refuse.
+    /// From when on certificates of `identity` are accepted. Call it once everything committed before can be read;
+    /// otherwise this could issue a certificate that every member refuses.
     fn accepted_from_s(&self, identity: &Identity) -> Result<u64, RpcError> {
         let listed = self.0.node.ledger(|l| Some(l.revocations().clone()));
         let listed = listed.ok_or_else(|| reject::not_leader(None))?;
@@ -75,13 +75,13 @@ impl EnrolmentService {
             key_hash: key.hash(),
         };
         self.0.reading().await?;
-        // Before it is proposed: what is refused leaves nothing in the log.
+        // Check before proposing, so that refused requests leave nothing in the log.
         let checked = self.0.node.ledger(|l| {
             let good = l.check_use(&used);
             Some(good.map(|()| l.token_view(&used.token)))
         });
         let token = checked.transpose().map_err(|why| reject::rejected(&why))?.flatten();
-        // A member without a ledger leads nobody; a token that was let in is there.
+        // A token that passed the check exists, so only a member without a ledger, which does not lead, gets here.
         let spec = token.map(|view| view.spec).ok_or_else(|| reject::not_leader(None))?;
         let labels = spec.labels.clone().into_iter().collect();
         let identity = holder_of(spec, r.name)?;
@@ -110,7 +110,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
         match self.let_in(desk, r).await {
             Ok(answer) => Ok(Response::new(answer)),
             Err(mut error) => {
-                // Who the members are is for those to know who have a certificate.
+                // Only callers with a certificate may know the members.
                 (error.members, error.leader_addr) = (None, String::new());
                 if !error.retryable {
                     metrics::counter!("rollout_enrolments_refused_total").increment(1);
@@ -128,7 +128,8 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
     ) -> Result<Response<v1::RenewResponse>, Status> {
         let identity = caller(&request)?;
         let desk = self.0.desk()?;
-        // At the leader, which has every revocation: another member would date a certificate past one that it does not know.
+        // Only the leader has every revocation. Another member could date a certificate after one that it does not
+        // know.
         self.0.reading().await?;
         let peer = request.extensions().get::<PeerInfo>();
         let shown = peer.and_then(|peer| peer.certificate.clone());

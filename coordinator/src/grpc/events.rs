@@ -18,17 +18,17 @@ use tokio::time::Instant;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
-/// Readers at one member.
+/// The most readers of one member.
 const READERS_MAX: usize = 256;
-/// Events looked at for one message.
+/// Events read for one message.
 const PAGE_EVENTS: usize = 512;
 /// Messages that wait for a slow reader.
 const STREAM_AHEAD: usize = 4;
-/// A reader that takes nothing for so long is let go.
+/// A reader that takes nothing for this long is disconnected.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
-/// How often a reader hears how far this member is, when there is nothing for it.
+/// How often a reader without new events hears how far this member is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Events that come close together travel together.
+/// Events that occur within this time share a message.
 const MERGE: Duration = Duration::from_millis(5);
 
 /// The service.
@@ -105,9 +105,9 @@ struct Reader {
     shared: Arc<Shared>,
     filter: Filter,
     from: EventPosition,
-    /// Until an event is no older than this, none is sent.
+    /// No event is sent until one is at least this recent.
     not_before: Option<u64>,
-    /// Where to end; never, for one that follows.
+    /// Where to end; `None` for a reader that follows.
     until: Option<u64>,
     _place: Place,
 }
@@ -142,7 +142,7 @@ impl Reader {
                 return;
             }
             if more {
-                // What is left out takes no time at the channel.
+                // A page that is filtered out does not wait at the channel.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -157,7 +157,7 @@ impl Reader {
         }
     }
 
-    /// What is there for this reader, and whether there is more to look at.
+    /// The next events for this reader, and whether there are more to read.
     fn page(&mut self) -> Result<(Vec<v1::Event>, bool), Compacted> {
         let page = self.shared.node.events(self.from, PAGE_EVENTS)?;
         self.from = page.next;
@@ -165,7 +165,7 @@ impl Reader {
         Ok((records.iter().filter_map(|r| self.filter.pass(r)).collect(), page.more))
     }
 
-    /// False where the stream is over.
+    /// Returns false if the stream is over.
     async fn send(&self, events: Vec<v1::Event>, out: &mpsc::Sender<Batch>) -> bool {
         let message = v1::WatchEventsResponse {
             header: Some(self.shared.header()),
@@ -181,7 +181,7 @@ impl Reader {
                 let message = format!(
                     "the reader took nothing for {STALLED_AFTER:?}; it may go on where it is"
                 );
-                // For the case that it reads what it was sent after all.
+                // In case the reader does read the rest.
                 let error = RpcError::new(ErrorCode::Overloaded, message);
                 let last = out.send(Err(error.into()));
                 let _ = tokio::time::timeout(STALLED_AFTER, last).await;
@@ -191,7 +191,8 @@ impl Reader {
     }
 }
 
-/// Those from the first one on that is no older than this; then it is forgotten, and all that follow are late enough.
+/// The events from the first one on that is recent enough. After that, `not_before` is cleared, and all following
+/// events count.
 fn late_enough<'a>(
     records: &'a [Arc<EventRecord>],
     not_before: &mut Option<u64>,
@@ -231,7 +232,7 @@ mod tests {
             sent.extend(late_enough(&page, &mut not_before).iter().map(|r| r.event.wall_ms));
         }
         assert_eq!(sent, [100, 98, 97, 200]);
-        // A request of an older client has no such time.
+        // An older client's request has no such time.
         assert_eq!(late_enough(&records(&[1]), &mut None).len(), 1);
     }
 }

@@ -12,16 +12,16 @@ use rollout_proto::v1;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Exchanges of one stream that are under way: each slot has at most two at a time.
+/// Exchanges of one stream in progress: each slot has at most two at a time.
 const EXCHANGES_MAX: usize = 256;
-/// Rows in the parts of one exchange, whatever the number of slots: a worker puts at most 16 parts into a message. Parts that
-/// a process with more slots left behind are among them.
+/// Rows in the parts of one exchange, whatever the number of slots, because a worker puts at most 16 parts into a
+/// message. They include parts that an earlier process with more slots left behind.
 const PARTS_ROWS_MAX: u64 = 16 * limits::PART_ROWS_MAX;
-/// Bytes on the wire that count as one row: the texts of failures count too.
+/// Bytes on the wire that count as one row, because the texts of failures count too.
 const BYTES_PER_ROW: usize = 256;
 
-/// The rows that the slots of a worker can have: what waits, runs, or has ended and is not answered for, which another grant
-/// may have followed already.
+/// The most rows that a worker's slots can have: waiting, running, or ended but not acknowledged, which may overlap
+/// with the next grant.
 pub(super) fn slots_rows_max(slots: usize) -> u64 {
     slots as u64 * u64::from(limits::SLOT_ROWS_MAX) * 2
 }
@@ -30,8 +30,8 @@ fn rows_max(slots: usize) -> u64 {
     slots_rows_max(slots) + PARTS_ROWS_MAX
 }
 
-/// The rows that an exchange names, if a worker with so many slots can have them. A set counts as one row at least, and each
-/// range of it too: both take memory.
+/// The number of rows that an exchange names. Refuses more than a worker with this many slots can have. A set counts
+/// as at least one row, and so does each range in it, because both take memory.
 pub(super) fn rows_named(exchange: &v1::Exchange, slots: usize) -> Checked<u64> {
     let parts = exchange.parts.iter().map(|part| sets_rows(&part.sets).max(1));
     let failures = exchange.failures.iter().map(|failure| set_rows(failure.rows.as_ref()));
@@ -60,11 +60,11 @@ fn set_rows(rows: Option<&v1::Rows>) -> u64 {
 /// The room of one stream.
 pub(super) struct ExchangeRoom {
     exchanges: Arc<Semaphore>,
-    /// How many rows there is room for, and what is left of it. Known with the first exchange.
+    /// The total and the free rows. Known after the first exchange.
     rows: Option<(u32, Arc<Semaphore>)>,
 }
 
-/// The place of one exchange, given back when this is dropped.
+/// The place of one exchange, released on drop.
 pub(super) struct Place {
     _exchange: OwnedSemaphorePermit,
     _rows: OwnedSemaphorePermit,
@@ -75,8 +75,8 @@ impl ExchangeRoom {
         Self { exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)), rows: None }
     }
 
-    /// Waits for a place for an exchange of a worker with so many slots. `None` only if the room was closed, which nothing
-    /// does.
+    /// Waits for a place for an exchange of a worker with this many slots. `None` only if the room was closed, which
+    /// never happens.
     ///
     /// # Errors
     /// The exchange names more rows than such a worker can have.
@@ -91,7 +91,7 @@ impl ExchangeRoom {
             let all = u32::try_from(rows_max(slots)).unwrap_or(u32::MAX);
             (all, Arc::new(Semaphore::new(all as usize)))
         });
-        // One that takes all of the room goes alone.
+        // An exchange larger than the whole room waits until it is alone.
         let permits = u32::try_from(rows.saturating_add(texts)).unwrap_or(u32::MAX).min(*all);
         let Ok(exchange) = self.exchanges.clone().acquire_owned().await else { return Ok(None) };
         let rows = room.clone().acquire_many_owned(permits).await;
@@ -122,7 +122,7 @@ mod tests {
         let why = rows_named(&over, 1).expect_err("one row too many");
         assert!(why.message.contains("1 slots"), "{why:?}");
         assert_eq!(rows_named(&over, 2), Ok(most + 1));
-        // Wherever it names them.
+        // In any of its fields.
         let sets = vec![set(0, most), set(most, 1)];
         let part = v1::PartResult { sets: sets.clone(), ..Default::default() };
         let death = v1::EngineDeath { started: sets.clone(), ..Default::default() };
@@ -180,7 +180,7 @@ mod tests {
             drop(first);
             assert!(poll!(&mut third).is_ready());
         }
-        // One that takes all of the room waits until it is alone.
+        // An exchange that takes the whole room waits until it is alone.
         let all = nacks(vec![set(0, rows_max(1))]);
         let mut alone = pin!(room.place(&all, 1));
         assert!(poll!(&mut alone).is_pending());

@@ -23,7 +23,7 @@ use crate::convert::{self, Checked, Kind, invalid};
 use crate::dispatch;
 use v1::worker_message::Kind as Up;
 
-/// How many kinds of messages there are.
+/// The number of kinds of messages.
 pub const KINDS: u8 = 42;
 
 fn read<M: Message + Default>(bytes: &[u8]) -> Checked<M> {
@@ -45,7 +45,7 @@ pub(crate) fn checkpoint_manifest(bytes: &[u8]) -> Option<usize> {
     Some(manifest.files.iter().map(|file| file.chunks.len()).sum())
 }
 
-/// The operations that a message asks for. The kind chooses its type.
+/// The operations that a message results in. `kind` selects its type.
 pub(crate) fn operations(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
     match kind % KINDS {
         kind @ 0..7 => of_runs(ledger, kind, bytes),
@@ -116,7 +116,8 @@ fn add_segments(ledger: &Ledger, r: &v1::AddSegmentsRequest) -> Checked<Vec<Op>>
     let run = RunNo(r.run);
     let (namespace, folder) = ledger.run_folder(run).unwrap_or_default();
     for segment in &r.segments {
-        // A key follows from its digest, which no mutation keeps: what is refused here is converted all the same.
+        // A key follows from its digest, which no mutation keeps, so continue with the conversion even if this refuses
+        // it.
         let _ = runs::check_key(&namespace, &folder, Kind::Segment, segment.blob.as_ref());
     }
     let segments = r.segments.iter().map(convert::segment_in).collect::<Result<_, _>>()?;
@@ -172,7 +173,8 @@ fn of_workers(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
     }
 }
 
-/// What a worker says on its stream. A heartbeat is taken for the last one before it fell silent.
+/// The operations that a worker's message results in. A heartbeat counts as the last one before the worker fell
+/// silent.
 fn said_by_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op>> {
     let session = SessionId(message.session);
     match message.kind {

@@ -12,9 +12,9 @@ use rollout_proto::{ErrorCode, RpcError, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// Rows of a page when nobody says how many.
+/// Rows of a page by default.
 const PAGE: u32 = 100;
-/// Rows of a page at most.
+/// Most rows of a page.
 const PAGE_MAX: u32 = 1000;
 
 /// The service.
@@ -23,7 +23,7 @@ pub(crate) struct ItemsService(pub(crate) Arc<Shared>);
 
 impl ItemsService {
     fn check_rows_are_here(&self, no: RunNo, name: &str) -> Result<(), RpcError> {
-        // No look at rows, and so at no place in the log.
+        // Does not read the rows, and so notes no place in the log.
         match self.0.node.ledger(|l| l.run_view(no)) {
             Some(run) => check_unsealed(&run, name),
             None => Ok(()),
@@ -54,7 +54,7 @@ impl v1::items_server::Items for ItemsService {
             found.into_iter().map(|item| item_out(l, now, no, item)).collect::<Vec<_>>()
         });
         for item in &mut items {
-            // A list tells the last failure; the whole history is the description's.
+            // A list has only the last failure; the description has the whole history.
             let earlier = item.history.len().saturating_sub(1);
             item.history.drain(..earlier);
         }
@@ -129,7 +129,7 @@ fn state_in(state: v1::ItemState) -> Result<ItemState, RpcError> {
     }
 }
 
-/// Ledger time as the leader counts it; of whoever does not lead, that of the last entry that it has applied.
+/// Ledger time as the leader counts it or, at another member, of the last applied entry.
 fn now(leading: Option<&Leading>, ledger: &Ledger) -> LedgerMs {
     leading.map_or_else(|| ledger.clock(), Leading::now)
 }
