@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 const CHUNK_BYTES: usize = 256 << 10;
 /// Messages that wait for a slow reader.
 const STREAM_AHEAD: usize = 4;
-/// A reader that takes nothing for so long is let go.
+/// A reader that takes nothing for this long is disconnected.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// The service.
@@ -69,7 +69,7 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
             bytes_estimated: backup.bytes_estimated(),
             data: Default::default(),
         };
-        // There is room: the stream is new.
+        // The stream is new, so there is room.
         let _ = out.try_send(Ok(first));
         let runtime = Handle::current();
         tokio::task::spawn_blocking(move || write(&backup, out, runtime, permit));
@@ -115,7 +115,7 @@ fn write(
     }
 }
 
-/// Cuts what is written into messages, and waits where the reader is slow.
+/// Splits written bytes into messages, and waits for a slow reader.
 struct Chunks {
     out: mpsc::Sender<Chunk>,
     runtime: Handle,

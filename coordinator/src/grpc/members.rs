@@ -25,7 +25,7 @@ impl MembersService {
         })
     }
 
-    /// Refuses here, with the way to the leader, what only the leader can do.
+    /// Refuses at a follower what only the leader can do, and names the leader.
     fn check_leading(&self) -> Result<(), RpcError> {
         self.0.leading().map(drop)
     }
@@ -82,7 +82,7 @@ impl v1::members_server::Members for MembersService {
             peer_addr: r.peer_addr,
             client_addr: r.client_addr,
             zone: r.zone,
-            // It says itself what it can run.
+            // The member itself reports which versions it can run.
             version_min: 0,
             version_max: 0,
             joins,
@@ -158,11 +158,11 @@ impl v1::members_server::Members for MembersService {
         let from = self.0.config.name.clone();
         if !meant.is_empty() && meant != from {
             self.record(&meant)?;
-            // Asked again after it was done: who leads now was not meant.
+            // A repeat after the transfer: the present leader is not the one to be replaced.
             let header = Some(self.0.header());
             return Ok(Response::new(v1::TransferLeaderResponse { header, from: meant }));
         }
-        // Asked again after it was done, or for what is so already.
+        // Nothing to do if the request is repeated after the transfer, or if that member leads already.
         if to != from {
             if !to.is_empty() {
                 self.record(&to)?;

@@ -85,32 +85,32 @@ use std::sync::Arc;
 use std::time::Instant;
 use tonic::{Request, Status};
 
-/// What every service stands on.
+/// The state that all services share.
 pub(crate) struct Shared {
     pub(crate) node: Node,
     pub(crate) config: Config,
     pub(crate) current: Current,
     pub(crate) probe: StoreProbe,
     pub(crate) started: Instant,
-    /// Where the ends of runs may be told.
+    /// Completion webhooks.
     pub(crate) hooks: Option<Arc<Webhooks>>,
-    /// Where runs may have their objects.
+    /// Stores for the objects of runs.
     pub(crate) stores: RunStores,
     pub(crate) metrics: MetricsPage,
-    /// Where certificates are issued, if that is configured.
+    /// The certificate issuer, if it is configured.
     pub(crate) desk: Option<EnrolmentDesk>,
-    /// What this member presents, to clients and to the others.
+    /// The TLS configuration of this member, for clients and for other members.
     pub(crate) tls: ServerTls,
-    /// Why runs cannot move.
+    /// Runs that cannot make progress.
     pub(crate) stuck: StuckRuns,
     /// Certificates that this member refuses.
     pub(crate) revocations: Revocations,
-    /// How often digests are asked for.
+    /// The pace of digests.
     pub(crate) digest_pace: DigestPace,
 }
 
 impl Shared {
-    /// The open epoch, while its lease is valid.
+    /// The open epoch, if this member leads and its lease is valid.
     pub(crate) fn leading(&self) -> Result<Arc<Leading>, RpcError> {
         let leading = self.current.read().clone();
         match leading {
@@ -146,8 +146,9 @@ impl Shared {
         }
     }
 
-    /// The same for a read whose caller may take what nobody confirms: of such a caller nothing is asked but that this
-    /// member belongs to a cluster, and no leader is returned, even if it is this member.
+    /// The same for a read whose caller may accept an unconfirmed answer. Then it is enough that this member belongs
+    /// to a cluster and, unless the caller is an administrator or a member, is in contact with the leader. It returns
+    /// no leader in that case, even if it is this member.
     pub(crate) async fn reading_for<T>(
         &self,
         request: &Request<T>,
@@ -165,7 +166,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Reads what is answered, all of it: the answer names the index that it is as of.
+    /// Reads the whole answer from the ledger: the answer names the index of this read.
     pub(crate) fn seen<R: Default>(&self, read: impl FnOnce(&Ledger) -> R) -> R {
         self.node.ledger(|l| {
             placed::as_of(l);
@@ -173,7 +174,8 @@ impl Shared {
         })
     }
 
-    /// Looks for what is then read, or done something with. That it is not there is an answer, as of this look.
+    /// Looks for an object that the request then reads or changes. If it is missing, that is the answer, as of the
+    /// index of this read.
     pub(crate) fn found<R>(&self, look: impl FnOnce(&Ledger) -> Option<R>) -> Option<R> {
         self.node.ledger(|l| {
             let found = look(l);
@@ -184,8 +186,8 @@ impl Shared {
         })
     }
 
-    /// Waits for a proposal that a client made, and no longer than there is hope: without a quorum nothing comes
-    /// back, not even a refusal, and the client may find another leader meanwhile.
+    /// Waits for a client's proposal, but only while a quorum answers. Without a quorum there is no reply, not even a
+    /// refusal, and the client may find another leader meanwhile.
     pub(crate) async fn proposed<T>(
         &self,
         proposal: impl Future<Output = Result<T, ProposeError>>,
@@ -198,10 +200,10 @@ impl Shared {
         .map_err(|e| e.with_members(self.members()))
     }
 
-    /// The request's id, of a session that the caller opened.
+    /// The request's id, whose session the caller must have opened.
     ///
-    /// A session that is not known here is nobody's: every one that was told to a client before this epoch was
-    /// opened, and every one of this epoch, has been applied. One that is only guessed is refused so.
+    /// A session that is not known here does not exist: all sessions whose number a client knows, of earlier epochs
+    /// and of this one, have been applied. So a guessed session is refused as unknown.
     pub(crate) fn request_in(
         &self,
         identity: &Identity,
@@ -212,7 +214,7 @@ impl Shared {
         let holds = self.node.ledger(|l| {
             let caller = holder_of(identity, l.version());
             let holder = l.client_holder(id.session)?;
-            // One that it may have opened before the cluster's version was raised: that is not known any more.
+            // The caller may have opened this session before the cluster's version was raised. Treat it as forgotten.
             let forgotten = holder != caller && holder == identity.to_string();
             (!forgotten).then_some(holder == caller)
         });
@@ -227,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Has a client's operation applied.
+    /// Applies a client's operation.
     pub(crate) async fn apply(
         &self,
         request: Option<RequestId>,
@@ -236,7 +238,7 @@ impl Shared {
         Ok(self.apply_at(request, kind).await?.1)
     }
 
-    /// The same, and the log index of the command that it was part of.
+    /// The same, with the log index of its command.
     pub(crate) async fn apply_at(
         &self,
         request: Option<RequestId>,
@@ -254,8 +256,8 @@ impl Shared {
         }
     }
 
-    /// Has operations applied together. The first one's reply is the answer; where it is rejected, so
-    /// were the others, or they changed nothing by themselves. A later rejection is the answer too.
+    /// Applies operations together. The first one's reply is the answer. If that one is rejected, the others were
+    /// rejected too, or changed nothing by themselves. A later rejection is also the answer.
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
         audit::requested(ops.iter().find_map(|op| op.request));
         placed::of_several_looks();
@@ -276,8 +278,8 @@ impl Shared {
         cluster_id(&self.node)
     }
 
-    /// The run of that name, in a namespace that the caller may touch. That there is none is as of this look: call it once
-    /// everything committed before can be read.
+    /// The run of that name, in a namespace that the caller may use. If it is missing, that holds as of this read:
+    /// call it once everything committed before can be read.
     pub(crate) fn find_run(
         &self,
         identity: &Identity,
@@ -296,15 +298,14 @@ impl Shared {
         members(&self.node)
     }
 
-    /// What every answer says of the cluster.
+    /// The header of every answer, which describes the cluster.
     pub(crate) fn header(&self) -> v1::ClusterHeader {
         let (applied, epoch) = self.node.ledger(|l| (l.applied(), l.epoch()));
         v1::ClusterHeader {
             cluster_id: cluster_id(&self.node),
             coord_epoch: shown(&self.node, epoch.0),
             applied_index: applied.index,
-            // A member that belongs to no cluster knows of no members: an empty list would say that
-            // there are none.
+            // A member that belongs to no cluster knows no members. An empty list would say that there are none.
             members: (!self.node.is_waiting()).then(|| self.members()),
             restored_from: restored_from(&self.node),
         }
@@ -320,7 +321,7 @@ fn cluster_id(node: &Node) -> String {
     node.identity().map(|i| i.cluster_id.to_string()).unwrap_or_default()
 }
 
-/// The clusters that this one was restored from.
+/// The clusters from which this one was restored.
 pub(crate) fn restored_from(node: &Node) -> Vec<String> {
     node.ledger(|l| l.ancestors().iter().map(|id| ClusterId(*id).to_string()).collect())
 }
@@ -370,7 +371,7 @@ impl Leading {
     }
 }
 
-/// Who calls, from the certificate.
+/// The caller's identity, from the certificate.
 pub(crate) fn caller<T>(request: &Request<T>) -> Result<Identity, Status> {
     rollout_proto::peer_identity(request)
 }
@@ -388,7 +389,7 @@ pub(crate) fn check_namespace(identity: &Identity, namespace: &str) -> Result<()
     ))
 }
 
-/// Refuses a certificate that is for some namespaces only what concerns all of them.
+/// Refuses a certificate for some namespaces if the request concerns all of them.
 pub(crate) fn check_every_namespace(identity: &Identity) -> Result<(), RpcError> {
     if identity.namespaces.is_empty() {
         return Ok(());
@@ -400,7 +401,7 @@ pub(crate) fn check_every_namespace(identity: &Identity) -> Result<(), RpcError>
     Err(RpcError::new(ErrorCode::PermissionDenied, message))
 }
 
-/// The namespace that was asked for, `default` when none was.
+/// The requested namespace; `default` if there is none.
 pub(crate) fn namespace_or_default(namespace: &str) -> String {
     match namespace {
         "" => "default".into(),

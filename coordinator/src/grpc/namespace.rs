@@ -18,26 +18,26 @@ fn unknown(name: &str) -> RpcError {
 }
 
 impl Shared {
-    /// Refuses a list of what is in a namespace that is not there: an empty one would hide a misspelt name.
+    /// Refuses to list a namespace that does not exist: an empty list would hide a misspelled name.
     pub(crate) fn check_namespace_is_there(&self, name: &str) -> Result<(), RpcError> {
         self.found(|l| l.namespace_view(name)).map(drop).ok_or_else(|| unknown(name))
     }
 }
 
-/// The namespaces that a list is of.
+/// The namespaces that a list covers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     /// One that the caller may see.
     One(String),
-    /// All that it may see.
+    /// All that this caller may see.
     All(Identity),
 }
 
 impl Listed {
-    /// What the request asks for.
+    /// The namespaces that the request names.
     ///
     /// # Errors
-    /// For one that the caller may not see.
+    /// A namespace that the caller may not see.
     pub(crate) fn of(identity: &Identity, asked: &str) -> Result<Self, RpcError> {
         if asked == ALL_NAMESPACES {
             return Ok(Self::All(identity.clone()));
@@ -47,7 +47,7 @@ impl Listed {
         Ok(Self::One(namespace))
     }
 
-    /// Refuses the one where it is not there.
+    /// Refuses a single namespace that does not exist.
     pub(crate) fn check_is_there(&self, shared: &Shared) -> Result<(), RpcError> {
         match self {
             Self::One(namespace) => shared.check_namespace_is_there(namespace),
@@ -55,7 +55,7 @@ impl Listed {
         }
     }
 
-    /// The one, or nothing for all, as the ledger takes it.
+    /// The single namespace or, for all, an empty name, as the ledger expects.
     pub(crate) fn one(&self) -> &str {
         match self {
             Self::One(namespace) => namespace,
@@ -63,7 +63,7 @@ impl Listed {
         }
     }
 
-    /// Whether a thing of this namespace is in the list.
+    /// Whether the list covers this namespace.
     pub(crate) fn has(&self, namespace: &str) -> bool {
         match self {
             Self::One(one) => one == namespace,
@@ -114,10 +114,10 @@ impl v1::namespaces_server::Namespaces for NamespacesService {
         let name = namespace_or_default(&r.namespace);
         audit::about("namespace", &name);
         audit::in_namespace(&name);
-        // A quota is a promise to the others: the administrator of one namespace does not lift its own.
+        // A quota protects other namespaces, so the administrator of one namespace may not raise its own.
         check_every_namespace(&identity)?;
         let leading = self.0.leading()?;
-        // Clients of before there was a number send none.
+        // Old clients send no request id.
         let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
         let quota = Quota {
             namespace: name.clone(),

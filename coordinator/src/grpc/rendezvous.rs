@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use v1::rendezvous_wait_response::Outcome;
 
-/// Torch's defaults.
+/// The defaults of torch.
 const KEEP_ALIVE_INTERVAL_MS: u32 = 5000;
 const KEEP_ALIVE_ATTEMPTS: u32 = 3;
 const JOIN_TIMEOUT_MS: u64 = 600_000;
@@ -36,7 +36,7 @@ const GONE_SHOWN: usize = 64;
 pub(crate) struct RendezvousService {
     shared: Arc<Shared>,
     waits: Waits,
-    /// For those who wait for a round: most joins are nothing to them.
+    /// For waits for a round, which most joins do not concern.
     outcomes: Waits,
     rosters: Arc<Rosters>,
 }
@@ -56,7 +56,8 @@ impl RendezvousService {
         let id = self.shared.request_in(identity, request)?;
         match self.shared.apply(Some(id), kind).await? {
             Reply::Participant { ticket, keep_alive_ms } => {
-                // It is in the log: who does not lead any more leaves the hearing to the next leader, and says what is.
+                // The join is in the log. A member that no longer leads leaves the keep-alive to the next leader, and
+                // reads the state.
                 if let Ok(leading) = self.shared.leading() {
                     leading.participants.heard(ticket, leading.now());
                 }
@@ -114,7 +115,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let look = |l: &Ledger| outcome(l, &job, ticket, &self.rosters);
         let found = self.outcomes.until(&identity, r.wait_ms, look).await?;
         let found = found.or_else(|| self.shared.seen(|l| pending(l, &job, ticket, &self.rosters)));
-        // Not under the lock of the ledger: each member is told of all.
+        // Outside the ledger's lock, because the answer lists all members.
         let outcome = found.map(|found| found.told(!r.without_members));
         let header = Some(self.shared.header());
         Ok(Response::new(v1::RendezvousWaitResponse { header, outcome }))
@@ -155,7 +156,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let (job, ticket) = (job_in(&identity, r.job)?, SessionId(r.ticket));
         let id = self.shared.request_in(&identity, r.request.as_ref())?;
         self.shared.reading().await?;
-        // A ticket of another job is not the caller's to give back.
+        // The caller may not release a ticket of another job.
         if self.shared.found(|l| is_of(l, &job, ticket).then_some(())).is_some() {
             self.shared.apply(Some(id), OpKind::Leave { ticket }).await?;
         }
@@ -220,7 +221,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
     }
 }
 
-/// How many a page has.
+/// The size of a page.
 pub(super) fn page(limit: u32) -> usize {
     match limit as usize {
         0 => PAGE_MAX,
@@ -232,7 +233,7 @@ fn or_default(asked: u64, default: u64) -> u64 {
     if asked == 0 { default } else { asked }
 }
 
-/// The job, in a namespace that the caller may touch.
+/// The job, in a namespace that the caller may use.
 pub(super) fn job_in(identity: &Identity, name: Option<v1::JobName>) -> Checked<JobName> {
     let name = name.ok_or_else(|| convert::invalid("the job's name is missing"))?;
     let namespace = namespace_or_default(&name.namespace);
@@ -264,7 +265,7 @@ fn is_of(ledger: &Ledger, job: &JobName, ticket: SessionId) -> bool {
     ledger.participant(ticket).is_some_and(|(of, _)| of.name() == job)
 }
 
-/// Why a ticket is void, as far as that is still known.
+/// Why a ticket is void, if that is still known.
 fn gone(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::ParticipantGone {
     let departure =
         ledger.job(job).and_then(|job| job.departures().rev().find(|d| d.ticket == ticket));
@@ -272,7 +273,7 @@ fn gone(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::ParticipantGon
     v1::ParticipantGone { why, at_wall_ms: departure.map_or(0, |d| d.at_wall_ms) }
 }
 
-/// What a wait is answered with, once there is something.
+/// The answer to a wait, if there is one yet.
 fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters) -> Option<Found> {
     let found = ledger.participant(ticket).filter(|(of, _)| of.name() == job);
     let Some((view, participant)) = found else {
@@ -283,7 +284,7 @@ fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters)
         Standing::Dismissed { redundant } => {
             Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant })))
         }
-        // Nobody is to begin what is over.
+        // No participant may start what is over.
         _ if view.rendezvous().closed => {
             Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant: false })))
         }
@@ -329,11 +330,11 @@ fn alive(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::KeepAliveAnsw
     }
 }
 
-/// A rendezvous, but for what only a leader knows.
+/// A rendezvous, without what only a leader knows.
 fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
     let rendezvous = view.rendezvous();
     let joined = view.count(|s| matches!(s, Standing::Joining { .. }));
-    // The roster stays as it was when the round was complete; who is gone from it is a member no more.
+    // The roster stays as it was when the round completed, but a lost participant no longer counts as a member.
     let members = view.count(|s| matches!(s, Standing::Member { .. }));
     let state = match (rendezvous.closed, rendezvous.complete) {
         (true, _) => "closed",
@@ -359,7 +360,7 @@ fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
     }
 }
 
-/// The first ones.
+/// The first participants.
 fn infos<'a>(
     jobs: impl Iterator<Item = JobView<'a>>,
     limit: usize,

@@ -12,19 +12,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use v1::rendezvous_wait_response::Outcome;
 
-/// Rosters that are kept. One more takes the place of all.
+/// Cached rosters. When the cache is full, one more replaces all.
 const KEPT_MAX: usize = 64;
 
-/// What a wait found.
+/// The result of a wait.
 pub(super) enum Found {
     /// The answer.
     Told(Outcome),
-    /// A round that is complete, the ticket of its member and the rank in it.
+    /// A complete round: the ticket and the rank of its member, and its roster.
     Round { round: u64, ticket: SessionId, rank: u32, roster: Arc<Roster> },
 }
 
 impl Found {
-    /// The answer, with a round's members or without.
+    /// Converts to the answer, with or without a round's members.
     pub(super) fn told(self, with_members: bool) -> Outcome {
         let (round, ticket, rank, roster) = match self {
             Self::Told(outcome) => return outcome,
@@ -51,7 +51,7 @@ impl Found {
 /// The members of a round.
 pub(super) struct Roster {
     members: Vec<v1::RoundMember>,
-    /// Processes of the members before each.
+    /// For each member, the number of processes of the members before it.
     before: Vec<u64>,
     processes: u64,
     store: StoreName,
@@ -77,7 +77,7 @@ impl Roster {
     }
 }
 
-/// The rosters of the rounds that were waited for last.
+/// The rosters of recent rounds for which participants waited.
 #[derive(Default)]
 pub(super) struct Rosters(Mutex<BTreeMap<JobName, Arc<Roster>>>);
 

@@ -38,7 +38,7 @@ impl RunsService {
         found.ok_or_else(|| unknown(no))
     }
 
-    /// A run may name only whom the operators list.
+    /// Checks that the operators list the origin that a run names.
     fn check_notify(&self, url: &str) -> Result<(), RpcError> {
         match (url, &self.0.hooks) {
             ("", _) => Ok(()),
@@ -57,7 +57,7 @@ impl RunsService {
     }
 }
 
-/// The ledger has no rows of a sealed run any more: what it says of one that ended long ago is nothing about its rows.
+/// Refuses a sealed run: the ledger no longer has its rows.
 pub(super) fn check_unsealed(run: &RunView, name: &str) -> Result<(), RpcError> {
     if run.sealed.is_none() {
         return Ok(());
@@ -131,7 +131,7 @@ impl v1::runs_server::Runs for RunsService {
     ) -> Result<Response<v1::AddSegmentsResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        // What others do not know of the run is no refusal.
+        // A member that does not lead may not know the run yet, so it must not refuse.
         self.0.leading()?;
         self.check_run(&identity, RunNo(r.run))?;
         let (namespace, folder) =
@@ -148,7 +148,7 @@ impl v1::runs_server::Runs for RunsService {
         let mut ops = vec![Op { request: Some(id), kind: OpKind::AddSegments { run, segments } }];
         for part in &r.carried {
             check_key(&namespace, &folder, Kind::Part, part.blob.as_ref())?;
-            // No request of their own: the same part again is nothing new.
+            // Carried parts need no request id: adding the same part again changes nothing.
             ops.push(convert::carry_in(run, part)?.into());
         }
         match self.0.apply_all(ops).await? {
@@ -167,7 +167,7 @@ impl v1::runs_server::Runs for RunsService {
     ) -> Result<Response<v1::CloseInputResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        // As above.
+        // As in `add_segments`.
         self.0.leading()?;
         self.check_run(&identity, RunNo(r.run))?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
@@ -297,8 +297,8 @@ impl v1::runs_server::Runs for RunsService {
         let r = request.into_inner();
         self.0.reading().await?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
-        // Asked again after it was done the name is gone with the run, but not what was answered: the ledger
-        // decides, which knows the request, and no run of number 0.
+        // If this repeats a request that was applied, the run and its name are gone, but not the answer. So let the
+        // ledger decide: it knows the request, and has no run of number 0.
         let (run, missing) = match self.0.find_run(&identity, &r.namespace, &r.name) {
             Err(missing) if missing.code == ErrorCode::RunNotFound => (RunNo(0), Some(missing)),
             found => (found?, None),
@@ -332,7 +332,7 @@ impl v1::runs_server::Runs for RunsService {
                 max => r.first_segment.saturating_add(max),
             };
             for number in r.first_segment..end {
-                // Of one moment: the header says as of which index the segment is.
+                // One read: the header has the index of the segment's state.
                 let (view, at) = shared.node.ledger(|l| {
                     (l.segment_view(no, SegmentNo(number)), (l.applied().index, l.epoch().0))
                 });
@@ -368,12 +368,12 @@ fn unknown(no: RunNo) -> RpcError {
     RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
 }
 
-/// Where a new run's objects are to be: where its client wants them, or where this leader draws it.
+/// The folder of a new run's objects: the client's choice, or one that this leader generates.
 pub(super) fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<String, RpcError> {
     if wanted.is_empty() {
         return Ok(rollout_storage::run_folder(name, cluster_id, rand::random()));
     }
-    // Another cluster's folders are not this one's to sweep, and the other way round.
+    // A cluster must not sweep another one's folders.
     let start = format!("{name}/{}", rollout_storage::folder_mark(cluster_id));
     let drawn = wanted.strip_prefix(&start).filter(|drawn| {
         drawn.len() == 16 && drawn.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
@@ -384,7 +384,7 @@ pub(super) fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<
     }
 }
 
-/// An object has to be where everybody will look for it.
+/// Checks that an object has the key under which all readers look for it.
 pub(super) fn check_key(
     namespace: &str,
     folder: &str,
@@ -400,8 +400,8 @@ pub(super) fn check_key(
     }
 }
 
-/// The reply is that of another operation: the caller used one request id for two. Nobody is shown the reply, which may be
-/// somebody's data.
+/// The reply belongs to another operation, because the caller used one request id twice. The error does not contain
+/// the reply, which may have another user's data.
 pub(super) fn unexpected(_: &Reply) -> Status {
     let text = "this request id was used for another operation before: take the next one";
     convert::invalid(text).into()

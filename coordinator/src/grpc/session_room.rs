@@ -7,11 +7,12 @@
 use rollout_ledger::Ledger;
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 
-/// A session that was used within this time, in ledger time, is not ended for another one of the same holder: a request may
-/// take so long. Not longer, or the processes of a large job could not start again soon after they were killed.
+/// A session that was used within this time, in ledger time, is not evicted for another one of the same holder,
+/// because a request may take that long. If the time were longer, the processes of a large job could not restart soon
+/// after they were killed.
 const IN_USE_MS: u64 = 30 * 1000;
 
-/// Refuses a session that would end one of the same holder that is in use.
+/// Refuses a new session that would evict one of the same holder that is in use.
 pub(super) fn check(ledger: &Ledger, holder: &str) -> Result<(), RpcError> {
     let ended = ledger.makes_room_of();
     match ended.is_some_and(|ended| ended.holder == holder && ended.unused_ms < IN_USE_MS) {
@@ -30,7 +31,7 @@ mod tests {
     use rollout_ledger::id::{CoordEpoch, LedgerMs};
     use rollout_ledger::{Body, Command, EntryId, Op, OpKind, Reply, SCHEDULING_VERSION, limits};
 
-    /// A ledger, and the time that it is given.
+    /// A ledger and its present time.
     struct Full {
         ledger: Ledger,
         index: u64,

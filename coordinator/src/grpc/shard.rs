@@ -36,7 +36,7 @@ impl ShardsService {
         self.shared.node.ledger(|l| l.training(job).map(|t| lineage_out(&t.lineage())))
     }
 
-    /// What a trainer is told of a shard that it has now.
+    /// The message about a shard that a trainer has claimed.
     fn assignment(
         &self,
         by: &TrainerRef,
@@ -96,7 +96,7 @@ fn shard_out(view: &ShardView<'_>, (first, end): (u64, u64)) -> v1::Shard {
     }
 }
 
-/// What the ledger says of an epoch.
+/// The ledger's state of an epoch.
 fn described(
     l: &Ledger,
     job: &TrainingName,
@@ -222,7 +222,7 @@ impl v1::shards_server::Shards for ShardsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let by = by_in(&identity, r.by)?;
-        // What others do not know of the dataset is no refusal.
+        // A member that does not lead may not know the dataset yet, so it must not refuse.
         self.shared.leading()?;
         let samples = samples_of(&self.shared, &by.job, &r.dataset, r.shard, r.end_sample)?;
         let token = Attempt(r.token);

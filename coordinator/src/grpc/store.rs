@@ -21,9 +21,9 @@ use rollout_proto::{ErrorCode, Identity, Role, RpcError, STORE_REQUEST_BYTES_MAX
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// Keys, queues or awaited things in one request.
+/// Most keys, queues or awaited keys in one request.
 const ASKED_MAX: usize = 4096;
-/// Bytes of values in one answer: below what a message may have.
+/// Most bytes of values in one answer, below the limit of a message.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// The service.
@@ -39,14 +39,14 @@ impl StoreService {
         Self { shared, waits }
     }
 
-    /// The ticket that a request for a round's store names, where the cluster's version looks at it.
+    /// The ticket in a request for a round's store, if the cluster's version checks it.
     fn ticket_in(&self, name: Option<&v1::StoreName>) -> Option<SessionId> {
         let named = name.filter(|name| name.round > 0 && name.ticket > 0)?;
         let version = self.shared.node.ledger(Ledger::version);
         (version >= SCHEDULING_VERSION).then_some(SessionId(named.ticket))
     }
 
-    /// Refuses a store of which the caller may know nothing, as of now.
+    /// Refuses a store that the caller may not read, as of now.
     fn check_round_member(
         &self,
         identity: &Identity,
@@ -57,9 +57,9 @@ impl StoreService {
     }
 }
 
-/// Why a caller may know nothing of a store: it is that of the latest complete round, and the caller has no member in it, or
-/// the ticket is of no member of the round. Administrators may look. Check it in the same read that serves the caller: as
-/// soon as a later round is complete, the round is like any other.
+/// Why the caller may not read a store: it belongs to the latest complete round and the caller has no member in that
+/// round, or the ticket belongs to no member of the round. Administrators may read it. Check this in the same read
+/// that serves the caller, because the rule no longer applies once a later round is complete.
 fn refusal(
     ledger: &Ledger,
     identity: &Identity,
@@ -179,7 +179,7 @@ fn too_many(what: &str, max: usize) -> RpcError {
     convert::invalid(format!("more than {max} {what} in one request"))
 }
 
-/// What consensus would refuse is refused before, in words of the request.
+/// Refuses a change that is too large for consensus, with an error that names the request's content.
 pub(super) fn within_bytes(change: OpKind) -> Result<OpKind, RpcError> {
     let op = Op::from(change);
     let bytes = op.encoded_bytes();
@@ -225,7 +225,7 @@ pub(super) fn op_in(op: v1::StoreOp) -> Result<StoreOp, RpcError> {
     })
 }
 
-/// The keys of an operation that somebody may wait for.
+/// The keys of an operation for which a wait may exist.
 pub(super) fn awaited_keys(op: &v1::StoreOp) -> Vec<Bytes> {
     use v1::store_op::Kind;
     match &op.kind {
@@ -233,7 +233,7 @@ pub(super) fn awaited_keys(op: &v1::StoreOp) -> Vec<Bytes> {
         Some(Kind::Add(add)) => vec![add.key.clone()],
         Some(Kind::CompareSet(c)) => vec![c.key.clone()],
         Some(Kind::Append(pair) | Kind::Push(pair)) => vec![pair.key.clone()],
-        // Nobody waits for a key to go.
+        // No wait is for the removal of a key.
         Some(Kind::Delete(_) | Kind::Pop(_)) | None => Vec::new(),
     }
 }
@@ -250,7 +250,7 @@ fn answer_out(answer: StoreAnswer) -> v1::StoreAnswer {
     v1::StoreAnswer { kind: Some(kind) }
 }
 
-/// All of one moment.
+/// Reads everything at one index.
 fn read(ledger: &Ledger, name: &StoreName, asked: &v1::StoreReadRequest) -> v1::StoreReadResponse {
     let store = ledger.store(name);
     let (mut values, mut bytes) = (Vec::new(), 0);
@@ -283,7 +283,7 @@ mod tests {
     use rollout_proto::{DialMap, Security};
     use rollout_raft::RaftConfig;
 
-    /// Values of so many bytes, set at once.
+    /// Sets values of these lengths at once.
     fn set(values: &[usize]) -> OpKind {
         let pairs = (0u8..).zip(values).map(|(n, bytes)| (vec![n], vec![7; *bytes])).collect();
         let store = StoreName { namespace: "default".into(), job: "j".into(), round: 1 };

@@ -23,21 +23,21 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The longest that a wait is held before it is answered that nothing has come.
+/// The longest that a wait is held before it is answered without a result.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Most waits held at once.
 const WAITS_MAX: usize = 16_384;
 /// Most bytes of awaited keys, including [`KEY_BYTES`] for each.
 const BYTES_MAX: usize = 256 << 20;
-/// What a key that nobody else awaits takes in memory besides its own bytes: its place in the request and in the registry,
-/// the first node of a map of those who wait for it, and its position among those that were seen.
+/// The memory of a key with a single wait, besides its own bytes: its places in the request and in the registry, the
+/// first node of a map of waits, and its position among the keys that were seen.
 const KEY_BYTES: usize = 768;
-/// How often a wait looks by itself, and whether this member still leads.
+/// How often a wait reads the ledger by itself, and checks that this member still leads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Somebody who waits for several things is told which were seen no later than this.
+/// A wait for several keys is answered at most this long after the first was seen.
 const SEEN_TOLD_WITHIN: Duration = Duration::from_millis(200);
 
-/// Whether it is there.
+/// Whether the awaited key is there.
 pub(super) fn is_there(ledger: &Ledger, name: &StoreName, awaited: &v1::StoreAwaited) -> bool {
     let Some(store) = ledger.store(name) else { return false };
     match awaited.at_least {
@@ -46,8 +46,8 @@ pub(super) fn is_there(ledger: &Ledger, name: &StoreName, awaited: &v1::StoreAwa
     }
 }
 
-/// Which of several awaited things were there since a wait began. As in TCPStore each counts once it was seen, whatever
-/// becomes of it then.
+/// Which of several awaited keys were there at some time since the wait began. As in TCPStore, a key counts once it
+/// was seen, even if it is removed later.
 #[derive(Default)]
 struct Sighted {
     at: Mutex<BTreeSet<u32>>,
@@ -67,7 +67,7 @@ impl Sighted {
         }
     }
 
-    /// Looks at those that were not seen yet; whether that were all.
+    /// Checks the keys that were not seen yet. Returns whether all have been seen.
     fn look(
         &self,
         awaited: &[v1::StoreAwaited],
@@ -85,14 +85,14 @@ impl Sighted {
         self.at.lock().len() == self.awaited
     }
 
-    /// Returns a little after the first was seen: whoever waits has to know of it when this leader dies.
+    /// Returns shortly after the first key was seen, so that the waiting client knows of it if this leader fails.
     async fn to_tell(&self) {
         self.first.notified().await;
         tokio::time::sleep(SEEN_TOLD_WITHIN).await;
     }
 }
 
-/// Who waits for one key, by the number of the wait and the key's position in it.
+/// The waits for one key, by the number of the wait and the key's position in it.
 #[derive(Default)]
 struct Awaiting {
     present: BTreeMap<(u64, u32), Arc<Sighted>>,
@@ -100,7 +100,7 @@ struct Awaiting {
 }
 
 impl Awaiting {
-    /// The key is as it is now: tells those whose wait for it is over.
+    /// Marks the key as seen for the waits that its present value satisfies.
     fn look(&mut self, present: bool, number: Option<i64>) {
         if present {
             for ((_, position), sighted) in std::mem::take(&mut self.present) {
@@ -123,7 +123,7 @@ impl Awaiting {
     }
 }
 
-/// The bytes that a wait takes while it is held; `None` where there are none for its holder.
+/// Takes the bytes of a wait while it is held; `None` if its holder has used up its share.
 fn room_for(bytes: &FairRoom, holder: &Identity, awaited: &[v1::StoreAwaited]) -> Option<Place> {
     let mut room = bytes.none(holder.clone());
     room.grow(awaited.iter().map(|one| one.key.len() + KEY_BYTES).sum()).then_some(room)
@@ -181,7 +181,7 @@ impl StoreWaits {
         }
     }
 
-    /// These keys were changed: looks at those that somebody waits for.
+    /// Reads changed keys for which waits exist, and wakes those waits.
     pub(super) fn changed(&self, store: &StoreName, keys: &[Bytes]) {
         let mut registry = self.registry.lock();
         let Some(awaited) = registry.get_mut(store) else { return };
@@ -227,8 +227,8 @@ impl StoreWaits {
         Registered { waits: self, store, awaited, number, sighted }
     }
 
-    /// Returns once all of this was there since the call, or after `wait_ms`, or when this epoch has ended: whether all
-    /// was, the positions of what was, and what `read` finds at the last look.
+    /// Returns once each of these keys was there at some time since the call, or after `wait_ms`, or when this epoch
+    /// has ended. Returns whether all were, the positions of those that were, and what `read` finds at the last read.
     ///
     /// # Errors
     /// This member does not lead, or holds too many waits already.
@@ -239,7 +239,7 @@ impl StoreWaits {
         wait_ms: u64,
         read: impl Fn(&Ledger) -> T,
     ) -> Result<(bool, Vec<u32>, T), RpcError> {
-        // Before it waits for anything: what is awaited counts nowhere else (`message_weight`).
+        // Before any wait, because nothing else counts the awaited keys (`message_weight`).
         let (Some(_wait), Some(_bytes)) =
             (self.waits.take(holder), room_for(&self.bytes, holder, awaited))
         else {
@@ -266,7 +266,8 @@ impl StoreWaits {
                     false => sighted.look(awaited, there),
                 };
                 let complete = complete || seeded(Bug::WaitWakesEarly);
-                // What was there and has gone is no answer as of this look, and neither is what was seen one by one.
+                // A key that was there and is gone is not an answer as of this read, and neither are keys that were
+                // seen one by one.
                 let now = complete && awaited.len() == 1 && there(&awaited[0]);
                 known = Some(changes);
                 let found = if complete || last { read(l) } else { Default::default() };
@@ -339,10 +340,10 @@ mod tests {
 
     #[test]
     fn no_key_takes_more_memory_than_is_counted_for_it() {
-        /// Entries of a B-tree's leaf, and what it has besides.
+        /// Entries of a B-tree's leaf, and its other bytes.
         const LEAF: usize = 11;
         const LEAF_HEAD: usize = 16;
-        /// An allocator rounds up to a step of at most a quarter.
+        /// The allocator rounds up in steps of at most a quarter.
         fn allocated(bytes: usize) -> usize {
             bytes.next_multiple_of(bytes.next_power_of_two() / 8)
         }
@@ -354,7 +355,7 @@ mod tests {
         let registered = slot * 16 / 7 + slot * 8 / 7;
         let waiting =
             leaf::<(u64, u32), Arc<Sighted>>().max(leaf::<(i64, u64, u32), Arc<Sighted>>());
-        // Keys that are seen in their order leave leaves half full.
+        // Keys that are seen in order leave the leaves half full.
         let seen = leaf::<u32, ()>().div_ceil(LEAF / 2);
         // The request, and the keys to read when the wait ends.
         let asked = size_of::<v1::StoreAwaited>() + size_of::<Bytes>();

@@ -72,7 +72,7 @@ impl v1::tokens_server::Tokens for TokensService {
         self.0.apply(Some(id), OpKind::Token(op)).await?;
         tracing::info!(by = %identity, token = r.name, "a join token was made");
         let view = self.0.node.ledger(|l| l.token_view(&r.name));
-        // It may have been revoked since.
+        // The token may have been revoked since.
         let gone = || crate::reject::rejected(&Rejection::TokenUnknown(r.name.clone()));
         let token = Some(out(view.ok_or_else(gone)?));
         let authority_pins = authority_pins.iter().map(|pin| pin.to_vec().into()).collect();

@@ -12,7 +12,7 @@ use rollout_ledger::{
 };
 use rollout_proto::{Identity, RpcError, v1};
 
-/// Silence after which a trainer is lost that names none: three keep-alives of 5 s.
+/// The default silence after which a trainer is lost: three keep-alives of 5 s.
 const KEEP_ALIVE_MS: u64 = 15_000;
 
 pub(super) fn job_in(
@@ -58,7 +58,7 @@ pub(super) fn on_loss_in(on_loss: i32) -> Result<LossPolicy, RpcError> {
     }
 }
 
-/// The refusal that a trainer gets whose lineage is torn.
+/// Converts the reply for a torn lineage to the trainer's error.
 pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
     match reply {
         Reply::Torn { trainer, host } => {
@@ -139,7 +139,7 @@ pub(super) fn state_out(state: CheckpointState) -> v1::CheckpointState {
     }
 }
 
-/// With its ranks, where they are wanted.
+/// A checkpoint, with its ranks if requested.
 pub(super) fn checkpoint_out(
     view: &CheckpointView<'_>,
     store_url: &str,
@@ -175,7 +175,7 @@ pub(super) fn checkpoint_out(
     }
 }
 
-/// The spec as it was asked for, its shards' size by default where none was named.
+/// The requested spec, with the default shard size if it names none.
 pub(super) fn spec_in(
     spec: Option<v1::DatasetSpec>,
 ) -> Result<rollout_ledger::DatasetSpec, RpcError> {

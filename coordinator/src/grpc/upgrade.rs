@@ -27,7 +27,7 @@ impl ClusterService {
         check_every_namespace(identity)?;
         let shared = &self.0;
         let leading = shared.reading().await?;
-        // Where nothing is to be raised, the answer is as of this look.
+        // If the version is already there, the answer is as of this read.
         let before = shared.seen(Ledger::version);
         let members = supported(shared.node.supported_versions().await)?;
         let target = target(&members, r.version, before)?;
@@ -48,7 +48,7 @@ impl ClusterService {
         }
         let version = match r.dry_run {
             true => target,
-            // Somebody else may have raised it further meanwhile.
+            // Another request may have raised it further meanwhile.
             false => shared.node.ledger(Ledger::version).max(target),
         };
         let members = members.into_iter().map(|(member, (version_min, version_max))| {

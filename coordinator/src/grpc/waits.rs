@@ -15,32 +15,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The longest that a wait is held before it is answered that nothing has come.
+/// The longest that a wait is held before it is answered without a result.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Waits of one service held at a time.
+/// Most waits of one service held at once.
 const WAITS_MAX: usize = 16_384;
-/// How often a wait looks whether this member still leads.
+/// How often a wait checks that this member still leads.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What wakes the waits of one service.
+/// Wakes the waits of one service.
 #[derive(Clone)]
 pub(crate) struct Waits {
     shared: Arc<Shared>,
-    /// Changes whenever looking again is worth it.
+    /// Changes when a wait should read again.
     changes: watch::Receiver<u64>,
     room: FairRoom,
 }
 
 impl Waits {
-    /// `counted` changes whenever looking again is worth it.
+    /// The value of `counted` changes when a wait should read again.
     pub(crate) fn new(shared: Arc<Shared>, counted: fn(&Ledger) -> u64) -> Self {
         let (told, changes) = watch::channel(0);
         tokio::spawn(tell_changes(shared.clone(), counted, told));
         Self { shared, changes, room: FairRoom::new(WAITS_MAX) }
     }
 
-    /// What `look` finds, once it finds something; `None` after `wait_ms`, or when this epoch has ended. Either is as of the
-    /// last look.
+    /// Returns what `look` finds, once it finds something; `None` after `wait_ms`, or when this epoch has ended. Both
+    /// are as of the last read.
     ///
     /// # Errors
     /// This member does not lead, or holds too many waits already.
@@ -53,10 +53,11 @@ impl Waits {
         self.until_enough(holder, wait_ms, look, Option::is_some).await
     }
 
-    /// What `find` finds, once that is `enough`; after `wait_ms`, or when this epoch has ended, whatever it found last.
+    /// Returns what `find` finds once that is `enough`. After `wait_ms`, or when this epoch has ended, returns what it
+    /// found last.
     ///
     /// # Errors
-    /// As of [`until`](Self::until).
+    /// As [`until`](Self::until).
     pub(crate) async fn until_enough<T: Default>(
         &self,
         holder: &Identity,
@@ -74,7 +75,7 @@ impl Waits {
         let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
         let mut changes = self.changes.clone();
         loop {
-            // Before the ledger is looked at: what comes after is told.
+            // Before the ledger is read, so that later changes wake this wait.
             changes.mark_unchanged();
             let found = self.shared.seen(&find);
             if enough(&found) {
@@ -86,14 +87,14 @@ impl Waits {
                 () = leading.ended.cancelled() => return Ok(found),
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            // Where it does not, that is no answer as of the last look.
+            // If this member no longer leads, the error is not an answer as of the last read.
             placed::of_several_looks();
             self.shared.leading()?;
         }
     }
 }
 
-/// Looks at most once for each entry, for all who wait: they look again only when something has changed.
+/// Reads the counter at most once per entry, for all waits: they read again only after a change.
 async fn tell_changes(shared: Arc<Shared>, counted: fn(&Ledger) -> u64, told: watch::Sender<u64>) {
     while !told.is_closed() {
         let Some(mut applied) = shared.node.applied_told() else {

@@ -35,7 +35,7 @@ pub(super) fn start(
     inbound: Streaming<v1::WorkerMessage>,
 ) -> ReceiverStream<Result<v1::LeaderMessage, Status>> {
     let (out, stream) = mpsc::channel(OUTBOX);
-    // The first message tells the epoch before the worker says anything in an older one.
+    // The first message carries the epoch, before the worker sends anything in an older one.
     let told = leading.node.membership_index();
     let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
     let _ = out.try_send(Ok(welcome));
@@ -52,29 +52,29 @@ struct Serving {
     leading: Arc<Leading>,
     identity: Identity,
     out: Outbox,
-    /// What others reach this stream by.
+    /// The handle through which other tasks reach this stream.
     own: Arc<WorkerStream>,
-    /// The session that this stream speaks for, once it has said so, and the process that had
-    /// registered it then.
+    /// The session for which this stream speaks, once the worker has named it, and the process that had registered it
+    /// then.
     session: Option<(SessionId, u64)>,
-    /// Whether what has ended at the worker was compared with the ledger.
+    /// Whether rows that have ended at the worker were compared with the ledger.
     compared: bool,
-    /// The membership that it was told of last.
+    /// The last membership that was sent to it.
     told: u64,
     room: ExchangeRoom,
 }
 
-/// What the ledger has of a worker when a message comes.
+/// What the ledger has of a worker when a message arrives.
 #[derive(Default)]
 struct Known {
     instance: Option<u64>,
     slots: usize,
-    /// All that are registered.
+    /// The number of registered workers.
     workers: usize,
     index: u64,
 }
 
-/// The rows that a heartbeat names, if a worker with so many slots can have them.
+/// The rows that a heartbeat names. Refuses more than a worker with this many slots can have.
 pub(super) fn named(held: &[v1::HeldRows], slots: usize) -> Result<Vec<HeldRows>, RpcError> {
     let rows: u64 = held.iter().flat_map(|set| &set.rows).map(v1::Rows::count).sum();
     let most = exchange_room::slots_rows_max(slots);
@@ -100,13 +100,13 @@ impl Serving {
                     let _ = self.out.try_send(Err(error.into()));
                     break;
                 }
-                // It does not read what it has to know: on its next stream it asks.
+                // The worker does not read its revocations; on its next stream it asks for them.
                 () = overrun.cancelled() => break,
                 message = inbound.message() => message,
             };
             let Ok(Some(message)) = message else { break };
-            // A worker that reads nothing fills its outbox: waiting for room must end with the
-            // epoch, or the watchdog would take this member down for it.
+            // A worker that reads nothing fills its outbox. Waiting for room must end with the epoch, or the watchdog
+            // would abort this member.
             let taken = tokio::select! {
                 biased;
                 () = ended.cancelled() => continue,
@@ -165,8 +165,9 @@ impl Serving {
         }
     }
 
-    /// A stream speaks for one session, whose name the certificate has, and for the process that has registered it: as
-    /// soon as another one has, this one has to register anew, which is refused for as long as the other lives.
+    /// A stream speaks for one session, whose name is in the certificate, and for the process that registered it. Once
+    /// another process has registered the session, this one must register again, which is refused while the other one
+    /// is alive.
     fn speak_for(
         &mut self,
         session: SessionId,
@@ -189,7 +190,7 @@ impl Serving {
         Ok(own)
     }
 
-    /// With the members where they have changed since they were last told of.
+    /// The header, with the members if they have changed since it last had them.
     fn header(&mut self) -> v1::ClusterHeader {
         let now = self.leading.node.membership_index();
         match std::mem::replace(&mut self.told, now) == now {
@@ -204,15 +205,15 @@ impl Serving {
         heartbeat: v1::Heartbeat,
         known: &Known,
     ) -> Result<(), RpcError> {
-        // Whom it may speak for was decided with the stream's first message.
+        // The stream's first message decided for which session it may speak.
         if known.instance.is_none() {
             let text = format!("no session {session}");
             return Err(RpcError::new(ErrorCode::SessionUnknown, text));
         }
         let started = named(&heartbeat.started, known.slots)?;
         let unfinished = named(&heartbeat.unfinished, known.slots)?;
-        // What has ended there, too, is among what was started. It is asked for once a stream: later on, what decided it
-        // may be the worker's own result, whose answer is on its way.
+        // Started rows include those that have ended at the worker. They are compared once per stream: later, the
+        // worker's own result may have decided them, and the answer to it is on its way.
         let ended_too = !std::mem::replace(&mut self.compared, true);
         let ended = if ended_too { &started[..] } else { &[] };
         self.leading.revoke_lost(session, &unfinished, ended);
@@ -226,14 +227,14 @@ impl Serving {
         let answer =
             v1::LeaderMessage { header: Some(self.header()), kind: Some(Down::Heartbeat(answer)) };
         let _ = self.out.send(Ok(answer)).await;
-        // After the answer: a drain that has to wait for a quorum must not look like silence.
+        // After the answer, so that a drain that waits for a quorum does not look like silence.
         self.leading.heard_of_drain(session, heartbeat.drain).await;
         Ok(())
     }
 }
 
-/// Refuses a process other than the one that has registered the session. Session numbers are positions in the log, so a copy
-/// of the worker's key alone must not be enough to speak for a session that lives.
+/// Refuses a process other than the one that registered the session. Session numbers are positions in the log, so a
+/// copy of the worker's key alone must not suffice to speak for a live session.
 pub(super) fn check_instance(
     session: SessionId,
     instance: u64,
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(named(&[set(0, most)], 1).map(|held| held.len()), Ok(1));
         assert!(named(&[set(0, most), set(u64::from(most), 1)], 1).is_err());
         assert!(named(&[set(0, most), set(u64::from(most), 1)], 2).is_ok());
-        // What it cost before: a look at each of them, while nothing could be applied.
+        // The cost without this check: a lookup for each row, during which nothing could be applied.
         assert!(named(&[set(0, 100_000_000)], 64).is_err());
         assert!(named(&[set(0, 1)], 0).is_err(), "of a worker that is not registered");
     }

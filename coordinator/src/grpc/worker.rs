@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 #[derive(Clone)]
 pub(crate) struct WorkerService(pub(crate) Arc<Shared>);
 
-/// Says of a name that is taken who was refused, too: a person has to find both processes.
+/// Adds the refused process to the error about a taken name, so that the operator finds both processes.
 fn also_at(mut error: RpcError, refused: &str) -> RpcError {
     if error.code == ErrorCode::WorkerNameTaken {
         error.message.push_str(&format!(
@@ -30,16 +30,16 @@ fn also_at(mut error: RpcError, refused: &str) -> RpcError {
 }
 
 impl Shared {
-    /// Whether the process that holds a name is taken for alive, so that another one is refused. Whoever goes on with the
-    /// session itself has its directory: that is the next process on the same disk, at once after the end of the one
-    /// before, whose stream closed with it; or one with a copy of the directory, while the other's stream is open.
+    /// Whether the process that holds a name counts as alive, so that another one is refused. A process that resumes
+    /// the session has its directory. It is the next process on the same disk, right after the previous one ended and
+    /// its stream closed; or it has a copy of the directory while the other's stream is open.
     fn is_alive(&self, leading: &Leading, holder: SessionId, resumes: bool) -> bool {
         let failure = std::time::Duration::from_millis(self.config.workers.failure_ms);
         let connected = || leading.streams.lock().contains_key(&holder);
         leading.liveness.silence(holder, leading.now()) < failure && (!resumes || connected())
     }
 
-    /// A worker may speak for the session of its own name alone, in a namespace of its own.
+    /// Checks that a worker speaks only for the session of its own name, in a namespace of its own.
     pub(super) fn check_session(
         &self,
         identity: &Identity,
@@ -183,7 +183,7 @@ impl v1::worker_server::Worker for WorkerService {
         self.0.check_session(&identity, session)?;
         let registered = self.0.node.ledger(|l| l.worker_instance(session));
         work_stream::check_instance(session, r.instance, registered)?;
-        // Ending the session gives back all that it holds, the nacked rows too.
+        // Ending the session returns all rows that it holds, including the nacked ones.
         self.0.apply(None, OpKind::Deregister { session }).await?;
         leading.wake();
         Ok(Response::new(v1::DeregisterResponse { header: Some(leading.full_header()) }))
