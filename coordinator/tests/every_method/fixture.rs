@@ -11,12 +11,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
-/// For an answer of a member that has nothing else to do.
+/// For an answer of an otherwise idle member.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 pub(crate) const DIGEST: [u8; 32] = [7; 32];
 
 pub(crate) struct Fixture {
-    /// Of the client.
+    /// The client's session.
     pub(crate) session: u64,
     seq: Cell<u64>,
     /// A run without rows, whose input is open.
@@ -26,15 +26,15 @@ pub(crate) struct Fixture {
     pub(crate) rows_run: u32,
     /// A worker's session, which holds rows of that run, the first of which has failed.
     pub(crate) worker: u64,
-    /// Of job `train`.
+    /// The trainer of job `train`.
     pub(crate) trainer: v1::TrainerRef,
-    /// Of job `leaves`.
+    /// The trainer of job `leaves`.
     pub(crate) leaves: v1::TrainerRef,
     /// Two shards that the trainer has claimed.
     pub(crate) claims: Vec<v1::ShardAssignment>,
-    /// Of job `meet`, for the rendezvous.
+    /// The ticket of job `meet`, for the rendezvous.
     pub(crate) ticket: u64,
-    /// Of the manifest that the trainer's rank has in the store for checkpoint 2.
+    /// The manifest that the trainer's rank has in the store for checkpoint 2.
     pub(crate) manifest: v1::BlobName,
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn registration(name: &str) -> v1::RegisterRequest {
 }
 
 impl Fixture {
-    /// Names and numbers of nothing that there is.
+    /// Names and numbers of objects that do not exist.
     pub(crate) fn of_nothing() -> Self {
         Self {
             session: 0,
@@ -173,7 +173,7 @@ impl Fixture {
         }
     }
 
-    /// Registers, pulls four rows, and has the first fail for good.
+    /// Registers, pulls four rows, and reports a permanent failure of the first.
     async fn worker(&mut self, member: &Member) {
         let mut worker = v1::worker_client::WorkerClient::new(member.channel());
         let registered = worker.register(registration("w1")).await.expect("registered");
@@ -252,7 +252,8 @@ impl Fixture {
             ops: vec![v1::StoreOp { kind: Some(set) }],
         };
         store.apply(apply).await.expect("set");
-        // The round is complete within its last call, by a tick of the leader; what follows is not disturbed by it.
+        // A tick of the leader completes the round within its last call. Waiting for it here keeps it from disturbing
+        // what follows.
         let wait = v1::RendezvousWaitRequest {
             job: job("meet"),
             ticket: self.ticket,
@@ -302,7 +303,7 @@ impl Fixture {
         self.checkpoints(member).await;
     }
 
-    /// The first checkpoint is complete, the second open and its manifest in the store.
+    /// Completes the first checkpoint, and begins the second, with its manifest in the store.
     async fn checkpoints(&mut self, member: &Member) {
         let mut checkpoints = v1::checkpoints_client::CheckpointsClient::new(member.channel());
         let store = BlobStore::open(&member.store_url()).expect("the store");

@@ -24,7 +24,7 @@ fn contract() -> FileDescriptorSet {
     FileDescriptorSet::decode(v1::DESCRIPTORS).expect("descriptors")
 }
 
-/// A false claim, and how it is refused.
+/// A false claim, and how the member refuses it.
 struct False<'a> {
     claim: Claim<'a>,
     code: ErrorCode,
@@ -59,14 +59,14 @@ fn path(case: &Case) -> String {
     format!("/rollout.v1.{}", case.method)
 }
 
-/// The three claims that are refused at the gate of the client port.
+/// Whether the gate of the client port has refused a false claim.
 fn of_the_gate(error: &RpcError) -> bool {
     use ErrorCode::{EpochUnknown, OtherCluster, StaleEpoch};
     [EpochUnknown, OtherCluster, StaleEpoch].contains(&error.code)
 }
 
-/// What is answered otherwise than by one operation of the ledger, or by one look at it: streams, what is no part of the
-/// ledger, and what needs no quorum.
+/// Methods that are not answered by a single operation of the ledger or a single read of it: streams, what is not part
+/// of the ledger, and what needs no quorum.
 const WITHOUT_PLACE: &[&str] = &[
     "Runs/WatchRun",
     "Runs/ReadResults",
@@ -85,7 +85,8 @@ const WITHOUT_PLACE: &[&str] = &[
     "Members/TransferLeader",
 ];
 
-/// An operation stands behind what was in the log when it was asked for; a read is as of that, or of more.
+/// An operation comes after everything that was in the log when the request was sent. A read is as of that index, or a
+/// later one.
 fn is_placed(case: &Case, place: Option<AnswerPlace>, asked: &Moment) -> bool {
     let Some(place) = place else { return WITHOUT_PLACE.contains(&case.method) };
     let operation = place.position.is_some();
@@ -113,7 +114,7 @@ fn the_table_has_every_method_of_the_contract() {
     assert_eq!(names, methods);
 }
 
-/// Where a request names an epoch in itself, somebody has to look at it.
+/// Every method whose request names an epoch must check it.
 #[test]
 fn the_messages_that_carry_an_epoch_are_those_that_are_tried() {
     let mut carry = BTreeSet::new();
@@ -165,7 +166,7 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
     assert_eq!(member.state().await, state, "not a record of the state is another");
 
     let mut failures = Vec::new();
-    // What is changed has consequences of its own later, which are in the log too: first come those who only read.
+    // Changes have later effects, which are in the log too, so the reads come first.
     let (readers, others): (Vec<&Case>, Vec<&Case>) =
         cases.iter().partition(|case| case.does == Does::Read);
     for case in readers.into_iter().chain(others) {
@@ -197,7 +198,8 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
     assert_ne!(member.state().await, state, "what is believed changes something");
 }
 
-/// What is not there is not there as of an index, and so is a ticket that is not the caller's to give back.
+/// The answer that an object is missing has an index, and so has the answer about a ticket that the caller may not
+/// release.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_found_nothing_says_as_of_when() {
     let member = Member::leading().await;
@@ -232,7 +234,7 @@ async fn an_answer_that_found_nothing_says_as_of_when() {
     assert!(place.position.is_none() && place.index >= now.last_log, "{place:?}");
 }
 
-/// In a worker's stream each message says its epoch itself.
+/// In a worker's stream each message carries its own epoch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_false_claim_in_a_workers_stream_is_refused_for_each_kind_of_message() {
     let member = Member::leading().await;
@@ -251,7 +253,7 @@ async fn a_false_claim_in_a_workers_stream_is_refused_for_each_kind_of_message()
                 instance: 5,
             };
             let mut client = v1::worker_client::WorkerClient::new(member.channel());
-            // The worker goes on listening: its side stays open.
+            // The worker continues to listen: its side stays open.
             let (out, outbound) = tokio::sync::mpsc::channel(1);
             out.send(message).await.expect("sent");
             let outbound = tokio_stream::wrappers::ReceiverStream::new(outbound);
@@ -266,7 +268,7 @@ async fn a_false_claim_in_a_workers_stream_is_refused_for_each_kind_of_message()
     }
 }
 
-/// A copy of a worker's key knows the session's number, and not the one that the worker's process has drawn.
+/// A copy of a worker's key knows the session's number, but not the instance that the worker's process has generated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_has_not_registered_a_session_neither_speaks_for_it_nor_ends_it() {
     let member = Member::leading().await;
@@ -299,7 +301,7 @@ async fn a_process_that_has_not_registered_a_session_neither_speaks_for_it_nor_e
     assert_eq!(member.moment().await, before, "the session has ended");
 }
 
-/// What a worker says of itself at its registration is judged too, whatever its headers say.
+/// The epoch in a worker's registration is checked too, whatever its headers say.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_that_names_a_future_epoch_or_another_cluster_is_refused() {
     let member = Member::leading().await;
@@ -318,7 +320,7 @@ async fn a_registration_that_names_a_future_epoch_or_another_cluster_is_refused(
         }
         assert_eq!(member.moment().await, before, "a registration changed something");
     }
-    // An older one is what a worker had seen before its first answer told it more.
+    // An older epoch is one that the worker had seen before its first answer.
     let request = v1::RegisterRequest {
         coord_epoch_seen: before.epoch - 1,
         cluster_id: before.cluster.clone(),

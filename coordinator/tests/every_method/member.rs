@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// How long a member may take for anything, on a machine that is busy with other things.
+/// How long any step of a member may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long what was asked for may take to be in the log. A worker's stream answers before it has done anything.
+/// How long a request may take to reach the log. A worker's stream answers before it has done anything.
 const GROWS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A member's process.
@@ -25,14 +25,14 @@ pub(crate) struct Member {
     addr: String,
 }
 
-/// What one call came to.
+/// The outcome of one call.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The first message, and where in the log its headers say that it stands.
+    /// The first message, and its place in the log by its headers.
     Message(Option<AnswerPlace>),
-    /// A stream that ended without any, or said nothing for a second.
+    /// A stream that ended without any message, or was silent for a second.
     Silence,
-    /// The refusal, and where in the log its headers say that it stands.
+    /// The refusal, and its place in the log by its headers.
     Refused(RpcError, Option<AnswerPlace>),
 }
 
@@ -40,14 +40,14 @@ fn refused(status: &Status) -> Answer {
     Answer::Refused(RpcError::from_status(status), AnswerPlace::of(status.metadata()))
 }
 
-/// What the sender of a call says that it knows.
+/// The epoch and cluster that the sender of a call claims to know.
 #[derive(Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) epoch: u64,
 }
 
-/// Where a member is: while this stays as it was, nothing was applied, and nothing was proposed.
+/// A member's position. As long as it stays the same, nothing was applied, and nothing was proposed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) cluster: String,
@@ -69,13 +69,13 @@ fn start(config: &std::path::Path) -> Child {
 }
 
 impl Member {
-    /// A cluster of one member that has led before: the epoch of the first leader is over.
+    /// A cluster of one member that has led before, so that the epoch of the first leader is over.
     pub(crate) async fn leading() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name);
         let (addr, peer) =
             (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
-        // Nobody is lost meanwhile for having been silent: that would be in the log.
+        // No worker or participant may be lost for its silence meanwhile: that would be in the log.
         let config = format!(
             "name = \"c1\"\ndata_dir = {:?}\n[listen]\nclient = {addr:?}\npeer = {peer:?}\nhttp = \"127.0.0.1:0\"\n\
              [tls]\ninsecure_plaintext = true\n[store]\nurl = \"file://{}\"\n[raft]\nprofile = \"far-zones\"\n\
@@ -109,7 +109,7 @@ impl Member {
         member
     }
 
-    /// Below the store's directory.
+    /// A store below the member's store directory.
     pub(crate) fn store_url(&self) -> String {
         format!("file://{}", self.dir.path().join("store").display())
     }
@@ -123,7 +123,7 @@ impl Member {
         v1::cluster_client::ClusterClient::new(self.channel())
     }
 
-    /// Where it is, once it leads and has applied what is in its log.
+    /// Its position, once it leads and has applied its whole log.
     pub(crate) async fn moment(&self) -> Moment {
         let begun = Instant::now();
         loop {
@@ -134,7 +134,7 @@ impl Member {
                 let (header, own) =
                     (status.header.unwrap_or_default(), status.self_.unwrap_or_default());
                 let settled = own.last_log_index == own.applied_index && own.role == "leader";
-                // Its epoch is open, and not only that of the leader before it.
+                // Its own epoch is open, not only that of the leader before it.
                 if settled && header.coord_epoch == own.term {
                     return Moment {
                         cluster: header.cluster_id,
@@ -150,7 +150,7 @@ impl Member {
         }
     }
 
-    /// Whether its log becomes longer than it was.
+    /// Whether its log grows beyond this position.
     pub(crate) async fn grows_beyond(&self, then: &Moment) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < GROWS_WITHIN {
@@ -205,7 +205,7 @@ impl Member {
             Ok(response) => (AnswerPlace::of(response.metadata()), response.into_inner()),
             Err(status) => return refused(&status),
         };
-        // Streams that follow something have nothing to say at times.
+        // Streams that follow changes are silent at times.
         match tokio::time::timeout(Duration::from_secs(1), stream.message()).await {
             Ok(Ok(Some(_))) => Answer::Message(place),
             Ok(Ok(None)) | Err(_) => Answer::Silence,

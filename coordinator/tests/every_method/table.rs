@@ -8,20 +8,20 @@ use crate::fixture::Fixture;
 use bytes::Bytes;
 use prost::Message;
 
-/// What a method does when its sender is believed.
+/// The effect of a method when its sender is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     /// It is granted, and the log grows.
     Change,
     /// It is answered, and the log does not grow.
     Read,
-    /// It is refused for a reason of its own, which tells that it was heard.
+    /// It is refused for a reason of its own, which shows that it passed the gate.
     Refuse,
-    /// It is heard whatever its sender claims: it is how a sender learns the epoch.
+    /// It is answered whatever its sender claims, because senders learn the epoch from it.
     TellEpoch,
-    /// What happened is the same whoever leads: it asks for the cluster alone.
+    /// Events are the same under every leader: only the cluster is checked.
     TellHistory,
-    /// It is spoken between members, on a port of its own, in terms of consensus.
+    /// Members call it on a port of their own, in terms of consensus.
     ServePeers,
 }
 
@@ -40,7 +40,7 @@ fn default() -> String {
     "default".into()
 }
 
-/// All of them; what comes later counts on what came before.
+/// All cases. Later ones rely on earlier ones.
 pub(crate) fn cases(f: &Fixture, epoch: u64) -> Vec<Case> {
     let mut cases = batch::runs(f);
     cases.extend(batch::items(f));

@@ -111,7 +111,7 @@ pub(super) fn items(f: &Fixture) -> Vec<Case> {
 
 pub(super) fn worker(f: &Fixture, epoch: u64) -> Vec<Case> {
     use Does::{Change, Read};
-    // It has credit for rows, and there are rows: who is believed is given some.
+    // It has credit for rows, and rows are pending: a believed sender gets some.
     let pull = v1::Exchange { seq: 3, credit_rows: 4, ..Default::default() };
     let work = v1::WorkerMessage {
         session: f.worker,

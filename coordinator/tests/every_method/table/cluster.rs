@@ -45,7 +45,7 @@ pub(super) fn cluster(f: &Fixture) -> Vec<Case> {
 
 pub(super) fn members() -> Vec<Case> {
     use Does::{Change, Read, Refuse};
-    // Nobody listens on that port.
+    // No process listens on that port.
     let nobody = || "127.0.0.1:9".to_owned();
     let add = v1::AddMemberRequest {
         name: "c2".into(),
@@ -69,7 +69,7 @@ pub(super) fn members() -> Vec<Case> {
     ]
 }
 
-/// A member without the issuing key refuses what needs it.
+/// A member without the issuing key refuses requests that need it.
 pub(super) fn enrolment(f: &Fixture) -> Vec<Case> {
     use Does::{Change, Read, Refuse};
     let create = v1::CreateTokenRequest {

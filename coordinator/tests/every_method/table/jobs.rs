@@ -94,7 +94,7 @@ pub(super) fn meeting(f: &Fixture) -> Vec<Case> {
     ]
 }
 
-/// And the end of the participant that they need.
+/// The barrier's methods, and the departure of the participant that they need.
 pub(super) fn barrier(f: &Fixture) -> Vec<Case> {
     use Does::{Change, Read};
     let named = |barrier: &str| Some(v1::BarrierName { job: job("meet"), barrier: barrier.into() });
@@ -256,7 +256,7 @@ pub(super) fn checkpoints(f: &Fixture) -> Vec<Case> {
     report.progress.clear();
     vec![
         case("Checkpoints/ReportCheckpoint", Change, &report),
-        // It is the third.
+        // This is the third checkpoint.
         case("Checkpoints/BeginCheckpoint", Change, &f.begin(30)),
         case(
             "Checkpoints/AbortCheckpoint",
@@ -295,7 +295,7 @@ pub(super) fn checkpoints(f: &Fixture) -> Vec<Case> {
                 label: "forged".into(),
             },
         ),
-        // Not before the report, which has to say how far it is in each shard that it holds.
+        // Not before the report, which must state the progress in each shard that the trainer holds.
         case("Shards/ClaimShard", Change, &claim),
         case("Checkpoints/Recover", Change, &recover),
     ]
