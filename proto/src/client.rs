@@ -48,17 +48,17 @@ use crate::stamp::Channel;
 use crate::tls::ClientTls;
 use crate::v1;
 
-/// How many members a kept list names; for fuzz targets alone.
+/// How many members a saved list has; only for fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn members_in(bytes: &[u8]) -> std::io::Result<usize> {
     members_file::parse(bytes).map(|known| known.members.len())
 }
 
-/// Channels kept at once: a cluster's members, and the seeds.
+/// Channels kept at once: to a cluster's members, and to the seeds.
 const CHANNELS_MAX: usize = 128;
 /// Limit of one member's answer to [`Client::each_member`].
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(2);
-/// That limit once another member has said that the caller's certificate is revoked.
+/// The same limit, once another member has said that the caller's certificate is revoked.
 const AFTER_REVOKED: Duration = Duration::from_millis(300);
 
 /// A client of one cluster. Clones share connections and knowledge.
@@ -73,18 +73,18 @@ struct Inner {
     tls: ClientTls,
     known: Mutex<Knowledge>,
     channels: Mutex<HashMap<Endpoint, Kept>>,
-    /// Whoever holds it looks for the leader; all others profit.
+    /// Held by the one call that searches for the leader; all others use its result.
     looking: tokio::sync::Mutex<()>,
-    /// The same for those that wait at a silent leader and ask whether another one leads.
+    /// The same for calls that wait at a silent leader and ask whether another one leads.
     hedging: tokio::sync::Mutex<()>,
-    /// What each member said last.
+    /// The last answer of each member.
     heard: Mutex<HashMap<Endpoint, Heard>>,
     told: Mutex<Option<Instant>>,
-    /// Since when a leader is looked for in vain.
+    /// Since when the search for a leader has been unsuccessful.
     lost: Mutex<Option<Instant>>,
-    /// Between two tries, at most; in milliseconds.
+    /// The longest wait between two tries, in milliseconds.
     longest_wait_ms: AtomicU64,
-    /// Held while the members file is replaced, so that the newest knowledge is the last written.
+    /// Held while the members file is replaced, so that the newest state is written last.
     keeping: Mutex<()>,
 }
 
@@ -101,8 +101,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client that has connected to nobody yet. Fails on unusable certificates, malformed
-    /// endpoints, a damaged members file, or where there is nobody to ask.
+    /// A client without connections. Fails on unusable certificates, malformed endpoints, a damaged members file, or
+    /// if there is no endpoint at all.
     pub fn new(config: ClientConfig) -> Result<Client, ClientError> {
         let seeds = config.endpoints.iter().map(|text| Endpoint::seed(text.trim()));
         let seeds = seeds.collect::<Result<Vec<_>, _>>()?;
@@ -138,15 +138,15 @@ impl Client {
         Ok(Client { inner: Arc::new(inner) })
     }
 
-    /// The configuration that it was made of.
+    /// The configuration of this client.
     pub fn config(&self) -> &ClientConfig {
         &self.inner.config
     }
 
-    /// Learns from an answer's header. Refuses one of another cluster, and one of an epoch below
-    /// the highest seen: whoever gave that answer no longer leads.
+    /// Learns from an answer's header. Refuses an answer of another cluster, and one of an epoch below the highest
+    /// seen, because its sender no longer leads.
     pub fn observe(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
-        // Bound here, or the guard would live on into `keep`.
+        // A variable, because otherwise the guard would live on into `keep`.
         let judged = self.inner.known.lock().judge(header);
         if judged? {
             self.keep();
@@ -154,8 +154,8 @@ impl Client {
         Ok(())
     }
 
-    /// Learns from the header of an answer that any member may give, one that lags included. Refuses
-    /// one of another cluster.
+    /// Learns from the header of an answer that any member may give, even one that lags. Refuses an answer of another
+    /// cluster.
     pub fn observe_any(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
         let new = {
             let mut known = self.inner.known.lock();
@@ -168,8 +168,7 @@ impl Client {
         Ok(())
     }
 
-    /// Every member, or every seed while no member is known, with a channel to it: for streams that
-    /// any of them serves.
+    /// Every member, or every seed while no member is known, with a channel to it: for streams that any member serves.
     pub fn member_channels(&self) -> Result<Vec<(MemberRef, Channel)>, ClientError> {
         let all = self.candidates().into_iter();
         all.map(|each| Ok((MemberRef::from(&each), self.channel_to(&each)?))).collect()
@@ -180,28 +179,28 @@ impl Client {
         self.inner.known.lock().coord_epoch
     }
 
-    /// How long the certificate in use is good; none without one.
+    /// The validity of the certificate in use; `None` without one.
     pub fn certificate_validity(&self) -> Option<Validity> {
         self.inner.tls.validity()
     }
 
-    /// The cluster's id; empty until somebody answered.
+    /// The cluster's id; empty until a member has answered.
     pub fn cluster_id(&self) -> String {
         self.inner.known.lock().cluster_id.clone()
     }
 
-    /// The newest member list seen; empty until somebody answered.
+    /// The newest member list seen; empty until a member has answered.
     pub fn members(&self) -> Vec<v1::MemberInfo> {
         self.inner.known.lock().members.clone()
     }
 
-    /// The leader that was last confirmed, if none has failed since.
+    /// The last confirmed leader, unless it has failed since.
     pub fn leader(&self) -> Option<MemberRef> {
         self.inner.known.lock().leader.as_ref().map(MemberRef::from)
     }
 
-    /// Waits at most so long between two tries, from the next call on. One of thousands that look for the leader at the same
-    /// time is to ask more seldom than one of few.
+    /// Sets the longest wait between two tries, from the next call on. One of thousands of clients that search for the
+    /// leader at the same time should try less often than one of few.
     pub fn wait_at_most(&self, longest: Duration) {
         self.inner.longest_wait_ms.store(longest.as_millis() as u64, Ordering::Relaxed);
     }
@@ -210,7 +209,7 @@ impl Client {
         Duration::from_millis(self.inner.longest_wait_ms.load(Ordering::Relaxed))
     }
 
-    /// Forgets the leader of this address: its stream broke, or it fell silent.
+    /// Forgets the leader at this address, because its stream broke or it fell silent.
     pub fn leader_failed(&self, addr: &str) {
         let mut known = self.inner.known.lock();
         if known.leader.as_ref().is_some_and(|leader| leader.addr.to_string() == addr) {
@@ -218,9 +217,9 @@ impl Client {
         }
     }
 
-    /// Asks every member, or every seed while no member is known, at the same time. Each has two
-    /// seconds, or less once one of them has said that the caller's certificate is revoked. A seed that is not a member, for
-    /// example a removed one, appears in the result only if it answers.
+    /// Calls every member, or every seed while no member is known, at the same time. Each has two seconds, or less
+    /// once one of them has said that the caller's certificate is revoked. A seed that is not a member, for example a
+    /// removed one, appears in the result only if it answers.
     pub async fn each_member<T, F, Fut>(&self, f: F) -> Vec<(MemberRef, Result<T, ClientError>)>
     where
         F: Fn(MemberRef, Channel) -> Fut,
@@ -245,7 +244,7 @@ impl Client {
         answers
     }
 
-    /// Opens a session, in which request ids count.
+    /// Opens a session, within which request ids are unique.
     pub async fn open_session(&self, name: &str) -> Result<Session, ClientError> {
         let request = v1::OpenSessionRequest { client_name: name.to_owned() };
         let opened = self
@@ -257,8 +256,8 @@ impl Client {
         Ok(Session::new(self.clone(), opened.session, opened.store_url))
     }
 
-    /// Asks the seeds for the member list: until all have answered, or the caller's certificate turns out to be revoked.
-    /// Once a list is known, the others have as long as for any answer.
+    /// Asks the seeds for the member list until all have answered, or the caller's certificate turns out to be
+    /// revoked. Once a list is known, the remaining seeds have the usual time for an answer.
     async fn learn_members(&self) {
         let begun = Instant::now();
         let limit = self.inner.config.timeout;
@@ -285,9 +284,9 @@ impl Client {
         if let Some(kept) = channels.get(endpoint) {
             return Ok(kept.channel.clone());
         }
-        // A member that was asked as a seed is asked under its name from now on, on the same connection if its address is
-        // the same: the certificate was checked against that. Left open, connections to seeds would double what thousands of
-        // clients hold at each member.
+        // A member that was first called as a seed is called under its name from now on, on the same connection if its
+        // address is the same, because the certificate was checked against that. Keeping connections to seeds open
+        // would double the connections of thousands of clients at each member.
         if let Some(kept) = self.as_seed(endpoint).and_then(|seed| channels.remove(&seed)) {
             let channel = kept.channel.clone();
             channels.insert(endpoint.clone(), kept);
@@ -312,20 +311,20 @@ impl Client {
         channels.get(endpoint).or_else(seed).is_some_and(|kept| kept.open.any())
     }
 
-    /// The seed that a member was before its name was known, if it is dialled at the same place under its name.
+    /// The seed under which a member was called before its name was known, if both dial the same address.
     fn as_seed(&self, endpoint: &Endpoint) -> Option<Endpoint> {
         let dial_map = &self.inner.config.dial_map;
         let seed = Endpoint { name: None, addr: endpoint.addr.clone() };
         (dial_map.resolve(&seed) == dial_map.resolve(endpoint)).then_some(seed)
     }
 
-    /// Closes every connection once the calls on it have ended. Keeps what is known of the cluster: the next call connects
+    /// Closes every connection once its calls have ended. Keeps what is known of the cluster: the next call connects
     /// again.
     pub fn disconnect(&self) {
         self.inner.channels.lock().clear();
     }
 
-    /// Writes what is known to the members file. A failure costs a slower start, so it is logged.
+    /// Saves what is known to the members file. A failure only makes a later start slower, so it is logged.
     fn keep(&self) {
         let Some(path) = &self.inner.config.members_file else { return };
         let _turn = self.inner.keeping.lock();
@@ -336,7 +335,7 @@ impl Client {
     }
 }
 
-/// The answer of one member of several that are asked at the same time; `revoked` is what all of them share.
+/// The answer of one of several members that are called at the same time. They share `revoked`.
 async fn one_answer<T>(
     member: &MemberRef,
     answer: Result<impl Future<Output = Result<tonic::Response<T>, Status>>, ClientError>,
@@ -366,7 +365,7 @@ async fn one_answer<T>(
     }
 }
 
-/// Ends a little after a member has said that the caller's certificate is revoked.
+/// Completes shortly after a member has said that the caller's certificate is revoked.
 async fn after_revoked(mut revoked: watch::Receiver<bool>) {
     let gone = revoked.wait_for(|revoked| *revoked).await.is_err();
     if gone {

@@ -6,9 +6,9 @@
 
 use crate::v1;
 
-/// An answer whose header, where it has one, the client judges before it returns the answer.
+/// An answer. Before the client returns it, it checks the answer's header, if there is one.
 pub trait Answer {
-    /// The header; none where the message has none.
+    /// The header; `None` if the message has none.
     fn header(&self) -> Option<&v1::ClusterHeader>;
 }
 
@@ -54,7 +54,7 @@ impl Answer for v1::CountersResponse {
     }
 }
 
-/// A stream's messages have their own headers: hand each to [`super::Client::observe`].
+/// A stream's messages have their own headers: pass each to [`super::Client::observe`].
 impl<T> Answer for tonic::Streaming<T> {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         None

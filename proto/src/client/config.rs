@@ -14,37 +14,37 @@ use crate::channel::ChannelOptions;
 use crate::endpoint::DialMap;
 use crate::tls::Security;
 
-/// Told what a client is waiting for.
+/// Receives texts that say what a client is waiting for.
 pub type OnWait = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What a [`super::Client`] is made of.
+/// The configuration of a [`super::Client`].
 #[derive(Clone)]
 pub struct ClientConfig {
     /// Seeds, each `host:port`. At least one, unless the members file names members.
     pub endpoints: Vec<String>,
     /// Certificates, or plaintext.
     pub security: Security,
-    /// Where members are dialled instead of at their own address.
+    /// Dials members at other addresses than their own.
     pub dial_map: DialMap,
     /// How long a call keeps trying.
     pub timeout: Duration,
     /// The last member list and epoch seen: read at the start, replaced whenever they change.
     pub members_file: Option<PathBuf>,
-    /// Where the members file is of a cluster from which the one that answers was restored: follow that one, as if there
-    /// were no file. For programs that keep nothing else of a cluster; for others it is an error.
+    /// Follow a cluster that was restored from the one in the members file, as if there were no file. For programs
+    /// that keep no other data of a cluster; for others the change is an error.
     pub follow_restored: bool,
-    /// End a call where some members refuse the caller's certificate and the others cannot be reached. For commands, whose
-    /// user has to hear of the refusal. Others keep trying: while an authority is replaced, members differ in which
-    /// certificates they accept.
+    /// End a call if some members refuse the caller's certificate and the others cannot be reached. For commands,
+    /// whose user must hear of the refusal. Other programs keep trying, because members differ in which certificates
+    /// they accept while an authority is replaced.
     pub end_where_refused: bool,
-    /// Told, at most once a second, what a call is waiting for.
+    /// Receives, at most once a second, what a call is waiting for.
     pub on_wait: Option<OnWait>,
     /// How connections are made.
     pub channel: ChannelOptions,
 }
 
 impl ClientConfig {
-    /// A configuration with defaults for all else.
+    /// A configuration with defaults for the other fields.
     pub fn new(endpoints: Vec<String>, security: Security) -> Self {
         ClientConfig {
             endpoints,
@@ -71,12 +71,12 @@ impl fmt::Debug for ClientConfig {
     }
 }
 
-/// What one call may take.
+/// Limits of one call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallOptions {
     /// Limit of one attempt at one member.
     pub attempt_timeout: Duration,
-    /// Limit of the call with all its attempts. None: the client's.
+    /// Limit of the call with all its attempts. `None`: the client's.
     pub timeout: Option<Duration>,
     /// The call changes nothing, so a lost answer leaves nothing in doubt.
     pub read: bool,
@@ -94,13 +94,13 @@ impl CallOptions {
         CallOptions { read: true, ..CallOptions::default() }
     }
 
-    /// With another limit of one attempt.
+    /// Sets the limit of one attempt.
     pub fn attempt_timeout(mut self, limit: Duration) -> Self {
         self.attempt_timeout = limit;
         self
     }
 
-    /// With another limit of the whole call.
+    /// Sets the limit of the whole call.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self

@@ -9,13 +9,13 @@ use crate::endpoint::EndpointError;
 use crate::error::{ErrorCode, RpcError};
 use crate::tls::TlsError;
 
-/// Who was asked, and what came of it.
+/// The members that were called, and the result of each.
 pub type Tried = Vec<(String, String)>;
 
-/// A call that failed for good, or for longer than the client was willing to wait.
+/// A call that failed permanently, or for longer than the client was willing to wait.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
-    /// No connection, for a reason that waiting does not mend.
+    /// There is no connection, for a reason that waiting does not fix.
     #[error("{0}")]
     Connect(ConnectError),
     /// No member led the cluster until the time-out. Nothing was applied.
@@ -23,9 +23,9 @@ pub enum ClientError {
     NoLeader {
         /// The call.
         what: &'static str,
-        /// How long it was tried.
+        /// How long the client tried.
         waited_ms: u64,
-        /// Whom it asked, and the last answer of each.
+        /// The members that it called, and the last answer of each.
         tried: Tried,
     },
     /// There was a leader, but no answer until the time-out. Nothing was applied.
@@ -33,13 +33,13 @@ pub enum ClientError {
     Timeout {
         /// The call.
         what: &'static str,
-        /// How long it was tried.
+        /// How long the client tried.
         waited_ms: u64,
-        /// Whom it asked, and the last answer of each.
+        /// The members that it called, and the last answer of each.
         tried: Tried,
     },
-    /// The request was sent and no answer came: it may have taken effect. Repeat it with the same
-    /// request id, unless its session is forgotten.
+    /// The request was sent and no answer arrived: it may have taken effect. Repeat it with the same request id,
+    /// unless its session is forgotten.
     #[error(
         "{what}: outcome unknown after {waited_ms} ms, {}: {}",
         advice(*forgotten),
@@ -48,12 +48,12 @@ pub enum ClientError {
     OutcomeUnknown {
         /// The call.
         what: &'static str,
-        /// How long it was tried.
+        /// How long the client tried.
         waited_ms: u64,
-        /// Whom it asked, and the last answer of each.
+        /// The members that it called, and the last answer of each.
         tried: Tried,
-        /// The cluster has forgotten the session, and with it the answer: nobody will ever know the
-        /// outcome, and a repeat in another session may execute the request twice.
+        /// The cluster has forgotten the session, and with it the answer. The outcome will stay unknown, and a repeat
+        /// in another session may execute the request twice.
         forgotten: bool,
     },
     /// The cluster refused.
@@ -65,10 +65,10 @@ pub enum ClientError {
     /// An endpoint of the configuration is malformed.
     #[error("{0}")]
     Endpoint(#[from] EndpointError),
-    /// There is nobody to ask.
+    /// There is no endpoint to call.
     #[error("no endpoint is configured and no member list was kept")]
     NoEndpoints,
-    /// The kept member list cannot be read.
+    /// The saved member list cannot be read.
     #[error("members file {path}: {cause}: remove it to start from the configured endpoints")]
     MembersFile {
         /// The file.
@@ -94,7 +94,7 @@ fn list(tried: &[(String, String)]) -> String {
 }
 
 impl ClientError {
-    /// The failure that the status of a call to one member reports.
+    /// The failure in the status of a call to one member.
     pub fn of_member(status: &tonic::Status, member: &impl std::fmt::Display) -> Self {
         match ConnectError::behind(status, member) {
             Some(error) => ClientError::Connect(error),
@@ -102,7 +102,7 @@ impl ClientError {
         }
     }
 
-    /// Whether a member refused the caller's certificate because it is revoked. No other member has to confirm that.
+    /// Whether a member refused the caller's certificate as revoked. A single member's refusal is final.
     pub fn is_revoked(&self) -> bool {
         match self {
             ClientError::Connect(error) => error.is_revoked(),
@@ -111,8 +111,8 @@ impl ClientError {
         }
     }
 
-    /// The exit status of a command that ends with it: 1 failed, 2 wrong use, 3 unavailable or no
-    /// leader, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown, 9 no longer kept.
+    /// The exit status of a command that ends with this error: 1 failed, 2 wrong use, 3 unavailable or no leader, 4
+    /// not found, 5 conflict, 7 TLS or permission, 8 outcome unknown, 9 no longer kept.
     pub fn exit_code(&self) -> u8 {
         match self {
             ClientError::Connect(error) if error.phase == crate::channel::Phase::Tls => 7,
@@ -126,7 +126,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the same request may yet be answered: nothing but time is in its way.
+    /// Whether the same request may succeed later without any change.
     pub fn may_pass(&self) -> bool {
         match self {
             ClientError::NoLeader { .. } | ClientError::Timeout { .. } => true,
@@ -136,7 +136,7 @@ impl ClientError {
         }
     }
 
-    /// The code of the cluster's refusal, if that is what it was.
+    /// The code of the refusal, if the cluster refused.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             ClientError::Rpc(error) => Some(error.code),

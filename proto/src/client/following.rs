@@ -22,9 +22,9 @@ use crate::trace::{self, Span, SpanKind};
 
 /// Silence of a leader after which the others are asked.
 const HEDGE_AFTER: Duration = Duration::from_millis(300);
-/// A wait longer than a usual election is worth telling.
+/// A wait longer than a usual election is reported.
 const TELL_AFTER: Duration = Duration::from_millis(600);
-/// Between two tellings.
+/// Time between two reports.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// One call over all its attempts.
@@ -33,12 +33,12 @@ pub(super) struct Call {
     started: Instant,
     pub(super) deadline: Instant,
     pub(super) pace: Pace,
-    /// A hint to follow next, and those followed since something last worked.
+    /// A hint to follow next, and those followed since the last success.
     hint: Option<Endpoint>,
     hinted: HashSet<Endpoint>,
-    /// A leader was found and asked.
+    /// A leader was found and called.
     asked: bool,
-    /// A request was sent and its answer is not known.
+    /// A request was sent and its outcome is not known.
     pub(super) doubt: bool,
 }
 
@@ -95,7 +95,7 @@ impl<T> Attempt<T> {
 }
 
 impl Client {
-    /// Calls the leader, whoever that is by then: with [`CallOptions::default`].
+    /// Calls the present leader, with [`CallOptions::default`].
     pub async fn with_leader<T, F, Fut>(&self, what: &'static str, f: F) -> Result<T, ClientError>
     where
         T: Answer,
@@ -105,10 +105,9 @@ impl Client {
         self.with_leader_opts(what, CallOptions::default(), f).await
     }
 
-    /// Calls the leader until it answers, refuses for good, or the time is over. `f` sends the
-    /// same request every time it is called, with the same request id. `what` names the call in
-    /// errors. A refusal that a repeat may mend, a lost connection and a silent member lead to
-    /// another attempt.
+    /// Calls the leader until it answers, refuses permanently, or the time is over. `f` sends the same request every
+    /// time it is called, with the same request id. `what` names the call in errors. A retryable refusal, a lost
+    /// connection and a silent member lead to another attempt.
     pub async fn with_leader_opts<T, F, Fut>(
         &self,
         what: &'static str,
@@ -132,7 +131,7 @@ impl Client {
             }
             result
         };
-        // On the heap: what callers hold of it would double with each layer around it.
+        // On the heap, because otherwise each layer around it would double the size of its callers' futures.
         Box::pin(trace::within(traced, call.instrument(span))).await
     }
 
@@ -170,8 +169,8 @@ impl Client {
         }
     }
 
-    /// The leader and a channel to it, for streams. Say [`Self::leader_failed`] when the stream
-    /// breaks or the leader falls silent, and call again.
+    /// The leader and a channel to it, for streams. When the stream breaks or the leader falls silent, call
+    /// [`Self::leader_failed`], and then this again.
     pub async fn leader_channel(&self) -> Result<(MemberRef, Channel), ClientError> {
         let mut call = self.call("find the leader", &CallOptions::read());
         let leader = self.find_leader(&mut call).await?;
@@ -179,8 +178,8 @@ impl Client {
         Ok((MemberRef::from(&leader), channel))
     }
 
-    /// Returns once a member other than `current` is known to lead, asking all of them meanwhile.
-    /// For a stream that has fallen silent but did not break: drop it when this returns.
+    /// Asks all members until one other than `current` is known to lead. For a stream that has fallen silent but did
+    /// not break: drop it when this returns.
     pub async fn other_leader(&self, current: &MemberRef) -> MemberRef {
         MemberRef::from(&self.ask_around(current).await)
     }
@@ -227,7 +226,7 @@ impl Client {
         }
     }
 
-    /// Draws the conclusion from an attempt. None: try again.
+    /// The result of the call after this attempt; `None` to try again.
     fn settle<T: Answer>(
         &self,
         leader: &Endpoint,
@@ -283,7 +282,7 @@ impl Client {
         let error = RpcError::from_status(status);
         let connect = matches!(failed, ClientError::Connect(_));
         if !connect && !error.retryable {
-            // The answer of an attempt that may have been executed is forgotten with its session.
+            // If the session is forgotten, so is the answer of an attempt that may have been executed.
             let forgotten = call.doubt && error.code == ErrorCode::SessionUnknown;
             let failed = if forgotten { call.unknown(self, true) } else { ClientError::Rpc(error) };
             return Some(Err(failed));
@@ -291,7 +290,7 @@ impl Client {
         self.hear_failure(leader, status);
         call.doubt |= !options.read && !connect && error.outcome != Outcome::NotApplied;
         match error.code {
-            // The leader is the right one, only not able just now.
+            // The leader is the right one, but cannot serve just now.
             ErrorCode::Overloaded
             | ErrorCode::StoreUnavailable
             | ErrorCode::SegmentUnreadable
@@ -305,7 +304,7 @@ impl Client {
         None
     }
 
-    /// Whom the refusal names, if that one was not tried on a hint already.
+    /// The leader that the refusal names, unless a hint was already followed to it.
     fn hint(&self, asked: &Endpoint, call: &mut Call, error: &RpcError) -> Option<Endpoint> {
         if error.leader_addr.is_empty() {
             return None;
@@ -317,7 +316,7 @@ impl Client {
         hint.ok().filter(|hint| hint != asked && call.hinted.insert(hint.clone()))
     }
 
-    /// An answer proves who leads, unless somebody newer was found while it was on its way.
+    /// Records the sender of an answer as the leader, unless a newer leader was found while the answer was on its way.
     fn lead_confirmed_by_answer(&self, leader: &Endpoint) {
         *self.inner.lost.lock() = None;
         let mut known = self.inner.known.lock();
@@ -335,13 +334,13 @@ impl Client {
 
     async fn wait_a_little(&self, call: &mut Call) {
         self.tell(call);
-        // The first hint is followed at once: it costs nobody a second look.
+        // The first hint is followed at once: it costs no member a second call.
         if call.hint.is_none() || call.hinted.len() > 1 {
             sleep(call.pace.next_wait()).await;
         }
     }
 
-    /// Tells what an attempt that gets no answer waits for. Never returns.
+    /// Reports what an attempt without an answer waits for. Never returns.
     async fn keep_telling(&self, call: &Call) {
         loop {
             sleep(TELL_EVERY).await;

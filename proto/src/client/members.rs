@@ -10,7 +10,7 @@ use crate::error::{ErrorCode, RpcError};
 use crate::stamp::Stamp;
 use crate::v1;
 
-/// A member, or a configured address of which no more is known.
+/// A member, or a configured address without a known name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MemberRef {
     /// The member's name; empty while unknown.
@@ -37,10 +37,10 @@ impl std::fmt::Display for MemberRef {
     }
 }
 
-/// Members beyond this are not kept: no list of ours is longer.
+/// Members beyond this number are not kept; no cluster's list is longer.
 const MEMBERS_MAX: usize = 64;
 
-/// What is known, and by which numbers newer knowledge is told from older.
+/// What is known, and the numbers that tell newer knowledge from older.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Knowledge {
     /// Empty until the first header.
@@ -51,23 +51,22 @@ pub(super) struct Knowledge {
     pub(super) version: u64,
     /// The newest list seen.
     pub(super) members: Vec<v1::MemberInfo>,
-    /// Who led when last asked.
+    /// The leader, when the client last asked.
     pub(super) leader: Option<Endpoint>,
-    /// The latest that led, whether it still does or not.
+    /// The latest leader, whether it still leads or not.
     pub(super) led_last: Option<Endpoint>,
-    /// The highest term in which somebody said to lead.
+    /// The highest term in which a member claimed to lead.
     pub(super) leader_term: u64,
-    /// Says it with every request.
+    /// Adds it to every request.
     pub(super) stamp: Stamp,
-    /// Nothing was asked under it in this process: it is what an earlier one kept.
+    /// This process has not called the cluster yet: an earlier one saved the state.
     pub(super) unused: bool,
-    /// Give up, while unused, what is known of a cluster for the one that was restored from it.
+    /// While unused, replace what is known of a cluster if one that was restored from it answers.
     pub(super) follow_restored: bool,
 }
 
 impl Knowledge {
-    /// Judges an answer by its header and learns from it. `Ok(true)`: something is new that
-    /// should outlive the process.
+    /// Checks an answer by its header and learns from it. `Ok(true)`: something is new and should be saved.
     pub(super) fn judge(&mut self, header: &v1::ClusterHeader) -> Result<bool, RpcError> {
         self.check_cluster(header)?;
         if !header.cluster_id.is_empty() && header.coord_epoch < self.coord_epoch {
@@ -78,7 +77,7 @@ impl Knowledge {
         Ok(self.learn(header))
     }
 
-    /// This member leads.
+    /// Records this member as the leader.
     pub(super) fn lead(&mut self, leader: Endpoint) {
         self.led_last = Some(leader.clone());
         self.leader = Some(leader);
@@ -101,14 +100,14 @@ impl Knowledge {
         Err(RpcError::new(ErrorCode::OtherCluster, message))
     }
 
-    /// Back to knowing nothing, for who has the same stamp too.
+    /// Resets to an empty state, also for other holders of the stamp.
     fn forget(&mut self) {
         self.stamp.forget();
         let (stamp, follow_restored) = (self.stamp.clone(), self.follow_restored);
         *self = Self { stamp, follow_restored, ..Self::default() };
     }
 
-    /// Takes what is newer. The header is one of this cluster, but maybe of a follower that lags.
+    /// Learns what is newer. The header belongs to this cluster, but may come from a follower that lags.
     pub(super) fn learn(&mut self, header: &v1::ClusterHeader) -> bool {
         if header.cluster_id.is_empty() {
             return false;
@@ -136,7 +135,7 @@ impl Knowledge {
         new
     }
 
-    /// Everybody who may be asked: the members, then the seeds that are none of them.
+    /// All endpoints to call: the members, then the seeds that are not members.
     pub(super) fn candidates(&self, seeds: &[Endpoint], dial_map: &DialMap) -> Vec<Endpoint> {
         let named = |m: &v1::MemberInfo| Endpoint::named(&m.name, &m.client_addr).ok();
         let mut all: Vec<Endpoint> = self.members.iter().filter_map(named).collect();
@@ -159,7 +158,7 @@ impl Knowledge {
     }
 }
 
-/// What one is told who knows a cluster from before it was restored.
+/// The error for a client that knows a cluster from before it was restored.
 fn restored(theirs: &str, ours: &str) -> RpcError {
     let message = format!(
         "it is a member of cluster {theirs}, which was restored from a snapshot of {ours}, the one that is known here: \

@@ -15,7 +15,7 @@ use super::members::Knowledge;
 use crate::v1;
 
 const FORMAT: u32 = 1;
-/// Far above what any list takes.
+/// Far larger than any list.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
@@ -69,7 +69,7 @@ impl From<KeptMember> for v1::MemberInfo {
     }
 }
 
-/// Reads the file. None where there is none yet.
+/// Reads the file. `None` if there is none yet.
 pub(super) fn read(path: &Path) -> io::Result<Option<Knowledge>> {
     let size = match std::fs::metadata(path) {
         Ok(metadata) => metadata.len(),
@@ -82,7 +82,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Knowledge>> {
     parse(&std::fs::read(path)?).map(Some)
 }
 
-/// Reads the bytes of the file.
+/// Parses the bytes of the file.
 pub(super) fn parse(bytes: &[u8]) -> io::Result<Knowledge> {
     let kept: Kept = serde_json::from_slice(bytes)?;
     if kept.format != FORMAT {
@@ -109,13 +109,13 @@ pub(super) fn write(path: &Path, known: &Knowledge) -> io::Result<()> {
     };
     let mut bytes = serde_json::to_vec_pretty(&kept)?;
     bytes.push(b'\n');
-    // Several processes may keep one file: none writes into another's half-made one.
+    // Several processes may save to one path, so each write has a temporary file of its own.
     static WRITES: AtomicU64 = AtomicU64::new(0);
     let write = WRITES.fetch_add(1, Ordering::Relaxed);
     let staged = path.with_extension(format!("{}-{write}.tmp", std::process::id()));
     let result = replace(path, &staged, &bytes);
     if result.is_err() {
-        // What is left is debris; the error that made it is the one to report.
+        // The temporary file is useless; the first error is the one to report.
         let _ = std::fs::remove_file(&staged);
     }
     result

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const WAIT_MIN: Duration = Duration::from_millis(10);
 /// The longest wait of a client that is one of few.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(250);
-/// However it is drawn, nobody is asked more often.
+/// The shortest wait, however the random draw turns out.
 const WAIT_LEAST: Duration = Duration::from_millis(2);
 
 /// The pace of one streak of failures.
@@ -29,19 +29,19 @@ impl Pace {
         Pace { since: None, max }
     }
 
-    /// The wait before the next try. The first one starts the streak.
+    /// The wait before the next try. The first call starts the streak.
     pub(super) fn next_wait(&mut self) -> Duration {
         let since = *self.since.get_or_insert_with(Instant::now);
         let longest = longest_wait(since.elapsed(), self.max);
         longest.mul_f64(rand::rng().random_range(0.0..=1.0)).max(WAIT_LEAST)
     }
 
-    /// The streak began then, in an earlier call.
+    /// Sets the start of the streak to that of an earlier call.
     pub(super) fn began(&mut self, since: Instant) {
         self.since = Some(self.since.map_or(since, |known| known.min(since)));
     }
 
-    /// Something worked: the next failure starts a new streak.
+    /// Ends the streak after a success.
     pub(super) fn reset(&mut self) {
         self.since = None;
     }

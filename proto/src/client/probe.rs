@@ -14,18 +14,19 @@ use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RpcError};
 use crate::v1;
 
-/// After so long a member counts as one that does not answer, for people.
+/// After this time, texts for people call a member unresponsive.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
-/// How long members that cannot be reached have to come back while others refuse the caller's certificate.
+/// How long unreachable members have to come back while others refuse the caller's certificate.
 const REFUSED_AFTER: Duration = Duration::from_secs(3);
-/// Limit of one question, with the connection that it may need. What is given up is begun anew, with another handshake, and a
-/// member that thousands reach for at once never comes to an end of them: so this is not less than the limit of a handshake.
+/// Limit of one question, including the connection that it may need. It is not shorter than the limit of a handshake:
+/// a question that is given up starts again with another handshake, and a member with thousands of callers would never
+/// finish them.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a member answers to the question whether it leads.
+/// A member's answer to the question whether it leads.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// It leads, and is now followed.
+    /// It leads, and the client now follows it.
     Leads,
     /// It says that the member of this name leads.
     Names(String),
@@ -33,14 +34,14 @@ pub(super) enum Said {
     Nothing,
 }
 
-/// What a member said last.
+/// The last answer of a member.
 #[derive(Clone)]
 pub(super) struct Heard {
-    /// In words for people.
+    /// A text for people.
     pub(super) why: String,
-    /// Asking again cannot help, and why.
+    /// Why asking again cannot help.
     pub(super) fatal: Option<Fatal>,
-    /// It was not reached, so it is unknown what it would say.
+    /// The member was not reached, so its answer is unknown.
     unreached: bool,
 }
 
@@ -50,7 +51,7 @@ impl Heard {
     }
 }
 
-/// An answer that waiting does not mend.
+/// An answer that waiting does not change.
 #[derive(Clone)]
 pub(super) enum Fatal {
     Connect(ConnectError),
@@ -58,8 +59,8 @@ pub(super) enum Fatal {
 }
 
 impl Fatal {
-    /// Whether it is enough that one member says so. Members of a cluster that lives on as another one stay silent, and a
-    /// certificate that one member knows to be revoked is of no use at the others.
+    /// Whether a single member's answer is final. Members of a cluster that was restored as another one stay silent,
+    /// and a certificate that one member knows to be revoked is of no use at the others.
     fn is_final(&self) -> bool {
         let code = match self {
             Fatal::Connect(error) => return error.is_revoked(),
@@ -123,7 +124,7 @@ impl Client {
             let mut known = self.inner.known.lock();
             match leads {
                 true => known.judge(&header),
-                // A follower that lags shows an older epoch and is no impostor.
+                // A follower that lags reports an older epoch; that is no reason to reject it.
                 false => known.check_cluster(&header).map(|()| known.learn(&header)),
             }
         };
@@ -175,12 +176,12 @@ impl Client {
         Said::Leads
     }
 
-    /// Notes what a member said.
+    /// Records an answer of a member.
     pub(super) fn hear(&self, endpoint: &Endpoint, why: String, fatal: Option<Fatal>) {
         self.note(endpoint, Heard { why, fatal, unreached: false });
     }
 
-    /// Notes that a member was not reached, and why.
+    /// Records that a member was not reached, and why.
     fn hear_nothing(&self, endpoint: &Endpoint, why: String) {
         self.note(endpoint, Heard { why, fatal: None, unreached: true });
     }
@@ -193,7 +194,7 @@ impl Client {
         heard.insert(endpoint.clone(), said);
     }
 
-    /// Notes a failed call.
+    /// Records a failed call.
     pub(super) fn hear_failure(&self, endpoint: &Endpoint, status: &tonic::Status) {
         if let Some(error) = ConnectError::behind(status, endpoint) {
             let why = format!("{} at {}", error.cause, error.phase);
@@ -218,7 +219,7 @@ impl Client {
         self.hear(endpoint, error.message, fatal);
     }
 
-    /// What each who may be asked said last.
+    /// The last answer of each candidate.
     pub(super) fn tried(&self) -> super::Tried {
         let candidates = self.candidates();
         let heard = self.inner.heard.lock();
@@ -229,7 +230,7 @@ impl Client {
         candidates.iter().map(said).collect()
     }
 
-    /// The reason why no candidate will ever answer: one of them gives one that is final, each gives one, or the caller is
+    /// Why no candidate will ever answer: one of them gives a final reason, each gives a reason, or the caller was
     /// [`refused`](Self::refused) for some time.
     pub(super) fn hopeless(&self, waited: Duration) -> Option<ClientError> {
         let candidates = self.candidates();
@@ -246,8 +247,8 @@ impl Client {
         agreed.or_else(|| self.refused().filter(|_| waited >= REFUSED_AFTER))
     }
 
-    /// Why some candidates refuse the caller's certificate, where no other one is reached and the configuration says that a
-    /// call is to end there.
+    /// Why some candidates refuse the caller's certificate, if no other one is reachable and the configuration says to
+    /// end a call then.
     pub(super) fn refused(&self) -> Option<ClientError> {
         if !self.inner.config.end_where_refused {
             return None;

@@ -22,24 +22,24 @@ use super::probe::Said;
 use super::{Client, ClientError, MemberRef};
 use crate::endpoint::Endpoint;
 
-/// How long a member is asked alone, by a client that is one of few.
+/// How long one member has to answer before the next one is asked, by a client that is one of few.
 const ALONE: Duration = Duration::from_millis(50);
-/// Each member is asked again after this time at the earliest while the leader is silent, and after [`HEDGE_CALM`] while the
-/// leader says that it leads. Both are longer for one of thousands.
+/// The shortest time until each member is asked again while the leader is silent; [`HEDGE_CALM`] while the leader says
+/// that it leads. Both are longer for one of thousands of clients.
 const HEDGE_AGAIN: Duration = Duration::from_millis(50);
 const HEDGE_CALM: Duration = Duration::from_millis(500);
 /// The shortest pause before a client that is one of few opens one more standby connection.
 const STANDBY_PAUSE: Duration = Duration::from_secs(1);
-/// That pause in longest waits of this client, for one of thousands.
+/// The same pause for one of thousands of clients, as a multiple of its longest wait.
 const STANDBY_WAITS: u32 = 4;
 
-/// One search for the leader. It goes in rounds, in each of which it asks every member once.
+/// One search for the leader. It proceeds in rounds, each of which asks every member once.
 struct Search {
     /// The member that another one named as the leader.
     named: Option<String>,
-    /// Those asked in this round.
+    /// Members asked in this round.
     asked: HashSet<Endpoint>,
-    /// Those that have not answered yet, in this round or before.
+    /// Members that have not answered yet, in this round or before.
     in_flight: HashSet<Endpoint>,
     /// When to ask the next member, whether the last one has answered or not.
     next_at: Instant,
@@ -79,16 +79,16 @@ impl Search {
 }
 
 impl Client {
-    /// The known leader, else the first member that proves to lead.
+    /// The known leader, or the first member that proves to lead.
     pub(super) async fn find_leader(&self, call: &mut Call) -> Result<Endpoint, ClientError> {
         if let Some(leader) = self.known_leader() {
             return Ok(leader);
         }
-        // One call looks, the others wait for what it finds. If it gives up, the next one looks.
+        // One call searches, the others wait for its result. If it gives up, the next one searches.
         let Ok(_turn) = timeout_at(call.deadline, self.inner.looking.lock()).await else {
             return Err(call.give_up(self));
         };
-        // Calls come and go while nobody leads: each goes on at the pace of those before it.
+        // While no member leads, calls come and go: each continues at the pace of those before it.
         call.pace.began(*self.inner.lost.lock().get_or_insert_with(Instant::now));
         let mut search = Search::new();
         let mut answers = FuturesUnordered::new();
@@ -115,12 +115,12 @@ impl Client {
                 () = sleep_until(search.next_at) => {}
                 () = sleep_until(call.deadline) => return Err(call.give_up(self)),
             }
-            // Members that did not lead may have said anything before this one did.
+            // Once a leader is known, earlier answers of other members do not count, even fatal ones.
             if self.known_leader().is_some() {
                 continue;
             }
             match self.hopeless(call.waited()) {
-                // An attempt may have been applied before everybody began to refuse.
+                // An attempt may have been applied before all members began to refuse.
                 Some(_) if call.doubt => return Err(call.give_up(self)),
                 Some(error) => return Err(error),
                 None => self.tell(call),
@@ -128,8 +128,8 @@ impl Client {
         }
     }
 
-    /// Of the members that were not asked in this round: the one that another named; one that a connection is open to, but
-    /// for the one that led last, which may have fallen silent; then that one; or any.
+    /// The next member to ask in this round. In this order: the one that another member named; one with an open
+    /// connection, except the last leader, which may have fallen silent; the last leader; any other.
     fn next_to_ask(&self, search: &Search) -> Option<Endpoint> {
         let mut left = self.candidates();
         left.retain(|each| !search.asked.contains(each) && !search.in_flight.contains(each));
@@ -143,17 +143,18 @@ impl Client {
         named.or(connected).or(led_last).or_else(any).cloned()
     }
 
-    /// How long a member is asked alone. One that thousands reach for answers late.
+    /// How long one member has to answer before the next one is asked. A member with thousands of callers answers
+    /// late.
     fn alone(&self) -> Duration {
         ALONE + self.beyond_few() / 2 + self.part_of_many() / 2
     }
 
-    /// By how much the longest wait of this client exceeds that of one of few.
+    /// By how much this client's longest wait exceeds that of one of few.
     fn beyond_few(&self) -> Duration {
         self.longest_wait().saturating_sub(WAIT_MAX)
     }
 
-    /// A wait that spreads what thousands of clients do at the same moment; none for one of few.
+    /// A random wait that spreads the actions of thousands of clients; zero for one of few.
     fn part_of_many(&self) -> Duration {
         self.beyond_few().mul_f64(rand::rng().random_range(0.0..=1.0))
     }
@@ -162,10 +163,10 @@ impl Client {
         self.inner.known.lock().leader.clone()
     }
 
-    /// Asks everybody whether they lead until it is another one than `current`.
+    /// Asks all members until one other than `current` leads.
     pub(super) async fn ask_around(&self, current: &MemberRef) -> Endpoint {
         let other = || self.known_leader().filter(|known| MemberRef::from(known) != *current);
-        // One call asks around, the others wait for what it finds.
+        // One call asks, the others wait for its result.
         let _turn = self.inner.hedging.lock().await;
         let well = AtomicBool::new(false);
         let mut pace = Pace::new(self.longest_wait());
@@ -211,9 +212,9 @@ impl Client {
         endpoint
     }
 
-    /// Keeps a connection open to every member, so that this client reaches the next leader without a handshake. Opens at
-    /// most one at a time, over seconds, and over about a minute where [`Self::wait_at_most`] says that thousands do the same.
-    /// For clients that live long; ends when it is dropped.
+    /// Keeps a connection open to every member, so that this client reaches the next leader without a handshake. Opens
+    /// one connection at a time, over seconds, or over about a minute if [`Self::wait_at_most`] says that thousands do
+    /// the same. For long-lived clients; ends when it is dropped.
     pub async fn keep_standby_connections(&self) -> Infallible {
         loop {
             let pause = STANDBY_PAUSE + STANDBY_WAITS * self.beyond_few();

@@ -43,7 +43,7 @@ pub fn barrier(channel: Channel) -> v1::barrier_client::BarrierClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// The service for what training jobs read.
+/// The service for datasets of training jobs.
 pub fn datasets(channel: Channel) -> v1::datasets_client::DatasetsClient<Channel> {
     v1::datasets_client::DatasetsClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -71,21 +71,21 @@ pub fn worker(channel: Channel) -> v1::worker_client::WorkerClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// The service that says what happens.
+/// The service for events.
 pub fn events(channel: Channel) -> v1::events_client::EventsClient<Channel> {
     v1::events_client::EventsClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// The service for changes of the cluster itself.
+/// The service for membership changes.
 pub fn members(channel: Channel) -> v1::members_client::MembersClient<Channel> {
     v1::members_client::MembersClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// The service for those who prepare for the worst.
+/// The service for snapshot files and diagnostic reports.
 pub fn maintenance(channel: Channel) -> v1::maintenance_client::MaintenanceClient<Channel> {
     v1::maintenance_client::MaintenanceClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)

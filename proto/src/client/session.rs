@@ -43,12 +43,12 @@ impl Session {
         self.id
     }
 
-    /// Where the cluster keeps its objects.
+    /// The URL of the cluster's object store.
     pub fn store_url(&self) -> &str {
         &self.store_url
     }
 
-    /// A number for one request. Send the same one with every repeat.
+    /// A new number for one request. Send the same number with every repeat.
     pub fn request(&self) -> PendingRequest {
         let mut numbers = self.numbers.lock();
         numbers.last += 1;
@@ -60,20 +60,20 @@ impl Session {
     }
 }
 
-/// A request whose answer is awaited. Dropping it says that the answer has arrived or that nobody
-/// will ask for it again.
+/// A request whose answer is awaited. Dropping it says that the answer has arrived, or that the caller will not repeat
+/// the request.
 pub struct PendingRequest {
     id: v1::RequestId,
     numbers: Arc<Mutex<Numbers>>,
 }
 
 impl PendingRequest {
-    /// What to put into the request.
+    /// The id to put into the request.
     pub fn id(&self) -> v1::RequestId {
         self.id
     }
 
-    /// The answer has arrived. The same as dropping it.
+    /// Records that the answer has arrived, like dropping it.
     pub fn ack(self) {}
 }
 

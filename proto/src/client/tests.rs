@@ -27,7 +27,7 @@ fn client(seeds: &[&Fake]) -> Client {
     Client::new(config(seeds)).unwrap()
 }
 
-/// A certificate of the authority in this directory, which is made where there is none.
+/// A certificate of the authority in this directory, which is created if there is none.
 fn issued(dir: &Path, role: Role, name: &str) -> Security {
     crate::pki::init_ca(dir, "test").unwrap();
     let request = crate::pki::IssueRequest {
@@ -57,7 +57,7 @@ async fn create(client: &Client, options: CallOptions) -> Result<u32, ClientErro
 #[tokio::test]
 async fn a_hint_is_followed_with_the_same_request() {
     let (c1, c2) = (Fake::start("c1"), Fake::start("c2"));
-    // c2 would not be found by asking who leads: only the hint names it.
+    // A search would not find c2: only the hint names it.
     c1.leads(1);
     let refusal = RpcError::new(ErrorCode::NotLeader, "ask c2");
     c1.set(|says| says.refusals = vec![refusal.with_leader("c2", c2.addr.to_string())]);
