@@ -11,18 +11,19 @@ use tonic::metadata::MetadataMap;
 
 use crate::stamp::EPOCH_HEADER;
 
-/// The header of an answer with its place: `INDEX.POSITION` of an operation, `INDEX` of a read, in decimal. Beside it
-/// the epoch header says which epoch was open there.
+/// The header of an answer with its place: `INDEX.POSITION` for an operation, `INDEX` for a read, in decimal. The
+/// epoch header beside it has the epoch that was open there.
 pub const LOG_POSITION_HEADER: &str = "rollout-log-position";
 
 /// The place of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerPlace {
-    /// The epoch that was open there; not always that of the answer's header, which may be later.
+    /// The epoch that was open there. That of the answer's own header may be later.
     pub coord_epoch: u64,
     /// Index of the log entry.
     pub index: u64,
-    /// Of an operation: its position within the entry's command, from 0. None of a read, which is as of the whole entry.
+    /// For an operation: its position within the entry's command, from 0. `None` for a read, which is as of the whole
+    /// entry.
     pub position: Option<u32>,
 }
 
@@ -33,13 +34,13 @@ impl AnswerPlace {
             Some(position) => format!("{}.{position}", self.index),
             None => self.index.to_string(),
         };
-        // A number and a dot are always a header's value.
+        // A number with a dot is always a valid header value.
         let Ok(value) = HeaderValue::try_from(text) else { return };
         headers.insert(LOG_POSITION_HEADER, value);
         headers.insert(EPOCH_HEADER, self.coord_epoch.into());
     }
 
-    /// What an answer, or a refusal, says of its place. None where it says nothing, or nothing that can be understood.
+    /// The place in the headers of an answer or a refusal; `None` if they have none, or a malformed one.
     pub fn of(metadata: &MetadataMap) -> Option<Self> {
         let text = |name| metadata.get(name).and_then(|value| value.to_str().ok());
         let coord_epoch = text(EPOCH_HEADER)?.parse().ok()?;

@@ -23,7 +23,7 @@ const RUNS: &[Role] = &[Role::Client, Role::Admin];
 /// Reads of runs and training jobs.
 const VIEW: &[Role] = &[Role::Viewer, Role::Client, Role::Admin];
 const WORKER: &[Role] = &[Role::Worker];
-/// What the agent of a training host does for the job's processes there.
+/// Calls that the agent of a training host makes for the job's processes there.
 const TRAIN: &[Role] = &[Role::Worker, Role::Client, Role::Admin];
 const PEER: &[Role] = &[Role::Member];
 const ANY: &[Role] = &Role::ALL;
@@ -31,7 +31,7 @@ const WATCH: &[Role] = &[Role::Member, Role::Viewer, Role::Client, Role::Admin];
 const OPERATE: &[Role] = &[Role::Member, Role::Admin];
 const MEMBERS: &[Role] = &[Role::Member, Role::Viewer, Role::Admin];
 const ADMIN: &[Role] = &[Role::Admin];
-/// Those whose certificates are issued over the wire.
+/// Roles whose certificates are issued over the wire.
 const ENROLLED: &[Role] = &[Role::Worker, Role::Client];
 const NEWCOMER: &[Role] = &[Role::Newcomer];
 
@@ -95,7 +95,7 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Worker/GetRun", WORKER),
     ("/rollout.v1.Worker/Work", WORKER),
     ("/rollout.v1.Worker/Deregister", WORKER),
-    // Workers too: who leads is found by asking for the status.
+    // Workers too, because they find the leader by reading the status.
     ("/rollout.v1.Cluster/Status", ANY),
     ("/rollout.v1.Cluster/ListWorkers", WATCH),
     ("/rollout.v1.Cluster/RequestDigest", OPERATE),
@@ -114,7 +114,7 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Members/UpdateMember", ADMIN),
     ("/rollout.v1.Members/TransferLeader", ADMIN),
     ("/rollout.v1.Events/WatchEvents", WATCH),
-    // All of the ledger, whatever its namespace.
+    // The snapshot has the whole ledger, of all namespaces.
     ("/rollout.v1.Maintenance/SaveSnapshot", ADMIN),
     ("/rollout.v1.Maintenance/Diagnose", ADMIN),
     ("/rollout.v1.Namespaces/ListNamespaces", VIEW),
@@ -126,7 +126,7 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Certificates/Revoke", ADMIN),
     ("/rollout.v1.Certificates/Withdraw", ADMIN),
     ("/rollout.v1.Certificates/ListRevocations", ADMIN),
-    // On a port of its own, where everybody is a newcomer.
+    // On a port of its own, where every caller is a newcomer.
     ("/rollout.v1.Enrolment/Enrol", NEWCOMER),
     ("/rollout.v1.Enrolment/Renew", ENROLLED),
     ("/rollout.v1.Peer/Append", PEER),
@@ -138,26 +138,26 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Peer/Adopt", PEER),
 ];
 
-/// The roles that reach the method at `path` (`/rollout.v1.Runs/CreateRun`), or none where there
-/// is no such method.
+/// The roles that may call the method at `path` (`/rollout.v1.Runs/CreateRun`); `None` if there is no such method.
 pub fn allowed(path: &str) -> Option<&'static [Role]> {
     TABLE.iter().find(|(method, _)| *method == path).map(|(_, roles)| *roles)
 }
 
-/// Refuses a request whose caller's role does not reach its method, with `PERMISSION_DENIED`, and one whose caller's
-/// certificate is revoked; for tonic's `Server::builder().layer(..)` over connections of [`crate::ServerTls::incoming`].
+/// Refuses, with `PERMISSION_DENIED`, a request whose caller's role may not call the method, and also one whose
+/// caller's certificate is revoked. For tonic's `Server::builder().layer(..)` over connections of
+/// [`crate::ServerTls::incoming`].
 #[derive(Clone, Debug, Default)]
 pub struct AuthzLayer {
     revocations: Revocations,
 }
 
 impl AuthzLayer {
-    /// The layer, where no certificates are revoked.
+    /// The layer without revoked certificates.
     pub fn new() -> Self {
         AuthzLayer::default()
     }
 
-    /// The layer, with the certificates that are revoked.
+    /// The layer with a list of revoked certificates.
     pub fn refusing(revocations: Revocations) -> Self {
         AuthzLayer { revocations }
     }
@@ -171,7 +171,7 @@ impl<S> Layer<S> for AuthzLayer {
     }
 }
 
-/// A service behind the table.
+/// A service behind the layer.
 #[derive(Clone, Debug)]
 pub struct Authz<S> {
     inner: S,
@@ -224,7 +224,7 @@ fn decide(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
     if roles.iter().any(|role| peer.identity.acts_as(*role)) {
         return Ok(());
     }
-    // Everybody who reaches the enrolment port could fill the log; the audit says that there is such a crowd.
+    // Any caller of the enrollment port could fill the log; the audit log counts such callers instead.
     if peer.identity.role != Role::Newcomer {
         tracing::warn!(
             identity = %peer.identity,

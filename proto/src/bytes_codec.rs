@@ -8,7 +8,7 @@ use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Messages as the bytes that they are.
+/// Passes messages on as encoded bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BytesCodec;
 

@@ -28,12 +28,12 @@ use crate::tls::{ClientTls, server_name};
 /// The largest gRPC message, both ways. Clients set it with `max_decoding_message_size` and
 /// `max_encoding_message_size`, servers too.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Bytes of one request that changes a shared store, as the cluster replicates it: the keys, the values and a few bytes for
-/// each. It is below what a command of the cluster may have, 4 MiB, by what else is in that.
+/// Bytes of one request that changes a shared store, as the cluster replicates it: the keys, the values and a few
+/// bytes for each. It is the limit of a cluster's command, 4 MiB, less the other content of a command.
 pub const STORE_REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024 - 4 * 1024;
 /// HTTP/2 window of one stream.
 pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// How rustls reports a TLS alert of the other side; the alert's name follows.
+/// How rustls reports a TLS alert of the peer; the alert's name follows.
 const ALERT: &str = "received fatal alert: ";
 /// The alert of a server that refuses a revoked certificate.
 const REVOKED: &str = "CertificateRevoked";
@@ -48,26 +48,26 @@ const ABOUT_THE_CERTIFICATE: [&str; 8] = [
     "UnsupportedCertificate",
     "CertificateRequired",
 ];
-/// Why no connection without TLS is made to a server that speaks TLS.
+/// The error for a plaintext connection to a server that speaks TLS.
 const ANSWERS_WITH_TLS: &str =
     "it answers with TLS; drop --insecure-plaintext (insecure_plaintext in files)";
 /// HTTP/2 window of a connection.
 pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
-/// How a channel connects and how it notices that the other side is gone.
+/// How a channel connects, and how it detects that the peer is gone.
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
-    /// Limit for finding the addresses of a name and reaching the port.
+    /// Limit for resolving a name and reaching the port.
     pub connect_timeout: Duration,
-    /// Limit of the TLS handshake. It is long: a member that thousands reach for at once answers late, and a handshake that
-    /// is given up and begun again only adds to what it has to do.
+    /// Limit of the TLS handshake. It is long because a member with thousands of simultaneous callers answers late,
+    /// and handshakes that are given up and started again only add to its load.
     pub handshake_timeout: Duration,
-    /// Silence after which the other side is asked whether it lives.
+    /// Silence after which a keep-alive ping is sent.
     pub keepalive_interval: Duration,
-    /// How long it may take to say so.
+    /// How long the peer may take to answer it.
     pub keepalive_timeout: Duration,
-    /// Without TLS, whether the first bytes of the other side are awaited, to name a server that speaks TLS. They take a
-    /// round trip.
+    /// Without TLS, whether to wait for the peer's first bytes in order to recognize a server that speaks TLS. This
+    /// takes a round trip.
     pub recognize_tls: bool,
 }
 
@@ -86,13 +86,13 @@ impl Default for ChannelOptions {
 /// A step of making a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Finding the addresses of a name.
+    /// Resolving a name.
     Dns,
     /// Reaching the port.
     Tcp,
-    /// Agreeing on who is who.
+    /// TLS handshake.
     Tls,
-    /// Agreeing on HTTP/2.
+    /// HTTP/2 handshake.
     Http2,
 }
 
@@ -111,25 +111,25 @@ impl fmt::Display for Phase {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot connect to {endpoint}: {cause} (at {phase})")]
 pub struct ConnectError {
-    /// Whom it was to reach, with the address actually dialled.
+    /// The endpoint, with the address actually dialed.
     pub endpoint: String,
     /// The step that failed.
     pub phase: Phase,
-    /// What went wrong, for people.
+    /// The cause, as a text for people.
     pub cause: String,
-    /// Trying again cannot help until somebody changes a certificate, a name or a setting.
+    /// A retry cannot help until a certificate, a name or a setting is changed.
     pub permanent: bool,
 }
 
 impl ConnectError {
-    /// The connect error behind a status, if a failed connection is what it reports.
+    /// The connect error behind a status, if the status reports a failed connection.
     pub fn find(status: &tonic::Status) -> Option<&ConnectError> {
         let mut next = std::error::Error::source(status);
         while let Some(error) = next {
             if let Some(found) = error.downcast_ref::<ConnectError>() {
                 return Some(found);
             }
-            // An io::Error hides what it wraps from `source`, which is that one's own source.
+            // `source` of an io::Error skips the error that it wraps, and returns that one's source.
             let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
             if let Some(found) = wrapped.and_then(|inner| inner.downcast_ref::<ConnectError>()) {
                 return Some(found);
@@ -139,15 +139,15 @@ impl ConnectError {
         None
     }
 
-    /// The connect error behind a status, as [`Self::find`] has it. On a busy server the refusal of a certificate may come
-    /// after this side counted the connection as made: that is a connect error of `endpoint` too.
+    /// The connect error behind a status, as in [`Self::find`]. On a busy server the refusal of a certificate may
+    /// arrive after this side considered the connection made: that counts as a connect error of `endpoint` too.
     pub fn behind(status: &tonic::Status, endpoint: &impl fmt::Display) -> Option<ConnectError> {
         if let Some(found) = Self::find(status) {
             return Some(found.clone());
         }
         let mut next = std::error::Error::source(status);
         while let Some(error) = next {
-            // HTTP/2 keeps no more than the text of the error that ended the connection.
+            // HTTP/2 keeps only the text of the error that ended the connection.
             if let Some(cause) = certificate_alert(&error.to_string()) {
                 let (endpoint, phase) = (endpoint.to_string(), Phase::Tls);
                 return Some(ConnectError { endpoint, phase, cause, permanent: true });
@@ -157,7 +157,7 @@ impl ConnectError {
         None
     }
 
-    /// Whether the other side refuses this side's certificate because it is revoked.
+    /// Whether the peer refuses this side's certificate as revoked.
     pub fn is_revoked(&self) -> bool {
         self.phase == Phase::Tls && self.cause.strip_prefix(ALERT) == Some(REVOKED)
     }
@@ -176,8 +176,8 @@ fn certificate_alert(text: &str) -> Option<String> {
     ABOUT_THE_CERTIFICATE.contains(&alert).then(|| format!("{ALERT}{alert}"))
 }
 
-/// A channel that connects when it is first used and again whenever the connection is lost.
-/// It makes no connection itself; errors of the endpoint's text are the only ones here.
+/// A channel that connects when it is first used, and again whenever the connection is lost. This function makes no
+/// connection; it fails only on a malformed endpoint.
 pub fn channel(
     endpoint: &Endpoint,
     tls: &ClientTls,
@@ -211,7 +211,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// As [`channel`], with what tells whether it is connected.
+/// As [`channel`], with a counter that tells whether it is connected.
 pub(crate) fn counted_channel(
     endpoint: &Endpoint,
     tls: &ClientTls,
@@ -220,7 +220,7 @@ pub(crate) fn counted_channel(
 ) -> Result<(Channel, OpenConnections), EndpointError> {
     let dialler = Dialler::new(endpoint, tls, dial_map, options);
     let open = dialler.open.clone();
-    // The scheme is `http` even over TLS: the connector does TLS itself, below tonic.
+    // The scheme is `http` even over TLS, because the connector does TLS itself, below tonic.
     let uri = format!("http://{}", endpoint.addr);
     let bad = |_| EndpointError::NotHostPort(endpoint.addr.to_string());
     let transport = tonic::transport::Endpoint::from_shared(uri).map_err(bad)?;
@@ -237,11 +237,11 @@ pub(crate) fn counted_channel(
     Ok((transport.connect_with_connector_lazy(connector), open))
 }
 
-/// What the certificate says that a member presents to a new connection, once it was checked as by every connection;
-/// `None` where connections are plaintext.
+/// The content of the certificate that a member presents to a new connection, checked as for every connection; `None`
+/// in plaintext.
 ///
 /// # Errors
-/// The phase at which no such connection can be made, and why.
+/// The phase at which the connection failed, and why.
 pub async fn presented(
     endpoint: &Endpoint,
     tls: &ClientTls,
@@ -282,7 +282,7 @@ struct Dialler {
     open: OpenConnections,
 }
 
-/// Until when a step may take, and how long that is.
+/// The deadline of a step, and its length.
 #[derive(Clone, Copy)]
 struct Limit {
     deadline: Instant,
@@ -320,7 +320,7 @@ impl Dialler {
 
     async fn connect(&self) -> Result<Conn, ConnectError> {
         let tcp = self.connect_tcp().await?;
-        // Fails only on a socket that is already dead, which the next step will say better.
+        // Fails only on a dead socket, which the next step reports better.
         let _ = tcp.set_nodelay(true);
         let conn = match self.tls.connector() {
             Some(connector) => self.handshake(connector, tcp).await?,

@@ -55,7 +55,7 @@ impl fmt::Display for Outcome {
 
 macro_rules! codes {
     ($($name:ident, $code:literal, $retry:literal, $outcome:ident, $grpc:ident, $exit:literal, $summary:literal;)*) => {
-        /// Why a call failed. The table below says for each what follows from it.
+        /// Why a call failed. The table below has the consequences of each code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ErrorCode {
             $(#[doc = concat!($code, ": ", $summary, ".")] $name,)*
@@ -75,12 +75,12 @@ macro_rules! codes {
                 match self { $(ErrorCode::$name => $summary),* }
             }
 
-            /// Whether the same request, repeated, may succeed without anybody changing it.
+            /// Whether a repeat of the same request may succeed without any change.
             pub const fn retryable(self) -> bool {
                 match self { $(ErrorCode::$name => $retry),* }
             }
 
-            /// What the code says of the request's effect, unless an error says otherwise.
+            /// The outcome of the request, unless an error says otherwise.
             pub const fn default_outcome(self) -> Outcome {
                 match self { $(ErrorCode::$name => Outcome::$outcome),* }
             }
@@ -90,8 +90,8 @@ macro_rules! codes {
                 match self { $(ErrorCode::$name => Code::$grpc),* }
             }
 
-            /// The exit status of a command that ends with it: 1 failed, 3 unavailable, 4 not
-            /// found, 5 conflict, 6 refused as unsafe, 7 identity or permission, 8 outcome unknown, 9 no longer kept.
+            /// The exit status of a command that ends with this code: 1 failed, 3 unavailable, 4 not found, 5
+            /// conflict, 6 refused as unsafe, 7 identity or permission, 8 outcome unknown, 9 no longer kept.
             pub const fn exit_code(self) -> u8 {
                 match self { $(ErrorCode::$name => $exit),* }
             }
@@ -185,7 +185,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A text that is no code of this version.
+/// A text that is not a code of this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no error code of this version")]
 pub struct UnknownCode(pub String);
@@ -199,25 +199,25 @@ impl FromStr for ErrorCode {
     }
 }
 
-/// A refusal as it travels: a code, words for people, and what the caller needs to go on.
+/// A refusal on the wire: a code, a text for people, and hints for the caller.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct RpcError {
     /// What happened.
     pub code: ErrorCode,
-    /// Words for people: what happened to what, and what to do about it.
+    /// A text for people: what happened to what, and what to do about it.
     pub message: String,
     /// Whether the request took effect.
     pub outcome: Outcome,
-    /// Whether a repeat may succeed. The code's own answer, unless a newer member said otherwise.
+    /// Whether a repeat may succeed. Follows from the code, unless a newer member said otherwise.
     pub retryable: bool,
     /// Name of the leader, empty while unknown.
     pub leader_name: String,
     /// Client address of the leader, empty while unknown.
     pub leader_addr: String,
-    /// The epoch of whoever answered; 0: not known.
+    /// The epoch of the member that answered; 0: not known.
     pub coord_epoch: u64,
-    /// The members, as whoever answered knows them.
+    /// The members, as the member that answered knows them.
     pub members: Option<Box<v1::MemberList>>,
     /// With [`ErrorCode::Compacted`]: the oldest index that can still be read; else 0.
     pub oldest_index: u64,
@@ -239,26 +239,26 @@ impl RpcError {
         }
     }
 
-    /// Says who leads: name and client address.
+    /// Sets the leader's name and client address.
     pub fn with_leader(mut self, name: impl Into<String>, addr: impl Into<String>) -> Self {
         self.leader_name = name.into();
         self.leader_addr = addr.into();
         self
     }
 
-    /// Says what became of the request.
+    /// Sets the outcome of the request.
     pub fn with_outcome(mut self, outcome: Outcome) -> Self {
         self.outcome = outcome;
         self
     }
 
-    /// Says in which epoch the answer was given.
+    /// Sets the epoch of the answer.
     pub fn with_epoch(mut self, coord_epoch: u64) -> Self {
         self.coord_epoch = coord_epoch;
         self
     }
 
-    /// Says what can still be read.
+    /// Sets the oldest index that can still be read.
     pub fn with_oldest(mut self, oldest_index: u64) -> Self {
         self.oldest_index = oldest_index;
         self
@@ -270,14 +270,14 @@ impl RpcError {
         self
     }
 
-    /// Reads the error out of a status. A status that carries no detail of ours is classified by
-    /// its gRPC code; one that this process made of a broken connection is `ConnectFailed`.
+    /// Reads the error from a status. A status without details of this protocol is classified by its gRPC code; one
+    /// that this process made from a broken connection is `ConnectFailed`.
     pub fn from_status(status: &Status) -> Self {
         let detail = v1::ErrorDetail::decode(status.details()).unwrap_or_default();
         if detail.code.is_empty() {
             return RpcError::from_bare_status(status);
         }
-        // A code of a newer member still says whether to repeat the request.
+        // Even an unknown code of a newer member comes with the advice whether to repeat the request.
         let code = detail.code.parse().unwrap_or(ErrorCode::Internal);
         let message = match code == ErrorCode::Internal && detail.code != code.code() {
             true => format!("{} ({})", status.message(), detail.code),
@@ -297,7 +297,7 @@ impl RpcError {
     }
 
     fn from_bare_status(status: &Status) -> Self {
-        // A local transport failure has a source; what the other side sent has none.
+        // A local transport failure has a source; an error from the peer has none.
         let local = std::error::Error::source(status).is_some();
         let code = match status.code() {
             Code::DeadlineExceeded => ErrorCode::TimedOut,
@@ -317,7 +317,7 @@ impl RpcError {
     }
 }
 
-/// The status's words and those of what caused it, each once.
+/// The texts of the status and of its sources, each once.
 fn message_with_sources(status: &Status) -> String {
     let mut message = status.message().to_owned();
     let mut next = std::error::Error::source(status);

@@ -7,7 +7,7 @@
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub mod v1 {
     tonic::include_proto!("rollout.v1");
-    /// The contract's descriptors, encoded: who wants to list every method reads them.
+    /// The contract's descriptors in encoded form, from which a program can list every method.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 }
 
@@ -66,6 +66,7 @@ pub use tls::{
     server_name,
 };
 
-/// In a request for a list of runs, workers, datasets, training jobs, rendezvous or checkpoints: those of every namespace that
-/// the caller may see. No namespace can have this name, so a member of an older build knows none of it and says so.
+/// In a request for a list of runs, workers, datasets, training jobs, rendezvous or checkpoints: those of every
+/// namespace that the caller may see. No namespace can have this name, so a member of an older build refuses it as
+/// unknown.
 pub const ALL_NAMESPACES: &str = "*";

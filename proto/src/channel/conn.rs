@@ -21,25 +21,25 @@ use tokio_rustls::client::TlsStream;
 use super::OpenConnection;
 use crate::revocations::UntilRefused;
 
-/// How long the server's first bytes are awaited. An HTTP/2 server sends its settings at once; one
-/// that waits for ours first is not held up for longer than this.
+/// How long to wait for the server's first bytes. An HTTP/2 server sends its settings at once; one that waits for the
+/// client's first is not delayed for longer than this.
 const FIRST_BYTES_WAIT: Duration = Duration::from_millis(300);
-/// What an HTTP/2 client sends first.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How a TLS server begins to refuse what is no handshake: an alert, of TLS. No HTTP/2 server begins with a frame of a
-/// length that has these bytes: its settings are shorter.
+/// The first bytes of a TLS server's answer to bytes that are not a handshake: a TLS alert. No HTTP/2 server begins
+/// with a frame whose length has these bytes, because its settings are shorter.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 /// A connected stream.
 pub(super) struct Conn {
     bytes: Bytes,
-    /// What was read of it already.
+    /// Bytes that were already read.
     early: BytesMut,
-    /// How many bytes were sent already that HTTP/2 is going to write first.
+    /// How many bytes that HTTP/2 will write first were already sent.
     sent: usize,
-    /// Counted as open for as long as it lives.
+    /// Counts as open while it lives.
     _open: Option<OpenConnection>,
-    /// Ready when the other side's certificate is revoked.
+    /// Ready when the peer's certificate is revoked.
     revoked: Option<UntilRefused>,
 }
 
@@ -60,12 +60,12 @@ impl Conn {
         Conn::new(Bytes::Plain(tcp), BytesMut::new(), 0)
     }
 
-    /// A connection without TLS; `None` if the server answers with TLS. Nothing but the preface is sent before the answer: a
-    /// TLS server reads all of it, so the end of the connection does not overtake the alert.
+    /// A connection without TLS; `None` if the server answers with TLS. Only the preface is sent before the answer. A
+    /// TLS server reads all of it, so the alert arrives before the connection is closed.
     pub(super) async fn plain(mut tcp: TcpStream) -> io::Result<Option<Self>> {
         tcp.write_all(PREFACE).await?;
         let mut early = BytesMut::with_capacity(1024);
-        // A server that is silent, or ends the connection, shows that again to the first request.
+        // If the server is silent or closes the connection, the first request will notice.
         let _ = tokio::time::timeout(FIRST_BYTES_WAIT, first_bytes(&mut tcp, &mut early)).await;
         if early.starts_with(&TLS_ALERT) {
             return Ok(None);
@@ -77,12 +77,12 @@ impl Conn {
         Conn { _open: Some(open), ..self }
     }
 
-    /// Lasts no longer than the other side's certificate is accepted.
+    /// Ends the connection when the peer's certificate is no longer accepted.
     pub(super) fn until(self, revoked: Option<UntilRefused>) -> Self {
         Conn { revoked, ..self }
     }
 
-    /// Fails once the other side's certificate is revoked; wakes the task when that comes true.
+    /// Fails once the peer's certificate is revoked, and wakes the task then.
     fn check_revocation(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.revoked.as_mut().is_some_and(|revoked| Pin::new(revoked).poll(cx).is_ready()) {
             true => {
@@ -93,7 +93,7 @@ impl Conn {
         }
     }
 
-    /// Takes a stream whose handshake this side holds for done; fails where the server does not.
+    /// Takes a stream whose handshake is done for this side; fails if the server refuses it.
     pub(super) async fn tls(mut stream: TlsStream<TcpStream>) -> io::Result<Self> {
         let mut early = BytesMut::with_capacity(1024);
         match tokio::time::timeout(FIRST_BYTES_WAIT, stream.read_buf(&mut early)).await {
@@ -106,7 +106,7 @@ impl Conn {
         }
     }
 
-    /// Of so many bytes to write, how many were sent already; `None` if none was.
+    /// How many of the `len` bytes to write were already sent; `None` if there are none.
     fn already_sent(&mut self, len: usize) -> Option<usize> {
         let skipped = self.sent.min(len);
         self.sent -= skipped;
@@ -114,7 +114,7 @@ impl Conn {
     }
 }
 
-/// Reads as much as it takes to recognize an alert.
+/// Reads enough bytes to recognize an alert.
 async fn first_bytes(tcp: &mut TcpStream, early: &mut BytesMut) -> io::Result<()> {
     while early.len() < TLS_ALERT.len() && tcp.read_buf(early).await? > 0 {}
     Ok(())
