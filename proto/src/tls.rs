@@ -35,14 +35,14 @@ use crate::identity::{IdentityError, Role};
 /// The application protocol of every connection: HTTP/2.
 pub(crate) const ALPN_H2: &[u8] = b"h2";
 
-/// Where a host's certificate, its key and the authority that it trusts lie, all in PEM.
+/// The files of a host's certificate, its key and the authority that it trusts, all in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificates of the trusted authority; several while it is being replaced.
     pub ca: PathBuf,
     /// This host's certificate, followed by intermediate ones if there are any.
     pub cert: PathBuf,
-    /// The key of that certificate; nobody else should be able to read it.
+    /// The key of that certificate; no other user should be able to read it.
     pub key: PathBuf,
 }
 
@@ -51,7 +51,7 @@ pub struct TlsFiles {
 pub enum Security {
     /// Both ends present certificates.
     Mtls(TlsFiles),
-    /// No encryption and no identity: whoever reaches the port may do everything.
+    /// No encryption and no identity: every caller of the port may do everything.
     InsecurePlaintext,
 }
 
@@ -74,12 +74,12 @@ pub enum TlsError {
         /// The bound.
         bytes_max: u64,
     },
-    /// A file without the PEM block that it should hold, or with a malformed one.
+    /// A file without the expected PEM block, or with a malformed one.
     #[error("{path} holds no usable PEM {what}: {cause}")]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected content.
         what: &'static str,
         /// What is wrong with it.
         cause: String,
@@ -89,10 +89,10 @@ pub enum TlsError {
     Identity {
         /// The certificate's file.
         path: PathBuf,
-        /// Why it names nobody.
+        /// Why it has no identity.
         cause: IdentityError,
     },
-    /// The certificate is not one of a member, which every server must be.
+    /// The certificate does not belong to a member, as every server's must.
     #[error("{path} is the certificate of {}, a server needs one of a member", found.with_article())]
     NotMember {
         /// The certificate's file.
@@ -115,13 +115,13 @@ pub enum TlsError {
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What rustls says.
+        /// The error of rustls.
         cause: String,
     },
-    /// A caller without a certificate cannot be set up.
+    /// A client without a certificate cannot be set up.
     #[error("cannot connect without a certificate: {0}")]
     Pinned(String),
-    /// Newcomers are let in by certificates alone.
+    /// Enrollment is possible only with TLS.
     #[error("enrolment needs TLS: there is nothing to enrol for in plaintext")]
     EnrolmentInPlaintext,
     /// The host part of an endpoint is neither a DNS name nor an address.

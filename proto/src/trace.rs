@@ -14,19 +14,19 @@ use std::future::Future;
 
 pub use span::{EndedSpan, Note, Recorder, Span, SpanEnd, SpanKind, record_with};
 
-/// The header, and the environment's variable in upper case.
+/// The header; in upper case, the environment variable.
 pub const TRACEPARENT: &str = "traceparent";
 /// The variable from which a command takes its caller's trace.
 pub const TRACEPARENT_ENV: &str = "TRACEPARENT";
 
-/// The bit of the flags by which a caller says that it records the trace.
+/// The flag with which a caller says that it records the trace.
 const SAMPLED: u8 = 1;
 
 tokio::task_local! {
     static CURRENT: TraceContext;
 }
 
-/// Where in which trace something happens.
+/// A position in a trace: the trace and a span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     trace: u128,
@@ -35,7 +35,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The beginning of a new trace.
+    /// Starts a new trace.
     pub fn make() -> Self {
         // Zero means invalid.
         Self {
@@ -56,7 +56,7 @@ impl TraceContext {
         let (version, trace, span, flags) =
             (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
         let version = u8::from_str_radix(hex(version, 2)?, 16).ok()?;
-        // Later versions may say more, version 0 says exactly this, and 255 is none.
+        // Later versions may have more fields, version 0 has exactly these, and 255 is invalid.
         if version == u8::MAX || (version == 0 && fields.next().is_some()) {
             return None;
         }
@@ -66,39 +66,39 @@ impl TraceContext {
         (trace != 0 && span != 0).then_some(Self { trace, span, flags })
     }
 
-    /// What a request's headers say, if they do.
+    /// The trace in a request's headers, if they have one.
     pub fn of_headers(headers: &http::HeaderMap) -> Option<Self> {
         headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(Self::parse)
     }
 
-    /// What the environment says, or the beginning of a new trace.
+    /// The trace in the environment, or a new one.
     pub fn of_env() -> Self {
         let text = std::env::var(TRACEPARENT_ENV).ok();
         text.as_deref().and_then(Self::parse).unwrap_or_else(Self::make)
     }
 
-    /// The trace's id, 32 hex digits: what the lines of a request have in common.
+    /// The trace's id, 32 hex digits, which all log lines of a request share.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
     }
 
-    /// The same as a number.
+    /// The trace's id as a number.
     pub fn trace(&self) -> u128 {
         self.trace
     }
 
-    /// The span that whatever comes next is part of.
+    /// The parent span of whatever comes next.
     pub fn span(&self) -> u64 {
         self.span
     }
 
-    /// Whether the caller records this trace, or may.
+    /// Whether the caller records this trace, or may record it.
     pub fn sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 }
 
-/// The text, if it is so many lower-case hex digits.
+/// The text, if it has exactly this many lower-case hex digits.
 fn hex(text: &str, digits: usize) -> Option<&str> {
     let good = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     (text.len() == digits && text.bytes().all(good)).then_some(text)
@@ -110,12 +110,12 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// The trace that this task is part of.
+/// The trace of the current task.
 pub fn current() -> Option<TraceContext> {
     CURRENT.try_with(|context| *context).ok()
 }
 
-/// Makes everything that `work` asks of a cluster part of a trace.
+/// Runs `work` so that all its requests to a cluster belong to a trace.
 pub async fn within<T>(context: TraceContext, work: impl Future<Output = T>) -> T {
     CURRENT.scope(context, work).await
 }

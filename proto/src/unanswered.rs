@@ -3,11 +3,11 @@
 //! Invariant: each answers `UNIMPLEMENTED`, so a test that needs one says so.
 //! Absent: real services. They implement every method, and the compiler checks that.
 
-/// Implements methods of a service that no test calls: `list_workers(ListWorkersRequest) -> ListWorkersResponse`. Streams
-/// are not among them.
+/// Implements methods of a service that no test calls: `list_workers(ListWorkersRequest) -> ListWorkersResponse`. It
+/// does not support streams.
 ///
-/// A service's trait is expanded by `async_trait`, which leaves a macro within an implementation as it is. So the signature
-/// is the expanded one.
+/// `async_trait` expands a service's trait but not a macro inside an implementation, so this macro writes the expanded
+/// signature.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! unanswered {
@@ -37,7 +37,7 @@ macro_rules! unanswered {
     )+};
 }
 
-/// Leaves out all methods of `Cluster` but `status` and `counters`, and those that it is given.
+/// Leaves out all methods of `Cluster` except `status` and `counters`, and the given methods.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! unanswered_cluster {

@@ -18,7 +18,7 @@ use crate::identity::Identity;
 use crate::pki::{Validity, inspect_der};
 use crate::revocations::{Revocations, UntilRefused};
 
-/// What a caller presents and trusts; cheap to clone, and every clone follows the files.
+/// The TLS side of a caller: what it presents and trusts. Cheap to clone; every clone follows the files.
 #[derive(Clone)]
 pub struct ClientTls {
     caller: Caller,
@@ -29,7 +29,7 @@ pub struct ClientTls {
 enum Caller {
     Plaintext,
     Certified(Arc<Reloading<ClientConfig>>),
-    /// Without a certificate: it trusts by the hash of a key.
+    /// Without a certificate: it trusts an authority by the hash of its key.
     Newcomer(Arc<ClientConfig>),
 }
 
@@ -37,14 +37,14 @@ impl ClientTls {
     /// Reads the files, and follows them from then on.
     ///
     /// # Errors
-    /// A file that is missing or no PEM, a certificate without identity or expired, a key that is
-    /// not its own. Plaintext cannot fail.
+    /// A file that is missing or not PEM, a certificate that has expired or has no identity, a key that does not
+    /// match. Plaintext cannot fail.
     pub fn load(security: &Security) -> Result<Self, TlsError> {
         Self::refusing(security, Revocations::default())
     }
 
-    /// The same, which refuses members whose certificates are revoked and closes connections to members whose certificates
-    /// come to be revoked.
+    /// Like [`ClientTls::load`], but refuses members whose certificates are revoked, and closes connections to members
+    /// when their certificates are revoked.
     ///
     /// # Errors
     /// As [`ClientTls::load`].
@@ -60,11 +60,11 @@ impl ClientTls {
         Ok(ClientTls { caller, revocations })
     }
 
-    /// A caller without a certificate, who believes members of the authorities whose public keys have these blake3 hashes:
-    /// for the enrolment address alone, where the authority is shown.
+    /// A caller without a certificate that trusts members of the authorities whose public keys have these blake3
+    /// hashes. Only for the enrollment address, where servers present the authority.
     ///
     /// # Errors
-    /// What rustls says.
+    /// The error of rustls.
     pub fn pinned(pins: &[[u8; 32]]) -> Result<Self, TlsError> {
         let config = pinned::config(pins).map_err(|cause| TlsError::Pinned(cause.to_string()))?;
         let caller = Caller::Newcomer(Arc::new(config));
@@ -78,7 +78,7 @@ impl ClientTls {
         }
     }
 
-    /// The connector for a new connection, or none where connections are plaintext.
+    /// The connector for a new connection; `None` in plaintext.
     pub fn connector(&self) -> Option<TlsConnector> {
         match &self.caller {
             Caller::Plaintext => None,
@@ -87,14 +87,15 @@ impl ClientTls {
         }
     }
 
-    /// Ready when the certificate of the member at the other end is revoked; none where it showed none that can be read.
+    /// Becomes ready when the member's certificate is revoked; `None` if that certificate cannot be read.
     pub(crate) fn until_refused(&self, member: &CertificateDer<'_>) -> Option<UntilRefused> {
         let identity = Identity::from_certificate(member).ok()?;
         let not_before_unix = inspect_der(member)?.validity.not_before_unix;
         Some(self.revocations.until_refused(&identity, not_before_unix))
     }
 
-    /// Who the certificate in use says this host is; a newcomer without one, and the plaintext identity in plaintext.
+    /// The identity in this host's certificate. Without a certificate, it is that of a newcomer; in plaintext, the
+    /// plaintext identity.
     pub fn identity(&self) -> Identity {
         match &self.caller {
             Caller::Plaintext => Identity::insecure(),
@@ -103,12 +104,12 @@ impl ClientTls {
         }
     }
 
-    /// How long the certificate in use is good; none without one.
+    /// The validity of the certificate in use; `None` without one.
     pub fn validity(&self) -> Option<Validity> {
         self.files().map(|tls| tls.get().validity)
     }
 
-    /// Looks at the files now instead of at the next connection; whether new ones were taken.
+    /// Checks the files now instead of at the next connection. Returns whether new ones were loaded.
     pub fn refresh(&self) -> bool {
         self.files().is_some_and(Reloading::refresh)
     }
@@ -120,8 +121,8 @@ impl std::fmt::Debug for ClientTls {
     }
 }
 
-/// The name that a server must prove: the host part of `host:port`, or a bare host; addresses are
-/// allowed, with brackets around an IPv6 one.
+/// The name that a server must prove: the host of `host:port`, or a bare host. Addresses are allowed, with brackets
+/// around an IPv6 one.
 ///
 /// # Errors
 /// A host that is neither a DNS name nor an address.
@@ -142,8 +143,7 @@ fn build(material: Material, revocations: Revocations) -> Result<ClientConfig, T
     let refused = |cause: rustls::Error| Material::refused(&files, cause);
     let verifier = MemberVerifier::new(roots, revocations)
         .map_err(|cause| Material::refused(&files, cause))?;
-    // "dangerous" is rustls's word for any verifier of one's own: ours asks webpki first and
-    // only ever adds a refusal.
+    // rustls calls every custom verifier "dangerous". This one runs webpki first and only adds refusals.
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(TLS_VERSIONS)
         .map_err(refused)?

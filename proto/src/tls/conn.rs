@@ -20,7 +20,7 @@ use super::share::Share;
 use crate::identity::PeerInfo;
 use crate::revocations::UntilRefused;
 
-/// A timer is set no further ahead: such a connection is closed then, and made again.
+/// The longest timer: a connection is closed after this time at the latest, and made again.
 const OPEN_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// A connection that a server accepted; requests on it carry its [`PeerInfo`].
@@ -28,26 +28,26 @@ const OPEN_MAX: Duration = Duration::from_secs(365 * 86_400);
 pub struct ServerConn {
     stream: Stream,
     peer: PeerInfo,
-    /// Ready when the other end's certificate has ended; none where it showed none.
+    /// Ready when the peer's certificate has expired; `None` if it has none.
     ends: Option<Pin<Box<Sleep>>>,
     /// Ready when that certificate is revoked.
     revoked: Option<UntilRefused>,
-    // Given back when the connection is closed.
+    // Released when the connection is closed.
     _place: Option<Place>,
 }
 
-/// What a connection has of its listener.
+/// A connection's places at its listener.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) _place: OwnedSemaphorePermit,
-    /// One of its identity's connections.
+    /// Its place among its identity's connections.
     pub(super) _share: Option<Share<String>>,
 }
 
 #[derive(Debug)]
 enum Stream {
     Plain(TcpStream),
-    // Boxed: the state of a TLS session is many times a socket's.
+    // Boxed, because the state of a TLS session is much larger than that of a socket.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -66,8 +66,8 @@ impl ServerConn {
         }
     }
 
-    /// Lasts no longer than the other end's certificate. How long that is was found at the handshake, so that a clock
-    /// that jumps later closes nothing.
+    /// Ends the connection when the peer's certificate expires. The remaining time is computed at the handshake, so
+    /// that a later jump of the clock closes no connection.
     pub(super) fn until(mut self, not_after_unix: i64) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let not_after = Duration::from_secs(not_after_unix.try_into().unwrap_or(0));
@@ -76,19 +76,19 @@ impl ServerConn {
         self
     }
 
-    /// Lasts no longer than the other end's certificate is accepted.
+    /// Ends the connection when the peer's certificate is refused.
     pub(super) fn or_until(mut self, revoked: UntilRefused) -> Self {
         self.revoked = Some(revoked);
         self
     }
 
-    /// Takes this place among the connections of its listener, until it is dropped.
+    /// Attaches the connection's places at its listener, which are released on drop.
     pub(super) fn at(mut self, place: Place) -> Self {
         self._place = Some(place);
         self
     }
 
-    /// Why nothing more is read or written; wakes the task when that comes true.
+    /// Why the connection has ended, if it has. Otherwise wakes the task when it ends.
     fn has_ended(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Option<io::Error> {
         let ended = self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready());
         let revoked = self.revoked.as_mut().is_some_and(|at| Pin::new(at).poll(cx).is_ready());
@@ -102,7 +102,7 @@ impl ServerConn {
         Some(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
-    /// Who is at the other end.
+    /// The identity and address of the peer.
     pub fn peer(&self) -> &PeerInfo {
         &self.peer
     }

@@ -27,13 +27,14 @@ use super::share::{Share, Shares, counted_address};
 use crate::identity::{PeerInfo, Role};
 
 const HANDSHAKES_MAX: usize = 4096;
-/// One address has at most this part of the unfinished handshakes that the listener allows, and at least so many.
+/// One address may have a fourth of the unfinished handshakes that the listener allows, and at least
+/// [`OF_AN_ADDRESS_MIN`].
 const PART_OF_AN_ADDRESS: usize = 4;
 const OF_AN_ADDRESS_MIN: usize = 4;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-// How often a crowd that is refused is worth a line.
+// How often refused connections are logged.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-// How long accepting rests when the process is out of descriptors.
+// How long accepting pauses when the process is out of file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// The accepted connections of a listener, past their handshakes.
@@ -41,14 +42,14 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 pub struct Incoming {
     tls: ServerTls,
     listener: TcpListener,
-    // Dropping it aborts what is unfinished.
+    // Dropping it aborts unfinished handshakes.
     handshakes: JoinSet<Option<ServerConn>>,
     rest: Option<Pin<Box<Sleep>>>,
     places: Arc<Semaphore>,
     /// Unfinished handshakes by address, and how many one address may have.
     unfinished: (Shares<IpAddr>, usize),
     identities: Identities,
-    /// Refused since it was last said, and when that was.
+    /// Connections refused since the last log line, and when that was.
     refused: (u64, Option<Instant>),
 }
 
@@ -74,8 +75,8 @@ impl Incoming {
         }
     }
 
-    /// Takes so many connections at a time and closes the others. One address may have a quarter as many unfinished
-    /// handshakes.
+    /// Accepts this many concurrent connections, and closes further ones. One address may have a quarter as many
+    /// unfinished handshakes.
     #[must_use]
     pub fn at_most(mut self, connections_max: usize) -> Self {
         self.places = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
@@ -83,18 +84,18 @@ impl Incoming {
         self
     }
 
-    /// Takes so many connections of one identity at a time and closes the others. In plaintext and at an enrolment port
-    /// all callers have the same identity, so there is no such bound.
+    /// Accepts this many concurrent connections of one identity, and closes further ones. In plaintext and at an
+    /// enrollment port all callers have the same identity, so there is no such bound.
     #[must_use]
     pub fn at_most_of_one_identity(mut self, connections_max: usize) -> Self {
         self.identities.max = connections_max;
         self
     }
 
-    /// The address that is listened on.
+    /// The address of the listener.
     ///
     /// # Errors
-    /// What the socket says.
+    /// The socket's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -121,7 +122,7 @@ impl Incoming {
         self.handshakes.spawn(handshake(tls, tcp, addr, (place, share), identities));
     }
 
-    // Takes what the kernel has, until there is nothing more or no room for it.
+    // Accepts connections until the kernel has no more, or there is no room.
     fn accept(&mut self, cx: &mut Context<'_>) {
         while self.handshakes.len() < HANDSHAKES_MAX {
             if let Some(rest) = &mut self.rest {
@@ -153,7 +154,7 @@ impl Stream for Incoming {
                 Poll::Ready(Some(Ok(Some(conn)))) => return Poll::Ready(Some(Ok(conn))),
                 // A refused caller (already logged) made room: accept again.
                 Poll::Ready(Some(_)) => {}
-                // With nothing under way it is the listener, or the rest, that wakes the task.
+                // Without handshakes in progress, the listener or the end of the pause wakes the task.
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }
@@ -192,7 +193,7 @@ async fn handshake(
 }
 
 impl Identities {
-    /// Gives the connection its place, unless its identity has its share already.
+    /// Attaches the connection's places, unless its identity has used up its share.
     fn admit(&self, conn: ServerConn, place: OwnedSemaphorePermit) -> Option<ServerConn> {
         let PeerInfo { identity, addr, .. } = conn.peer();
         if identity.is_insecure() || identity.role == Role::Newcomer {

@@ -20,7 +20,7 @@ use crate::pki::Validity;
 
 const PEM_FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A host's certificate chain and key, the roots that it trusts, and what the certificate says.
+/// A host's certificate chain and key, the roots that it trusts, and the content of the certificate.
 pub(super) struct Material {
     pub(super) files: TlsFiles,
     pub(super) roots: RootCertStore,
@@ -48,7 +48,7 @@ impl Material {
         Ok(Material { files, roots, authorities, chain, key, identity, validity })
     }
 
-    /// The error for what rustls refuses to build from this material.
+    /// The error if rustls cannot build a configuration from this material.
     pub(super) fn refused(files: &TlsFiles, cause: impl std::fmt::Display) -> TlsError {
         TlsError::Config {
             cert: files.cert.clone(),
@@ -99,8 +99,8 @@ fn bounded_read(path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(bytes)
 }
 
-// A warning and no refusal: secrets that an orchestrator mounts are often readable by all of a
-// container in which nobody else lives.
+// Warn but do not refuse: secrets that an orchestrator mounts are often readable by every user of a container that has
+// only one.
 fn warn_if_others_can_read(path: &Path) {
     if let Ok(meta) = std::fs::metadata(path) {
         let mode = meta.permissions().mode() & 0o777;

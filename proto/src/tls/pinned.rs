@@ -80,7 +80,7 @@ impl ServerCertVerifier for PinnedVerifier {
 /// The configuration of such a caller.
 pub(super) fn config(pins: &[[u8; 32]]) -> Result<ClientConfig, Error> {
     let verifier = PinnedVerifier { pins: pins.to_vec(), provider: provider() };
-    // "dangerous" is rustls's word for any verifier of one's own: this one asks webpki, once it knows whom to trust.
+    // rustls calls every custom verifier "dangerous". This one runs webpki once it knows which authority to trust.
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(TLS_VERSIONS)?
         .dangerous()

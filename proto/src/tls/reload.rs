@@ -20,22 +20,22 @@ use crate::pki::Validity;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What was built from one state of the files.
+/// A configuration built from one state of the files.
 pub(super) struct Loaded<C> {
     pub(super) config: Arc<C>,
     pub(super) identity: Identity,
     pub(super) validity: Validity,
 }
 
-// What tells one state of a file from another: a replaced file has another inode, one written in
-// place another length or change time.
+// Identifies one state of a file: a replaced file has another inode, one written in place another length or change
+// time.
 type FileState = Option<(u64, u64, i64, i64)>;
 
 struct Looked {
     at: Instant,
     // The state of the files that the current configuration was built from.
     built_from: [FileState; 3],
-    // The state that the last look refused, and why; one broken file is one warning.
+    // The state that the last check refused, and why. A broken file is logged once.
     refused: Option<([FileState; 3], String)>,
 }
 
@@ -51,16 +51,16 @@ pub(super) struct Reloading<C> {
 
 impl<C> Reloading<C> {
     pub(super) fn load(files: &TlsFiles, build: Build<C>) -> Result<Self, TlsError> {
-        // The state is taken first: a change during the reading is seen as one at the next look.
+        // The state is read first, so that the next check notices a change during the reading.
         let built_from = states(files);
         let current = ArcSwap::from_pointee(read_and_build(files, &build)?);
         let looked = Looked { at: Instant::now(), built_from, refused: None };
         Ok(Reloading { files: files.clone(), build, current, looked: Mutex::new(looked) })
     }
 
-    /// The current configuration, after a look at the files when one is due.
+    /// The current configuration, after a check of the files if one is due.
     pub(super) fn get(&self) -> Arc<Loaded<C>> {
-        // Whoever finds another caller looking takes what is there.
+        // If another caller is checking, take the current one.
         if let Some(mut looked) = self.looked.try_lock()
             && looked.at.elapsed() >= LOOK_EVERY
         {
@@ -69,7 +69,7 @@ impl<C> Reloading<C> {
         self.current.load_full()
     }
 
-    /// Why the files as they are now are not those in use, after a look at them when one is due; none where they are.
+    /// Why the current files are not in use, after a check of them if one is due; `None` if they are.
     pub(super) fn refused(&self) -> Option<String> {
         let mut looked = self.looked.lock();
         if looked.at.elapsed() >= LOOK_EVERY {
@@ -78,7 +78,7 @@ impl<C> Reloading<C> {
         looked.refused.as_ref().map(|(_, why)| why.clone())
     }
 
-    /// Looks at the files now; whether a new configuration was taken.
+    /// Checks the files now. Returns whether a new configuration was loaded.
     pub(super) fn refresh(&self) -> bool {
         self.look(&mut self.looked.lock())
     }

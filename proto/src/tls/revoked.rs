@@ -18,11 +18,11 @@ tokio::task_local! {
 
 /// Called by a verifier that refuses a certificate because it is revoked.
 pub(super) fn note_revoked(identity: &Identity) {
-    // A handshake that this process begins is outside of the scope: its error names the server.
+    // The client side of a handshake is outside of the scope: its error names the server.
     let _ = REVOKED.try_with(|revoked| *revoked.borrow_mut() = Some(identity.clone()));
 }
 
-/// The outcome of a handshake of a server within `limit`, and whose certificate was refused because it is revoked.
+/// The outcome of a server's handshake within `limit`, and the identity whose certificate was refused as revoked.
 pub(super) async fn noting_revoked<T>(
     handshake: impl Future<Output = T>,
     limit: Duration,

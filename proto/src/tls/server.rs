@@ -21,35 +21,36 @@ use crate::identity::{Identity, PeerInfo, Role};
 use crate::pki::{AUTHORITIES_MAX, Validity, inspect_der};
 use crate::revocations::Revocations;
 
-/// Is called with the identity and the address of a caller whose certificate is refused because it is revoked. The
-/// caller has not proved that it has the key of that certificate.
+/// A callback with the identity and the address of a caller whose certificate was refused as revoked. The caller has
+/// not proved that it has the key of that certificate.
 pub type OnRevoked = Arc<dyn Fn(&Identity, SocketAddr) + Send + Sync>;
 
-/// What a server presents and whom it lets in; cheap to clone, and every clone follows the files.
+/// The TLS side of a server: what it presents and which callers it accepts. Cheap to clone; every clone follows the
+/// files.
 #[derive(Clone)]
 pub struct ServerTls {
-    /// None in plaintext.
+    /// `None` in plaintext.
     files: Option<Arc<Reloading<ServerConfig>>>,
-    /// Nobody is asked for a certificate.
+    /// Requests no certificate from callers.
     newcomers: bool,
-    /// Callers of other roles are refused with the handshake.
+    /// Refuses callers of other roles in the handshake.
     only: Option<Role>,
     revocations: Revocations,
     on_revoked: Option<OnRevoked>,
 }
 
 impl ServerTls {
-    /// Reads the files, and follows them from then on. Plaintext is warned about, loudly.
+    /// Reads the files, and follows them from then on. Logs a warning for plaintext.
     ///
     /// # Errors
-    /// A file that is missing or no PEM, a certificate that is expired or not a member's, a key
-    /// that is not its own. Plaintext cannot fail.
+    /// A file that is missing or not PEM, a certificate that has expired or is not a member's, a key that does not
+    /// match. Plaintext cannot fail.
     pub fn load(security: &Security) -> Result<Self, TlsError> {
         Self::refusing(security, Revocations::default())
     }
 
-    /// The same, which refuses revoked certificates with the handshake and closes connections whose certificates come to
-    /// be revoked.
+    /// Like [`ServerTls::load`], but refuses revoked certificates in the handshake, and closes connections when their
+    /// certificates are revoked.
     ///
     /// # Errors
     /// As [`ServerTls::load`].
@@ -77,8 +78,8 @@ impl ServerTls {
         }
     }
 
-    /// The same certificate for those who have none yet: nobody is asked for one, everybody is
-    /// [`Identity::newcomer`], and the authorities are shown, so that a caller finds them who knows only their hash.
+    /// A server for callers without a certificate: it requests none, and every caller is [`Identity::newcomer`]. It
+    /// presents the authorities, so that a caller that knows only their hashes can find them.
     ///
     /// # Errors
     /// As [`ServerTls::load`], and in plaintext.
@@ -89,14 +90,14 @@ impl ServerTls {
         Ok(ServerTls { files, newcomers: true, only: None, revocations, on_revoked: None })
     }
 
-    /// The same for callers of one role: others hold no connection. In plaintext everybody is let in.
+    /// Accepts only callers of one role, and closes other connections. Does nothing in plaintext.
     #[must_use]
     pub fn only(self, role: Role) -> Self {
         ServerTls { only: Some(role), ..self }
     }
 
-    /// The same, which calls `on_revoked` for each handshake that it refuses because the certificate is revoked. It is called
-    /// while callers wait, so it has to return at once.
+    /// Calls `on_revoked` for each handshake that fails because the certificate is revoked. It must return at once,
+    /// because callers wait meanwhile.
     #[must_use]
     pub fn telling_revoked(self, on_revoked: OnRevoked) -> Self {
         ServerTls { on_revoked: Some(on_revoked), ..self }
@@ -117,22 +118,23 @@ impl ServerTls {
         Incoming::new(self, listener)
     }
 
-    /// Who the certificate in use says this server is; the plaintext identity without one.
+    /// The server's identity in the certificate in use; the plaintext identity without one.
     pub fn identity(&self) -> Identity {
         self.files.as_ref().map_or_else(Identity::insecure, |tls| tls.get().identity.clone())
     }
 
-    /// How long the certificate in use is good; none without one.
+    /// The validity of the certificate in use; `None` without one.
     pub fn validity(&self) -> Option<Validity> {
         self.files.as_ref().map(|tls| tls.get().validity)
     }
 
-    /// Why changed files are not taken, so that the certificate in use is another than the files'; none where it is theirs.
+    /// Why changed files were not loaded, so that the certificate in use differs from the files; `None` if it does
+    /// not.
     pub fn refused(&self) -> Option<String> {
         self.files.as_ref().and_then(|tls| tls.refused())
     }
 
-    /// Looks at the files now instead of at the next connection; whether new ones were taken.
+    /// Checks the files now instead of at the next connection. Returns whether new ones were loaded.
     pub fn refresh(&self) -> bool {
         self.files.as_ref().is_some_and(|tls| tls.refresh())
     }
@@ -162,7 +164,7 @@ impl ServerTls {
         let unread = || std::io::Error::other("the caller's certificate cannot be read");
         let Validity { not_before_unix, not_after_unix } =
             inspect_der(leaf).ok_or_else(unread)?.validity;
-        // At the peer port alone: elsewhere somebody may try out a certificate that the member does not use yet.
+        // Only at the peer port: at other ports an operator may test a certificate that the member does not use yet.
         if self.only == Some(Role::Member) {
             self.revocations.connected(&identity, not_before_unix);
         }

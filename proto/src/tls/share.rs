@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Bits of an IPv6 address that name its network. A host usually has every address below them.
+/// Bits of an IPv6 address that identify its network. A host usually has every address in its network.
 const NETWORK_BITS: u32 = 64;
 
-/// The address that a caller is counted by: an IPv6 host by its network of 64 bits.
+/// The address by which a caller is counted: for IPv6, its network of 64 bits.
 pub(super) fn counted_address(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => {
@@ -26,7 +26,7 @@ pub(super) fn counted_address(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Counts what each caller has.
+/// Counts the connections of each caller.
 #[derive(Clone, Debug)]
 pub(super) struct Shares<K>(Arc<Mutex<HashMap<K, usize>>>);
 
@@ -37,7 +37,7 @@ impl<K> Default for Shares<K> {
 }
 
 impl<K: Clone + Eq + Hash> Shares<K> {
-    /// One more for `caller`; none where it has `max` already.
+    /// Takes one more for `caller`; `None` if it has `max` already.
     pub(super) fn take(&self, caller: K, max: usize) -> Option<Share<K>> {
         let mut counts = self.0.lock();
         let count = counts.entry(caller.clone()).or_default();

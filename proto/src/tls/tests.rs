@@ -27,7 +27,7 @@ use crate::pki::{IssueRequest, init_ca, issue};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A new authority, its directory and a certificate for each that is asked for.
+/// A new authority and its directory, which issues certificates on request.
 struct Authority(tempfile::TempDir);
 
 impl Authority {
@@ -80,21 +80,21 @@ async fn connect(
     connector.connect(server_name(&addr.to_string()).unwrap(), tcp).await
 }
 
-/// Whether the server let the caller in: under TLS 1.3 a caller hears of a refusal of its own
-/// certificate only when it reads.
+/// Whether the server accepted the caller. Under TLS 1.3 a caller learns only by reading that its own certificate was
+/// refused.
 async fn is_let_in(connector: TlsConnector, addr: SocketAddr) -> bool {
     let Ok(mut stream) = connect(connector, addr).await else { return false };
     let mut byte = [0];
-    // The accepting side of these tests greets whomever it lets in.
+    // The servers of these tests send a byte to every accepted caller.
     matches!(timeout(LIMIT, stream.read(&mut byte)).await.expect("no answer"), Ok(1))
 }
 
-/// Greets everybody who is let in, and says who it was.
+/// Sends a byte to every accepted caller, and reports its identity.
 fn greet(mut incoming: Incoming) -> tokio::sync::mpsc::UnboundedReceiver<Identity> {
     let (let_in, seen) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(Ok(mut conn)) = incoming.next().await {
-            // Whoever is let in may be gone by now, and nobody may be counting: both are fine.
+            // The caller may be gone by now, and the receiver of the identities too.
             let _ = let_in.send(conn.peer().identity.clone());
             if conn.write_all(b"!").await.is_ok() {
                 let _ = conn.shutdown().await;
@@ -104,7 +104,7 @@ fn greet(mut incoming: Incoming) -> tokio::sync::mpsc::UnboundedReceiver<Identit
     seen
 }
 
-/// A caller that is not held to what [`ClientTls`] checks of its own files.
+/// A caller without the checks that [`ClientTls`] makes of its own files.
 fn lax_connector(ca: &Path, own: Option<(&Path, &Path)>) -> TlsConnector {
     lax_connector_of(ca, own, rustls::DEFAULT_VERSIONS)
 }
@@ -193,7 +193,7 @@ async fn callers_that_never_finish_their_handshake_hold_nobody_up() {
     let tls = load_client(&authority.issue(Role::Client, "ann"));
     assert!(is_let_in(tls.connector().unwrap(), addr).await);
     assert_eq!(seen.recv().await.unwrap().name, "ann");
-    // The silent ones are closed in the end, though none of them said a word.
+    // The silent connections are closed in the end.
     for mut stream in silent {
         let ended = timeout(LIMIT, stream.read(&mut [0])).await.expect("still open");
         assert!(!matches!(ended, Ok(n) if n > 0));

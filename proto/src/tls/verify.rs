@@ -23,15 +23,15 @@ use crate::identity::{Identity, Role};
 use crate::pki::inspect_der;
 use crate::revocations::Revocations;
 
-/// Both ends are ours, so nothing needs an older version.
+/// Both ends are of this project, so nothing needs an older version.
 pub(super) const TLS_VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// Cryptography is ring's, named at every use: no process-wide default is needed or set.
+/// The cryptography of ring, named at every use, so that no process-wide default is needed or set.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Why a certificate is refused here; rustls prints the debug form, so that is the text too.
+/// Why a certificate is refused here. rustls prints the debug form, so that is also the text.
 #[derive(thiserror::Error)]
 #[error("{0}")]
 struct Refused(String);
@@ -47,7 +47,7 @@ pub(super) fn refused(cause: impl fmt::Display) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))
 }
 
-/// The signature checks of a verifier that wraps one of webpki's: both traits demand the same three.
+/// The signature checks of a verifier that wraps one of webpki's: both traits require the same three.
 macro_rules! signatures_of_webpki {
     () => {
         fn verify_tls12_signature(
@@ -74,8 +74,8 @@ macro_rules! signatures_of_webpki {
     };
 }
 
-/// A server's check of a caller. Members and administrators need a certificate of the authority itself, all others
-/// may have one of an authority below it.
+/// A server's check of a caller. Members and administrators need a certificate of the authority itself; all others may
+/// have one of an intermediate authority.
 #[derive(Debug)]
 pub(super) struct ClientIdentityVerifier(Arc<dyn ClientCertVerifier>, Revocations);
 
@@ -110,7 +110,8 @@ impl ClientCertVerifier for ClientIdentityVerifier {
         let verified = self.0.verify_client_cert(end_entity, intermediates, now)?;
         let identity = Identity::from_certificate(end_entity).map_err(refused)?;
         if !matches!(identity.role, Role::Worker | Role::Client | Role::Viewer) {
-            // The key of an issuing authority is on the disk of every member: it makes nobody a member or an administrator.
+            // Every member has the issuing key on its disk, so a certificate of that key cannot make a member or an
+            // administrator.
             self.0.verify_client_cert(end_entity, &[], now).map_err(|_| {
                 let role = identity.role.with_article();
                 refused(format!(
@@ -141,8 +142,8 @@ fn check_revocation(
     }
 }
 
-/// A caller's check of the server: the right name, and a member. Without the second, a worker's
-/// certificate for a host that once was a member's would do to impersonate one.
+/// A caller's check of the server: it has the right name, and is a member. Without the second check, a worker's
+/// certificate for a host that was once a member's could impersonate a member.
 #[derive(Debug)]
 pub(super) struct MemberVerifier(Arc<WebPkiServerVerifier>, Revocations);
 

@@ -14,20 +14,20 @@ use super::{TraceContext, current};
 
 static RECORDER: OnceLock<Box<dyn Recorder>> = OnceLock::new();
 
-/// Takes the spans of a process.
+/// Records the spans of a process.
 pub trait Recorder: Send + Sync + 'static {
-    /// Whether spans of this trace are recorded: the same answer for all of them.
+    /// Whether to record the spans of this trace. The answer is the same for all of them.
     fn wants(&self, trace: u128) -> bool;
-    /// Takes a span that has ended. Must not wait.
+    /// Records an ended span. Must not wait.
     fn record(&self, span: EndedSpan);
 }
 
-/// Has spans recorded from now on, until the process ends. False where somebody records them already.
+/// Records spans from now on, until the process ends. Returns false if there is a recorder already.
 pub fn record_with(recorder: impl Recorder) -> bool {
     RECORDER.set(Box::new(recorder)).is_ok()
 }
 
-/// What a span is to the one on the other side.
+/// The side of a request that a span describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// A request that was served.
@@ -41,7 +41,7 @@ pub enum SpanKind {
 /// A value of a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Of a few dozen bytes as a rule.
+    /// Usually a few dozen bytes.
     Text(String),
     /// A number.
     Number(i64),
@@ -68,11 +68,11 @@ impl From<u64> for Note {
 /// How a span ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanEnd {
-    /// As it should.
+    /// It succeeded.
     Done,
     /// It failed, or was refused.
     Failed(String),
-    /// Nobody waited for its end any more.
+    /// Its caller no longer waited for its end.
     Abandoned,
 }
 
@@ -81,28 +81,28 @@ pub enum SpanEnd {
 pub struct EndedSpan {
     /// Trace and span.
     pub context: TraceContext,
-    /// The span in which it began; none: it is the first of its trace.
+    /// The span in which it began; `None` if it is the first of its trace.
     pub parent: Option<u64>,
-    /// What it is to the other side.
+    /// The side of the request.
     pub kind: SpanKind,
-    /// Which call or request.
+    /// The name of the call or request.
     pub name: Cow<'static, str>,
     /// When it began, by this host's clock.
     pub begun: SystemTime,
     /// How long it took.
     pub took: Duration,
-    /// What else is known, by names of OpenTelemetry's conventions or below `rollout.`.
+    /// Further data, with names of OpenTelemetry's conventions or below `rollout.`.
     pub notes: Vec<(&'static str, Note)>,
-    /// What came of it.
+    /// Its result.
     pub end: SpanEnd,
 }
 
-/// A span under way. It ends when it is dropped, abandoned unless it was said how.
+/// An open span. When dropped without a result, it ends as abandoned.
 #[derive(Debug)]
 #[must_use = "a span ends when it is dropped"]
 pub struct Span {
     context: TraceContext,
-    /// None: not recorded.
+    /// `None` if it is not recorded.
     open: Option<Box<Open>>,
 }
 
@@ -113,13 +113,13 @@ struct Open {
 }
 
 impl Span {
-    /// The first of a new trace.
+    /// The first span of a new trace.
     pub fn first(kind: SpanKind, name: impl Into<Cow<'static, str>>) -> Self {
         let context = TraceContext::make();
         Self::open(context, context, None, kind, name.into())
     }
 
-    /// A part of what this task does, or the first of a new trace where that is part of none.
+    /// A part of the current task's span, or the first span of a new trace if the task has none.
     pub fn part(kind: SpanKind, name: impl Into<Cow<'static, str>>) -> Self {
         match current() {
             Some(parent) => Self::below(parent, kind, name.into()),
@@ -127,7 +127,7 @@ impl Span {
         }
     }
 
-    /// A request that came with these headers: part of its caller's span, or the first of a new trace.
+    /// The span of a request with these headers: part of its caller's span, or the first of a new trace.
     pub fn served(headers: &http::HeaderMap, name: &str) -> Self {
         match TraceContext::of_headers(headers) {
             Some(parent) => Self::below(parent, SpanKind::Server, Cow::Owned(name.to_owned())),
@@ -156,29 +156,29 @@ impl Span {
         Self { context, open: Some(Box::new(Open { since: Instant::now(), span })) }
     }
 
-    /// What goes on within this span is part of; its parent's where it is not recorded.
+    /// The context for work within this span; the parent's if the span is not recorded.
     pub fn context(&self) -> TraceContext {
         self.context
     }
 
-    /// Whether there is anybody to note things for.
+    /// Whether the span is recorded.
     pub fn is_recorded(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Adds what is known.
+    /// Adds a note.
     pub fn note(&mut self, name: &'static str, value: impl Into<Note>) {
         if let Some(open) = &mut self.open {
             open.span.notes.push((name, value.into()));
         }
     }
 
-    /// It ended as it should.
+    /// Ends the span with success.
     pub fn done(mut self) {
         self.end(SpanEnd::Done);
     }
 
-    /// It failed, or was refused, and this is why.
+    /// Ends the span with a failure or refusal, and its reason.
     pub fn failed(mut self, why: impl FnOnce() -> String) {
         if self.is_recorded() {
             self.end(SpanEnd::Failed(why()));
