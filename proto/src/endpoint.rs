@@ -71,17 +71,17 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Whom to dial: an address, and the member's name where it is known.
+/// An endpoint to dial: an address, and the member's name if it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// The member's name; a configured seed has none.
     pub name: Option<String>,
-    /// The address that the member is known under. Its certificate is checked against the host.
+    /// The address under which the member is known. Its certificate is checked against the host.
     pub addr: HostPort,
 }
 
 impl Endpoint {
-    /// A configured address of which nothing else is known.
+    /// A configured address without a known name.
     pub fn seed(addr: &str) -> Result<Self, EndpointError> {
         Ok(Endpoint { name: None, addr: addr.parse()? })
     }
@@ -101,7 +101,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Overrides where a member is dialled, by its name, for address translation and fault tests.
+/// Overrides the addresses at which members are dialed, by their names, for address translation and fault tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DialMap {
     entries: BTreeMap<String, HostPort>,
@@ -127,7 +127,7 @@ impl DialMap {
         Ok(())
     }
 
-    /// Where to dial the endpoint: its override, else its own address.
+    /// The address to dial for the endpoint: its override, or its own address.
     pub fn resolve<'a>(&'a self, endpoint: &'a Endpoint) -> &'a HostPort {
         let overridden = endpoint.name.as_ref().and_then(|name| self.entries.get(name));
         overridden.unwrap_or(&endpoint.addr)

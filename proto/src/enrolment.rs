@@ -23,56 +23,56 @@ use crate::pki::{self, PkiError, Trust};
 use crate::tls::{ClientTls, TlsError, TlsFiles};
 use crate::v1;
 
-/// Between two rounds of all addresses.
+/// Pause between two rounds of all addresses.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Limit of one member's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// An answer is a few certificates.
+/// Limit of an answer, which is a few certificates.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
-/// Why nobody was enrolled, or no certificate renewed.
+/// Why enrollment or renewal failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
-    /// An address that is none.
+    /// A malformed address.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// The key or the certificate cannot be kept or used.
+    /// The key or the certificate cannot be saved or used.
     #[error(transparent)]
     Pki(#[from] PkiError),
     /// The pinned connection cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A member refuses, and a repeat does not help.
+    /// A member refuses, and a retry does not help.
     #[error("{endpoint}: {error}")]
     Refused {
-        /// Who.
+        /// The member.
         endpoint: String,
-        /// Why.
+        /// The reason.
         error: RpcError,
     },
-    /// Nobody could in the time that there was.
+    /// No member could issue a certificate in time.
     #[error("no member could within {waited_ms} ms; at last {endpoint}: {error}")]
     Unavailable {
-        /// How long it was tried.
+        /// How long the client tried.
         waited_ms: u64,
-        /// Whom it was asked last.
+        /// The last member that it called.
         endpoint: String,
-        /// What was said.
+        /// That member's error.
         error: RpcError,
     },
-    /// No address.
+    /// No address is given.
     #[error("no address given: name the members' enrollment addresses")]
     NoEndpoints,
     /// The leader did not renew it.
     #[error(transparent)]
     Renewal(#[from] ClientError),
-    /// The answer has no certificate, or one of somebody else.
+    /// The answer has no certificate, or one for another identity.
     #[error("the answer is unusable: {0}")]
     Answer(String),
 }
 
 impl EnrolError {
-    /// What the member said, where one did.
+    /// The code of the member's error, if a member answered.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             EnrolError::Refused { error, .. } | EnrolError::Unavailable { error, .. } => {
@@ -84,22 +84,22 @@ impl EnrolError {
     }
 }
 
-/// What was got.
+/// The result of an enrollment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enrolled {
-    /// Whom the certificate names.
+    /// The identity in the certificate.
     pub identity: Identity,
-    /// How long it is good from now on.
+    /// The remaining lifetime of the certificate.
     pub lifetime: Duration,
     /// Labels of every slot of the worker.
     pub labels: HashMap<String, String>,
 }
 
-/// Asks the members at these addresses, one after the other, again and again for `patience`, to certify the key at
-/// `files.key` under `name`, and keeps what they answer in `files`. Of members that do not lead each says so at once.
+/// Calls the members at these addresses, one after the other, repeatedly for `patience`, to certify the key at
+/// `files.key` under `name`, and saves the answer in `files`. Members that do not lead say so at once.
 ///
 /// # Errors
-/// [`EnrolError::Refused`] where a repeat does not help, [`EnrolError::Unavailable`] where the time is over.
+/// [`EnrolError::Refused`] if a retry does not help, [`EnrolError::Unavailable`] if the time is over.
 pub async fn enrol(
     token: &JoinToken,
     name: &str,
@@ -166,11 +166,11 @@ fn keep(answer: v1::EnrolResponse, name: &str, files: &TlsFiles) -> Result<Enrol
     Ok(Enrolled { identity, lifetime, labels: answer.labels })
 }
 
-/// Has the certificate in `files`, by which `client` calls, renewed by the same key, and keeps the new one in its place. A
-/// process that follows the files takes it with its next connection.
+/// Renews the certificate in `files`, with which `client` calls, for the same key, and saves the new one in its place.
+/// A process that follows the files uses it with its next connection.
 ///
 /// # Errors
-/// A certificate that the issuing key in use has not issued ([`ErrorCode::EnrolmentOff`]), nobody who leads, the disk.
+/// A certificate that another issuing key has issued ([`ErrorCode::EnrolmentOff`]), no leader, the disk.
 pub async fn renew(client: &Client, files: &TlsFiles) -> Result<Enrolled, EnrolError> {
     let request = v1::RenewRequest { request: pki::signing_request(&files.key)?.into() };
     let answer = client
@@ -185,7 +185,7 @@ pub async fn renew(client: &Client, files: &TlsFiles) -> Result<Enrolled, EnrolE
     Ok(Enrolled { identity, lifetime, labels: HashMap::new() })
 }
 
-/// The files of somebody who enrols, in a directory of its own.
+/// The files of an enrolled identity, in a directory of its own.
 pub fn files_in(dir: &Path, stem: &str) -> TlsFiles {
     TlsFiles {
         ca: dir.join("ca.pem"),

@@ -3,7 +3,7 @@
 //! *Invariant:* a name never changes; new names are added.
 //! Absent: what each means, see docs/operating/events-and-audit.md.
 
-/// Every kind, as a filter may name it.
+/// Every kind, as filters name it.
 pub const EVENT_KINDS: [&str; 45] = [
     "epoch_opened",
     "leader_changed",

@@ -3,10 +3,10 @@
 //! Invariant: bad bytes result in the same errors here as in a client.
 //! Absent: decoders that are public anyway.
 
-/// Reads the list of members that a client keeps, and says how many there are.
+/// Reads the list of members that a client saves. Returns how many there are.
 ///
 /// # Errors
-/// Why it is refused.
+/// Why the list is refused.
 pub fn members_file(bytes: &[u8]) -> std::io::Result<usize> {
     crate::client::members_in(bytes)
 }

@@ -27,25 +27,25 @@ const SCHEME: &str = "rollout://";
 const INSECURE_NAME: &str = "insecure";
 const NEWCOMER_NAME: &str = "?";
 
-/// What the holder of a certificate is; a role reaches its own methods only.
+/// The role of a certificate's holder, which decides the methods that it may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// A coordinator replica.
     Member,
     /// An agent on a GPU host.
     Worker,
-    /// A person or service that only looks.
+    /// A person or service that only reads.
     Viewer,
-    /// Whoever submits runs or watches them.
+    /// A person or service that submits and watches runs.
     Client,
     /// An operator of the cluster.
     Admin,
-    /// Whoever has no certificate yet: nobody is certified as one.
+    /// A caller without a certificate; no certificate has this role.
     Newcomer,
 }
 
 impl Role {
-    /// Every role that a certificate may say.
+    /// Every role that a certificate may have.
     pub const ALL: [Role; 5] =
         [Role::Member, Role::Worker, Role::Viewer, Role::Client, Role::Admin];
 
@@ -109,7 +109,7 @@ pub enum IdentityError {
         "name {0:?} is refused: 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
     )]
     BadName(String),
-    /// The name that stands for callers without a certificate.
+    /// The name reserved for callers in plaintext.
     #[error("the name \"insecure\" is reserved for plaintext connections")]
     ReservedName,
     /// More namespaces than [`IDENTITY_NAMESPACES_MAX`].
@@ -117,14 +117,14 @@ pub enum IdentityError {
     TooManyNamespaces(usize),
 }
 
-/// Who is at the other end of a connection.
+/// The identity of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// Its name: a member's and a worker's own name, a person or service otherwise.
+    /// The name of a member, a worker, or a person or service.
     pub name: String,
-    /// The namespaces that it may touch; empty means all.
+    /// The namespaces that it may access; empty means all.
     pub namespaces: Vec<String>,
 }
 
@@ -150,20 +150,19 @@ impl Identity {
         Ok(Identity { role, name, namespaces })
     }
 
-    /// Whoever calls over plaintext: nobody was asked for a certificate, so everybody may do
-    /// everything.
+    /// The identity of every caller in plaintext. No certificate is requested, so every caller may do everything.
     pub fn insecure() -> Self {
         Identity { role: Role::Admin, name: INSECURE_NAME.to_owned(), namespaces: Vec::new() }
     }
 
-    /// Whoever comes to enrol. It has a name that no certificate may say, and reaches what its role does: of namespaces it
-    /// may touch none, though it names none.
+    /// The identity of a caller that enrolls. No certificate can have its name, and it may call only the methods of
+    /// its role. It may access no namespaces, although its list is empty.
     pub fn newcomer() -> Self {
         Identity { role: Role::Newcomer, name: NEWCOMER_NAME.to_owned(), namespaces: Vec::new() }
     }
 
-    /// Whether this is the plaintext identity, which no certificate can carry. A check that a
-    /// certificate names the worker that it speaks for does not apply to it.
+    /// Whether this is the plaintext identity, which no certificate can have. It is exempt from the check that a
+    /// certificate names the worker for which it speaks.
     pub fn is_insecure(&self) -> bool {
         self.role == Role::Admin && self.name == INSECURE_NAME
     }
@@ -173,13 +172,13 @@ impl Identity {
         self.role == role || self.is_insecure()
     }
 
-    /// Whether it may touch `namespace`.
+    /// Whether it may access `namespace`.
     pub fn allows_namespace(&self, namespace: &str) -> bool {
         let all = self.namespaces.is_empty() && self.role != Role::Newcomer;
         all || self.namespaces.iter().any(|allowed| allowed == namespace)
     }
 
-    /// The SAN URI that carries it.
+    /// The SAN URI with this identity.
     pub fn to_uri(&self) -> String {
         let mut uri = format!("{SCHEME}{}/{}", self.role, self.name);
         if !self.namespaces.is_empty() {
@@ -189,8 +188,7 @@ impl Identity {
         uri
     }
 
-    /// Parses what [`Identity::to_uri`] writes, and nothing else: no percent-encoding, no other
-    /// query, no fragment.
+    /// Parses exactly what [`Identity::to_uri`] writes: no percent-encoding, no other query, no fragment.
     ///
     /// # Errors
     /// Anything but the canonical form.
@@ -201,7 +199,7 @@ impl Identity {
             None => (rest, Vec::new()),
             Some((path, query)) => {
                 let list = query.strip_prefix("ns=").ok_or_else(malformed)?;
-                // An empty list would read as "all namespaces": it is a bad name, refused.
+                // An empty list would read as "all namespaces", so refuse it as a bad name.
                 let listed = list.split(',').take(IDENTITY_NAMESPACES_MAX + 1);
                 (path, listed.map(str::to_owned).collect())
             }
@@ -239,49 +237,48 @@ impl Identity {
 }
 
 impl fmt::Display for Identity {
-    /// `role/name`, as logs and the audit write it.
+    /// `role/name`, as logs and the audit log write it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.role, self.name)
     }
 }
 
-/// Who is at the other end of a connection, and where: in every request's extensions.
+/// The identity and the address of a connection's peer, in every request's extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Its address, as the socket says.
+    /// Its address, from the socket.
     pub addr: SocketAddr,
-    /// Its certificate, DER, as the handshake verified it; none in plaintext and of newcomers.
+    /// Its certificate, DER, as the handshake verified it; `None` in plaintext and for newcomers.
     pub certificate: Option<Arc<CertificateDer<'static>>>,
-    /// Since when the certificate is valid, in seconds since 1970; 0 without one.
+    /// The start of the certificate's validity, in Unix seconds; 0 without one.
     pub not_before_unix: i64,
 }
 
 impl PeerInfo {
-    /// A caller without a certificate.
+    /// A peer without a certificate.
     pub fn uncertified(identity: Identity, addr: SocketAddr) -> Self {
         PeerInfo { identity, addr, certificate: None, not_before_unix: 0 }
     }
 }
 
-/// The identity behind a request.
+/// The identity of a request's caller.
 ///
 /// # Errors
-/// RO-3001 (`UNAUTHENTICATED`) when the server was not fed by [`crate::ServerTls::incoming`].
+/// RO-3001 (`UNAUTHENTICATED`) if the server does not get its connections from [`crate::ServerTls::incoming`].
 // A status is what every caller returns as it is.
 #[allow(clippy::result_large_err)]
 pub fn peer_identity<T>(request: &tonic::Request<T>) -> Result<Identity, Status> {
     request.extensions().get::<PeerInfo>().map(|peer| peer.identity.clone()).ok_or_else(no_identity)
 }
 
-/// The refusal of a request on a connection that no handshake of ours made.
+/// The error for a request on a connection without a handshake of [`crate::ServerTls`].
 pub(crate) fn no_identity() -> Status {
     RpcError::new(ErrorCode::Unauthenticated, "the connection carries no identity").into()
 }
 
-// Any spelling of the scheme counts as ours, so that a second URI in capitals is an ambiguity
-// and not an ignored stranger.
+// Compare without case, so that a second URI in capitals counts as a second identity and is not ignored.
 fn has_our_scheme(uri: &str) -> bool {
     uri.split_once(':').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("rollout"))
 }

@@ -7,7 +7,7 @@
 use crate::{EndpointError, HostPort};
 use std::str::FromStr;
 
-/// How it is written.
+/// The syntax.
 pub const MEMBER_ADDRESS_SHAPE: &str = "NAME=PEER_ADDR,CLIENT_ADDR[,ZONE]";
 
 /// A member's name, its addresses and its failure domain.
@@ -15,21 +15,21 @@ pub const MEMBER_ADDRESS_SHAPE: &str = "NAME=PEER_ADDR,CLIENT_ADDR[,ZONE]";
 pub struct MemberAddress {
     /// Its name.
     pub name: String,
-    /// Where members dial it, host:port.
+    /// The address at which members dial it, host:port.
     pub peer_addr: String,
-    /// Where workers and clients dial it, host:port.
+    /// The address at which workers and clients dial it, host:port.
     pub client_addr: String,
-    /// Its failure domain; empty where none was given.
+    /// Its failure domain; empty if none is given.
     pub zone: String,
 }
 
-/// A text that names no member.
+/// A text that is not a member's address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemberAddressError {
-    /// Not of that shape.
+    /// It has another shape.
     #[error("`{0}` is not {shape}", shape = MEMBER_ADDRESS_SHAPE)]
     Shape(String),
-    /// One of its addresses is none.
+    /// One of its addresses is malformed.
     #[error(transparent)]
     Address(#[from] EndpointError),
 }

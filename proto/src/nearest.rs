@@ -5,13 +5,13 @@
 
 use std::ops::Range;
 
-/// The line, from 1, of a place in a text.
+/// The line number, from 1, of a position in a text.
 pub fn line_of(text: &str, span: Option<Range<usize>>) -> usize {
     let at = span.map_or(0, |span| span.start).min(text.len());
     text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Serde's message in words, with the nearest known key or value where it is about an unknown one.
+/// Serde's message in plain words, with the nearest known key or value if it is about an unknown one.
 pub fn explain(message: &str) -> String {
     let message = message.trim();
     if let Some((unknown, known)) = unknown_of(message, "unknown field `") {
@@ -42,7 +42,7 @@ pub fn explain(message: &str) -> String {
     }
 }
 
-/// As [`explain`], with the key that the place in a TOML text belongs to.
+/// Like [`explain`], with the key at that position of a TOML text.
 pub fn explain_at(text: &str, span: Option<Range<usize>>, message: &str) -> String {
     let explained = explain(message);
     match span.and_then(|span| key_at(text, span.start)) {
@@ -51,13 +51,13 @@ pub fn explain_at(text: &str, span: Option<Range<usize>>, message: &str) -> Stri
     }
 }
 
-/// What is unknown, and what is known, of a message that begins so.
+/// The unknown item and the known ones in a message that starts with `begin`.
 fn unknown_of<'a>(message: &'a str, begin: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let (unknown, expected) = message.strip_prefix(begin)?.split_once('`')?;
     Some((unknown, expected.split('`').skip(1).step_by(2).collect()))
 }
 
-/// A type of Rust's, in words.
+/// A Rust type in plain words.
 fn allowed(expected: &str) -> String {
     match expected {
         "f32" | "f64" => "a number".into(),
@@ -72,7 +72,7 @@ fn allowed(expected: &str) -> String {
         "a sequence" => "a list".into(),
         "a map" => "a table".into(),
         other if other.starts_with("struct ") => "a table".into(),
-        // A text of ours may begin with the word that stands before it.
+        // Messages of this project may start with the word that precedes them.
         other => other.strip_prefix("expected ").unwrap_or(other).to_owned(),
     }
 }
@@ -81,7 +81,7 @@ fn whole_from_zero_to(most: u64) -> String {
     format!("a whole number from 0 to {most}")
 }
 
-/// What serde calls a value that it found.
+/// A value in serde's terms, in plain words.
 fn given(found: &str) -> String {
     let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
     let value = value.trim_matches('`');
@@ -95,7 +95,7 @@ fn given(found: &str) -> String {
     }
 }
 
-/// The key, with its table, that a place in a TOML text belongs to.
+/// The key, with its table, at a position of a TOML text.
 fn key_at(text: &str, at: usize) -> Option<String> {
     let before = text.get(..at)?;
     let begin = before.rfind('\n').map_or(0, |end| end + 1);
@@ -130,7 +130,7 @@ fn keys_before(text: &str) -> Option<Vec<String>> {
     Some([Some(first), inner].into_iter().flatten().map(str::to_owned).collect())
 }
 
-/// The candidate that was probably meant.
+/// The candidate that the user probably meant.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

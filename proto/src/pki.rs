@@ -39,8 +39,8 @@ const CA_KEY: &str = "ca.key";
 const CA_DAYS: u32 = 3650;
 /// The longest life of a certificate, in days.
 pub const CERT_DAYS_MAX: u32 = 3650;
-// Clocks of a fleet differ: one that was issued where the clock is an hour ahead is good at once where it is an
-// hour behind.
+// Clocks of a fleet differ: a certificate from a host whose clock is an hour ahead must be valid at once where the
+// clock is an hour behind.
 const BACKDATE_S: u64 = 2 * 3600;
 const DAY_S: u64 = 86_400;
 
@@ -61,14 +61,14 @@ pub enum PkiError {
     /// There is no authority in the directory.
     #[error("{0} holds no authority: create one first")]
     NoCa(PathBuf),
-    /// The authority belongs to another cluster, or key and certificate are not of one another.
+    /// The authority belongs to another cluster, or its key and certificate do not match.
     #[error("{path} is the authority {found:?}, not {wanted:?}: use another directory")]
     OtherCa {
         /// Its certificate.
         path: PathBuf,
         /// The name in it.
         found: String,
-        /// The name that was asked for.
+        /// The requested name.
         wanted: String,
     },
     /// A file that should hold a certificate or a key does not.
@@ -76,16 +76,16 @@ pub enum PkiError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected content.
         what: &'static str,
     },
     /// A name that no identity may have.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// A host name that no certificate may carry.
+    /// A host name that a certificate cannot carry.
     #[error("{0:?} is no host name")]
     DnsName(String),
-    /// A life of no days, or too many.
+    /// A lifetime of no days, or of too many.
     #[error("a certificate lives 1 to {CERT_DAYS_MAX} days, not {0}")]
     Days(u32),
     /// A certificate that would not be valid yet.
@@ -93,30 +93,30 @@ pub enum PkiError {
         "a certificate that is valid from a time in the future cannot be used: wait, or give an earlier time"
     )]
     NotYetValid,
-    /// The authority was made without room for one below it.
+    /// The authority does not allow an intermediate one.
     #[error(
         "{0} belongs to an authority that allows no intermediate, like all that were made before issuing keys existed: \
          replace the authority first"
     )]
     NoRoomBelow(PathBuf),
-    /// A signing request that is none.
+    /// A malformed signing request.
     #[error("this is no signing request (PKCS #10, DER): {0}")]
     Request(String),
-    /// A role that no issuing key certifies.
+    /// A role for which an issuing key may not issue certificates.
     #[error("the certificate of {} is issued by the authority itself, by hand", .0.with_article())]
     RoleByHand(Role),
-    /// A certificate that was issued over the wire and cannot be kept.
+    /// A certificate that was issued over the wire and cannot be saved.
     #[error("the certificate that was issued cannot be used: {0}")]
     Issued(String),
-    /// The cryptography failed.
+    /// A cryptographic operation failed.
     #[error("cannot make the certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
-/// What a certificate is to say.
+/// The content of a certificate to be issued.
 #[derive(Clone, Debug)]
 pub struct IssueRequest {
-    /// The role; a member's certificate serves and calls, every other one only calls.
+    /// The role. A member's certificate is for servers and clients, every other one only for clients.
     pub role: Role,
     /// The name.
     pub name: String,
@@ -126,29 +126,29 @@ pub struct IssueRequest {
     pub dns_names: Vec<String>,
     /// The addresses under which a member is reached.
     pub ip_addrs: Vec<IpAddr>,
-    /// How long it lives, in days, but no longer than its authority.
+    /// The lifetime in days. It ends with the authority's certificate at the latest.
     pub days: u32,
 }
 
-/// What a certificate says.
+/// The content of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertInfo {
-    /// Who it names; none for an authority or a stranger's certificate.
+    /// Its identity; `None` for an authority or a certificate of another system.
     pub identity: Option<Identity>,
-    /// The common name of the authority that issued it; empty where it has none.
+    /// The common name of its issuer; empty if that has none.
     pub issuer: String,
-    /// How long it is good.
+    /// Its validity.
     pub validity: Validity,
     /// Its alternative names, as text (`dns:a`, `ip:127.0.0.1`, `uri:rollout://...`).
     pub sans: Vec<String>,
 }
 
-/// From when to when a certificate is good, in seconds since 1970.
+/// The validity of a certificate, in Unix seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validity {
     /// Its first second.
     pub not_before_unix: i64,
-    /// Its last one.
+    /// Its last second.
     pub not_after_unix: i64,
 }
 
@@ -161,30 +161,30 @@ impl Validity {
         }
     }
 
-    /// From when on it is time for another one: in the last third of its life, and no sooner than `within_s` seconds before
-    /// its end. What lives for a day is not always about to end, and what lives for years has time until then.
+    /// When renewal is due: in the last third of the lifetime, and at most `within_s` seconds before its end. So a
+    /// certificate of one day is not due all the time, and one of several years not too early.
     pub fn renewal_unix(&self, within_s: i64) -> i64 {
         let lifetime_s = self.not_after_unix.saturating_sub(self.not_before_unix).max(0);
         let last_third_s = renewal_ahead(Duration::from_secs(lifetime_s.unsigned_abs())).as_secs();
         self.not_after_unix.saturating_sub(within_s.min(last_third_s.cast_signed()))
     }
 
-    /// Whether that time has come at `now_unix`.
+    /// Whether renewal is due at `now_unix`.
     pub fn is_due(&self, now_unix: i64, within_s: i64) -> bool {
         now_unix > self.renewal_unix(within_s)
     }
 }
 
-/// Before its end a certificate is told to be about to end for no longer than this, in seconds: two weeks.
+/// At most this many seconds before its end, a certificate is reported as about to expire: two weeks.
 pub const RENEWAL_WITHIN_S: i64 = 14 * 86_400;
 
-/// How long before its end a certificate of that lifetime is renewed: a third of it, which leaves time to try again.
+/// How long before its end a certificate of that lifetime is renewed: a third of it, which leaves time for retries.
 pub fn renewal_ahead(lifetime: Duration) -> Duration {
     lifetime / 3
 }
 
-/// Creates the authority of a cluster in `dir` (`ca.pem`, `ca.key` with mode 0600), or finds the
-/// one that is there; two processes at once end with the same one. Returns its certificate's path.
+/// Creates the authority of a cluster in `dir` (`ca.pem`, `ca.key` with mode 0600), or finds the existing one. Two
+/// processes at the same time get the same one. Returns its certificate's path.
 ///
 /// # Errors
 /// An authority of another cluster there, a certificate without its key, or the disk.
@@ -212,9 +212,9 @@ pub fn init_ca(dir: &Path, cluster_name: &str) -> Result<PathBuf, PkiError> {
     Ok(cert_path)
 }
 
-/// Issues a certificate by the authority in `dir_of_ca`; writes `ca.pem`, `<role>-<name>.pem` and
-/// `<role>-<name>.key` (mode 0600) to `out_dir`. An existing certificate of that name is renewed
-/// with a new key, file by file, so that a running process takes it when both are there.
+/// Issues a certificate of the authority in `dir_of_ca`. Writes `ca.pem`, `<role>-<name>.pem` and `<role>-<name>.key`
+/// (mode 0600) to `out_dir`. An existing certificate of that name is renewed with a new key, file by file, so that a
+/// running process uses them once both are there.
 ///
 /// # Errors
 /// No authority, a bad name, an `out_dir` that trusts another authority, or the disk.
@@ -226,10 +226,10 @@ pub fn issue(
     issue_from(dir_of_ca, request, out_dir, unix_now_s().saturating_sub(BACKDATE_S))
 }
 
-/// The same, valid from `not_before_s` on, in seconds since 1970.
+/// Like [`issue`], but valid from `not_before_s` on, in Unix seconds.
 ///
 /// # Errors
-/// As [`issue`], and a time in the future, of which a host whose clock is right could make no use.
+/// As [`issue`], and a time in the future: a host with a correct clock could not use the certificate.
 pub fn issue_from(
     dir_of_ca: &Path,
     request: &IssueRequest,
@@ -283,19 +283,19 @@ fn issue_between(
     Ok(written)
 }
 
-/// Reads what the first certificate in a PEM file says; trusts nothing of it.
+/// Reads the first certificate in a PEM file, without verifying it.
 ///
 /// # Errors
-/// A file that cannot be read or holds no certificate.
+/// A file that cannot be read or has no certificate.
 pub fn inspect(cert: &Path) -> Result<CertInfo, PkiError> {
     let malformed = || PkiError::Malformed { path: cert.to_owned(), what: "certificate" };
     inspect_all(cert)?.into_iter().next().ok_or_else(malformed)
 }
 
-/// As [`inspect`], of every certificate in the file: a bundle of authorities has several.
+/// Like [`inspect`], for every certificate in the file: a bundle of authorities has several.
 ///
 /// # Errors
-/// A file that cannot be read, or with a certificate that is none.
+/// A file that cannot be read, or with a malformed certificate.
 pub fn inspect_all(file: &Path) -> Result<Vec<CertInfo>, PkiError> {
     let bytes = files::read(file)?;
     let malformed = || PkiError::Malformed { path: file.to_owned(), what: "certificate" };
@@ -303,7 +303,7 @@ pub fn inspect_all(file: &Path) -> Result<Vec<CertInfo>, PkiError> {
     CertificateDer::pem_slice_iter(&bytes).map(|der| each(der).ok_or_else(malformed)).collect()
 }
 
-/// What a certificate says, in the form that a connection has it; `None` where it is none.
+/// The content of a certificate in DER; `None` if it is malformed.
 pub fn inspect_der(der: &CertificateDer<'_>) -> Option<CertInfo> {
     let (_, parsed) = X509Certificate::from_der(der).ok()?;
     let names = parsed.subject_alternative_name().ok()?;
@@ -318,14 +318,14 @@ pub fn inspect_der(der: &CertificateDer<'_>) -> Option<CertInfo> {
 }
 
 struct Ca {
-    // The whole file: a bundle is handed on as one.
+    // The whole file, because a bundle is passed on as a whole.
     pem: Vec<u8>,
     der: CertificateDer<'static>,
     common_name: String,
     not_after_s: u64,
 }
 
-// Of a bundle, the certificate that belongs to `key`.
+// If it is a bundle, takes the certificate that belongs to `key`.
 fn read_ca(path: &Path, key: &KeyPair) -> Result<Ca, PkiError> {
     let malformed =
         || PkiError::Malformed { path: path.to_owned(), what: "certificate of the key beside it" };
@@ -352,7 +352,7 @@ fn read_key(path: &Path) -> Result<KeyPair, PkiError> {
     KeyPair::from_pem(&text).map_err(|_| malformed())
 }
 
-// What is trusted already stays: a bundle of an old and a new authority is not cut down to one.
+// Keeps an existing bundle that has the authority, so that the other authorities in it stay trusted.
 fn trust(path: &Path, ca: &Ca) -> Result<(), PkiError> {
     if files::exists(path)? {
         let bytes = files::read(path)?;
@@ -369,8 +369,8 @@ fn trust(path: &Path, ca: &Ca) -> Result<(), PkiError> {
     files::replace(path, &ca.pem, 0o644)
 }
 
-// The key is part of the name: of two authorities of one name, a certificate of the other would be
-// refused for its signature, and not, as it should read, for its unknown issuer.
+// The key is part of the name. If two authorities had the same name, a certificate of the other one would be refused
+// for its signature instead of its unknown issuer.
 fn ca_common_name(cluster_name: &str, key: &KeyPair) -> String {
     let digest = blake3::hash(key.public_key_raw()).to_hex();
     format!("rollout {cluster_name} authority {}", &digest[..8])
@@ -380,7 +380,7 @@ fn ca_params(common_name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
-    // One below this one, the cluster's issuing key, and none below that.
+    // Allows one authority below this one, the cluster's issuing key, and none below that.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let now_s = unix_now_s();

@@ -5,20 +5,20 @@
 
 use std::time::Duration;
 
-/// A set of timings for the consensus of a cluster.
+/// A set of consensus timings for a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Profile {
     /// Members within one region, local disks.
     Near,
-    /// Members in far zones, or slow disks.
+    /// Members in distant zones, or on slow disks.
     FarZones,
 }
 
 impl Profile {
-    /// All of them, the one with the shortest limits first.
+    /// All profiles, the one with the shortest limits first.
     pub const ALL: [Self; 2] = [Self::Near, Self::FarZones];
 
-    /// As a configuration names it.
+    /// Its name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
@@ -34,8 +34,8 @@ impl Profile {
         }
     }
 
-    /// The longest fsync of a member. The answer to a heartbeat waits for a round trip and for two of these: a
-    /// follower answers once all that it has accepted is durable, and an entry that arrives during an fsync waits for
+    /// The longest fsync of a member. The answer to a heartbeat waits for a round trip and two fsyncs: a follower
+    /// answers once everything that it has accepted is durable, and an entry that arrives during an fsync waits for
     /// that one and for its own.
     pub const fn fsync_max(self) -> Duration {
         match self {
@@ -44,7 +44,7 @@ impl Profile {
         }
     }
 
-    /// The first profile that is meant for this round trip; `None` where it is too long for all.
+    /// The first profile whose limit allows this round trip; `None` if it is too long for all.
     pub fn fitting(rtt: Duration) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| rtt <= profile.rtt_max())
     }

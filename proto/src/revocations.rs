@@ -17,32 +17,32 @@ use tokio::sync::watch;
 
 use crate::identity::{Identity, Role};
 
-/// Members whose certificates are remembered: more than any cluster has.
+/// The most members whose certificates are remembered, more than any cluster has.
 const MEMBERS_MAX: usize = 64;
 
-/// Whose certificates are refused.
+/// A list of revoked certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RevocationList {
-    /// Those of everyone that are valid from an earlier time than this, in seconds since 1970.
+    /// All certificates with an earlier start of validity are refused, in Unix seconds.
     everyone_before_s: u64,
     identities: HashMap<Role, HashMap<String, u64>>,
 }
 
 impl RevocationList {
-    /// Refuses the certificates of everyone that are valid from an earlier time than `before_s`, in seconds since 1970.
+    /// Refuses all certificates whose validity starts before `before_s`, in Unix seconds.
     pub fn revoke_everyone(&mut self, before_s: u64) {
         self.everyone_before_s = before_s;
     }
 
-    /// Refuses the certificates of one identity, whatever namespaces they list: those that are valid from an earlier time
-    /// than `before_s`, in seconds since 1970, or all of them.
+    /// Refuses the certificates of one identity, whatever namespaces they list: those whose validity starts before
+    /// `before_s`, in Unix seconds, or all of them.
     pub fn revoke(&mut self, role: Role, name: &str, before_s: Option<u64>) {
         let before_s = before_s.unwrap_or(u64::MAX);
         self.identities.entry(role).or_default().insert(name.to_owned(), before_s);
     }
 
-    /// The first second since 1970 from which certificates of `identity` are accepted that are valid from then on; none where
-    /// all of them are refused.
+    /// The earliest start of validity, in Unix seconds, with which a certificate of `identity` is accepted; `None` if
+    /// all are refused.
     pub fn accepted_from_s(&self, identity: &Identity) -> Option<u64> {
         let of_identity =
             self.identities.get(&identity.role).and_then(|names| names.get(&identity.name));
@@ -50,7 +50,7 @@ impl RevocationList {
         (before_s < u64::MAX).then_some(before_s)
     }
 
-    /// Whether a certificate of `identity` that is valid from `not_before_unix` is refused.
+    /// Whether a certificate of `identity` is refused if its validity starts at `not_before_unix`.
     pub fn refuses(&self, identity: &Identity, not_before_unix: i64) -> bool {
         if identity.is_insecure() || identity.role == Role::Newcomer {
             return false;
@@ -64,7 +64,7 @@ impl RevocationList {
 #[derive(Clone)]
 pub struct Revocations {
     list: Arc<watch::Sender<RevocationList>>,
-    /// When the certificates are valid from with which members last connected.
+    /// The start of validity of the certificates with which members last connected.
     members: Arc<Mutex<HashMap<String, i64>>>,
 }
 
@@ -84,18 +84,18 @@ impl Revocations {
         });
     }
 
-    /// As [`RevocationList::refuses`], by the list in force.
+    /// As [`RevocationList::refuses`], for the list in force.
     pub fn refuses(&self, identity: &Identity, not_before_unix: i64) -> bool {
         self.list.borrow().refuses(identity, not_before_unix)
     }
 
-    /// As [`RevocationList::accepted_from_s`], by the list in force.
+    /// As [`RevocationList::accepted_from_s`], for the list in force.
     pub fn accepted_from_s(&self, identity: &Identity) -> Option<u64> {
         self.list.borrow().accepted_from_s(identity)
     }
 
-    /// Members that have connected to this process, and when the certificate of the latest connection is valid from, in
-    /// seconds since 1970.
+    /// Members that have connected to this process, with the start of validity of the certificate of their latest
+    /// connection, in Unix seconds.
     pub fn members_seen(&self) -> Vec<(String, i64)> {
         self.members.lock().iter().map(|(name, since)| (name.clone(), *since)).collect()
     }
@@ -110,14 +110,14 @@ impl Revocations {
         }
     }
 
-    /// Ready once a certificate is refused.
+    /// Becomes ready once the certificate is refused.
     pub(crate) fn until_refused(&self, identity: &Identity, not_before_unix: i64) -> UntilRefused {
         let (mut list, identity) = (self.list.subscribe(), identity.clone());
         let waits = async move {
             let refuses = |list: &RevocationList| list.refuses(&identity, not_before_unix);
             let gone = list.wait_for(refuses).await.is_err();
             if gone {
-                // Every handle is gone, and with it the list.
+                // Every handle is gone, so the list can no longer change.
                 std::future::pending::<()>().await;
             }
         };
@@ -133,7 +133,7 @@ impl fmt::Debug for Revocations {
 
 /// See [`Revocations::until_refused`].
 pub(crate) struct UntilRefused {
-    /// None once it was ready: it stays so.
+    /// `None` once it was ready, which it stays.
     waits: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 

@@ -7,7 +7,7 @@
 
 use crate::v1;
 
-/// Ranges that are no set of rows.
+/// Ranges that do not form a set of rows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RowsError {
     /// One list is longer than the other.
@@ -57,7 +57,7 @@ impl v1::Rows {
         self.lens.push(len);
     }
 
-    /// The ranges, checked: as many lengths as starts, none empty, ascending and disjoint.
+    /// The ranges, if they are valid: as many lengths as starts, none empty, ascending and disjoint.
     pub fn ranges(&self) -> Result<Vec<(u64, u32)>, RowsError> {
         let (starts, lens) = (self.starts.len(), self.lens.len());
         if starts != lens {
@@ -74,7 +74,7 @@ impl v1::Rows {
         Ok(self.raw().collect())
     }
 
-    /// How many rows these are.
+    /// The number of rows.
     pub fn count(&self) -> u64 {
         self.raw().fold(0, |sum, (_, len)| sum.saturating_add(u64::from(len)))
     }

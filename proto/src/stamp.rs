@@ -23,21 +23,21 @@ pub const EPOCH_HEADER: &str = "rollout-coord-epoch";
 /// The header with the cluster's id, 32 lower-case hex digits.
 pub const CLUSTER_HEADER: &str = "rollout-cluster-id";
 
-/// The header of a request whose sender takes an answer that no quorum confirms: what the member that is asked knows,
-/// whoever leads. The index that it is as of is in the answer's [header](crate::v1::ClusterHeader).
+/// The header of a request whose sender accepts an answer that no quorum confirms: what the called member knows,
+/// whether it leads or not. The answer's [header](crate::v1::ClusterHeader) has the index as of which it was read.
 pub const UNCONFIRMED_HEADER: &str = "rollout-unconfirmed";
 
-/// A request whose answer may be one that no quorum confirms.
+/// A request that accepts an answer that no quorum confirms.
 pub fn unconfirmed<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert(UNCONFIRMED_HEADER, MetadataValue::from_static("1"));
     request
 }
 
-/// A channel whose requests say what their sender knows.
+/// A channel that adds to each request what its sender knows.
 pub type Channel = InterceptedService<tonic::transport::Channel, Stamp>;
 
-/// Writes the headers. Clones share what is known.
+/// Writes the headers. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Stamp(Arc<RwLock<Known>>);
 
@@ -48,7 +48,7 @@ struct Known {
 }
 
 impl Stamp {
-    /// From now on requests say this, if it is newer than what they say now.
+    /// Sets what requests say from now on, if it is newer than before.
     pub fn know(&self, cluster_id: &str, coord_epoch: u64) {
         if cluster_id.is_empty() || coord_epoch <= self.0.read().coord_epoch {
             return;
@@ -61,7 +61,7 @@ impl Stamp {
         }
     }
 
-    /// From now on requests say nothing, until there is something to say.
+    /// Requests carry no headers until there is a new state.
     pub(crate) fn forget(&self) {
         *self.0.write() = Known::default();
     }
@@ -92,10 +92,10 @@ impl Interceptor for Stamp {
     }
 }
 
-/// What a request says: its sender's cluster id and epoch, or nothing.
+/// The sender's cluster id and epoch in a request, if it carries them.
 ///
 /// # Errors
-/// `InvalidArgument` for one without the other, or an epoch that is no number.
+/// `InvalidArgument` for one without the other, or an epoch that is not a number.
 pub fn sender_knows(headers: &http::HeaderMap) -> Result<Option<(&str, u64)>, RpcError> {
     let bad = |what: &str| RpcError::new(ErrorCode::InvalidArgument, what);
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());

@@ -11,21 +11,21 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the standing of a process is told where no watchdog asks for more.
+/// How often the status is sent, unless a watchdog needs it more often.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// Bytes of a standing that are told.
+/// The longest status that is sent, in bytes.
 const STATUS_BYTES_MAX: usize = 256;
 
-/// The supervisor of this process, if it has one that listens.
+/// The supervisor of this process, if there is one that listens.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor {
     socket: Option<Arc<(UnixDatagram, SocketAddr)>>,
-    /// How long it waits for a sign of life before it kills this process.
+    /// Time without a sign of life after which the supervisor kills this process.
     watchdog: Option<Duration>,
 }
 
 impl Supervisor {
-    /// The supervisor that the environment names: `NOTIFY_SOCKET`, and for the watchdog `WATCHDOG_USEC` and
+    /// The supervisor named by the environment: `NOTIFY_SOCKET`, and for the watchdog `WATCHDOG_USEC` and
     /// `WATCHDOG_PID`.
     pub fn from_env() -> Self {
         let variable = |name| std::env::var(name).ok();
@@ -36,7 +36,7 @@ impl Supervisor {
         Self::at(socket.as_deref(), watchdog.filter(|_| mine).map(Duration::from_micros))
     }
 
-    /// The one that listens at `socket`: a path, or a name in the abstract space after an `@`.
+    /// The supervisor that listens at `socket`: a path or, after an `@`, a name in the abstract namespace.
     fn at(socket: Option<&OsStr>, watchdog: Option<Duration>) -> Self {
         let Some(name) = socket.filter(|name| !name.is_empty()) else { return Self::default() };
         let address = match name.as_bytes() {
@@ -45,7 +45,7 @@ impl Supervisor {
         };
         let open = || -> std::io::Result<(UnixDatagram, SocketAddr)> {
             let socket = UnixDatagram::unbound()?;
-            // A supervisor whose buffer is full is told the next time.
+            // If a supervisor's buffer is full, it gets the next message.
             socket.set_nonblocking(true)?;
             Ok((socket, address?))
         };
@@ -58,19 +58,19 @@ impl Supervisor {
         }
     }
 
-    /// This process has started and serves.
+    /// Reports that this process has started and serves.
     pub fn ready(&self) {
         self.tell("READY=1");
     }
 
-    /// This process has been told to end and does so.
+    /// Reports that this process is shutting down on request.
     pub fn stopping(&self) {
         self.tell("STOPPING=1");
     }
 
-    /// Gives signs of life, and says how the process stands, for ever: as often as the watchdog wants, twice over.
+    /// Sends signs of life twice as often as the watchdog requires, and the status of the process, forever.
     ///
-    /// Runs on the threads that do the work: if none of them gets to it, the process is of no use.
+    /// Runs on the threads that do the work: if they are stuck, the supervisor is right to restart the process.
     pub async fn keep_alive(self, standing: impl Fn() -> String) {
         if self.socket.is_none() {
             return std::future::pending().await;

@@ -9,11 +9,11 @@ use std::str::FromStr;
 use crate::identity::check_name;
 use crate::pki::AUTHORITIES_MAX;
 
-/// With what the text begins: its version.
+/// The start of the text, which is its version.
 const PREFIX: &str = "rollout1";
 const SECRET_BYTES: usize = 20;
 
-/// A text that is no join token. It never shows the text, which may have a secret in it.
+/// A text that is not a join token. The error never shows the text, which may have a secret in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this is no join token: {PREFIX}:NAME:SECRET:AUTHORITY[:AUTHORITY...], as `rolloutctl token create` prints it"
@@ -35,24 +35,24 @@ impl fmt::Debug for JoinToken {
 }
 
 impl JoinToken {
-    /// One with a new secret, that names no authority yet.
+    /// A token with a new secret that names no authority yet.
     pub fn draw(name: &str) -> Self {
         Self { name: name.to_owned(), secret: rand::random(), pins: Vec::new() }
     }
 
-    /// One whose holder believes members of these authorities, by the hashes of their public keys.
+    /// Adds the authorities whose members the holder trusts, by the hashes of their public keys.
     #[must_use]
     pub fn naming(mut self, pins: Vec<[u8; 32]>) -> Self {
         self.pins = pins;
         self
     }
 
-    /// Its name, which is no secret.
+    /// Its name, which is not secret.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the cluster keeps of it.
+    /// The hash of the secret, which the cluster stores.
     pub fn secret_hash(&self) -> [u8; 32] {
         *blake3::hash(&self.secret).as_bytes()
     }
@@ -65,7 +65,7 @@ impl JoinToken {
         &self.pins
     }
 
-    /// The text, secret included: to be shown once, and written nowhere by us.
+    /// The text including the secret: show it once, and do not write it anywhere.
     pub fn reveal(&self) -> String {
         let mut text = format!("{PREFIX}:{}:{}", self.name, hex(&self.secret));
         for pin in &self.pins {

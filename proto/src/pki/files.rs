@@ -27,12 +27,12 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, PkiError> {
     Ok(bytes)
 }
 
-/// Directories that do not exist yet are made for their owner alone; others keep their mode.
+/// Creates missing directories for their owner alone; existing ones keep their mode.
 pub(super) fn create_private_dir(dir: &Path) -> Result<(), PkiError> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))
 }
 
-/// Puts the file there unless there is one already, which then stays: of two writers one wins.
+/// Writes the file unless there is one already, which then stays: of two writers one wins.
 pub(super) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
     let temporary = write_temporary(path, bytes, mode)?;
     let linked = match std::fs::hard_link(&temporary, path) {
@@ -43,7 +43,7 @@ pub(super) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiE
     linked.and_then(|()| sync_parent(path)).map_err(at(path))
 }
 
-/// Puts the file there in place of the one that may be there.
+/// Writes the file, and replaces an existing one.
 pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
     let temporary = write_temporary(path, bytes, mode)?;
     let renamed = std::fs::rename(&temporary, path).and_then(|()| sync_parent(path));
@@ -58,7 +58,7 @@ fn write_temporary(path: &Path, bytes: &[u8], mode: u32) -> Result<PathBuf, PkiE
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{:016x}.tmp", rand::random::<u64>()));
     let temporary = path.with_file_name(name);
-    // The mode is given at creation: there is no moment at which another user could open it.
+    // The mode is set at creation, so that another user can open the file at no moment.
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)

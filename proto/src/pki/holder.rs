@@ -21,15 +21,15 @@ use crate::identity::Identity;
 use crate::tls::TlsFiles;
 use crate::v1;
 
-/// The most authorities that are taken from an answer, or told to newcomers.
+/// The most authorities that are accepted in an answer, or sent to newcomers.
 pub(crate) const AUTHORITIES_MAX: usize = 8;
-/// Characters of a line of PEM.
+/// Characters in one line of PEM.
 const PEM_LINE: usize = 64;
 
-/// A signing request, PKCS #10 in DER, by the key at this path, which is made (mode 0600) where it is not there.
+/// A signing request, PKCS #10 in DER, with the key at this path, which is created (mode 0600) if it is missing.
 ///
 /// # Errors
-/// A file that is no key, or the disk.
+/// A file that is not a key, or the disk.
 pub fn signing_request(key_path: &Path) -> Result<Vec<u8>, PkiError> {
     if !files::exists(key_path)? {
         if let Some(dir) = key_path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
@@ -38,28 +38,28 @@ pub fn signing_request(key_path: &Path) -> Result<Vec<u8>, PkiError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         files::write_new(key_path, key.serialize_pem().as_bytes(), 0o600)?;
     }
-    // Of two processes at once the first one's key stays.
+    // If two processes create the key at the same time, the first one's stays.
     let key = read_key(key_path)?;
-    // Whoever issues it takes the key alone: the rest says nothing.
+    // The issuer uses only the key, so the rest of the request is empty.
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     Ok(params.serialize_request(&key)?.der().to_vec())
 }
 
-/// What may be in the place of the authorities that are trusted so far.
+/// Which authorities may replace the trusted ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Those of the same cluster alone: one of them is known already, or there are none yet.
+    /// Only authorities of the same cluster: at least one is trusted already, or none is trusted yet.
     Known,
-    /// Whatever the cluster says, to whom the connection was verified by the old ones.
+    /// Any authorities that the cluster sends, over a connection that the old ones have verified.
     AsTold,
 }
 
-/// Keeps an issued certificate: the authorities first, so that what is trusted never lags behind, and then the certificate
-/// with its issuer, each file whole. Says whom it names.
+/// Saves an issued certificate: first the authorities, so that the trusted ones never lag behind, then the certificate
+/// with its issuer. Each file is replaced as a whole. Returns the identity in the certificate.
 ///
 /// # Errors
-/// One that is not of the key in `files.key`, or names nobody; authorities of another cluster; the disk.
+/// A certificate for another key than `files.key`, or without an identity; authorities of another cluster; the disk.
 pub fn keep_issued(
     files: &TlsFiles,
     issued: &v1::IssuedCertificate,
@@ -92,7 +92,7 @@ pub fn keep_issued(
     Ok(identity)
 }
 
-// A process that follows the file reads it again when it is replaced.
+// An unchanged file is not replaced, because a process that follows it would read it again.
 fn replace_if_new(path: &Path, text: &str) -> Result<(), PkiError> {
     if files::exists(path)? && files::read(path)? == text.as_bytes() {
         return Ok(());
@@ -100,7 +100,7 @@ fn replace_if_new(path: &Path, text: &str) -> Result<(), PkiError> {
     files::replace(path, text.as_bytes(), 0o644)
 }
 
-/// A chain of certificates as PEM, the holder's own first: what a certificate file holds.
+/// A chain of certificates as PEM, the holder's own first, as certificate files have it.
 pub fn chain_pem(chain: &[CertificateDer<'_>]) -> String {
     pem(chain.iter().map(AsRef::as_ref))
 }
@@ -119,18 +119,18 @@ fn pem<'a>(certificates: impl Iterator<Item = &'a [u8]>) -> String {
     text
 }
 
-/// blake3 of the public key of each authority in a file of certificates, [`AUTHORITIES_MAX`] at most: how a join token
-/// names whom its holder may believe.
+/// blake3 of the public key of each authority in a certificate file, at most [`AUTHORITIES_MAX`]. A join token names
+/// with these the authorities that its holder may trust.
 ///
 /// # Errors
-/// A file that cannot be read, or holds what is no certificate.
+/// A file that cannot be read, or has a malformed certificate.
 pub fn authority_pins(ca: &Path) -> Result<Vec<[u8; 32]>, PkiError> {
     let malformed = || PkiError::Malformed { path: ca.to_owned(), what: "certificate" };
     let pins: Option<Vec<[u8; 32]>> = authorities(ca)?.iter().map(|der| pin_of(der)).collect();
     pins.filter(|pins| !pins.is_empty()).ok_or_else(malformed)
 }
 
-/// The certificates of the authorities in a file, DER, [`AUTHORITIES_MAX`] at most.
+/// The certificates of the authorities in a file, DER, at most [`AUTHORITIES_MAX`].
 ///
 /// # Errors
 /// As [`authority_pins`].
@@ -141,7 +141,7 @@ pub fn authorities(ca: &Path) -> Result<Vec<CertificateDer<'static>>, PkiError> 
     all.collect::<Result<_, _>>().map_err(malformed)
 }
 
-/// blake3 of the public key, with its kind, of a certificate; `None` where it is none.
+/// blake3 of a certificate's public key, including its type; `None` if the certificate is malformed.
 pub(crate) fn pin_of(der: &CertificateDer<'_>) -> Option<[u8; 32]> {
     let (_, parsed) = X509Certificate::from_der(der).ok()?;
     Some(*blake3::hash(parsed.public_key().raw).as_bytes())

@@ -30,12 +30,12 @@ use crate::identity::{Identity, Role};
 
 const ISSUER_CERT: &str = "issuer.pem";
 const ISSUER_KEY: &str = "issuer.key";
-/// The largest signing request, in bytes: a name and the key of the largest kind are a tenth of it.
+/// The largest signing request, in bytes. A name and the largest kind of key take a tenth of it.
 pub const SIGNING_REQUEST_BYTES_MAX: usize = 8192;
-// A certificate over the wire is renewed within hours, by a clock that may be a little behind the issuer's.
+// These certificates are renewed within hours, by a host whose clock may be a little behind the issuer's.
 const ISSUED_BACKDATE_S: u64 = 300;
 
-/// Where an issuing authority lies.
+/// The files of an issuing authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerFiles {
     /// Its certificate.
@@ -44,11 +44,11 @@ pub struct IssuerFiles {
     pub key: PathBuf,
 }
 
-/// Creates an issuing authority below the authority in `dir_of_ca`: `issuer.pem` and `issuer.key` (mode 0600) in `out_dir`,
-/// which are for the members. One that is there is replaced.
+/// Creates an issuing authority below the authority in `dir_of_ca`: `issuer.pem` and `issuer.key` (mode 0600) in
+/// `out_dir`, for the members. Replaces an existing one.
 ///
 /// # Errors
-/// No authority, one that was made to have none below it, a life of no days, or the disk.
+/// No authority, one that allows no intermediate authority, a lifetime of no days, or the disk.
 pub fn init_issuer(dir_of_ca: &Path, out_dir: &Path, days: u32) -> Result<IssuerFiles, PkiError> {
     if !(1..=super::CERT_DAYS_MAX).contains(&days) {
         return Err(PkiError::Days(days));
@@ -71,7 +71,7 @@ pub fn init_issuer(dir_of_ca: &Path, out_dir: &Path, days: u32) -> Result<Issuer
         .push(DnType::CommonName, format!("{} issuer {}", ca.common_name, &digest[..8]));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    // Nobody can be made to believe that he talks to a member by what this key signs.
+    // A certificate of this key must not pass for a member's, so it is not valid for servers.
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
     let now_s = unix_now_s();
@@ -93,14 +93,14 @@ fn has_room_below(ca: &CertificateDer<'_>) -> bool {
     constraints.is_some_and(|c| c.value.ca && c.value.path_len_constraint != Some(0))
 }
 
-/// The public key that a signing request is about, once it has proved to hold the private one.
+/// The public key of a signing request that has proved possession of the private key.
 pub struct RequestedKey(rcgen::PublicKey);
 
 impl RequestedKey {
     /// Reads a PKCS #10 request and checks its signature.
     ///
     /// # Errors
-    /// [`PkiError::Request`] where it is too large, none, or signed by another key.
+    /// [`PkiError::Request`] if it is too large, malformed, or signed by another key.
     pub fn read(request: &[u8]) -> Result<Self, PkiError> {
         if request.len() > SIGNING_REQUEST_BYTES_MAX {
             let why =
@@ -112,7 +112,7 @@ impl RequestedKey {
         Ok(Self(read.map_err(|why| PkiError::Request(why.to_string()))?.public_key))
     }
 
-    /// blake3 of the key, with its kind.
+    /// blake3 of the key, including its type.
     pub fn hash(&self) -> [u8; 32] {
         *blake3::hash(&self.0.subject_public_key_info()).as_bytes()
     }
@@ -133,10 +133,10 @@ impl std::fmt::Debug for IssuingAuthority {
 }
 
 impl IssuingAuthority {
-    /// Reads it.
+    /// Reads the authority's files.
     ///
     /// # Errors
-    /// Files that cannot be read, are not of one another, or that is no authority's certificate.
+    /// Files that cannot be read or do not match, or a certificate that is not an authority's.
     pub fn load(files: &IssuerFiles) -> Result<Self, PkiError> {
         let key = read_key(&files.key)?;
         let found = read_ca(&files.cert, &key)?;
@@ -157,7 +157,7 @@ impl IssuingAuthority {
         Ok(Self { der: found.der, issuer, issued_by_it, validity })
     }
 
-    /// How long its own certificate is good.
+    /// The validity of its own certificate.
     pub fn validity(&self) -> Validity {
         self.validity
     }
@@ -166,9 +166,10 @@ impl IssuingAuthority {
         self.validity.not_after_unix.try_into().unwrap_or(0)
     }
 
-    /// A certificate of `identity` for `key`: good for `lifetime_s`, but no longer than the authority. It is valid from a few
-    /// minutes ago, for clocks differ, but from no earlier time than `not_before_min_s`, in seconds since 1970: a revocation
-    /// of those issued before that time does not cover it. The chain, DER, the holder's own first.
+    /// Issues a certificate of `identity` for `key`. It expires after `lifetime_s`, or with the authority's
+    /// certificate if that is earlier. It is valid from a few minutes ago, because clocks differ, but from
+    /// `not_before_min_s` at the earliest, in Unix seconds: a revocation of certificates issued before that time does
+    /// not cover it. Returns the chain, DER, the holder's own first.
     ///
     /// # Errors
     /// An identity that only the authority itself certifies, or the cryptography.
@@ -194,7 +195,7 @@ impl IssuingAuthority {
         };
         let not_before_s = now_s.saturating_sub(ISSUED_BACKDATE_S).max(not_before_min_s.min(now_s));
         let mut params = leaf_params(identity, &says, not_before_s, not_after_s)?;
-        // Two certificates of one key have two numbers.
+        // Two certificates for one key have different serial numbers.
         let mut serial: [u8; 16] = rand::random();
         serial[0] &= 0x7f;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -202,7 +203,7 @@ impl IssuingAuthority {
         Ok(vec![certificate.der().clone(), self.der.clone()])
     }
 
-    /// Whether this key has issued the certificate, which is good now.
+    /// Whether this key has issued the certificate, and the certificate is valid now.
     pub fn has_issued(&self, certificate: &CertificateDer<'_>) -> bool {
         self.issued_by_it.verify_client_cert(certificate, &[], UnixTime::now()).is_ok()
     }

@@ -30,7 +30,7 @@ fn keys_are_their_owners_alone() {
     assert_eq!(mode(&ca), 0o700);
     assert_eq!(files.cert, out.join("member-c1.pem"));
     assert_eq!(files.key, out.join("member-c1.key"));
-    // A renewal keeps it so, and nothing temporary stays behind.
+    // A renewal keeps the mode, and leaves no temporary file.
     issue(&ca, &request(Role::Member, "c1"), &out).unwrap();
     assert_eq!(mode(&files.key), 0o600);
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 3);
@@ -86,12 +86,12 @@ fn an_authority_is_never_replaced_by_another() {
     init_ca(&one, "one").unwrap();
     init_ca(&two, "two").unwrap();
     assert!(matches!(init_ca(&one, "two"), Err(PkiError::OtherCa { .. })));
-    // A directory that trusts one authority does not come to trust another.
+    // A directory that trusts one authority does not accept another.
     let out = dir.path().join("out");
     issue(&one, &request(Role::Member, "c1"), &out).unwrap();
     let refused = issue(&two, &request(Role::Member, "c1"), &out);
     assert!(matches!(refused, Err(PkiError::OtherCa { .. })), "{refused:?}");
-    // A certificate without its key is somebody else's authority.
+    // A certificate without its key counts as another site's authority.
     std::fs::remove_file(one.join("ca.key")).unwrap();
     assert!(matches!(init_ca(&one, "one"), Err(PkiError::CaKeyMissing(_))));
     let refused = issue(&one, &request(Role::Member, "c1"), &out);
@@ -132,7 +132,7 @@ fn a_certificate_says_what_was_asked_for() {
     );
     let left_s = info.validity.not_after_unix - i64::try_from(unix_now_s()).unwrap();
     assert!((29 * 86_400..=30 * 86_400).contains(&left_s), "{left_s}");
-    // The authority is nobody, but its expiry can be watched too.
+    // The authority has no identity, but its expiry can be watched too.
     let authority = inspect(&ca).unwrap();
     assert_eq!(authority.identity, None);
     assert!(authority.validity.not_after_unix > info.validity.not_after_unix);
