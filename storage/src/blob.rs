@@ -28,7 +28,7 @@ pub use self::store_identity::same_store;
 /// The most bytes of one object.
 pub const BLOB_BYTES_MAX: u64 = 256 << 20;
 
-/// What a ledger keeps about an object.
+/// A reference to an object, as a ledger stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BlobRef {
     /// The object's name in its store.
@@ -58,9 +58,9 @@ enum Backend {
 }
 
 impl BlobStore {
-    /// Opens `file:///dir`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or
-    /// `memory://name`, which lives and dies with this process. Credentials come from this host's own chain
-    /// (environment, instance metadata); nothing is contacted yet.
+    /// Opens `file:///dir`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or `memory://name`,
+    /// which exists only in this process. Credentials come from this host's own chain (environment, instance
+    /// metadata). Makes no connection yet.
     pub fn open(url: &str) -> Result<Self, BlobError> {
         let parsed = url::Url::parse(url)
             .map_err(|error| BlobError::Url { url: url.to_owned(), reason: error.to_string() })?;
@@ -77,7 +77,7 @@ impl BlobStore {
         Ok(Self { inner: Arc::new(Inner { url: url.to_owned(), backend }) })
     }
 
-    /// The URL that the store was opened with.
+    /// The URL with which the store was opened.
     pub fn url(&self) -> &str {
         &self.inner.url
     }
@@ -101,7 +101,7 @@ impl BlobStore {
     pub async fn get(&self, key: &str, digest: &[u8; 32]) -> Result<Bytes, BlobError> {
         let bytes = self.read(key).await?;
         let found = blake3::hash(&bytes);
-        // Compared in constant time, which does no harm.
+        // This comparison takes constant time, which is not required.
         if found != *digest {
             return Err(BlobError::Corrupt {
                 key: key.to_owned(),
@@ -112,7 +112,7 @@ impl BlobStore {
         Ok(bytes)
     }
 
-    /// How many bytes an object has; none of them is read.
+    /// The size of an object, without reading it.
     pub async fn size(&self, key: &str) -> Result<u64, BlobError> {
         key::check(key)?;
         match &self.inner.backend {
@@ -121,7 +121,7 @@ impl BlobStore {
         }
     }
 
-    /// Removes an object; that it is gone already is no error.
+    /// Removes an object. It is not an error if it is gone already.
     pub async fn delete(&self, key: &str) -> Result<(), BlobError> {
         key::check(key)?;
         match &self.inner.backend {
@@ -153,7 +153,8 @@ impl BlobStore {
         Ok(names)
     }
 
-    /// Removes the empty directories of a folder that nobody writes to any more, in stores that have such.
+    /// Removes the empty directories of a folder to which nothing is written any more, in stores that have
+    /// directories.
     pub async fn prune(&self, prefix: &str) -> Result<(), BlobError> {
         key::check(prefix)?;
         match &self.inner.backend {
@@ -162,9 +163,9 @@ impl BlobStore {
         }
     }
 
-    /// Whether a folder of no objects may have had some here. In a file system that is told by the folder above it, which
-    /// [`prune`](Self::prune) leaves: without one this is a host that sees another file system. Object stores have no
-    /// folders, and one that answers is the one that its URL names.
+    /// Whether an empty folder may have had objects here. In a file system the folder above it shows that, because
+    /// [`prune`](Self::prune) leaves it; if it is missing, this host sees another file system. Object stores have no
+    /// folders, and a store that answers is the one that its URL names.
     pub async fn was_written(&self, prefix: &str) -> Result<bool, BlobError> {
         key::check(prefix)?;
         match &self.inner.backend {
@@ -173,8 +174,8 @@ impl BlobStore {
         }
     }
 
-    /// Removes what killed writers have left below a folder, never what one still writes, and answers how many files that
-    /// were. An object store has no such files.
+    /// Removes temporary files that killed writers have left below a folder, but not those of live writers. Returns
+    /// how many there were. An object store has no such files.
     pub async fn remove_abandoned(&self, prefix: &str) -> Result<u64, BlobError> {
         key::check(prefix.trim_end_matches('/'))?;
         match &self.inner.backend {

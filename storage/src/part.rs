@@ -10,7 +10,7 @@ use crate::table::{Format, Full, Table, TableWriter, u64_at};
 
 /// The most rows of a part.
 pub const PART_ROWS_MAX: usize = 4096;
-/// The most bytes of an encoded part, so that one large row fits behind a part that is nearly ready to close.
+/// The most bytes of an encoded part. One large row fits into a part that has almost reached [`PART_BYTES_CLOSE`].
 pub const PART_BYTES_MAX: usize = 16 << 20;
 /// Rows at which a worker closes a part by default.
 pub const PART_ROWS_CLOSE: usize = 1000;
@@ -76,7 +76,7 @@ impl PartWriter {
         Self::default()
     }
 
-    /// Adds a row, or leaves the part as it is.
+    /// Adds a row, or leaves the part unchanged.
     pub fn push(&mut self, row: PartRow<'_>) -> Result<(), Full> {
         let (number, attempt) = (row.row.to_le_bytes(), row.attempt.to_le_bytes());
         self.table.push(&FORMAT, &[&number, &attempt, &[row.kind.to_byte()]], row.body)
@@ -131,7 +131,7 @@ impl Part {
         self.len() == 0
     }
 
-    /// A row by its place in the part; `None` behind the last.
+    /// A row by its place in the part; `None` after the last.
     pub fn row(&self, index: usize) -> Option<PartRow<'_>> {
         let (head, body) = self.table.row(index)?;
         // `decode` has checked every kind.

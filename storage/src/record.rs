@@ -6,13 +6,13 @@
 
 use crate::error::FormatError;
 
-/// The version of the envelope and of what it holds.
+/// The version of the envelope and of its content.
 pub const RECORD_VERSION: u8 = 1;
 
 /// Bytes that the envelope adds to a payload.
 pub const RECORD_OVERHEAD: usize = 5;
 
-/// Wraps `payload`. `context` says where the record lives (its key, its offset) and is not stored.
+/// Wraps `payload`. `context` identifies the record's place (its key, its offset) and is not stored.
 pub fn seal(context: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(RECORD_OVERHEAD + payload.len());
     record.push(RECORD_VERSION);
@@ -39,7 +39,7 @@ pub fn open<'a>(context: &[u8], record: &'a [u8]) -> Result<&'a [u8], FormatErro
 fn checksum(version: u8, context: &[u8], payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[version]);
-    // The length keeps a byte from moving between context and payload unnoticed.
+    // Hashing the length detects a byte that moves between context and payload.
     hasher.update(&(context.len() as u64).to_le_bytes());
     hasher.update(context);
     hasher.update(payload);

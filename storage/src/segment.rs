@@ -46,7 +46,7 @@ impl SegmentWriter {
         Self::default()
     }
 
-    /// Adds a row, or leaves the segment as it is.
+    /// Adds a row, or leaves the segment unchanged.
     pub fn push(&mut self, item_id: [u8; 32], line: u64, body: &[u8]) -> Result<(), Full> {
         self.table.push(&FORMAT, &[&item_id, &line.to_le_bytes()], body)
     }
@@ -94,7 +94,7 @@ impl Segment {
         self.len() == 0
     }
 
-    /// A row by its place in the segment; `None` behind the last.
+    /// A row by its place in the segment; `None` after the last.
     pub fn row(&self, index: usize) -> Option<SegmentRow<'_>> {
         let (head, body) = self.table.row(index)?;
         let mut item_id = [0; ID];

@@ -25,20 +25,21 @@ pub use self::reader::{SnapshotFileReader, SnapshotSummary};
 pub use self::writer::SnapshotFileWriter;
 use crate::decimal;
 
-/// The version of the format that is written. Older ones are read, newer ones refused by name.
+/// The version of the written format. Older versions are read; newer ones are refused with an error that names the
+/// version.
 pub const SNAPSHOT_FILE_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"ROLLSNAP";
-/// Bytes of records after which a block is closed.
+/// Size of the records after which a block is closed.
 const BLOCK_BYTES: usize = 256 << 10;
-/// The longest header or block that is believed: a block is longer than [`BLOCK_BYTES`] by one record at most.
+/// The longest header or block that is accepted. A block exceeds [`BLOCK_BYTES`] by at most one record.
 const LEN_MAX: usize = 256 << 20;
 const DIGEST_BYTES: usize = 32;
 
-/// What a snapshot file says of itself. Fields are only added; a reader skips what it does not know.
+/// The header of a snapshot file. Fields are only added; a reader skips unknown ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotHeader {
-    /// The cluster that it is a moment of, 32 lower-case hex digits.
+    /// The id of the cluster, 32 lower-case hex digits.
     pub cluster_id: String,
     /// The member that wrote it.
     pub member: String,
@@ -55,21 +56,21 @@ pub struct SnapshotHeader {
     pub cluster_version: u32,
     /// The program that wrote it.
     pub program: String,
-    /// True where it was made of one member's directory, without a quorum: acknowledged changes may be missing.
+    /// True if it was made from one member's directory, without a quorum: acknowledged changes may be missing.
     pub salvaged: bool,
-    /// The members of that moment.
+    /// The members at that moment.
     pub members: Vec<SnapshotMember>,
 }
 
-/// A member of the cluster that a snapshot was taken of.
+/// A member of the cluster at the time of the snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotMember {
     /// Its name.
     pub name: String,
-    /// Where the other members reached it.
+    /// The address at which other members reached it.
     pub peer_addr: String,
-    /// Where workers and clients reached it.
+    /// The address at which workers and clients reached it.
     pub client_addr: String,
-    /// Its zone, or nothing.
+    /// Its zone, or empty.
     pub zone: String,
 }

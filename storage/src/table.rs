@@ -14,7 +14,7 @@ const VERSION: u8 = 1;
 const HEADER: usize = 12;
 const END: usize = 4;
 
-/// What distinguishes one format from another.
+/// The parameters of one format.
 pub(crate) struct Format {
     pub(crate) name: &'static str,
     pub(crate) magic: [u8; 4],
@@ -28,7 +28,7 @@ pub(crate) struct Format {
 /// Why a row was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// The object has its last row; the row belongs into the next one.
+    /// The object has its maximum number of rows; the row belongs into the next one.
     #[error("the object has as many rows as it may have")]
     Rows,
     /// The object has no room for this row; the row belongs into the next one.
@@ -56,12 +56,12 @@ impl TableWriter {
         self.rows
     }
 
-    /// Bytes of the object as it stands.
+    /// Bytes of the object so far.
     pub(crate) fn bytes(&self) -> usize {
         HEADER + self.heads.len() + self.bodies.len()
     }
 
-    /// Adds a row; `head` is given in pieces whose lengths sum up to the format's head.
+    /// Adds a row; `head` consists of pieces whose lengths sum up to the format's head.
     pub(crate) fn push(
         &mut self,
         format: &Format,
@@ -153,7 +153,7 @@ impl Table {
         self.rows
     }
 
-    /// A row's head and body; `None` behind the last row.
+    /// A row's head and body; `None` after the last row.
     pub(crate) fn row(&self, row: usize) -> Option<(&[u8], &[u8])> {
         if row >= self.rows {
             return None;

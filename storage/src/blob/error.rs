@@ -9,23 +9,23 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobError {
-    /// There is no such object. On `file://` a likely reason is a host that sees another file system.
+    /// There is no such object. On `file://` a likely reason is that a host sees another file system.
     #[error("object {key} is missing")]
     Missing {
         /// The object.
         key: String,
     },
-    /// The object's bytes are not those that were written.
+    /// The object's bytes differ from those written.
     #[error("object {key} is corrupt: blake3 {found}, expected {expected}")]
     Corrupt {
         /// The object.
         key: String,
-        /// The digest that the reader asked for.
+        /// The expected digest.
         expected: String,
-        /// The digest of what the store returned.
+        /// The digest of the bytes that the store returned.
         found: String,
     },
-    /// The object is another one than when it was found.
+    /// The object has changed since it was found.
     #[error("{key} was changed while it was read")]
     Changed {
         /// The object.
@@ -39,7 +39,7 @@ pub enum BlobError {
         /// The store's own text.
         reason: String,
     },
-    /// The store denies access; its credentials or permissions need a person.
+    /// The store denies access; an operator must correct the credentials or permissions.
     #[error("object {key}: access denied: {reason}")]
     PermissionDenied {
         /// The object.
@@ -47,7 +47,7 @@ pub enum BlobError {
         /// The store's own text.
         reason: String,
     },
-    /// The store refuses the operation for another lasting reason.
+    /// The store refuses the operation for another permanent reason.
     #[error("object {key}: refused: {reason}")]
     Refused {
         /// The object.
@@ -63,7 +63,7 @@ pub enum BlobError {
         /// The store's own text.
         reason: String,
     },
-    /// The object is larger than any object may be.
+    /// The object is larger than the limit.
     #[error("object {key} has {len} bytes, the most is {max}")]
     TooLarge {
         /// The object.
@@ -73,29 +73,29 @@ pub enum BlobError {
         /// The bound in bytes.
         max: u64,
     },
-    /// The name is no key: lower-case folders and a name, of `a-z A-Z 0-9 . _ -`.
+    /// The name is not a key: lower-case folders and a name, of `a-z A-Z 0-9 . _ -`.
     #[error("{key:?} is no object key")]
     Key {
-        /// What was given.
+        /// The given name.
         key: String,
     },
     /// The store's URL cannot be used.
     #[error("object store {url}: {reason}")]
     Url {
-        /// What was given.
+        /// The given URL.
         url: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
 impl BlobError {
-    /// True where trying again later may help by itself.
+    /// Whether a later retry may succeed by itself.
     pub fn retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 
-    /// Sorts an error of the file system.
+    /// Classifies an error of the file system.
     pub(super) fn from_io(key: &str, error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let (key, reason) = (key.to_owned(), error.to_string());
@@ -117,20 +117,20 @@ impl BlobError {
         }
     }
 
-    /// Sorts an error of a remote store. What it does not name is taken for a passing failure, after the
-    /// client's own retries, unless the store itself says that it is the caller's.
+    /// Classifies an error of a remote store. The client has already retried, and an error without a more specific
+    /// kind counts as transient, unless the store itself blames the caller.
     pub(super) fn from_remote(key: &str, error: object_store::Error) -> Self {
         use object_store::Error as E;
         if let E::Generic { .. } = &error
             && let Some(status) = client_error(&error)
         {
             let (key, reason) = (key.to_owned(), error.to_string());
-            // S3 answers 400 to credentials that have ended, and says so in its code.
+            // S3 answers 400 to expired credentials, and names the reason in its code.
             let credentials = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"];
             let ended = credentials.iter().any(|c| reason.contains(&format!("<Code>{c}</Code>")));
             return match (status, ended) {
                 (_, true) => Self::PermissionDenied { key, reason },
-                // Time-outs and floods pass.
+                // Time-outs and throttling are transient.
                 (408 | 425 | 429, _) => Self::Unavailable { key, reason },
                 _ => Self::Refused { key, reason },
             };
@@ -148,7 +148,7 @@ impl BlobError {
     }
 }
 
-/// The status of an answer that blames the request. The client keeps it in the text of its error alone.
+/// The status of an answer that blames the request. The client has it only in the text of its error.
 fn client_error(error: &object_store::Error) -> Option<u16> {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::{BLOB_BYTES_MAX, BlobError};
 
 const TEMPORARY: &str = ".tmp-";
-/// A temporary file that was changed since is not looked at: its writer may not have locked it yet.
+/// A temporary file that was changed within this time is left alone, because its writer may not have locked it yet.
 const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 /// Directories remembered as durable.
 const KNOWN_MAX: usize = 4096;
@@ -97,7 +97,7 @@ impl FileStore {
         }
     }
 
-    /// Removes temporary files below a folder that no writer holds any more, and answers how many there were.
+    /// Removes temporary files below a folder that no writer holds any more. Returns how many there were.
     pub(super) async fn remove_abandoned(&self, prefix: &str) -> Result<u64, BlobError> {
         let before = SystemTime::now() - ABANDONED_AFTER;
         match self.blocking(prefix, move |_, path| remove_abandoned(path, before)).await {
@@ -137,7 +137,7 @@ impl FileStore {
         let dir = path.parent().unwrap_or(&self.root);
         self.ensure_dir(dir)?;
         if holds(path, bytes)? {
-            // Whoever wrote it may have died before it was durable.
+            // Its writer may have died before it was durable.
             File::open(path)?.sync_all()?;
             return File::open(dir)?.sync_all();
         }
@@ -145,7 +145,7 @@ impl FileStore {
             dir.join(format!("{TEMPORARY}{}", blake3::Hash::from_bytes(unique_bytes())));
         let written = OpenOptions::new().write(true).create_new(true).open(&temporary).and_then(
             |mut file| {
-                // Where the file system has no locks nobody takes the file for abandoned.
+                // If the file system has no locks, no process considers the file abandoned.
                 let _ = file.try_lock();
                 file.write_all(bytes)?;
                 file.sync_all()?;
@@ -153,7 +153,7 @@ impl FileStore {
             },
         );
         if let Err(error) = written {
-            // Best effort: a name that begins with a dot is no object, whatever becomes of it.
+            // Best effort: a name that starts with a dot is not an object, so a leftover does no harm.
             let _ = fs::remove_file(&temporary);
             return Err(error);
         }
@@ -168,7 +168,7 @@ impl FileStore {
         fs::create_dir_all(dir)?;
         for ancestor in dir.ancestors().skip(1) {
             match File::open(ancestor).and_then(|handle| handle.sync_all()) {
-                // Above the root lies the operator's own mount; not every host may open it.
+                // Above the root is the operator's own mount, which not every host may open.
                 Err(error) if ancestor.starts_with(&self.root) => return Err(error),
                 _ => {}
             }
@@ -182,20 +182,20 @@ impl FileStore {
     }
 }
 
-/// Removes directories that are empty, the innermost first. One that is not, or that is written to, stays.
+/// Removes empty directories, the innermost first. One that has files, or gets one meanwhile, stays.
 fn prune(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_dir {
             prune(&entry.path());
         } else if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
-            let _ = fs::remove_file(entry.path()); // Of a writer that died.
+            let _ = fs::remove_file(entry.path()); // left by a writer that died
         }
     }
     let _ = fs::remove_dir(dir);
 }
 
-/// True where the file exists with exactly these bytes.
+/// Whether the file exists with exactly these bytes.
 fn holds(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.len() == bytes.len() as u64 => Ok(fs::read(path)? == bytes),
@@ -233,7 +233,7 @@ fn remove_abandoned(dir: &Path, before: SystemTime) -> io::Result<u64> {
             Ok(0)
         };
         match outcome {
-            // It has its name by now, or somebody else removes it.
+            // The file has its final name by now, or another process removes it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             outcome => removed += outcome?,
         }
@@ -246,11 +246,11 @@ fn remove_if_abandoned(path: &Path, before: SystemTime) -> io::Result<u64> {
         return Ok(0);
     }
     let file = match OpenOptions::new().write(true).open(path) {
-        // Another user's: the next writer of that user removes it.
+        // It belongs to another user; the next writer of that user removes it.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(0),
         opened => opened?,
     };
-    // A live writer holds it. Where there are no locks this fails too, and the file stays.
+    // A live writer holds it. Without locks in the file system this fails too, and the file stays.
     if file.try_lock().is_err() {
         return Ok(0);
     }

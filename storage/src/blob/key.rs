@@ -6,23 +6,23 @@
 use super::BlobError;
 
 const KEY_BYTES_MAX: usize = 512;
-/// Of a cluster's id, in the folders of its runs.
+/// Characters of the cluster's id in the folders of its runs.
 const CLUSTER_CHARS: usize = 16;
 
-/// The folder of a run within its namespace's: its name, and what tells it from every other run of that name, in this
-/// cluster and in others that use the same store. `drawn` is drawn at random for each creation, so what belongs to a run
-/// that was deleted is never a later one's. A client draws it before the run has a number.
+/// The folder of a run within its namespace's: its name, and a part that distinguishes it from every other run of that
+/// name, in this cluster and in others that use the same store. `drawn` is random for each creation, so that objects
+/// of a deleted run never belong to a later one. A client generates it before the run has a number.
 pub fn run_folder(run_name: &str, cluster_id: &str, drawn: u64) -> String {
     format!("{run_name}/{}{drawn:016x}", folder_mark(cluster_id))
 }
 
-/// What the folders of a cluster's runs begin with, behind the run's name.
+/// The prefix of the folders of a cluster's runs, after the run's name.
 pub fn folder_mark(cluster_id: &str) -> String {
     let short: String = cluster_id.chars().take(CLUSTER_CHARS).collect();
     format!("{short}-")
 }
 
-/// The key of a segment of a run's input. `folder` is [`run_folder`]'s, here and below.
+/// The key of a segment of a run's input. `folder` comes from [`run_folder`], here and below.
 pub fn segment_key(namespace: &str, folder: &str, digest: &[u8; 32]) -> String {
     object_key(namespace, folder, "segments", digest)
 }
@@ -37,12 +37,12 @@ pub fn manifest_key(namespace: &str, folder: &str, digest: &[u8; 32]) -> String 
     object_key(namespace, folder, "manifest", digest)
 }
 
-/// The key of a long text that tells why rows of a run failed.
+/// The key of a long text about the failure of rows of a run.
 pub fn evidence_key(namespace: &str, folder: &str, digest: &[u8; 32]) -> String {
     object_key(namespace, folder, "evidence", digest)
 }
 
-/// The folder of all objects of a run: of its segments, its parts, its evidence and its manifest.
+/// The folder of all objects of a run: its segments, its parts, its evidence and its manifest.
 pub fn run_prefix(namespace: &str, folder: &str) -> String {
     format!("runs/{namespace}/{folder}")
 }
@@ -67,7 +67,7 @@ fn object_key(namespace: &str, folder: &str, kind: &str, digest: &[u8; 32]) -> S
     format!("runs/{namespace}/{folder}/{kind}/{}", blake3::Hash::from_bytes(*digest).to_hex())
 }
 
-/// Refuses what is not a key.
+/// Refuses a text that is not a key.
 pub(super) fn check(key: &str) -> Result<(), BlobError> {
     let plain = |name: &str| {
         !name.is_empty()

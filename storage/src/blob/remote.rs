@@ -22,14 +22,14 @@ use url::Url;
 
 use super::{BLOB_BYTES_MAX, BlobError};
 
-/// Objects above this size go up in parts, so that one lost connection costs a part and not all.
+/// Objects above this size are uploaded in parts, so that a lost connection costs one part and not all.
 const IN_PARTS_ABOVE: usize = 16 << 20;
-/// Bytes of a part: at least 5 MiB, as S3 has it, but for the last.
+/// Bytes of a part. S3 requires at least 5 MiB, except for the last.
 const PART_BYTES: usize = 8 << 20;
-/// Parts of one object that are on their way at a time.
+/// Parts of one object that are uploaded concurrently.
 const PARTS_AT_A_TIME: usize = 4;
 
-/// Stores of `memory://`, by URL, so that all parts of one process see the same objects.
+/// Stores of `memory://`, by URL, so that the whole process sees the same objects.
 static MEMORY: OnceLock<Mutex<HashMap<String, Arc<InMemory>>>> = OnceLock::new();
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl RemoteStore {
                     let end = bytes.len().min(start + PART_BYTES);
                     upload.put_part(bytes.slice(start..end).into())
                 });
-                // All of them end before the upload is given up: a part that arrives later would stay.
+                // Wait for all parts before aborting the upload: a part that arrives later would stay.
                 let parts = futures::future::join_all(parts.collect::<Vec<_>>()).await;
                 parts.into_iter().collect::<object_store::Result<Vec<()>>>()?;
             }
@@ -78,14 +78,14 @@ impl RemoteStore {
         };
         let outcome = outcome.await;
         if outcome.is_err() {
-            // Best effort: without it the parts lie there until the bucket's life cycle takes them.
+            // Best effort: without it the parts stay until the bucket's lifecycle rule removes them.
             let _ = upload.abort().await;
         }
         outcome
     }
 
-    /// Whether the object is there with these bytes. A completion whose answer was lost is refused when it is repeated:
-    /// its upload is no more.
+    /// Whether the object is there with these bytes. If the answer to a completion was lost, its retry is refused,
+    /// because the upload no longer exists.
     async fn holds(&self, path: &Path, bytes: &Bytes) -> bool {
         let Ok(found) = self.store.get(path).await else { return false };
         found.meta.size == bytes.len() as u64

@@ -36,7 +36,8 @@ pub struct SourceObject {
 }
 
 impl ObjectSource {
-    /// The bucket of `s3://bucket/key`, `gs://bucket/key` or `az://container/key`, and the key. Nothing is contacted yet.
+    /// The bucket of `s3://bucket/key`, `gs://bucket/key` or `az://container/key`, and the key. Makes no connection
+    /// yet.
     pub fn open(url: &str) -> Result<(Self, String), BlobError> {
         let bad = |reason: &str| BlobError::Url { url: url.to_owned(), reason: reason.to_owned() };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("it has no scheme"))?;
@@ -47,7 +48,7 @@ impl ObjectSource {
         Ok((Self { store, base }, key.to_owned()))
     }
 
-    /// The objects whose keys begin with `prefix`, up to the last slash of it, and are wanted; at most `max` and one more.
+    /// The objects whose keys start with `prefix` up to its last slash and are wanted; at most `max` plus one.
     pub async fn list(
         &self,
         prefix: &str,
@@ -70,13 +71,13 @@ impl ObjectSource {
         Ok(found)
     }
 
-    /// The object of that key.
+    /// The object with that key.
     pub async fn head(&self, key: &str) -> Result<SourceObject, BlobError> {
         let found = self.store.head(&self.path(key)?).await;
         found.map(|object| self.object(object)).map_err(|error| self.error(key, error))
     }
 
-    /// A piece of an object; it ends where the object does.
+    /// A piece of an object, which ends where the object ends.
     pub async fn read(&self, object: &SourceObject, range: Range<u64>) -> Result<Bytes, BlobError> {
         let range = range.start..range.end.min(object.bytes);
         if range.is_empty() {
@@ -93,7 +94,7 @@ impl ObjectSource {
         };
         let got = self.store.get_opts(&object.location, options).await;
         let got = got.map_err(|error| self.error(key, error))?;
-        // A store without tags tells by the length.
+        // If the store has no tags, the length reveals a change.
         if got.meta.size != object.bytes {
             return Err(BlobError::Changed { key: object.url.clone() });
         }
@@ -107,7 +108,7 @@ impl ObjectSource {
         }
     }
 
-    /// A key as it stands: one with `%` or `~` in it is another one once it is encoded.
+    /// A key as it is written: encoding would turn a key with `%` or `~` into another one.
     fn path(&self, key: &str) -> Result<Path, BlobError> {
         Path::parse(key).map_err(|error| BlobError::Url {
             url: format!("{}{key}", self.base),

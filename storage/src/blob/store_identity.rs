@@ -5,7 +5,7 @@
 
 use url::Url;
 
-/// Whether two URLs name the same store. A slash at the end, and other spellings of one URL, make no difference.
+/// Whether two URLs name the same store. A trailing slash and other spellings of one URL make no difference.
 pub fn same_store(one: &str, other: &str) -> bool {
     if one == other {
         return true;

@@ -21,7 +21,7 @@ pub struct SnapshotFileError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotProblem {
-    /// It is something else.
+    /// It is another kind of file.
     #[error("this is no snapshot of rollout")]
     Foreign,
     /// A newer program wrote it.
@@ -31,25 +31,25 @@ pub enum SnapshotProblem {
     Newer {
         /// The file's version.
         found: u32,
-        /// The newest that is read.
+        /// The newest version that this program reads.
         supported: u32,
     },
-    /// It ends before its end.
+    /// It is truncated.
     #[error(
         "the snapshot is cut short: it ends after {bytes} bytes, in the middle of {what}; copy it again, or take another"
     )]
     Truncated {
-        /// How long it is.
+        /// Its length.
         bytes: u64,
-        /// What is missing from there on.
+        /// The part that is missing.
         what: &'static str,
     },
     /// Bytes changed since it was written.
     #[error("the snapshot is damaged at byte {at}: {what}; copy it again, or take another")]
     Damaged {
-        /// Where that was noticed.
+        /// The offset at which the damage was noticed.
         at: u64,
-        /// What does not fit.
+        /// The part that does not match.
         what: String,
     },
     /// It cannot be read.

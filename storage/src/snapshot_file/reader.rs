@@ -17,18 +17,18 @@ use crate::record;
 /// A key and its value.
 type Record = (Vec<u8>, Vec<u8>);
 
-/// What a whole file was found to hold.
+/// The content of a complete file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotSummary {
     /// Records of the image.
     pub records: u64,
     /// The file's length in bytes.
     pub bytes: u64,
-    /// Its digest: blake3 of all but its last 32 bytes, which are this.
+    /// Its digest: blake3 of the file without its last 32 bytes, which are the digest.
     pub digest: [u8; DIGEST_BYTES],
 }
 
-/// Reads one snapshot file. As an iterator it ends after the first error; a file that is whole has a
+/// Reads one snapshot file. As an iterator it ends after the first error. A complete file has a
 /// [`summary`](Self::summary) then.
 pub struct SnapshotFileReader {
     path: PathBuf,
@@ -84,17 +84,17 @@ impl SnapshotFileReader {
         Ok(file)
     }
 
-    /// What the file says of itself.
+    /// The file's header.
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    /// Bytes read so far, for a display of progress.
+    /// Bytes read so far, for a progress display.
     pub fn bytes_read(&self) -> u64 {
         self.read
     }
 
-    /// What the file holds, once all of it was read and found whole.
+    /// The summary of the file, once all of it was read and is complete.
     pub fn summary(&self) -> Option<SnapshotSummary> {
         match self.state {
             State::Whole(summary) => Some(summary),
@@ -176,7 +176,7 @@ impl SnapshotFileReader {
         if len > LEN_MAX {
             return Err(self.damaged(format!("{what} of {len} bytes")));
         }
-        // Grows as bytes arrive: a length that is not true costs no memory.
+        // Grows as bytes arrive, so that a false length costs no memory.
         let mut sealed = Vec::new();
         let wanted = len as u64;
         let got = (&mut self.from).take(wanted).read_to_end(&mut sealed);
@@ -220,7 +220,7 @@ impl SnapshotFileReader {
 }
 
 impl Block {
-    /// The next record; `None` where what is left is none.
+    /// The next record; `None` if the rest is not a record.
     fn next(&mut self) -> Option<Record> {
         let rest = &self.bytes[self.at..];
         let (key_len, rest) = rest.split_first_chunk::<4>()?;

@@ -20,7 +20,7 @@ pub struct SnapshotFileWriter<W: Write> {
 }
 
 impl<W: Write> SnapshotFileWriter<W> {
-    /// Begins a file with its header.
+    /// Starts a file with its header.
     pub fn new(out: W, header: &SnapshotHeader) -> io::Result<Self> {
         let mut file =
             Self { out, hasher: blake3::Hasher::new(), written: 0, block: Vec::new(), records: 0 };
@@ -31,7 +31,7 @@ impl<W: Write> SnapshotFileWriter<W> {
         Ok(file)
     }
 
-    /// Adds a record. Keys come in ascending order.
+    /// Adds a record. Keys must be in ascending order.
     pub fn record(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         for part in [key, value] {
             let len = u32::try_from(part.len()).map_err(io::Error::other)?;
@@ -43,7 +43,7 @@ impl<W: Write> SnapshotFileWriter<W> {
         if self.block.len() >= BLOCK_BYTES { self.close_block() } else { Ok(()) }
     }
 
-    /// Ends the file, and returns what it was written to with the file's digest.
+    /// Ends the file. Returns its output and its digest.
     pub fn finish(mut self) -> io::Result<(W, [u8; DIGEST_BYTES])> {
         if !self.block.is_empty() {
             self.close_block()?;

@@ -4,9 +4,9 @@
 //! the store too: segments that a URL parser would rewrite are refused.
 //! Absent: which of two spellings of one URL is the right one. An entry allows its own spelling.
 
-/// Whether the entry `listed` allows `url`: the same URL, or one below it by whole path segments. A slash at the end makes
-/// no difference. What is below may have no `.` or `..`, no empty segment, no query, and nothing that is percent-encoded or
-/// would have to be.
+/// Whether the entry `listed` allows `url`: the same URL, or one below it by whole path segments. A trailing slash
+/// makes no difference. The part below may have no `.` or `..`, no empty segment, no query, and no character that is
+/// percent-encoded or would have to be.
 pub fn allows(listed: &str, url: &str) -> bool {
     if listed == url {
         return true;
@@ -22,14 +22,14 @@ pub fn allows(listed: &str, url: &str) -> bool {
     rest.is_empty() || rest.strip_prefix('/').is_some_and(below)
 }
 
-/// The scheme with the host, and the path without slashes at its end.
+/// The scheme with the host, and the path without trailing slashes.
 fn split(url: &str) -> Option<(&str, &str)> {
     let host = url.find("://")? + "://".len();
     let path = url[host..].find('/').map_or(url.len(), |slash| host + slash);
     Some((&url[..path], url[path..].trim_end_matches('/')))
 }
 
-/// Whether every parser of URLs leaves a segment of a path as it is.
+/// Whether every URL parser leaves a path segment as it is.
 fn is_plain(segment: &str) -> bool {
     let kept = |byte: u8| byte.is_ascii_graphic() && !br##"%\?#"<>`{}^"##.contains(&byte);
     !matches!(segment, "" | "." | "..") && segment.bytes().all(kept)
