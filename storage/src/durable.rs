@@ -23,7 +23,7 @@ pub(crate) fn sync_file(path: &Path) -> Result<(), StorageError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(StorageError::io(path, "sync"))
 }
 
-/// Creates `dir` and what is missing above it, each name durable in its parent.
+/// Creates `dir` and its missing parents, each name durable in its parent.
 pub(crate) fn create_dir_all(dir: &Path) -> Result<(), StorageError> {
     if dir.is_dir() {
         return Ok(());
@@ -55,7 +55,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), StorageError> {
     sync_dir(&parent_of(to))
 }
 
-/// Reads a file, or `None` where there is none.
+/// Reads a file; `None` if there is none.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, StorageError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -64,7 +64,7 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, StorageError
     }
 }
 
-/// Removes a directory with all that is in it; that it is gone already is no error.
+/// Removes a directory with its content. It is not an error if it is gone already.
 #[cfg(feature = "rocksdb")]
 pub(crate) fn remove_dir_all(dir: &Path) -> Result<(), StorageError> {
     match fs::remove_dir_all(dir) {
@@ -75,7 +75,7 @@ pub(crate) fn remove_dir_all(dir: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// The directory that holds `path`'s name; `.` for a bare name.
+/// The directory in which `path` is; `.` for a bare name.
 pub(crate) fn parent_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::blob::BlobError;
 use crate::space::says_no_space;
 
-/// What went wrong with bytes on this host's disk, or in the object store.
+/// An error with bytes on this host's disk, or in the object store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
@@ -31,7 +31,7 @@ pub enum StorageError {
         /// RocksDB's own text.
         message: String,
     },
-    /// Bytes on disk are not what was written. The member must stop and must not vote.
+    /// Bytes on disk differ from those written. The member must stop and must not vote.
     #[error(
         "{}: corrupt: {what}; stop this member and replace it under a new id (see \
          docs/operating/members.md, \"Rebuild a member\")",
@@ -43,20 +43,20 @@ pub enum StorageError {
         /// Which record, and what is wrong with it.
         what: String,
     },
-    /// A directory belongs to somebody else than the configuration says.
+    /// A directory belongs to another owner than the configuration says.
     #[error(
         "{}: {what} is {found} on disk but {expected} in the configuration; point the configuration at \
          the right directory, or give this member an empty one and join it under a new id",
         path.display()
     )]
     Mismatch {
-        /// The file that holds the value on disk.
+        /// The file with the value on disk.
         path: PathBuf,
         /// The value's name.
         what: &'static str,
         /// The value on disk.
         found: String,
-        /// The value that was asked for.
+        /// The configured value.
         expected: String,
     },
     /// A caller broke the order of log indexes; nothing was written.
@@ -69,10 +69,10 @@ pub enum StorageError {
         /// The index that was given.
         given: u64,
     },
-    /// An argument, or a peer's bytes, are outside what can be stored; nothing was changed.
+    /// An argument, or bytes from a peer, are outside the bounds of what can be stored; nothing was changed.
     #[error("{}: refused: {what}", path.display())]
     Refused {
-        /// The file or directory it was meant for.
+        /// The intended file or directory.
         path: PathBuf,
         /// What is wrong.
         what: String,
@@ -83,18 +83,18 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// True where the bytes on disk are damaged, so that only a rebuild helps.
+    /// Whether the bytes on disk are damaged, so that only a rebuild helps.
     pub fn is_corrupt(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
     }
 
-    /// True where the disk, or the writer's share of it, is full.
+    /// Whether the disk, or the writer's quota on it, is full.
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
-            // RocksDB's kinds do not tell it from other errors of a disk; the system's words are in the text.
+            // RocksDB has no error kind for this, but the system's text is in the message.
             Self::Rocks { message, .. } => says_no_space(message),
             _ => false,
         }
@@ -126,7 +126,7 @@ impl StorageError {
     }
 }
 
-/// Bytes that are not an object of the expected format. Says nothing of where they came from.
+/// Bytes that are not an object of the expected format. The error does not name their source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -144,7 +144,7 @@ pub enum FormatError {
         /// The newest version that this program reads.
         supported: u8,
     },
-    /// The checksum does not fit the bytes.
+    /// The checksum does not match the bytes.
     #[error("checksum mismatch")]
     Checksum,
     /// The bytes contradict themselves.

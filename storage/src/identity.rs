@@ -13,7 +13,7 @@ use crate::{decimal, durable};
 
 const FORMAT_VERSION: u32 = 1;
 
-/// Whose data a directory holds.
+/// The owner of a directory's data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -66,7 +66,7 @@ impl Identity {
         durable::write_atomic(&path, &bytes)
     }
 
-    /// Compares this identity, found in `root`, with the one that the configuration asks for.
+    /// Compares this identity, found in `root`, with the configured one.
     pub fn check(&self, root: &Path, expected: &Self) -> Result<(), StorageError> {
         let (id, expected_id) = (self.member_id.to_string(), expected.member_id.to_string());
         for (what, found, expected) in [

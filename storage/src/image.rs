@@ -40,7 +40,7 @@ pub struct ImageBatch {
     pub delete_prefixes: Vec<Vec<u8>>,
 }
 
-/// The live image and its latest snapshot. Clones share both, and all see an installed image at once.
+/// The live image and its latest snapshot. Clones share both, and see an installed image at the same moment.
 #[derive(Clone)]
 pub struct ImageStore {
     inner: Arc<Inner>,
@@ -52,22 +52,22 @@ struct Inner {
     live: RwLock<Live>,
     /// Held while a snapshot is taken.
     taking: Mutex<()>,
-    /// The latest snapshot. Held for a moment only: consensus asks for it.
+    /// The latest snapshot. Locked only for a moment, because consensus reads it.
     snapshot: Mutex<Option<Arc<Snapshot>>>,
-    /// What was removed by prefix and may have tables still.
+    /// Ranges that were removed by prefix and may still take space in tables.
     removed: Mutex<Removed>,
 }
 
 struct Live {
-    /// Shared with a reclaim that runs, so that an installation need not wait for it.
+    /// Shared with a running reclaim, so that an installation need not wait for it.
     db: Arc<DB>,
     mark: SyncMark,
     dir: PathBuf,
 }
 
 impl ImageStore {
-    /// Opens the image below `root`, creating an empty one where there is none. Leftovers of interrupted
-    /// installations and snapshots are removed.
+    /// Opens the image below `root`, and creates an empty one if there is none. Removes leftovers of interrupted
+    /// installations and snapshots.
     pub fn open(root: &Path) -> Result<Self, StorageError> {
         let layout = Layout::open(root)?;
         let dir = match layout.current()? {
@@ -89,7 +89,7 @@ impl ImageStore {
         })
     }
 
-    /// The directory that the store was opened in.
+    /// The directory in which the store was opened.
     pub fn root(&self) -> &Path {
         self.inner.layout.root()
     }
@@ -114,7 +114,7 @@ impl ImageStore {
             let mut removed = self.inner.removed.lock();
             batch.delete_prefixes.iter().for_each(|prefix| removed.add(prefix));
         }
-        // Another writer's batch may be counted here: its own sync covered everything before it.
+        // The number may include another writer's batch, because the sync covered everything before it.
         live.mark.store(live.db.latest_sequence_number())
     }
 
@@ -124,8 +124,8 @@ impl ImageStore {
         records::get(&live.db, &live.dir, key)
     }
 
-    /// Calls `each` with every record, in the order of keys, until it fails. Every record is checked; a damaged
-    /// one ends the walk with [`StorageError::Corrupt`]. An installation waits meanwhile.
+    /// Calls `each` with every record in key order until it fails. Every record is checked; a damaged one ends the
+    /// iteration with [`StorageError::Corrupt`]. An installation waits meanwhile.
     pub fn for_each<E: From<StorageError>>(
         &self,
         each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
@@ -133,7 +133,7 @@ impl ImageStore {
         self.for_each_prefix(b"", each)
     }
 
-    /// Like [`for_each`](Self::for_each), for the keys that begin with `prefix`.
+    /// Like [`for_each`](Self::for_each), for the keys that start with `prefix`.
     pub fn for_each_prefix<E: From<StorageError>>(
         &self,
         prefix: &[u8],
@@ -143,8 +143,8 @@ impl ImageStore {
         records::for_each(&live.db, &live.dir, prefix, each)
     }
 
-    /// Takes a snapshot of what was written so far: hard links, no copying of data. It replaces the previous
-    /// one, whose files go when its last handle does.
+    /// Takes a snapshot of everything written so far, with hard links and without copying data. It replaces the
+    /// previous snapshot, whose files are removed with its last handle.
     pub fn snapshot(&self) -> Result<Arc<Snapshot>, StorageError> {
         let _taking = self.inner.taking.lock();
         let (temporary, finished) = self.inner.layout.next_snapshot();
@@ -167,7 +167,8 @@ impl ImageStore {
         Ok(snapshot)
     }
 
-    /// What was written so far, for one reader: hard links, which go with the handle. The latest snapshot stays what it is.
+    /// A snapshot of everything written so far for one reader: hard links, which are removed with the handle. The
+    /// latest snapshot stays unchanged.
     pub fn checkpoint(&self) -> Result<Snapshot, StorageError> {
         let (temporary, _) = self.inner.layout.next_snapshot();
         let live = self.inner.live.read();
@@ -179,23 +180,23 @@ impl ImageStore {
         Ok(checkpoint)
     }
 
-    /// The latest snapshot, also one from before a restart.
+    /// The latest snapshot, possibly from before a restart.
     pub fn current_snapshot(&self) -> Option<Arc<Snapshot>> {
         self.inner.snapshot.lock().clone()
     }
 
-    /// Bytes in memory that were written and are in no table file yet: at most three times 16 MiB.
+    /// Written bytes in memory that are not in a table file yet: at most three times 16 MiB.
     pub fn write_buffer_bytes(&self) -> u64 {
         rocks::write_buffer_bytes(&self.inner.live.read().db)
     }
 
-    /// Begins to receive an image from elsewhere.
+    /// Starts receiving an image from another member.
     pub fn stage(&self) -> Result<Staging, StorageError> {
         Staging::create(self.inner.layout.next_staging())
     }
 
-    /// Makes a received image the live one. After a crash at any point the old or the new one is live; after an
-    /// error the old one still is. Waits for running reads and writes.
+    /// Makes a received image the live one. After a crash at any point, the old or the new one is live; after an
+    /// error, the old one still is. Waits for running reads and writes.
     pub fn install(&self, staged: Staged) -> Result<(), StorageError> {
         let dir = self.inner.layout.next_image();
         staged.move_to(&dir)?;
@@ -210,7 +211,7 @@ impl ImageStore {
                 drop(live);
                 *self.inner.removed.lock() = removed;
                 let old_dir = old.dir.clone();
-                // A reclaim of the old one would write files into a directory that goes.
+                // A running reclaim of the old image would write files into a directory that is being removed.
                 old.db.cancel_all_background_work(true);
                 drop(old);
                 self.inner.layout.remove_image(&old_dir);
@@ -231,17 +232,18 @@ impl std::fmt::Debug for ImageStore {
     }
 }
 
-/// At which tables are written, by flushes and merges together.
+/// The rate at which flushes and merges together write tables.
 const TABLE_BYTES_PER_SECOND: i64 = 64 << 20;
 
 fn open_image(dir: &Path) -> Result<(DB, SyncMark), StorageError> {
     let mut options = rocks::base_options();
-    // The ledger is in memory anyway: what is written waits here only for its table file.
+    // The ledger is in memory anyway; these buffers only hold data until its table file is written.
     options.set_write_buffer_size(16 << 20);
     options.set_max_write_buffer_number(3);
     options.set_target_file_size_base(64 << 20);
     options.set_max_total_wal_size(128 << 20);
-    // The log's fsyncs must not wait behind a flood of merged tables: written evenly, and handed to the disk as it goes.
+    // Write merged tables at an even rate and sync them as they grow, so that the log's fsyncs do not wait behind
+    // them.
     options.set_ratelimiter(TABLE_BYTES_PER_SECOND, 100_000, 10);
     options.set_bytes_per_sync(1 << 20);
     let family = rocksdb::ColumnFamilyDescriptor::new("default", options.clone());
@@ -253,7 +255,7 @@ fn delete_prefix(live: &Live, changes: &mut WriteBatch, prefix: &[u8]) -> Result
         changes.delete_range(prefix, &end);
         return Ok(());
     }
-    // Nothing sorts after these keys, so there is no end for a range.
+    // No key sorts after these, so the range has no end.
     records::for_each_key(&live.db, &live.dir, prefix, |key| changes.delete(key))
 }
 
@@ -268,7 +270,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let image = ImageStore::open(dir.path()).expect("an image");
         let first = image.snapshot().expect("a snapshot");
-        // The next one waits here for the live image.
+        // The next snapshot waits here for the live image.
         let live = image.inner.live.write();
         let taking = image.clone();
         let next = std::thread::spawn(move || taking.snapshot());

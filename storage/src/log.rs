@@ -28,17 +28,17 @@ use crate::error::StorageError;
 /// Runs once, on the fsync thread, in the order of the calls. It must not block.
 pub type SyncCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// How a log is opened. `Default` is what a member uses.
+/// The options of a log. `Default` is what a member uses.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
     /// Payload bytes of the newest entries kept in memory; reads of these never touch RocksDB.
     pub ring_bytes: usize,
-    /// Bytes of one memtable. Three are allowed, so that most entries are purged before they are flushed.
+    /// Bytes of one memtable. There may be three, so that most entries are purged before they are flushed.
     pub write_buffer_bytes: usize,
-    /// Calls that may wait for the fsync thread; more block their caller.
+    /// Calls that may wait for the fsync thread; further calls block.
     pub sync_queue: usize,
-    /// Acknowledge without fsync: loses acknowledged entries at a power loss. It exists only as the negative
-    /// control of the crash test, which must notice; nothing else may set it.
+    /// Acknowledge without fsync, which loses acknowledged entries at a power loss. It exists only as the negative
+    /// control of the crash test, which must detect the loss; nothing else may set it.
     pub unsafe_no_fsync: bool,
 }
 
@@ -53,12 +53,12 @@ impl Default for LogOptions {
     }
 }
 
-/// What a log holds.
+/// The bounds of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogBounds {
     /// The last purged index, with the mark that was given to [`RaftLog::purge`].
     pub purged: Option<(u64, Vec<u8>)>,
-    /// The last entry, with its payload; `None` where everything was purged or nothing written.
+    /// The last entry with its payload; `None` if everything was purged or nothing was written.
     pub last: Option<(u64, Vec<u8>)>,
 }
 
@@ -69,20 +69,20 @@ pub struct RaftLog {
 }
 
 struct Inner {
-    // The threads come first: they are joined before the database closes.
+    // The threads come first, so that they are joined before the database closes.
     fsync: FsyncThread,
     janitor: Arc<Janitor>,
     disk: Arc<Disk>,
-    /// Serialises writers. Readers take only `view`, and only for moments.
+    /// Serializes writers. Readers lock only `view`, and only briefly.
     writer: Mutex<()>,
     view: RwLock<View>,
     counters: Arc<Counters>,
 }
 
-/// What readers see. Changed before a removal reaches the disk and after an append has.
+/// The state that readers see. It changes before a removal reaches the disk, and after an append has reached it.
 struct View {
     purged: Option<(u64, Vec<u8>)>,
-    /// The index of the first entry, where nothing was ever purged.
+    /// The index of the first entry if nothing was ever purged.
     origin: u64,
     ring: Ring,
 }
@@ -103,10 +103,10 @@ impl View {
 }
 
 impl RaftLog {
-    /// Opens the log in `dir`, creating an empty one where there is none.
+    /// Opens the log in `dir`, and creates an empty one if there is none.
     ///
-    /// Refuses a log that lost acknowledged writes, that does not begin right after its purge mark, or whose
-    /// newest `ring_bytes` contain a hole or a damaged entry. Older damage is found when it is read.
+    /// Refuses a log that lost acknowledged writes, that does not begin right after its purge mark, or whose newest
+    /// `ring_bytes` contain a hole or a damaged entry. Older damage is found when it is read.
     pub fn open(dir: &Path, options: LogOptions) -> Result<Self, StorageError> {
         let disk = Arc::new(Disk::open(dir, &options)?);
         let purged = disk.purged()?;
@@ -131,7 +131,7 @@ impl RaftLog {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The directory that the log was opened in.
+    /// The directory in which the log was opened.
     pub fn dir(&self) -> PathBuf {
         self.inner.disk.dir().to_owned()
     }
@@ -175,8 +175,8 @@ impl RaftLog {
 
     /// Calls `done` when everything written before this call is durable.
     ///
-    /// One thread drains all that is queued, syncs the write-ahead log once and runs the callbacks in order. If
-    /// the fsync fails, the callbacks get the error and the process aborts. Blocks while `sync_queue` is full.
+    /// One thread drains the queue, syncs the write-ahead log once and runs the callbacks in order. If the fsync
+    /// fails, the callbacks get the error and the process aborts. Blocks while `sync_queue` is full.
     pub fn sync(&self, done: SyncCallback) {
         self.inner.fsync.push(done);
     }
@@ -194,8 +194,8 @@ impl RaftLog {
 
     /// The existing entries of `[from, end)`, in order and without gaps, up to `max_bytes` of payload.
     ///
-    /// Purged indexes are left out. At least one entry is returned where the range holds any, however large it
-    /// is. A hole or a damaged entry is [`StorageError::Corrupt`].
+    /// Purged indexes are skipped. If the range has any entry, at least one is returned, however large it is. A hole
+    /// or a damaged entry is [`StorageError::Corrupt`].
     pub fn read(
         &self,
         from: u64,
@@ -210,7 +210,7 @@ impl RaftLog {
                 if from >= end {
                     return Ok(Vec::new());
                 }
-                // Shared handles are taken under the lock; the bytes are copied after it.
+                // Clone shared handles under the lock, and copy the bytes after it.
                 (seen, view.ring.read(from, end, max_bytes), from)
             };
             let old_end = recent.first().map_or(end.min(seen.1), |(index, _)| *index);
@@ -219,7 +219,7 @@ impl RaftLog {
                     append_recent(&mut entries, old_end, recent, max_bytes);
                     return Ok(entries);
                 }
-                // A purge or a truncation ran meanwhile: what is missing was removed on purpose.
+                // A purge or a truncation ran meanwhile, so the missing entries were removed on purpose.
                 Err(error) => {
                     let view = self.inner.view.read();
                     if (view.first(), view.end()) == seen {
@@ -258,8 +258,8 @@ impl RaftLog {
         inner.disk.truncate(cut, end)
     }
 
-    /// Removes every entry up to and including the given index, which may lie beyond the last, and keeps
-    /// `purged_mark` as what is known of the last removed one. Durable with the next [`sync`](Self::sync).
+    /// Removes every entry up to and including the given index, which may lie beyond the last, and stores
+    /// `purged_mark` as the description of the last removed entry. Durable with the next [`sync`](Self::sync).
     pub fn purge(&self, up_to_inclusive: u64, purged_mark: &[u8]) -> Result<(), StorageError> {
         let inner = &*self.inner;
         let _writer = inner.writer.lock();
@@ -276,7 +276,7 @@ impl RaftLog {
             view.ring.purge(up_to_inclusive + 1);
         }
         inner.disk.purge(first, end, up_to_inclusive, purged_mark)?;
-        // Whole files may go only when the purge mark that explains their absence is durable.
+        // Whole files may be deleted only when the purge mark that explains their absence is durable.
         let janitor = inner.janitor.clone();
         inner.fsync.push(Box::new(move |result| {
             if result.is_ok() {
@@ -320,14 +320,14 @@ impl RaftLog {
         self.inner.counters.snapshot(self.inner.fsync.queued())
     }
 
-    /// Bytes in memory that were written and are in no table file yet: at most three times
+    /// Written bytes in memory that are not in a table file yet: at most three times
     /// [`LogOptions::write_buffer_bytes`], and a little for metadata.
     pub fn write_buffer_bytes(&self) -> u64 {
         self.inner.disk.write_buffer_bytes()
     }
 
-    /// Syncs what is queued, runs the callbacks and stops the threads. Later calls of [`sync`](Self::sync) on a
-    /// clone get an error; the database itself closes with the last clone.
+    /// Syncs queued writes, runs the callbacks and stops the threads. Later calls of [`sync`](Self::sync) on a clone
+    /// get an error; the database itself closes with the last clone.
     pub fn close(self) {
         self.inner.fsync.stop();
         self.inner.janitor.stop();
@@ -340,7 +340,7 @@ impl std::fmt::Debug for RaftLog {
     }
 }
 
-/// Adds entries from memory behind those from disk, if those reach up to `boundary` and leave room.
+/// Appends entries from memory to those from disk, if those reach up to `boundary` and leave room.
 fn append_recent(
     entries: &mut Vec<(u64, Vec<u8>)>,
     boundary: u64,

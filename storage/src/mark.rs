@@ -22,7 +22,7 @@ pub(crate) struct SyncMark {
 }
 
 impl SyncMark {
-    /// Opens the mark in `dir`, with its number; `None` where there is no such file.
+    /// Opens the mark in `dir` and reads its number; `None` if there is no such file.
     pub(crate) fn load(dir: &Path) -> Result<Option<(Self, u64)>, StorageError> {
         let path = dir.join("SYNCED");
         let Some(bytes) = durable::read_optional(&path)? else { return Ok(None) };
@@ -50,8 +50,9 @@ impl SyncMark {
         }
     }
 
-    /// Records that everything up to `sequence` is durable. Survives the death of the process at once, a power
-    /// loss only after [`sync`](Self::sync) or the kernel's own write-back: until then it is merely lower.
+    /// Records that everything up to `sequence` is durable. This survives the death of the process at once, but a
+    /// power loss only after [`sync`](Self::sync) or the kernel's own write-back. Until then the number on disk is
+    /// merely lower.
     pub(crate) fn store(&self, sequence: u64) -> Result<(), StorageError> {
         self.file.write_all_at(&encode(sequence), 0).map_err(StorageError::io(&self.path, "write"))
     }

@@ -24,25 +24,25 @@ pub(crate) fn base_options() -> Options {
     let mut options = Options::default();
     options.set_paranoid_checks(true);
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
-    // A recycled log file holds old records behind the new ones, which no recovery mode can tell apart safely.
+    // A recycled log file has old records after the new ones, which no recovery mode can tell apart safely.
     options.set_recycle_log_file_num(0);
     options.set_track_and_verify_wals_in_manifest(true);
-    // RocksDB's diary, for people: what it did last is enough.
+    // RocksDB's diagnostic log, for people: the latest is enough.
     options.set_keep_log_file_num(2);
     options.set_max_log_file_size(1 << 20);
-    // It lists every table that ever was until it is begun anew.
+    // The manifest lists every table that ever existed until it is rewritten.
     options.set_max_manifest_file_size(4 << 20);
     options
 }
 
-/// Bytes in memory that were written and are in no table file yet.
+/// Written bytes in memory that are not in a table file yet.
 pub(crate) fn write_buffer_bytes(db: &DB) -> u64 {
-    // A figure for people: one that cannot be had is none.
+    // A figure for people; if it is unavailable, 0.
     let stats = rocksdb::perf::get_memory_usage_stats(Some(&[db]), None);
     stats.map_or(0, |stats| stats.mem_table_total)
 }
 
-/// Opens the database in `dir`, creating it where `dir` holds neither database nor mark.
+/// Opens the database in `dir`, and creates it if `dir` has neither database nor mark.
 pub(crate) fn open(
     dir: &Path,
     options: &mut Options,

@@ -12,16 +12,16 @@ use std::path::Path;
 /// Exit status of a process whose own disk is full (EX_IOERR of sysexits.h).
 pub const NO_SPACE_EXIT: i32 = 74;
 
-/// The room of a file system.
+/// The space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes that an ordinary user may still write.
+    /// Bytes that an unprivileged user may still write.
     pub free_bytes: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub all_bytes: u64,
 }
 
-/// The room of the file system that holds `dir`, or will hold it.
+/// The space of the file system that has `dir`, or will have it.
 pub fn space(dir: &Path) -> io::Result<Space> {
     let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
@@ -36,18 +36,18 @@ pub fn space(dir: &Path) -> io::Result<Space> {
     Ok(Space { free_bytes: bytes(found.f_bavail), all_bytes: bytes(found.f_blocks) })
 }
 
-/// True for the words of an error, whoever passed them on, that say that the disk, or the writer's share of it, is full.
+/// Whether the text of an error says that the disk, or the writer's quota on it, is full.
 pub fn says_no_space(message: &str) -> bool {
-    // The system's own words, for ENOSPC and EDQUOT.
+    // The system's texts for ENOSPC and EDQUOT.
     ["No space left on device", "Disk quota exceeded"].iter().any(|words| message.contains(words))
 }
 
-/// Says why and ends the process at once, with [`NO_SPACE_EXIT`].
+/// Logs the reason and ends the process at once, with [`NO_SPACE_EXIT`].
 pub fn end_without_space(reason: &dyn std::fmt::Display) -> ! {
     tracing::error!(%reason, "the disk is full: this process stops until there is room");
     // The subscriber may be asynchronous; the reason must not be lost with the process.
     let _ = writeln!(io::stderr(), "rollout: the disk is full, this process stops: {reason}");
-    // SAFETY: _exit has no preconditions; nothing of ours runs after it.
+    // SAFETY: _exit has no preconditions, and no code of this process runs after it.
     unsafe { libc::_exit(NO_SPACE_EXIT) }
 }
 

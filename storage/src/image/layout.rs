@@ -39,7 +39,7 @@ impl Layout {
         &self.root
     }
 
-    /// The live image's directory; `None` where none was ever completed.
+    /// The live image's directory; `None` if none was ever completed.
     pub(super) fn current(&self) -> Result<Option<PathBuf>, StorageError> {
         let path = self.root.join("CURRENT");
         let Some(bytes) = durable::read_optional(&path)? else { return Ok(None) };
@@ -57,8 +57,8 @@ impl Layout {
         Ok(Some(dir))
     }
 
-    /// Creates the first, empty image. Where images exist without a pointer, an earlier creation was cut short
-    /// if none was ever written; anything else is damage.
+    /// Creates the first, empty image. If there are images without a pointer and none was ever written, an earlier
+    /// creation was interrupted; anything else is damage.
     pub(super) fn create_first(&self) -> Result<PathBuf, StorageError> {
         for name in names(&self.root)? {
             let dir = self.root.join(&name);
@@ -91,14 +91,14 @@ impl Layout {
         self.root.join(format!("{STAGING}{:06}", self.next_number()))
     }
 
-    /// Where a snapshot is made, and its final name.
+    /// The directory in which a snapshot is made, and its final name.
     pub(super) fn next_snapshot(&self) -> (PathBuf, PathBuf) {
         let number = self.next_number();
         let dir = self.snapshots();
         (dir.join(format!("{TEMPORARY}{number:06}")), dir.join(format!("{number:06}")))
     }
 
-    /// The newest complete snapshot. Older ones are removed, nobody holds them yet.
+    /// The newest complete snapshot. Removes older ones, which no handle uses yet.
     pub(super) fn latest_snapshot(&self) -> Result<Option<PathBuf>, StorageError> {
         let dir = self.snapshots();
         let mut numbers: Vec<(u64, String)> =
@@ -128,7 +128,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Removes a replaced image. What cannot be removed now is removed at the next opening.
+    /// Removes a replaced image. If that fails now, the next opening does it.
     pub(super) fn remove_image(&self, dir: &Path) {
         if let Err(error) = durable::remove_dir_all(dir) {
             tracing::warn!(%error, "cannot remove a replaced image, it stays until the next start");

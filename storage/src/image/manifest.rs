@@ -45,7 +45,7 @@ impl Manifest {
     }
 }
 
-/// The names of the files in `dir` that make up a database, in order; logs and locks are left out.
+/// The names of the files in `dir` that make up a database, in order, without logs and locks.
 pub(super) fn database_files(dir: &Path) -> Result<Vec<String>, StorageError> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(StorageError::io(dir, "list"))? {
@@ -59,7 +59,7 @@ pub(super) fn database_files(dir: &Path) -> Result<Vec<String>, StorageError> {
     Ok(names)
 }
 
-/// True for the names of files that hold a database's content.
+/// Whether a file of this name has a database's content.
 pub(super) fn is_database_file(name: &str) -> bool {
     let numbered = |digits: &str| {
         !digits.is_empty() && digits.len() <= 20 && digits.bytes().all(|byte| byte.is_ascii_digit())

@@ -14,43 +14,43 @@ use super::{ImageStore, records};
 use crate::error::StorageError;
 use crate::space::space;
 
-/// Ranges that are remembered one by one; beyond them everything is merged.
+/// Ranges that are remembered individually; beyond them everything is merged.
 const RANGES_MAX: usize = 64;
-/// Room that is left on the disk beside the second copy.
+/// Free space that remains on the disk besides the second copy.
 const SPARE_BYTES: u64 = 16 << 20;
 
-/// What became of it.
+/// The outcome of a reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reclaim {
     /// Nothing was removed by prefix.
     Nothing,
-    /// The tables are without it. What they were counts nothing of the write buffer, which had no table yet.
+    /// The tables no longer have removed records. `before_bytes` excludes the write buffer, which had no table yet.
     Done {
         /// Bytes of all tables before.
         before_bytes: u64,
-        /// And after.
+        /// Bytes of all tables after.
         after_bytes: u64,
     },
-    /// The disk has no room for a second copy of this many bytes. It is still due.
+    /// The disk has no room for a second copy of all tables. The reclaim is still due.
     NoRoom {
-        /// Of all tables.
+        /// Bytes of all tables.
         table_bytes: u64,
     },
-    /// RocksDB left tables as they were; its diary says why. It is still due.
+    /// RocksDB left tables unmerged; its own log says why. The reclaim is still due.
     Unmerged,
 }
 
-/// What was removed by prefix, and may have tables still.
+/// Ranges that were removed by prefix, and may still take space in tables.
 #[derive(Debug, Default)]
 pub(super) struct Removed {
     /// From the first key to the one after the last.
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
-    /// More than is remembered, or nobody knows what.
+    /// Merge everything, because there are too many ranges, or unknown ones.
     everything: bool,
 }
 
 impl Removed {
-    /// What an image that is opened may still have of what was removed before: nobody knows, unless nothing was.
+    /// The ranges that were removed before the image was opened: unknown, unless its tables have no deletions.
     pub(super) fn before(db: &DB) -> Result<Self, rocksdb::Error> {
         let everything = db.live_files()?.iter().any(|table| table.num_deletions > 0);
         Ok(Self { ranges: Vec::new(), everything })
@@ -77,7 +77,7 @@ impl Removed {
         self.ranges.is_empty() && !self.everything
     }
 
-    /// Whether the table hides something of it, or holds what is hidden.
+    /// Whether the table may have removed records, or the markers that hide them.
     fn concerns(&self, table: &LiveFile) -> bool {
         let first = table.start_key.as_deref().unwrap_or_default();
         let last = table.end_key.as_deref().unwrap_or_default();
@@ -92,10 +92,10 @@ impl ImageStore {
         !self.inner.removed.lock().is_nothing()
     }
 
-    /// Merges the tables, and what is not yet in one, without what was removed. Blocks for as long as it takes to
-    /// write them anew; reads, writes, snapshots and installations go on meanwhile.
+    /// Merges the tables, and the write buffer, without removed records. Blocks while it rewrites them; reads, writes,
+    /// snapshots and installations continue meanwhile.
     pub fn reclaim(&self) -> Result<Reclaim, StorageError> {
-        // First of all: what is removed, or installed, from now on is due again.
+        // Take the ranges first, so that what is removed or installed from now on is due again.
         let removed = std::mem::take(&mut *self.inner.removed.lock());
         if removed.is_nothing() {
             return Ok(Reclaim::Nothing);
@@ -120,7 +120,7 @@ impl ImageStore {
             return Ok(Reclaim::NoRoom { table_bytes });
         }
         let mut options = CompactOptions::default();
-        // The tables of the last level are those that hold what was removed.
+        // The tables of the last level are the ones with removed records.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         options.set_exclusive_manual_compaction(false);
         if removed.everything {
@@ -129,7 +129,7 @@ impl ImageStore {
         for (start, end) in &removed.ranges {
             db.compact_range_opt(Some(start), Some(end), &options);
         }
-        // RocksDB does not say whether it failed.
+        // RocksDB does not report whether the merge failed.
         let after = tables()?;
         let hiding =
             before.iter().filter(|table| table.num_deletions > 0 && removed.concerns(table));
@@ -140,7 +140,7 @@ impl ImageStore {
         Ok(Reclaim::Done { before_bytes: table_bytes, after_bytes: bytes(&after) })
     }
 
-    /// Ends a [`reclaim`](Self::reclaim) that runs, soon. For a store that is written no more.
+    /// Makes a running [`reclaim`](Self::reclaim) end soon. For a store that will not be written any more.
     pub fn stop_reclaiming(&self) {
         self.inner.live.read().db.cancel_all_background_work(false);
     }

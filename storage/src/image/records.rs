@@ -10,7 +10,7 @@ use rocksdb::{DB, Options, ReadOptions};
 use crate::error::StorageError;
 use crate::record;
 
-/// An image opened for reading only: a snapshot, or one that was received and is not installed.
+/// An image opened only for reading: a snapshot, or a received image that is not installed.
 pub struct ImageReader {
     db: DB,
     dir: PathBuf,
@@ -28,7 +28,7 @@ impl ImageReader {
         get(&self.db, &self.dir, key)
     }
 
-    /// Calls `each` with every record, in the order of keys, until it fails.
+    /// Calls `each` with every record in key order until it fails.
     pub fn for_each<E: From<StorageError>>(
         &self,
         each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
@@ -80,7 +80,7 @@ pub(super) fn for_each_key(
     iterator.status().map_err(StorageError::rocks(dir))
 }
 
-/// The smallest key that sorts after every key with this prefix; `None` where there is none.
+/// The smallest key that sorts after every key with this prefix; `None` if there is none.
 pub(super) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut end = prefix[..=last].to_vec();

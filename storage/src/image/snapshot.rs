@@ -45,7 +45,7 @@ impl Snapshot {
         ImageReader::open(&self.dir)
     }
 
-    /// Lets the files go with the last handle.
+    /// Removes the files with the last handle.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }

@@ -47,10 +47,10 @@ impl Staging {
             .map_err(StorageError::io(&path, "write"))
     }
 
-    /// Checks everything against the manifest and makes it durable. Reads every file; it blocks for long.
+    /// Checks everything against the manifest and makes it durable. Reads every file and so blocks for long.
     pub fn finish(self, expected: &Manifest) -> Result<Staged, StorageError> {
         let dir = self.dir.database();
-        // A sender has no piece to send of an empty file, such as the log of a database that was just flushed.
+        // A sender sends no piece of an empty file, such as the log of a database that was just flushed.
         for file in expected.files.iter().filter(|file| file.len == 0) {
             self.write_file(&file.name, 0, b"")?;
         }
@@ -62,7 +62,7 @@ impl Staging {
             durable::sync_file(&dir.join(&file.name))?;
         }
         durable::sync_dir(&dir)?;
-        // The image starts a new count of acknowledged writes.
+        // The count of acknowledged writes starts again with this image.
         SyncMark::create(self.dir.path())?;
         durable::sync_dir(self.dir.path())?;
         Ok(Staged { dir: self.dir })
@@ -88,7 +88,7 @@ impl Staged {
     }
 }
 
-/// Says what a person needs to know first about a failed transfer.
+/// The difference that most helps an operator to understand a failed transfer.
 fn difference(received: &Manifest, expected: &Manifest) -> String {
     for file in &expected.files {
         match received.files.iter().find(|other| other.name == file.name) {
@@ -105,7 +105,7 @@ fn difference(received: &Manifest, expected: &Manifest) -> String {
     "files arrived that were not announced".to_owned()
 }
 
-/// A directory that goes with its owner, unless it was moved away.
+/// A directory that is removed on drop, unless it was moved.
 #[derive(Debug)]
 struct TemporaryDir {
     dir: Option<PathBuf>,

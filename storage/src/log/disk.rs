@@ -45,7 +45,7 @@ impl Disk {
             ColumnFamilyDescriptor::new(META, meta),
         ];
         let mut base = rocks::base_options();
-        // `meta` is hardly ever flushed by itself, and would keep every old write-ahead log alive.
+        // `meta` is hardly ever flushed by itself, and would keep every old write-ahead log from being deleted.
         base.set_max_total_wal_size(options.write_buffer_bytes as u64 * 4);
         let (db, mark) = rocks::open(dir, &mut base, families)?;
         let disk = Self { db, mark, dir: dir.to_owned() };
@@ -117,7 +117,7 @@ impl Disk {
         self.write(batch)
     }
 
-    /// Deletes files that hold nothing but entries of `[first, last]`.
+    /// Deletes files that have only entries of `[first, last]`.
     pub(super) fn delete_files(&self, first: u64, last: u64) -> Result<(), StorageError> {
         self.db
             .delete_file_in_range_cf(self.family(LOGS)?, first.to_be_bytes(), last.to_be_bytes())
@@ -132,7 +132,7 @@ impl Disk {
         Ok(Some((u64::from_le_bytes(*index), mark.to_vec())))
     }
 
-    /// The index that the log begins with where nothing was purged.
+    /// The index with which the log begins if nothing was purged.
     pub(super) fn origin(&self) -> Result<u64, StorageError> {
         let Some(payload) = self.meta_record(ORIGIN)? else { return Ok(0) };
         let bytes = payload
@@ -152,7 +152,7 @@ impl Disk {
         self.meta_record(&user_key(key))
     }
 
-    /// The last index, after checking that the log begins with `first`; `None` where it is empty.
+    /// The last index, after checking that the log begins with `first`; `None` if it is empty.
     pub(super) fn bounds(&self, first: u64) -> Result<Option<u64>, StorageError> {
         let mut iterator = self.iterate(first, u64::MAX)?;
         iterator.seek_to_first();
@@ -164,7 +164,7 @@ impl Disk {
         Ok(self.current(&iterator)?.map(|(index, _)| index))
     }
 
-    /// Fills the ring with the newest entries of `[first, last]`, checking each and that none is missing.
+    /// Fills the ring with the newest entries of `[first, last]`. Checks each, and that none is missing.
     pub(super) fn load_tail(
         &self,
         first: u64,
@@ -184,7 +184,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The entries of `[from, end)`, which must all exist, up to `max_bytes`, at least one.
+    /// The entries of `[from, end)`, up to `max_bytes` but at least one. All must exist.
     pub(super) fn read(
         &self,
         from: u64,
@@ -222,7 +222,7 @@ impl Disk {
 
     fn iterate(&self, from: u64, end: u64) -> Result<DBRawIterator<'_>, StorageError> {
         let mut options = ReadOptions::default();
-        // Without the bound a seek walks the tombstones of everything that was ever purged.
+        // Without the bound, a seek would walk the tombstones of everything that was ever purged.
         options.set_iterate_lower_bound(from.to_be_bytes().to_vec());
         if end != u64::MAX {
             options.set_iterate_upper_bound(end.to_be_bytes().to_vec());
@@ -231,7 +231,7 @@ impl Disk {
         Ok(self.db.raw_iterator_cf_opt(self.family(LOGS)?, options))
     }
 
-    /// The entry under an iterator, checked.
+    /// The entry at an iterator's position, checked.
     fn current<'a>(
         &self,
         iterator: &'a DBRawIterator<'_>,
@@ -276,7 +276,7 @@ impl Disk {
             .ok_or_else(|| StorageError::corrupt(&self.dir, format!("family {name} is missing")))
     }
 
-    /// Hands a batch to RocksDB, unsynced.
+    /// Passes a batch to RocksDB, without a sync.
     fn write(&self, batch: WriteBatch) -> Result<(), StorageError> {
         self.db.write(batch).map_err(StorageError::rocks(&self.dir))
     }

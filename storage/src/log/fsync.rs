@@ -55,7 +55,7 @@ impl FsyncThread {
         Ok(Self { queue: Mutex::new(Some(sender)), queued, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Queues a callback; after [`stop`](Self::stop) it is called at once, with an error.
+    /// Queues a callback. After [`stop`](Self::stop), calls it at once with an error.
     pub(super) fn push(&self, done: SyncCallback) {
         let queue = self.queue.lock();
         let Some(sender) = queue.as_ref() else {
@@ -73,12 +73,12 @@ impl FsyncThread {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Lets the thread finish what is queued and waits for it.
+    /// Lets the thread finish queued callbacks, and waits for it.
     pub(super) fn stop(&self) {
         drop(self.queue.lock().take());
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // The last clone of a log may be dropped by a callback, on this very thread.
+            // A callback may drop the last clone of a log, on this very thread.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("the fsync thread of the raft log panicked");
             }
@@ -125,7 +125,7 @@ impl Syncer {
                 self.janitor.sync_mark();
             }
         }
-        // A clean end leaves a mark that also a later power loss cannot lower.
+        // After a clean end, a later power loss cannot lower the mark.
         if let Err(error) = self.disk.sync_mark() {
             tracing::warn!(%error, "cannot sync the raft log's mark while closing");
         }
@@ -142,8 +142,8 @@ impl Syncer {
     }
 }
 
-/// Tells the callbacks, then ends the process: after a failed fsync the kernel may report the lost pages as
-/// clean, so that a second attempt would succeed without having written anything.
+/// Runs the callbacks with the error, then ends the process: after a failed fsync the kernel may report the lost pages
+/// as clean, so that a retry would succeed without having written anything.
 fn fail(batch: Vec<SyncCallback>, error: &StorageError) -> ! {
     tracing::error!(%error, "fsync of the raft log failed, ending the process");
     for done in batch {
@@ -155,7 +155,7 @@ fn fail(batch: Vec<SyncCallback>, error: &StorageError) -> ! {
     std::process::abort();
 }
 
-/// Runs one callback. A panic would silence every later acknowledgement, so it ends the process instead.
+/// Runs one callback. A panic would silently stop every later acknowledgment, so it ends the process instead.
 fn call(done: SyncCallback, result: io::Result<()>) {
     if catch_unwind(AssertUnwindSafe(|| done(result))).is_err() {
         tracing::error!("a callback of the raft log's fsync panicked, ending the process");

@@ -54,7 +54,7 @@ impl Janitor {
 
     fn offer(&self, chore: Chore) {
         if let Some(sender) = self.chores.lock().as_ref() {
-            // A full queue means that earlier chores are slow: this one is skipped, which is harmless.
+            // If the queue is full, earlier chores are slow. Skipping this one does no harm.
             drop(sender.try_send(chore));
         }
     }

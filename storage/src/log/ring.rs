@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What an entry takes beside its payload: its place, the count of its references, what the allocator adds.
+/// The overhead of an entry: its place, its reference count, the allocator's rounding.
 const OVERHEAD_BYTES: usize = 64;
 
 pub(super) struct Ring {
@@ -44,7 +44,7 @@ impl Ring {
         }
     }
 
-    /// Adds the entry before the first one; false, unchanged, where there is no room for it.
+    /// Adds the entry before the first one. Returns false, without a change, if there is no room.
     pub(super) fn push_front(&mut self, index: u64, payload: &[u8]) -> bool {
         if self.entries.is_empty() {
             self.first = index + 1;
@@ -62,7 +62,7 @@ impl Ring {
         *self = Self::new(self.max_bytes, next);
     }
 
-    /// Removes entries from `cut` on. `last` is the entry before `cut`, used where the ring does not hold it.
+    /// Removes entries from `cut` on. `last` is the entry before `cut`, used if the ring does not have it.
     pub(super) fn truncate(&mut self, cut: u64, last: Option<(u64, Vec<u8>)>) {
         while self.end() > cut {
             match self.entries.pop_back() {
@@ -78,7 +78,7 @@ impl Ring {
         }
     }
 
-    /// Removes entries before `first`; where none is left, the next entry has the index `first`.
+    /// Removes entries before `first`. If none is left, the next entry has the index `first`.
     pub(super) fn purge(&mut self, first: u64) {
         while self.first < first && !self.entries.is_empty() {
             self.pop_front();
@@ -88,7 +88,7 @@ impl Ring {
         }
     }
 
-    /// The entries of `[from, end)` that are here, up to `max_bytes`, at least one where there is any.
+    /// The entries of `[from, end)` in the ring, up to `max_bytes`, but at least one if there is any.
     pub(super) fn read(&self, from: u64, end: u64, max_bytes: usize) -> Vec<(u64, Arc<[u8]>)> {
         let start = from.max(self.first);
         let mut bytes = 0usize;

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Fsyncs that the percentiles look back on.
+/// Fsyncs that the percentiles cover.
 const RECENT: usize = 1024;
-/// Fsyncs that say how the disk is now: one that is slow among them decides nothing.
+/// Fsyncs that describe the present state of the disk; their median ignores a single slow one.
 const LATEST: usize = 5;
 
-/// How long fsyncs took, in microseconds.
+/// Durations of fsyncs, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FsyncTimes {
-    /// Fsyncs that have ended.
+    /// Completed fsyncs.
     pub count: u64,
-    /// The sum of their times.
+    /// The sum of their durations.
     pub sum: u64,
     /// The longest.
     pub max: u64,
@@ -26,16 +26,16 @@ pub struct FsyncTimes {
     pub p50: u64,
     /// The 99th percentile of the last 1024.
     pub p99: u64,
-    /// The median of the last 5: how the disk is now. 0 before there were so many.
+    /// The median of the last 5, for the present state of the disk. 0 before there were so many.
     pub latest: u64,
 }
 
 /// A log's counters since it was opened.
 #[derive(Debug, Clone, Default)]
 pub struct LogStats {
-    /// Fsyncs that have ended.
+    /// Completed fsyncs.
     pub fsyncs: u64,
-    /// Their times.
+    /// Their durations.
     pub fsync_us: FsyncTimes,
     /// Payload bytes appended.
     pub appended_bytes: u64,
@@ -43,7 +43,7 @@ pub struct LogStats {
     pub appended_entries: u64,
     /// Calls waiting for the fsync thread.
     pub queued: usize,
-    /// When the fsync that is running now began; `None` while none runs.
+    /// When the running fsync began; `None` if none is running.
     pub in_flight_since: Option<Instant>,
 }
 
@@ -119,7 +119,7 @@ impl Counters {
     }
 }
 
-/// The median of the last times of a ring in which `count` were written; 0 where there were fewer.
+/// The median of the latest durations in a ring into which `count` were written; 0 if there are too few.
 fn latest(ring: &[u64], count: u64) -> u64 {
     if ring.len() < LATEST {
         return 0;
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(latest(&[700]), 700_000);
         let many = vec![1; RECENT - 1];
         assert_eq!(latest(&many), 1_000);
-        // Over the end of the ring, and on.
+        // Past the end of the ring, and on.
         assert_eq!(latest(&[800, 800, 800]), 800_000);
         assert_eq!(latest(&[2; 3]), 2_000);
     }
