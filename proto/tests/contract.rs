@@ -16,7 +16,7 @@ use prost_types::{
     ServiceDescriptorProto,
 };
 
-/// What a thing is called, and what it is: `field M 3` to `name: optional uint64`.
+/// Maps the name of an item to its definition: `field M 3` to `name: optional uint64`.
 type Contract = BTreeMap<String, String>;
 
 fn now() -> Contract {
@@ -85,7 +85,8 @@ fn text(contract: &Contract) -> String {
 
 fn read(text: &str) -> Contract {
     let line = |line: &str| {
-        // A key is three words at most; what it is comes behind two spaces, of which keys have more than one pair.
+        // A key has at most three words. Two spaces separate it from the definition; a key of a message contains more
+        // spaces.
         let (key, is) = match line.starts_with("message ") {
             true => (line, ""),
             false => line.rsplit_once("  ").unwrap_or((line, "")),
@@ -95,7 +96,7 @@ fn read(text: &str) -> Contract {
     text.lines().map(line).collect()
 }
 
-/// What of `kept` is not so `now`: each a promise that was broken.
+/// The items of `kept` that `now` lacks or has changed: each breaks a promise.
 fn broken(kept: &Contract, now: &Contract) -> Vec<String> {
     let mut broken = Vec::new();
     for (key, was) in kept {

@@ -18,10 +18,10 @@ use crate::{durable, record};
 
 const FRAME_HEAD: usize = 8;
 const ROW_HEAD: usize = 17;
-/// The most bytes of a spool: a full part and what arrives while it is uploaded.
+/// The most bytes of a spool: a full part, and the rows that finish while it is uploaded.
 pub const SPOOL_BYTES_MAX: u64 = 64 << 20;
 
-/// A row that a spool gave back.
+/// A row that was recovered from a spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpooledRow {
     /// The row's number in its run.
@@ -35,7 +35,7 @@ pub struct SpooledRow {
 }
 
 impl SpooledRow {
-    /// The row as a part takes it.
+    /// The row in the form that a part accepts.
     pub fn as_part_row(&self) -> PartRow<'_> {
         PartRow { row: self.row, attempt: self.attempt, kind: self.kind, body: &self.body }
     }
@@ -51,8 +51,8 @@ pub struct Spool {
     fresh: bool,
 }
 
-/// What is left to do until what a spool holds is durable: it may be done on another thread, so that a row
-/// that comes meanwhile is written without waiting for the disk.
+/// The sync that makes a spool's rows durable. It may run on another thread, so that a row that finishes meanwhile is
+/// written without waiting for the disk.
 #[derive(Debug)]
 #[must_use = "nothing is durable before it was done"]
 pub struct SpoolSync {
@@ -62,7 +62,7 @@ pub struct SpoolSync {
 }
 
 impl SpoolSync {
-    /// Syncs the rows that were appended before it was made, and the file's name.
+    /// Syncs the rows that were appended before this was created, and the file's name.
     pub fn sync(self) -> Result<(), StorageError> {
         self.file.sync_data().map_err(StorageError::io(&self.path, "sync"))?;
         if self.fresh { durable::sync_dir(&durable::parent_of(&self.path)) } else { Ok(()) }
@@ -70,7 +70,7 @@ impl SpoolSync {
 }
 
 impl Spool {
-    /// Opens or creates the file, and returns the rows in it, in the order of their appending.
+    /// Opens or creates the file. Returns its rows in the order in which they were appended.
     pub fn open(path: &Path) -> Result<(Self, Vec<SpooledRow>), StorageError> {
         let fresh = !path.exists();
         durable::create_dir_all(&durable::parent_of(path))?;
@@ -79,7 +79,7 @@ impl Spool {
             .write(true)
             .create(true)
             .truncate(false)
-            // Results are for this user alone.
+            // Only this user may read results.
             .mode(0o600)
             .open(path)
             .map_err(StorageError::io(path, "open"))?;
@@ -101,7 +101,7 @@ impl Spool {
         Ok((Self { file, path: path.to_owned(), len: good as u64, fresh }, rows))
     }
 
-    /// Writes a row at the end; durable after [`sync`](Self::sync). A spool over [`SPOOL_BYTES_MAX`] refuses it.
+    /// Appends a row; durable after [`sync`](Self::sync). A spool over [`SPOOL_BYTES_MAX`] refuses it.
     pub fn append(&mut self, row: PartRow<'_>) -> Result<(), StorageError> {
         let mut payload = Vec::with_capacity(ROW_HEAD + row.body.len());
         payload.extend_from_slice(&row.row.to_le_bytes());
@@ -122,12 +122,12 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes the appended rows durable. After an error the worker must end: the rows may be lost already.
+    /// Makes the appended rows durable. After an error the worker must end, because rows may already be lost.
     pub fn sync(&mut self) -> Result<(), StorageError> {
         self.start_sync()?.sync()
     }
 
-    /// [`sync`](Self::sync) for somebody else to do.
+    /// Like [`sync`](Self::sync), but returns the sync for another thread to run.
     pub fn start_sync(&mut self) -> Result<SpoolSync, StorageError> {
         let file = self.file.try_clone().map_err(StorageError::io(&self.path, "share"))?;
         let fresh = std::mem::take(&mut self.fresh);
@@ -139,7 +139,7 @@ impl Spool {
         self.len
     }
 
-    /// Empties the spool, durably: its rows were committed or refused.
+    /// Empties the spool durably, after its rows were committed or refused.
     pub fn clear(&mut self) -> Result<(), StorageError> {
         self.file
             .set_len(0)
@@ -156,13 +156,13 @@ impl Spool {
     }
 }
 
-/// The rows in a spool's bytes, and the length of what is good.
+/// The rows in a spool's bytes, and the length of the good part.
 fn recover(path: &Path, bytes: &[u8]) -> Result<(Vec<SpooledRow>, usize), StorageError> {
     let mut rows = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let Some((payload, next)) = frame(bytes, at) else {
-            // Only the tail may be torn. Anything readable behind it means that the file was damaged.
+            // Only the tail may be torn. A good frame behind it means that the file was damaged.
             if (at + 1..bytes.len()).any(|later| frame(bytes, later).is_some()) {
                 return Err(StorageError::corrupt(path, format!("bad frame at byte {at}")));
             }
@@ -177,7 +177,7 @@ fn recover(path: &Path, bytes: &[u8]) -> Result<(Vec<SpooledRow>, usize), Storag
     Ok((rows, at))
 }
 
-/// The payload of the frame at an offset, and where it ends; `None` where there is no good frame.
+/// The payload of the frame at an offset, and where it ends; `None` if there is no good frame.
 fn frame(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let head = bytes.get(at..)?.first_chunk::<FRAME_HEAD>()?;
     let [l0, l1, l2, l3, ..] = *head;

@@ -69,7 +69,7 @@ async fn a_listing_shows_objects_only_and_deleting_twice_is_no_error() {
             store.put(key, Bytes::from_static(b"x")).await.unwrap();
         }
         if let Some(dir) = &dir {
-            // What a writer that died has left.
+            // The leftover of a writer that died.
             std::fs::write(dir.path().join("deep/below/runs/3/parts/.tmp-1"), b"half").unwrap();
         }
         assert_eq!(store.folders("runs").await.unwrap(), ["3", "33"], "{}", store.url());
@@ -124,7 +124,7 @@ fn keys_of_different_contents_differ() {
     assert_ne!(part_key("default", "r", &a), segment_key("default", "r", &a));
 }
 
-/// Concurrent writers of one object leave one whole object.
+/// Concurrent writers of one object leave one complete object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_puts_of_one_object_all_succeed() {
     for (store, _dir) in stores() {

@@ -35,7 +35,7 @@ fn a_changed_byte_in_the_identity_is_detected() {
         std::fs::write(&path, &bad).unwrap();
         match Identity::load(dir.path()) {
             Err(error) => assert!(error.is_corrupt(), "byte {at}: {error}"),
-            // White space between tokens means nothing.
+            // White space between tokens has no meaning.
             Ok(found) => assert!(found == Some(identity(7)) && good[at].is_ascii_whitespace()),
         }
     }

@@ -24,7 +24,7 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
 }
 
-/// Sends a snapshot to another store, up to the point before it is installed.
+/// Sends a snapshot to another store, up to the step before its installation.
 fn transfer(snapshot: &Snapshot, to: &ImageStore) -> Staged {
     let manifest = snapshot.manifest().unwrap();
     let staging = to.stage().unwrap();
@@ -160,7 +160,7 @@ fn a_received_image_that_differs_from_its_manifest_is_refused() {
     let never = usize::MAX;
     for (number, file) in manifest.files.iter().enumerate() {
         if file.len == 0 {
-            // Nobody sends a piece of an empty file.
+            // A sender sends no piece of an empty file.
             receive(number, never).finish(&manifest).unwrap();
             continue;
         }
@@ -192,7 +192,7 @@ fn a_crash_between_the_steps_of_an_installation_leaves_the_old_or_the_new_image(
     {
         let image = ImageStore::open(&old).unwrap();
         put(&image, "k", "old");
-        // The staged directory is what an interrupted installation leaves: it is not removed in this order.
+        // Not dropped, so that the staged directory stays, as after an interrupted installation.
         let staged = transfer(&source.snapshot().unwrap(), &image);
         std::mem::forget(staged);
     }
@@ -300,7 +300,7 @@ fn a_flipped_bit_anywhere_in_the_image_is_detected() {
     for number in 0..200 {
         put(&image, &format!("row/{number:03}"), &"value ".repeat(number % 20));
     }
-    // A snapshot moves what was written to sorted files; the rest stays in the write-ahead log.
+    // A snapshot moves data to sorted files; the rest stays in the write-ahead log.
     image.snapshot().unwrap();
     put(&image, "row/200", "last");
     let expected = content(&image).unwrap();
@@ -326,7 +326,7 @@ fn a_flipped_bit_anywhere_in_the_image_is_detected() {
             bytes[at] ^= 0x20;
             fs::write(&file, bytes).unwrap();
             match ImageStore::open(copy.path()).and_then(|image| content(&image)) {
-                // A byte that carries nothing (padding, statistics) may change without effect.
+                // A byte without content (padding, statistics) may change without effect.
                 Ok(found) => assert_eq!(found, expected, "{} at {at}", path.display()),
                 Err(_) => detected += 1,
             }
@@ -371,7 +371,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// Bytes of the tables below `dir`, each once however many names it has.
+/// Bytes of the tables below `dir`, counting each file once however many names it has.
 fn table_bytes(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let mut tables = std::collections::BTreeMap::new();
@@ -389,7 +389,7 @@ fn table_bytes(dir: &Path) -> u64 {
     tables.into_values().sum()
 }
 
-/// 2,000 rows of a kilobyte that nothing compresses, in tables, as a snapshot has them.
+/// 2,000 rows of one incompressible kilobyte, in tables, as a snapshot has them.
 fn run_of_two_megabytes(image: &ImageStore, prefix: &str) {
     let mut random = 7_u64;
     let mut value = || {

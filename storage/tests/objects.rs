@@ -119,7 +119,7 @@ proptest! {
         for (row, body) in rows.iter().zip(&bodies) {
             prop_assert_eq!(&row.body, body);
         }
-        // It goes on after the cut.
+        // Appending continues after the cut.
         spool.append(PartRow { row: 99, attempt: 1, kind: PartRowKind::Failed, body: b"more" }).unwrap();
         drop(spool);
         let (_, rows) = Spool::open(&path).unwrap();

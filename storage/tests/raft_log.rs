@@ -218,7 +218,7 @@ fn a_read_during_purges_and_truncations_sees_no_hole() {
     });
 }
 
-/// Opens the log's database behind its back and removes or changes one entry.
+/// Opens the log's database without the log, and removes or changes one entry.
 fn tamper(dir: &Path, change: impl FnOnce(&rocksdb::DB)) {
     let db = rocksdb::DB::open_cf(
         &rocksdb::Options::default(),
@@ -277,7 +277,7 @@ fn a_flipped_bit_anywhere_in_the_log_is_detected() {
     log.put_meta("vote", b"a vote").unwrap();
     sync(&log);
     log.close();
-    // Reopening moved some to sorted files; the rest and a vote stay in the write-ahead log.
+    // Reopening moved some entries to sorted files; the rest and a vote stay in the write-ahead log.
     let log = open(dir.path());
     fill(&log, 801, 820);
     log.put_meta("vote", b"newer vote").unwrap();
@@ -298,7 +298,7 @@ fn a_flipped_bit_anywhere_in_the_log_is_detected() {
             };
             match (log.read(0, u64::MAX, usize::MAX), log.meta("vote")) {
                 (Ok(found), Ok(vote)) => {
-                    // A byte that carries nothing (padding, statistics) may change without effect.
+                    // A byte without content (padding, statistics) may change without effect.
                     assert_eq!(found.len(), 821, "{} at {at}", file.display());
                     assert!(found.iter().all(|(index, bytes)| *bytes == payload(*index)));
                     assert_eq!(vote, Some(b"newer vote".to_vec()), "{} at {at}", file.display());

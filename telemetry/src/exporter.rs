@@ -21,14 +21,14 @@ use crate::sender::{Sender, Waiting};
 use crate::settings::{SettingError, TracingSettings};
 use crate::wire;
 
-/// How long spans wait for others at most.
+/// The longest that a span waits for a batch.
 const SEND_EVERY: Duration = Duration::from_secs(1);
-/// Spans of one message: some hundred KiB.
+/// Spans in one message: some hundred KiB.
 const BATCH_SPANS_MAX: usize = 512;
-/// What the end of a process waits for a collector.
+/// How long a process waits for the collector at its end.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
-/// Whose spans they are.
+/// The process whose spans these are.
 #[derive(Clone, Copy, Debug)]
 pub struct Service<'a> {
     /// `service.name`: the program.
@@ -41,20 +41,20 @@ pub struct Service<'a> {
     pub metric: &'static str,
 }
 
-/// Spans cannot be exported as the settings say.
+/// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A setting.
+    /// A setting is invalid.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The exporter refuses its settings, or a variable of OpenTelemetry's own.
+    /// The exporter refuses its settings, or an environment variable of OpenTelemetry.
     #[error("tracing.otlp_endpoint: {0}")]
     Build(#[from] ExporterBuildError),
-    /// The address.
+    /// The address is invalid.
     #[error("tracing.otlp_endpoint: {0}")]
     Address(#[from] tonic::transport::Error),
-    /// Another exporter has begun in this process.
+    /// This process already has an exporter.
     #[error("spans of this process are exported already")]
     Twice,
 }
@@ -64,11 +64,11 @@ pub enum StartError {
 pub struct Exporter(Arc<BatchSpanProcessor>);
 
 impl Exporter {
-    /// Starts, if that is configured; a collector that is away is no error. To be called within a tokio runtime, after the
-    /// recorder of metrics was installed.
+    /// Starts, if that is configured. An unreachable collector is not an error. Call this within a tokio runtime,
+    /// after the recorder of metrics was installed.
     ///
     /// # Errors
-    /// Settings that cannot be used, and a second call.
+    /// Invalid settings, and a second call.
     pub fn start(
         settings: &TracingSettings,
         service: Service<'_>,
@@ -77,7 +77,7 @@ impl Exporter {
         if settings.otlp_endpoint.is_empty() {
             return Ok(None);
         }
-        // One of our own, for its connections' time is bounded too.
+        // A channel of its own, so that its connection time is bounded too.
         let channel = Endpoint::from_shared(settings.otlp_endpoint.clone())?
             .connect_timeout(settings.timeout())
             .timeout(settings.timeout())
@@ -99,7 +99,8 @@ impl Exporter {
         Ok(Some(Self(processor)))
     }
 
-    /// Sends what is left, and nothing after it. Takes two seconds at most, and gives up what was not sent by then.
+    /// Sends the remaining spans, and none after that. Takes at most two seconds, and drops spans that were not sent
+    /// by then.
     pub async fn finish(self) {
         let ended = tokio::task::spawn_blocking(move || self.0.shutdown_with_timeout(FLUSH_WITHIN));
         if let Ok(Err(error)) = ended.await {
@@ -124,7 +125,7 @@ where
         .with_max_export_batch_size(BATCH_SPANS_MAX)
         .with_scheduled_delay(SEND_EVERY);
     let mut processor = BatchSpanProcessor::new(sender, batches.build());
-    // Over what OTEL_RESOURCE_ATTRIBUTES says.
+    // These override OTEL_RESOURCE_ATTRIBUTES.
     let resource = Resource::builder().with_service_name(service.name).with_attributes([
         KeyValue::new("service.version", service.version),
         KeyValue::new("service.instance.id", service.instance.to_owned()),
@@ -134,7 +135,7 @@ where
     Arc::new(processor)
 }
 
-/// What is recorded, and where it goes.
+/// The recorder: which traces it records, and where spans go.
 struct Recording {
     sampler: Sampler,
     waiting: Arc<Waiting>,

@@ -12,7 +12,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
-/// Spans that wait or are being sent, and the counter of those that do no more.
+/// Spans that wait or are being sent, and the counter of the others by outcome.
 pub(crate) struct Waiting {
     spans: AtomicUsize,
     max: usize,
@@ -21,14 +21,14 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn new(max: usize, metric: &'static str) -> Arc<Self> {
-        // An alert is for a counter that grows: it has to be there before.
+        // An alert fires when a counter grows, so the counter must exist before.
         for outcome in ["exported", "dropped", "failed"] {
             metrics::counter!(metric, "outcome" => outcome).increment(0);
         }
         Arc::new(Self { spans: AtomicUsize::new(0), max, metric })
     }
 
-    /// Room for one more. Without it the span is dropped, and counted.
+    /// Counts one more span. Returns false if there is no room; then the span is dropped and counted.
     pub(crate) fn enter(&self) -> bool {
         if self.spans.fetch_add(1, Ordering::Relaxed) < self.max {
             return true;
@@ -48,7 +48,7 @@ impl Waiting {
     }
 }
 
-/// The exporter in it, with its spans counted.
+/// The exporter `inner`, with its spans counted.
 pub(crate) struct Sender<E> {
     pub(crate) inner: E,
     pub(crate) waiting: Arc<Waiting>,

@@ -10,9 +10,9 @@ use http::Uri;
 use http::uri::Scheme;
 use serde::Deserialize;
 
-/// Spans that may wait.
+/// Bounds of the number of waiting spans.
 const QUEUE_SPANS: RangeInclusive<usize> = 1..=100_000;
-/// How long a collector may take for a batch.
+/// Bounds of the time that a collector may take for a batch.
 const TIMEOUT_MS: RangeInclusive<u64> = 10..=60_000;
 
 /// Where spans go, and of which traces.
@@ -21,9 +21,10 @@ const TIMEOUT_MS: RangeInclusive<u64> = 10..=60_000;
 pub struct TracingSettings {
     /// The collector's OTLP port for gRPC, such as `http://127.0.0.1:4317`; empty: nothing is recorded.
     pub otlp_endpoint: String,
-    /// The share of traces that is recorded, 0 to 1. Chosen by the trace's id: who has the same ratio records the same traces.
+    /// The share of traces that is recorded, 0 to 1. It depends on the trace's id, so all processes with the same
+    /// ratio record the same traces.
     pub sample_ratio: f64,
-    /// Spans that wait or are being sent, at most; others are dropped.
+    /// The most spans that wait or are being sent; further ones are dropped.
     pub queue_spans_max: usize,
     /// How long the collector may take for a batch, in milliseconds; then its spans are dropped.
     pub timeout_ms: u64,
@@ -46,22 +47,23 @@ impl Default for TracingSettings {
 pub struct SettingError {
     /// The key with its section.
     pub key: &'static str,
-    /// What is wrong, and what would do.
+    /// What is wrong, and which value would be accepted.
     pub reason: String,
 }
 
 impl TracingSettings {
-    /// Lays what a flag or the environment says over the file. Empty text, as of a variable without a value, says nothing.
+    /// Overrides the file with a flag or the environment. Empty text, as from a variable without a value, counts as
+    /// unset.
     pub fn lay_endpoint(&mut self, endpoint: Option<&str>) {
         if let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.is_empty()) {
             endpoint.clone_into(&mut self.otlp_endpoint);
         }
     }
 
-    /// Refuses what cannot be used.
+    /// Refuses invalid settings.
     ///
     /// # Errors
-    /// An endpoint that is no `http://HOST:PORT`, and numbers out of bounds.
+    /// An endpoint that is not `http://HOST:PORT`, and numbers out of bounds.
     pub fn check(&self) -> Result<(), SettingError> {
         let invalid = |key, reason: String| Err(SettingError { key, reason });
         if !self.otlp_endpoint.is_empty() {

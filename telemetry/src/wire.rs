@@ -9,7 +9,7 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use rollout_proto::trace::{EndedSpan, Note, SpanEnd, SpanKind};
 
-/// Bytes of a text that are sent: of a reason, or of a note.
+/// The longest text that is sent, of a reason or a note, in bytes.
 const REASON_BYTES_MAX: usize = 1024;
 
 pub(crate) fn span_data(span: EndedSpan) -> SpanData {
@@ -17,7 +17,8 @@ pub(crate) fn span_data(span: EndedSpan) -> SpanData {
     let server = kind == SpanKind::Server;
     let mut attributes: Vec<_> =
         notes.into_iter().map(|(name, value)| attribute(name, value)).collect();
-    // As of a caller that has gone, or a worker's connection at its drain: no failure by itself.
+    // For example, the caller has gone, or a worker's connection ended with its drain. This is not a failure by
+    // itself.
     if end == SpanEnd::Abandoned {
         attributes.push(KeyValue::new("rollout.abandoned", true));
     }
@@ -63,7 +64,7 @@ fn attribute(name: &'static str, value: Note) -> KeyValue {
 fn shortened(mut text: String) -> String {
     if text.len() > REASON_BYTES_MAX {
         text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
-        // It waits in the queue, where its capacity would count.
+        // The text waits in the queue, where unused capacity would take memory.
         text.shrink_to_fit();
     }
     text

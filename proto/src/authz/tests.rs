@@ -57,7 +57,7 @@ fn every_role_reaches_its_own_methods_only() {
             ("Runs", "OpenSession") | ("Store", "Apply" | "Read" | "Wait") => {
                 [false, true, false, true, true]
             }
-            // Who only looks sees states, counts and results, and no values of a store.
+            // A viewer sees states, counts and results, but no values of a store.
             ("Runs", "ListRuns" | "DescribeRun" | "WatchRun" | "ReadResults")
             | ("Items", "ListItems" | "DescribeItem")
             | ("Rendezvous" | "Barrier", "Describe" | "List")
@@ -81,7 +81,7 @@ fn every_role_reaches_its_own_methods_only() {
             ("Members", "ListMembers") => [true, false, true, false, true],
             ("Namespaces", "SetQuota") => [false, false, false, false, true],
             ("Namespaces", _) => [false, false, true, true, true],
-            // Who has no certificate yet is of no role that a certificate says.
+            // A caller without a certificate has no role that a certificate can have.
             ("Enrolment", "Enrol") => [false; 5],
             ("Enrolment", "Renew") => [false, true, false, true, false],
             ("Members" | "Maintenance" | "Tokens" | "Certificates", _) => {
@@ -125,7 +125,7 @@ fn a_request_with_a_revoked_certificate_is_refused() {
     assert!(check_revocation(&revocations, Some(&peer(Identity::insecure()))).is_ok());
 }
 
-/// Answers every call with who called, as an error: `ABORTED: member/c1`.
+/// Answers every call with the caller's identity, as an error: `ABORTED: member/c1`.
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
@@ -277,7 +277,7 @@ async fn where_nobody_is_asked_for_a_certificate_everybody_reaches_enrolment_and
         |role: Role| Security::Mtls(issue(dir.path(), &request(role), dir.path()).unwrap());
     let addr = serve(ServerTls::for_newcomers(&security(Role::Member)).unwrap()).await;
     let pins = crate::pki::authority_pins(&ca).unwrap();
-    // An admin's certificate is of no use there: nobody is asked for one.
+    // An admin's certificate does not help there, because none is requested.
     for tls in [ClientTls::pinned(&pins).unwrap(), ClientTls::load(&security(Role::Admin)).unwrap()]
     {
         for (path, status) in call_all(dial(tls, addr)).await {

@@ -47,7 +47,7 @@ async fn plain(endpoint: &str) -> ConnectError {
     failure(&seed, &Security::InsecurePlaintext, &DialMap::default()).await
 }
 
-/// Serves handshakes and keeps what connects.
+/// Serves handshakes, and keeps the connections open.
 async fn serve(files: &TlsFiles) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap().to_string();
@@ -94,7 +94,7 @@ async fn a_client_that_the_server_refuses_fails_at_tls_for_good() {
     let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (server, _) = authority(ours.path());
     let (_, mut client) = authority(theirs.path());
-    // It trusts the server, but the server does not trust it.
+    // The client trusts the server, but the server does not trust the client.
     client.ca = server.ca.clone();
     let seed = Endpoint::seed(&serve(&server).await).unwrap();
     let error = failure(&seed, &Security::Mtls(client), &DialMap::default()).await;
@@ -124,12 +124,12 @@ async fn a_server_without_tls_gets_the_preface_once_and_its_first_bytes_are_read
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     tcp.set_nodelay(true).unwrap();
     let (mut server, _) = listener.accept().await.unwrap();
-    // Settings, empty.
+    // An empty settings frame.
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     server.write_all(&settings).await.unwrap();
     let mut conn = Conn::plain(tcp).await.unwrap().expect("no TLS");
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    // HTTP/2 writes it, in whatever pieces, and goes on.
+    // HTTP/2 writes the preface, in any pieces, and continues.
     for piece in [&preface[..5], &preface[5..], b"request"] {
         conn.write_all(piece).await.unwrap();
     }
@@ -169,11 +169,11 @@ fn a_certificate_that_is_refused_after_the_handshake_is_a_connect_error_too() {
         (unknown.cause.as_str(), unknown.is_revoked()),
         ("received fatal alert: UnknownCA", false)
     );
-    // The connection may have carried requests before these.
+    // The connection may have carried earlier requests.
     for text in ["received fatal alert: InternalError", "connection reset by peer"] {
         assert_eq!(behind(&ended(text)), None, "{text}");
     }
-    // What a member says is no alert.
+    // A member's own text is not an alert.
     let said = tonic::Status::internal("received fatal alert: CertificateRevoked");
     assert_eq!(behind(&said), None);
 }

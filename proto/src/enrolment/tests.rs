@@ -56,7 +56,7 @@ impl Cluster {
         authority_pins(&self.member.ca).unwrap()
     }
 
-    /// Serves newcomers; the first `refusals` are told that somebody else leads.
+    /// Serves newcomers. The first `refusals` get the error that another member leads.
     async fn serve(&self, refusals: usize) -> (String, Arc<AtomicUsize>) {
         let security = Security::Mtls(self.member.clone());
         let tls = ServerTls::for_newcomers(&security).unwrap();
@@ -75,7 +75,7 @@ impl Cluster {
         (addr, asked)
     }
 
-    /// Whom a member's ordinary port takes the holder of these files for.
+    /// The identity that a member's ordinary port sees for the holder of these files.
     async fn seen_as(&self, files: &TlsFiles) -> Option<(Identity, bool)> {
         let tls = ServerTls::load(&Security::Mtls(self.member.clone())).unwrap();
         let mut incoming = tls.incoming(TcpListener::bind("127.0.0.1:0").await.unwrap());
@@ -140,10 +140,10 @@ async fn a_newcomer_gets_a_certificate_by_which_members_know_it() {
     assert_eq!(enrolled.labels["pool"], "spot");
     let key = std::fs::read(&files.key).unwrap();
     assert_eq!(cluster.seen_as(&files).await, Some((enrolled.identity.clone(), true)));
-    // What was certified by hand is not the issuing key's.
+    // The issuing key has not issued a certificate that was made by hand.
     let client = by_hand(cluster.dir.path(), Role::Client);
     assert!(!cluster.seen_as(&client).await.unwrap().1);
-    // The same again, by the same key.
+    // A repeat with the same key.
     enrol(&token, "w1", &endpoints, &files, PATIENCE).await.unwrap();
     assert_eq!(std::fs::read(&files.key).unwrap(), key);
 }
@@ -202,7 +202,7 @@ fn of_a_signing_request_the_key_counts_and_nothing_else() {
         let refused = cluster.issuer.issue(&identity, &read, 60, 0);
         assert!(matches!(refused, Err(PkiError::RoleByHand(_))), "{role}");
     }
-    // No signature but its own key's, and nothing that is none.
+    // A request with another key's signature is refused, and so is a malformed one.
     let mut forged = request.der().to_vec();
     let last = forged.len() - 1;
     forged[last] ^= 1;
@@ -224,7 +224,7 @@ fn an_issuing_key_is_good_for_callers_alone_and_needs_room_below_its_authority()
     let constraints = parsed.basic_constraints().unwrap().unwrap().value;
     assert_eq!(constraints.path_len_constraint, Some(0));
 
-    // An authority as it was made before: none issues below it.
+    // An authority that was made by an earlier version allows no intermediate one.
     let old = tempfile::tempdir().unwrap();
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let mut params = CertificateParams::default();
@@ -234,7 +234,7 @@ fn an_issuing_key_is_good_for_callers_alone_and_needs_room_below_its_authority()
     let refused = init_issuer(old.path(), old.path(), 30);
     assert!(matches!(refused, Err(PkiError::NoRoomBelow(_))), "{refused:?}");
     assert!(!old.path().join("issuer.key").exists());
-    // A leaf's key issues nothing.
+    // The key of a leaf certificate cannot issue certificates.
     let files = pki::IssuerFiles { cert: cluster.member.cert.clone(), key: cluster.member.key };
     assert!(IssuingAuthority::load(&files).is_err());
 }

@@ -124,7 +124,7 @@ fn write_log(root: &Path, mut dice: StdRng, seed: u64) {
                 in_flight += 1;
             }
         }
-        // As a leader does, go on while syncs are in flight, but not without bound.
+        // Continue while syncs are in flight, as a leader does, but with a bound.
         while in_flight > 8 {
             backlog.recv().unwrap();
             in_flight -= 1;

@@ -12,18 +12,18 @@ pub(crate) struct History {
     /// Acknowledged entries that no announced removal covers: index, generation.
     entries: BTreeMap<u64, u64>,
     purged: u64,
-    /// Announced truncations: the last kept index, and the generation of what came after.
+    /// Announced truncations: the last kept index, and the generation of the entries that follow.
     truncated: Vec<(u64, u64)>,
     vote: u64,
     image: u64,
-    /// The last row that is durable, and the last that may have been cleared.
+    /// The last durable row, and the last that may have been cleared.
     spooled: Option<u64>,
     cleared: Option<u64>,
     blobs: Vec<(String, [u8; 32])>,
 }
 
 impl History {
-    /// Adds a child's lines; returns how many promises they were.
+    /// Adds a child's lines. Returns how many promises they were.
     pub(crate) fn add(&mut self, lines: &[String]) -> u64 {
         let mut promises = 0;
         for line in lines {
@@ -69,14 +69,14 @@ impl History {
         }
     }
 
-    /// True where an entry's removal was announced while its acknowledgement was under way.
+    /// Whether an entry's removal was announced while its acknowledgment was in progress.
     fn removed(&self, index: u64, generation: u64) -> bool {
         let later = |&(kept, since): &(u64, u64)| since > generation && kept < index;
         // Generations of an earlier child are lower than any of this one.
         index <= self.purged || self.truncated.iter().any(later)
     }
 
-    /// Compares with a directory; the error says what was broken.
+    /// Compares the promises with a directory. The error names the broken promise.
     pub(crate) fn check(&mut self, task: Task, root: &Path) -> Result<(), String> {
         match task {
             Task::Log => self.check_log(&root.join("log")),
@@ -162,7 +162,7 @@ impl History {
         if self.spooled > self.cleared && last < self.spooled {
             return Err(format!("row {:?} was acknowledged, the last is {last:?}", self.spooled));
         }
-        // The next child counts from what is left here.
+        // The next child counts from the rows that are left here.
         if last < self.cleared || last.is_none() {
             (self.spooled, self.cleared) = (last, None);
         }

@@ -42,7 +42,7 @@ enum After {
     TornLoss,
 }
 
-/// Runs rounds on one directory; returns the first violation.
+/// Runs rounds on one directory. Returns the first violation.
 fn rounds(task: Task, after: After, rounds: u64, unsafe_no_fsync: bool) -> Result<u64, String> {
     let scene = Scene::new();
     let mut history = History::default();
@@ -79,7 +79,7 @@ fn lose(after: After, journal: &Path, round: u64) {
 fn survives(task: Task, after: After, count: u64) {
     match rounds(task, after, count, false) {
         Ok(acknowledged) => {
-            // A run in which nothing was acknowledged proves nothing.
+            // Without any acknowledgment, a run proves nothing.
             assert!(
                 acknowledged >= count,
                 "only {acknowledged} acknowledgements in {count} rounds"
@@ -108,7 +108,7 @@ fn acknowledged_entries_survive_a_power_loss_with_torn_files() {
 fn a_log_that_does_not_fsync_is_caught_by_the_power_loss() {
     let outcome = rounds(Task::Log, After::StrictLoss, 10, true);
     let violation = outcome.expect_err("lost acknowledgements went unnoticed");
-    // Or by the log itself: what RocksDB happened to write by itself may lie beyond what was lost, and then the log
+    // Or the log itself detects it: data that RocksDB has written by itself may lie beyond the lost part. Then the log
     // has a hole and does not open.
     let caught = ["was acknowledged", "is missing"].iter().any(|what| violation.contains(what));
     assert!(caught, "caught for another reason: {violation}");

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::child::{self, Task};
 
-/// Starts a child, kills it some time after it said that it is ready, and returns the complete lines it printed.
+/// Starts a child, and kills it some time after it has said that it is ready. Returns the complete lines that it
+/// printed.
 pub(crate) fn run_and_kill(
     task: Task,
     root: &Path,
@@ -40,7 +41,7 @@ pub(crate) fn run_and_kill(
         let mut reader = BufReader::new(stdout);
         let mut line = String::new();
         while reader.read_line(&mut line).unwrap() > 0 {
-            // The last line may be cut by the kill, and what is not complete was not said.
+            // The kill may cut the last line. An incomplete line does not count.
             if let Some(complete) = line.strip_suffix('\n') {
                 if complete.ends_with("ready") {
                     let _ = ready.send(());
@@ -52,7 +53,7 @@ pub(crate) fn run_and_kill(
         lines
     });
     let started = is_ready.recv_timeout(Duration::from_secs(60));
-    // The one place that waits for time to pass: the moment of the crash is the input of this test.
+    // The only wait for time to pass: the moment of the crash is the input of this test.
     std::thread::sleep(Duration::from_millis(kill_after_ms));
     process.kill().unwrap();
     process.wait().unwrap();

@@ -14,7 +14,7 @@ const SERVICE: Service<'_> = Service {
     metric: "test_trace_spans_total",
 };
 
-/// A collector that takes a batch each time it is told to.
+/// A collector that accepts a batch each time the test tells it to.
 #[derive(Debug)]
 struct Told {
     go: Mutex<Receiver<()>>,
@@ -23,7 +23,7 @@ struct Told {
 
 impl opentelemetry_sdk::trace::SpanExporter for Told {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        // Without somebody to tell it any more it takes nothing for ever.
+        // Once the test has dropped the sender, it accepts nothing more.
         while self.go.lock().unwrap().recv().is_err() {
             std::thread::park();
         }
@@ -72,7 +72,7 @@ fn what_a_full_queue_has_no_room_for_is_dropped_at_once_and_room_comes_back() {
         taken += batches.recv().unwrap().len();
     }
     assert_eq!(taken, 3, "more than the queue has room for");
-    // What was sent leaves a moment after the collector has it.
+    // A sent span leaves the count a moment after the collector has it.
     while !recording.waiting.enter() {
         std::thread::yield_now();
     }

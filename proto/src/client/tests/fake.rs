@@ -20,7 +20,7 @@ use crate::v1::{self, cluster_server, runs_server};
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What the member answers.
+/// The member's answers.
 #[derive(Clone)]
 pub(super) struct Says {
     pub(super) cluster_id: String,
@@ -30,9 +30,9 @@ pub(super) struct Says {
     pub(super) members: Option<v1::MemberList>,
     /// Never answers anything, like a stopped process.
     pub(super) hangs: bool,
-    /// The error of every question for its status.
+    /// The error of every status request.
     pub(super) status_refused: Option<RpcError>,
-    /// Errors for the next calls, the first one first; then calls succeed.
+    /// Errors for the next calls, in order; after them calls succeed.
     pub(super) refusals: Vec<RpcError>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Fake {
     pub(super) name: String,
     pub(super) addr: SocketAddr,
     pub(super) says: Arc<Mutex<Says>>,
-    /// The request ids that it was sent, in order.
+    /// The request ids that it received, in order.
     pub(super) asked: Arc<Mutex<Vec<v1::RequestId>>>,
     accepted: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
@@ -67,7 +67,7 @@ impl Fake {
         Self::start_refusing(name, security, Revocations::default())
     }
 
-    /// Refuses these certificates with the handshake.
+    /// Refuses these certificates in the handshake.
     pub(super) fn start_refusing(
         name: &str,
         security: &Security,
@@ -112,7 +112,7 @@ impl Fake {
         change(&mut self.says.lock());
     }
 
-    /// How many connections it was ever asked for.
+    /// The total number of connections to it.
     pub(super) fn connections(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -131,7 +131,7 @@ impl Fake {
     }
 }
 
-/// Tells all of them about each other.
+/// Tells each of them about the others.
 pub(super) fn introduce(fakes: &[&Fake]) {
     let members: Vec<_> = fakes.iter().map(|fake| fake.info()).collect();
     for fake in fakes {

@@ -12,7 +12,7 @@ async fn the_member_list_survives_the_process_and_the_seeds() {
     let mut first = config(&[&c1]);
     first.members_file = Some(file.clone());
     create(&Client::new(first.clone()).unwrap(), CallOptions::default()).await.unwrap();
-    // The only configured endpoint is gone for good.
+    // The only configured endpoint is gone permanently.
     drop(c1);
     let later = Client::new(first.clone()).unwrap();
     assert_eq!((later.coord_epoch(), later.members().len()), (3, 2));
@@ -158,7 +158,7 @@ async fn a_session_that_is_forgotten_after_a_lost_answer_leaves_the_outcome_unkn
     c1.set(|says| says.refusals = vec![lost, forgotten()]);
     let error = create(&client, CallOptions::default()).await.unwrap_err();
     assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
-    // Nothing was executed where no attempt before was, nor where there was none.
+    // If no earlier attempt was executed, or there was none, nothing was executed.
     let busy = RpcError::new(ErrorCode::Overloaded, "busy").with_outcome(Outcome::NotApplied);
     for refusals in [vec![busy, forgotten()], vec![forgotten()]] {
         c1.set(|says| says.refusals = refusals);

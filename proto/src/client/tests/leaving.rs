@@ -18,7 +18,7 @@ async fn until_heard(client: &Client, name: &str, why: &str) {
     tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
 }
 
-/// Makes the client's connection to the leader and its choice of it.
+/// Connects the client to the leader, so that it knows it.
 pub(super) async fn settled(fakes: &[&Fake], leader: &Fake) -> Client {
     introduce(fakes);
     leader.leads(1);
@@ -86,7 +86,7 @@ async fn a_killed_leader_is_replaced_as_soon_as_another_one_leads() {
 async fn a_deposed_leader_that_still_answers_is_not_believed() {
     let (c1, c2) = (Fake::start("c1"), Fake::start("c2"));
     let client = settled(&[&c1, &c2], &c1).await;
-    // c2 took over in epoch 2, as another answer has told; c1 knows nothing of it.
+    // c2 took over in epoch 2, as another answer has shown; c1 does not know.
     let newer =
         v1::ClusterHeader { cluster_id: client.cluster_id(), coord_epoch: 2, ..Default::default() };
     client.observe(&newer).unwrap();

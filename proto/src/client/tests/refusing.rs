@@ -10,7 +10,7 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 /// The client's limit, so long that no call ends by it.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A client whose seeds are these members and this address.
+/// The configuration of a client whose seeds are these members and this address.
 fn asking(fakes: &[&Fake], silent: &TcpListener, security: Security) -> ClientConfig {
     let mut config = config(fakes);
     config.endpoints.push(silent.local_addr().unwrap().to_string());
@@ -19,7 +19,7 @@ fn asking(fakes: &[&Fake], silent: &TcpListener, security: Security) -> ClientCo
     config
 }
 
-/// Connections to it are made, and nothing on them is answered.
+/// A listener whose connections are made, and never answered.
 async fn silent() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
@@ -63,7 +63,7 @@ async fn a_revoked_certificate_ends_a_call_though_a_member_out_of_contact_still_
     let dir = tempfile::tempdir().unwrap();
     let (member, alice, revocations) = alice_is_revoked(dir.path());
     let c1 = Fake::start_refusing("c1", &member, revocations);
-    // It has not heard of the revocation, and knows no leader.
+    // It does not know of the revocation, and knows no leader.
     let lagging = Fake::start_with("c3", &member);
     introduce(&[&c1, &lagging]);
     let mut config = config(&[&lagging]);
@@ -111,7 +111,7 @@ async fn a_command_with_a_certificate_of_another_authority_does_not_wait_for_a_s
     assert!(matches!(error, ClientError::Connect(_)), "{error}");
     assert_eq!(error.exit_code(), 7);
     assert!(started.elapsed() < LIMIT / 2, "{:?}", started.elapsed());
-    // Others wait: the silent one may accept the certificate.
+    // Other programs wait, because the silent member may accept the certificate.
     config.end_where_refused = false;
     let waiting = Client::new(config).unwrap();
     let short = CallOptions::default().timeout(Duration::from_secs(2));

@@ -5,7 +5,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::leaving::{LEFT_LIMIT, settled};
 use super::*;
 
-/// Of one of thousands of clients.
+/// The longest wait of one of thousands of clients.
 const LONG_WAIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_member_with_a_standby_connection_is_asked_at_once() {
     assert_eq!(c2.connections(), 1);
 }
 
-/// Connections to what this returns reach `to` so much later. Says how many there were.
+/// An address whose connections reach `to` after this delay, and the number of those connections.
 async fn slow_way(to: std::net::SocketAddr, late: Duration) -> (String, Arc<Mutex<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap().to_string();

@@ -11,7 +11,7 @@ use super::*;
 use crate::revocations::Revocations;
 use crate::tls::verify::{ClientIdentityVerifier, MemberVerifier};
 
-/// A certificate of the authority with what `change` makes of it, good for everything otherwise.
+/// A certificate of the authority with the changes of `change`, otherwise valid for everything.
 fn custom(
     authority: &Authority,
     name: &str,
@@ -35,7 +35,7 @@ fn custom(
     files
 }
 
-/// A certificate that an issuing authority below the authority signed, with that one's behind it.
+/// A certificate that an intermediate authority signed, followed by that one's.
 fn issued_below(authority: &Authority, name: &str, uri: &str) -> TlsFiles {
     let out = authority.path().join("issuer");
     if !out.exists() {
@@ -67,7 +67,7 @@ fn roots(files: &TlsFiles) -> RootCertStore {
     roots
 }
 
-/// The server lets in a good caller, and none of `bad`: nobody is seen but the good one.
+/// The server accepts a good caller and none of `bad`: it sees only the good one.
 async fn only_the_good_caller_gets_in(authority: &Authority, bad: Vec<TlsConnector>) {
     let server = authority.issue(Role::Member, "server");
     let (incoming, addr) = listen(load_server(&server)).await;
@@ -89,7 +89,7 @@ fn lax(files: &TlsFiles) -> TlsConnector {
 async fn a_connection_ends_with_the_certificate_that_it_was_opened_with() {
     let authority = Authority::new();
     let (mut incoming, addr) = listen(load_server(&authority.issue(Role::Member, "c1"))).await;
-    // To the second, as certificates say it: two to three of them from now.
+    // Certificates have times in whole seconds, so it expires two to three seconds from now.
     let brief = custom(&authority, "brief", &["rollout://client/brief"], |params| {
         params.not_after = (std::time::SystemTime::now() + Duration::from_secs(3)).into();
     });
@@ -103,7 +103,7 @@ async fn a_connection_ends_with_the_certificate_that_it_was_opened_with() {
         <[_; 2]>::try_from(open).unwrap();
     let ended = timeout(LIMIT, brief.read(&mut [0])).await.expect("still open");
     assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
-    // And for good.
+    // The connection stays closed.
     assert!(brief.read(&mut [0]).await.is_err());
     lasting_stream.write_all(b"!").await.unwrap();
     assert_eq!(timeout(LIMIT, lasting.read(&mut [0])).await.expect("an answer").unwrap(), 1);
@@ -226,7 +226,7 @@ async fn a_certificate_that_may_only_serve_cannot_call() {
 fn nobody_but_a_member_can_serve() {
     let authority = Authority::new();
     for role in [Role::Worker, Role::Client, Role::Admin] {
-        // Even with a certificate that may serve as far as webpki is concerned.
+        // Even with a certificate that webpki would accept for a server.
         let uri = format!("rollout://{role}/x");
         let files = custom(&authority, role.as_str(), &[&uri], |_| {});
         let refused = ServerTls::load(&Security::Mtls(files.clone()));
@@ -269,7 +269,7 @@ async fn a_plaintext_caller_is_refused_by_a_tls_server() {
     let mut tcp = TcpStream::connect(addr).await.unwrap();
     tcp.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
-    // An alert at most, and then the end, well before the time limit of a handshake.
+    // At most an alert, and then the end, well before the time limit of a handshake.
     let _ = timeout(LIMIT, tcp.read_to_end(&mut answer)).await.expect("still open");
     assert!(answer.len() < 16 && !answer.contains(&b'!'), "{answer:?}");
     assert!(seen.try_recv().is_err());

@@ -23,7 +23,7 @@ async fn a_renewed_certificate_is_presented_without_a_restart() {
 
     authority.issue(Role::Member, "c1");
     assert_ne!(on_disk(&files), before);
-    // Nobody tells the server: it looks by itself.
+    // The test does not notify the server: it checks the files by itself.
     timeout(LIMIT, async {
         while presented(&tls, addr).await != on_disk(&files) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -40,7 +40,7 @@ async fn a_caller_presents_its_renewed_certificate_too() {
     let files = authority.issue(Role::Client, "ann");
     let tls = load_client(&files);
     assert!(!tls.refresh(), "nothing changed yet");
-    // The same files now name somebody else.
+    // The same files now have another identity.
     let renamed = authority.issue(Role::Client, "bob");
     std::fs::rename(&renamed.key, &files.key).unwrap();
     std::fs::rename(&renamed.cert, &files.cert).unwrap();
@@ -86,7 +86,7 @@ async fn files_that_cannot_be_used_never_replace_those_that_could() {
         assert_eq!(server.validity(), ends, "what is told is of the one in use");
     }
 
-    // And what is whole again is taken.
+    // Once the files are usable again, they are loaded.
     authority.issue(Role::Member, "c1");
     assert!(server.refresh());
     assert_eq!(server.refused(), None);
@@ -119,6 +119,6 @@ async fn trust_in_a_new_authority_is_taken_and_in_an_old_one_withdrawn() {
     std::fs::write(&trusted.ca, &both[1]).unwrap();
     assert!(server_too.refresh());
     assert!(!is_let_in(by(&old), addr_too).await && is_let_in(by(&new), addr_too).await);
-    // The one whose files did not change trusts as before.
+    // The caller whose files did not change trusts the same authorities as before.
     assert!(is_let_in(by(&old), addr).await && !is_let_in(by(&new), addr).await);
 }

@@ -70,7 +70,7 @@ async fn an_open_connection_ends_when_its_certificate_is_revoked_and_no_other_do
             async { connect(tls.connector().unwrap(), addr).await.unwrap() },
             next(&mut incoming)
         );
-        // As a server that waits for a request.
+        // Like a server that waits for a request.
         let reading = tokio::spawn(async move {
             let mut conn = conn;
             conn.read_exact(&mut [0]).await

@@ -28,7 +28,7 @@ async fn an_address_whose_callers_stay_silent_leaves_places_to_others() {
     let let_in = timeout(SOON, is_let_in(member.connector().unwrap(), addr)).await;
     assert!(let_in.expect("no answer yet"));
     assert_eq!(seen.recv().await.unwrap().name, "c2");
-    // Four of the silent ones are closed at once, and four may still say something.
+    // Four of the silent connections are closed at once, and four stay open for a handshake.
     let mut open = 0;
     for stream in &mut silent {
         let read = timeout(Duration::from_millis(200), stream.read(&mut [0])).await;
@@ -54,7 +54,7 @@ async fn one_identity_has_no_more_connections_than_its_share() {
     let (admitted, mut seen) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(Ok(mut conn)) = incoming.next().await {
-            // Greeted, and kept open until the caller ends it.
+            // Sends a byte, and keeps the connection open until the caller closes it.
             let _ = conn.write_all(b"!").await;
             let _ = admitted.send(conn.peer().identity.name.clone());
             tokio::spawn(async move { conn.read(&mut [0]).await });

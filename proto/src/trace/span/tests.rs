@@ -3,7 +3,7 @@ use crate::trace::{TRACEPARENT, within};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Records traces whose id is even; others' tests run beside this one.
+/// Records traces with an even id, because other tests run at the same time.
 struct Kept(Arc<Mutex<Vec<EndedSpan>>>);
 
 impl Recorder for Kept {
@@ -26,7 +26,7 @@ fn served(traceparent: &str) -> Span {
     Span::served(&headers, "rollout.v1.Runs/CreateRun")
 }
 
-// One test: a process has one recorder.
+// A single test, because a process has one recorder.
 #[tokio::test]
 async fn spans_of_a_wanted_trace_follow_each_other_and_others_pass_their_callers_on() {
     let before = served(WANTED);
