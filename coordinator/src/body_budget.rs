@@ -184,7 +184,7 @@ impl Counted {
 
     fn overloaded(&self) -> Status {
         let text = format!(
-            "requests that are arriving or being answered use all the memory that they may, or {} uses three quarters of it: try again later",
+            "requests in progress use all the memory that they may, or {} uses three quarters of it: try again later",
             self.arriving.holder()
         );
         RpcError::new(ErrorCode::Overloaded, text).into()

@@ -54,11 +54,11 @@ impl Leading {
         let ledger = known.map(|drain| self.drain_left_ms(drain));
         match compare(ledger, says.as_ref().map(|drain| drain.deadline_ms)) {
             Tell::Nobody => {}
-            Tell::Worker(left_ms) => self.tell_to_go(session, left_ms, "the cluster asks for it"),
+            Tell::Worker(left_ms) => self.tell_to_go(session, left_ms, "requested by the cluster"),
             Tell::Ledger(deadline_ms) => {
                 let mut reason = says.map(|drain| drain.reason).unwrap_or_default();
                 reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
-                tracing::info!(%session, deadline_ms, reason, "a worker goes");
+                tracing::info!(%session, deadline_ms, reason, "a worker is draining");
                 let ops = vec![OpKind::Drain { session, deadline_ms }.into()];
                 // Skips the queue, because the deadline is near. The next heartbeat says it again.
                 if let Err(error) = self.proposer.command(Body::Ops(ops)).await {

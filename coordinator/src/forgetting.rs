@@ -66,7 +66,7 @@ pub(crate) enum ForgetError {
     Unreadable { key: String, why: String },
     #[error("the ledger refused: {0}")]
     Refused(String),
-    #[error("this member does not lead any more: {0}")]
+    #[error("this member no longer leads: {0}")]
     Deposed(String),
 }
 
@@ -130,7 +130,7 @@ async fn take(leading: &Leading, stores: &RunStores, (run, step): (RunNo, Step))
     };
     match &result {
         Ok(()) => tracing::info!(%run, "run {what}"),
-        Err(error) => tracing::warn!(%run, %error, "the run was not {what}: tried again later"),
+        Err(error) => tracing::warn!(%run, %error, "run not {what}; will retry"),
     }
     result.is_ok()
 }

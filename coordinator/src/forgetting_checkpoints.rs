@@ -38,7 +38,7 @@ pub(crate) async fn forget_checkpoints(leading: Arc<Leading>, store: BlobStore) 
         if swept.elapsed() >= SWEEP_EVERY {
             swept = tokio::time::Instant::now();
             if let Err(error) = sweep(&leading, &store).await {
-                tracing::warn!(%error, "orphans of checkpoints were not swept: tried again later");
+                tracing::warn!(%error, "could not sweep objects of no checkpoint; will retry");
             }
         }
         if failed {
@@ -52,7 +52,7 @@ fn told(job: &TrainingName, number: u32, result: Result<(), ForgetError>) -> boo
     match &result {
         Ok(()) => tracing::info!(namespace, job, number, "checkpoint forgotten"),
         Err(error) => {
-            tracing::warn!(namespace, job, number, %error, "the checkpoint was not forgotten: tried again later");
+            tracing::warn!(namespace, job, number, %error, "checkpoint not forgotten; will retry");
         }
     }
     result.is_ok()

@@ -85,7 +85,7 @@ pub(crate) async fn sweep_orphans(leading: Arc<Leading>, store: BlobStore, reten
     loop {
         tokio::time::sleep(Duration::from_millis(retention.sweep_every_ms)).await;
         if let Err(error) = round(&leading, &mut orphans).await {
-            tracing::warn!(%error, "objects of no run were not swept: tried again later");
+            tracing::warn!(%error, "could not sweep objects of no run; will retry");
         }
     }
 }
@@ -180,7 +180,7 @@ impl Orphans {
                 Ok(keys) => keys,
                 Err(error) => {
                     let (namespace, name) = (&folder.namespace, &folder.folder);
-                    tracing::warn!(%error, namespace, folder = name, "was not looked at");
+                    tracing::warn!(%error, namespace, folder = name, "could not list a folder without a run; will retry");
                     self.seen.insert(folder, Seen { since: now, objects: None });
                     continue;
                 }

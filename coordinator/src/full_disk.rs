@@ -58,7 +58,7 @@ pub(crate) fn check<'a>(
     }
     let free_mib = node.disk_space().free_bytes >> 20;
     let message = format!(
-        "the disk of {member}, which leads, has {free_mib} MiB left: only what ends or deletes something is taken"
+        "the disk of {member}, which leads, has {free_mib} MiB left: only requests that end or delete something are accepted"
     );
     Err(RpcError::new(ErrorCode::DiskFull, message).with_outcome(Outcome::NotApplied))
 }
@@ -77,7 +77,9 @@ pub(crate) fn hand_over(leading: &Leading, last: &mut Instant) {
             Ok(false) => {
                 tracing::warn!("the disk is full, and no other voter that keeps up has room")
             }
-            Err(error) => tracing::warn!(%error, "the disk is full, and leadership stays here"),
+            Err(error) => {
+                tracing::warn!(%error, "the disk is full, and leadership was not handed over");
+            }
         }
     });
 }

@@ -331,7 +331,7 @@ impl Leading {
             if due.is_some_and(|at| at <= now) || last_tick.elapsed() > TICK_AT_LEAST {
                 last_tick = Instant::now();
                 match self.proposer.command(Body::Tick).await {
-                    Ok((index, _)) => self.revoke_taken(index, "their time is over"),
+                    Ok((index, _)) => self.revoke_taken(index, "the time limit is over"),
                     Err(error) => tracing::debug!(%error, "the tick was not applied"),
                 }
                 self.wake();

@@ -72,7 +72,7 @@ impl Leading {
         in_pieces(unfinished, |pieces| look(pieces, Ledger::lost_of));
         in_pieces(ended, |pieces| look(pieces, Ledger::lost_of_ended));
         if !lost.is_empty() {
-            self.revoke(lost, "they were lost meanwhile");
+            self.revoke(lost, "lost meanwhile");
         }
     }
 }

@@ -72,7 +72,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let files = open_files::raise_limit();
     let shares = Shares::of(files);
-    tracing::info!(files, ?shares, "connections that are taken at a time");
+    tracing::info!(files, ?shares, "connection limits");
     let client = bind("client", config.listen_client).await?;
     let peer = bind("peer", config.listen_peer).await?;
     let http = bind("http", config.listen_http).await?;
@@ -230,7 +230,7 @@ impl Signals {
                         (false, None) => "unchanged".to_owned(),
                         (false, Some(why)) => format!("refused: {why}"),
                     };
-                    tracing::info!(certificates, "SIGHUP: looked at the certificates; all else is read at a start");
+                    tracing::info!(certificates, "SIGHUP: checked the certificate files; other settings are read only at startup");
                 }
             }
         }
@@ -242,7 +242,7 @@ impl Signals {
             _ = self.terminate.recv() => 15,
             _ = self.interrupt.recv() => 2,
         };
-        tracing::warn!("asked again to stop: ends at once, without a hand-over");
+        tracing::warn!("second stop signal: stopping at once, without a hand-over");
         std::process::exit(128 + number);
     }
 }

@@ -85,7 +85,7 @@ impl StoreProbe {
         let look = self.store.get(&blob.key, &blob.digest);
         match tokio::time::timeout(LOOK_WITHIN, look).await {
             Ok(Err(error @ (BlobError::Missing { .. } | BlobError::Corrupt { .. }))) => {
-                tracing::warn!(%error, "the store's probe is written again");
+                tracing::warn!(%error, "rewriting the store's probe");
                 false
             }
             Ok(_) | Err(_) => true,

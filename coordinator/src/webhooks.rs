@@ -195,9 +195,11 @@ async fn settle(
     counter!("rollout_webhooks_total", "outcome" => outcome).increment(1);
     let DueNotice { run, index, .. } = notice;
     match propose(leading, OpKind::Noticed { run, index, delivered }).await {
-        Ok(()) => tracing::info!(%run, outcome, "the end of a run was told"),
+        Ok(()) => tracing::info!(%run, outcome, "run-completion notification settled"),
         // This leader or the next one sends it again.
-        Err(error) => tracing::warn!(%run, %error, "that a notice was delivered was not logged"),
+        Err(error) => {
+            tracing::warn!(%run, %error, "could not log the outcome of a run-completion notification; will retry");
+        }
     }
 }
 

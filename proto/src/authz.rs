@@ -230,7 +230,7 @@ fn decide(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
             identity = %peer.identity,
             addr = %peer.addr,
             method = path,
-            "refused a call that the caller's role does not reach"
+            "refused a call that the caller's role does not allow"
         );
     }
     let wanted: Vec<String> = roles.iter().map(|role| role.with_article()).collect();

@@ -330,7 +330,7 @@ impl Client {
         let _turn = self.inner.keeping.lock();
         let known = self.inner.known.lock().clone();
         if let Err(error) = members_file::write(path, &known) {
-            tracing::warn!(path = %path.display(), %error, "cannot keep the member list");
+            tracing::warn!(path = %path.display(), %error, "cannot save the member list");
         }
     }
 }

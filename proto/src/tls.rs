@@ -122,7 +122,7 @@ pub enum TlsError {
     #[error("cannot connect without a certificate: {0}")]
     Pinned(String),
     /// Enrollment is possible only with TLS.
-    #[error("enrolment needs TLS: there is nothing to enrol for in plaintext")]
+    #[error("enrollment needs TLS: in plaintext there is nothing to enroll for")]
     EnrolmentInPlaintext,
     /// The host part of an endpoint is neither a DNS name nor an address.
     #[error("{0:?} is neither a host name nor an address")]

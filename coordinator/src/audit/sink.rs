@@ -64,7 +64,7 @@ impl AuditLog {
         let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
         if let Err(error) = written {
             counter!("rollout_audit_write_failures_total").increment(1);
-            tracing::error!(%error, "an audit line cannot be written to its file, so it is here");
+            tracing::error!(%error, "cannot write an audit line to its file; logging it here");
             log(&fields);
         }
     }

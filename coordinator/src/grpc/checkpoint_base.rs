@@ -148,7 +148,7 @@ impl Bases {
         });
         let ended = looking.map(|ended| {
             ended.unwrap_or_else(|error| {
-                let message = format!("the look at the checkpoint did not end: {error}");
+                let message = format!("the check of the checkpoint failed: {error}");
                 (Instant::now(), Err(RpcError::new(ErrorCode::Internal, message)))
             })
         });

@@ -83,7 +83,7 @@ impl v1::events_server::Events for EventsService {
             v1::EventStart::Now => EventPosition { index: end, position: 0 },
             v1::EventStart::Oldest => EventPosition { index: oldest, position: 0 },
             v1::EventStart::Unspecified => {
-                return Err(crate::convert::invalid("where to start is missing").into());
+                return Err(crate::convert::invalid("the start position is missing").into());
             }
         };
         let (out, stream) = mpsc::channel(STREAM_AHEAD);
@@ -179,7 +179,7 @@ impl Reader {
             Ok(sent) => sent.is_ok(),
             Err(_) => {
                 let message = format!(
-                    "the reader took nothing for {STALLED_AFTER:?}; it may go on where it is"
+                    "the reader took nothing for {STALLED_AFTER:?}; it may continue from its position"
                 );
                 // In case the reader does read the rest.
                 let error = RpcError::new(ErrorCode::Overloaded, message);

@@ -221,7 +221,7 @@ impl Shared {
         match holds {
             Some(true) => Ok(id),
             Some(false) => {
-                tracing::warn!(%identity, session = %id.session, "refused a request of another's session");
+                tracing::warn!(%identity, session = %id.session, "refused a request in another caller's session");
                 let message = format!("{identity} did not open session {}", id.session);
                 Err(RpcError::new(ErrorCode::PermissionDenied, message))
             }

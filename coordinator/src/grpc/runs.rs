@@ -63,7 +63,7 @@ pub(super) fn check_unsealed(run: &RunView, name: &str) -> Result<(), RpcError> 
         return Ok(());
     }
     let text = format!(
-        "run {name} is sealed: what became of its rows is in its manifest, and rollout run results or export reads it"
+        "run {name} is sealed: its manifest has the outcome of its rows; rollout run results and rollout run export read it"
     );
     Err(RpcError::new(ErrorCode::RunEnded, text))
 }

@@ -17,8 +17,8 @@ pub(super) fn check(ledger: &Ledger, holder: &str) -> Result<(), RpcError> {
     let ended = ledger.makes_room_of();
     match ended.is_some_and(|ended| ended.holder == holder && ended.unused_ms < IN_USE_MS) {
         true => {
-            let text = "all sessions of the cluster are in use, most of them by this identity: use one for several requests, or come \
-                        back in half a minute";
+            let text = "all sessions of the cluster are in use, most of them by this identity: use one session for \
+                        several requests, or try again in half a minute";
             Err(RpcError::new(ErrorCode::Overloaded, text).with_outcome(Outcome::NotApplied))
         }
         false => Ok(()),

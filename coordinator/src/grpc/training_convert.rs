@@ -35,7 +35,7 @@ pub(super) fn by_in(
     identity: &Identity,
     by: Option<v1::TrainerRef>,
 ) -> Result<TrainerRef, RpcError> {
-    let by = by.ok_or_else(|| convert::invalid("it is not said which trainer asks"))?;
+    let by = by.ok_or_else(|| convert::invalid("the trainer's reference is missing"))?;
     let job = job_in(identity, by.job)?;
     Ok(TrainerRef { job, trainer: by.trainer, ticket: SessionId(by.ticket) })
 }

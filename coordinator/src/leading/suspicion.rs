@@ -52,7 +52,7 @@ impl Leading {
                 Ok(_) => {}
                 // The worker keeps its state and its rows, at every check.
                 Err(error @ ProposeError::TooLarge { .. }) => {
-                    tracing::error!(%error, "a worker holds too much to be suspect");
+                    tracing::error!(%error, "cannot mark a worker suspect: it holds too many rows");
                 }
                 Err(error) => tracing::debug!(%error, "workers' states were not applied"),
             }

@@ -96,7 +96,7 @@ impl<C> Reloading<C> {
                     identity = %loaded.identity,
                     not_after_unix = loaded.validity.not_after_unix,
                     cert = %self.files.cert.display(),
-                    "took the changed certificate files"
+                    "loaded the changed certificate files"
                 );
                 self.current.store(Arc::new(loaded));
                 looked.built_from = now;
@@ -105,7 +105,7 @@ impl<C> Reloading<C> {
             }
             Err(error) => {
                 if looked.refused.as_ref().is_none_or(|(state, _)| *state != now) {
-                    tracing::warn!(%error, "kept the certificate in use, the changed files are refused");
+                    tracing::warn!(%error, "refused the changed certificate files, keeping the certificate in use");
                 }
                 looked.refused = Some((now, error.to_string()));
                 false

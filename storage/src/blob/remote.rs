@@ -51,7 +51,7 @@ impl RemoteStore {
         let outcome = match bytes.len() > IN_PARTS_ABOVE {
             true => match self.put_in_parts(&path, bytes.clone()).await {
                 Err(error) if self.holds(&path, &bytes).await => {
-                    tracing::info!(key, %error, "the object is whole, though its upload failed");
+                    tracing::info!(key, %error, "the object is complete although its upload failed");
                     Ok(())
                 }
                 outcome => outcome,

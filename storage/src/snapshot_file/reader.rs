@@ -152,7 +152,7 @@ impl SnapshotFileReader {
         let digest = *self.hasher.finalize().as_bytes();
         let said: [u8; DIGEST_BYTES] = self.take_array("its digest")?;
         if said != digest {
-            return Err(self.damaged("its digest is another one"));
+            return Err(self.damaged("its digest does not match"));
         }
         if records != self.records {
             return Err(self.damaged(format!("it has {} of {records} records", self.records)));
