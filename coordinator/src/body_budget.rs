@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_of_finished_messages_holds_nothing() {
+    async fn a_stream_of_complete_messages_holds_no_budget() {
         let layer = BodyBudgetLayer::of(1000);
         let mut stream = ask(&layer).await;
         let whole = message(900);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_takes_its_length_while_it_is_held_for_its_service_counts_what_it_awaits() {
+    async fn a_held_wait_counts_with_its_length_because_its_service_counts_its_keys() {
         const WAIT: &str = "/rollout.v1.Store/Wait";
         assert_eq!(held_until_answered(WAIT, empty_elements(2, 1000)).await, 0, "it is small");
         let many = empty_elements(2, FREE_BYTES);

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_a_year_is_told_two_weeks_ahead_and_one_of_a_day_eight_hours() {
+    fn a_yearly_certificate_alarms_two_weeks_ahead_and_a_daily_one_eight_hours() {
         let at = |times: CertificateTimes, seconds: i64| times.alarms(seconds.unsigned_abs());
         let year = times(100, 465);
         assert_eq!(at(year, 451 * DAY), [false, false]);

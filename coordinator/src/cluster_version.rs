@@ -82,7 +82,7 @@ mod tests {
     use rollout_ledger::{Body, Command, EntryId};
 
     #[test]
-    fn a_cluster_is_new_until_somebody_has_led_it_and_a_restored_one_never_is() {
+    fn a_cluster_is_new_until_it_has_a_first_leader_and_a_restored_one_never_is() {
         let mut ledger = Ledger::new([7; 16]);
         assert!(is_new(&ledger));
         assert!(!is_new(&ledger.clone().restored([8; 16], 0)), "its version is that of the other");

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_workers_as_there_may_be_are_suspect_at_once_in_commands_that_consensus_takes() {
+    fn the_most_workers_become_suspect_at_once_in_commands_that_consensus_accepts() {
         let max = RaftConfig::new("", "", DialMap::default(), Security::InsecurePlaintext)
             .command_bytes_max;
         let all: Vec<Op> = (1..=limits::WORKERS_MAX as u64).map(suspect).collect();

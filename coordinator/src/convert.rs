@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_submit_no_runs_see_nothing_of_a_notify_url_but_its_origin() {
+    fn roles_that_submit_no_runs_see_only_the_origin_of_a_notify_url() {
         let spec = |url: &str| RunSpec { notify_url: url.into(), ..RunSpec::default() };
         let url = "https://ann:pw@hooks.example:8443/services/T0/secret?token=secret#secret";
         let seen = |role, url: &str| {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_that_there_is_is_told_and_no_secret() {
+    fn the_report_has_every_setting_and_no_secret() {
         let text = r#"
             name = "c1"
             data_dir = "/tmp/c1"
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_goes_without_what_authenticates() {
+    fn a_reported_url_has_no_credentials() {
         for (given, told) in [
             ("s3://bucket/prefix", "s3://bucket/prefix"),
             ("file:///srv/store", "file:///srv/store"),

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_knows_of_a_nearer_end_tells_the_other() {
+    fn the_side_with_the_nearer_deadline_tells_the_other() {
         assert_eq!(compare(None, None), Tell::Nobody);
         assert_eq!(compare(Some(0), None), Tell::Worker(0));
         assert_eq!(compare(Some(9000), None), Tell::Worker(9000));

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_s_own_events_are_for_everybody_who_asks_for_nothing_by_name() {
+    fn every_reader_without_a_named_filter_gets_the_clusters_own_events() {
         let epoch = || record(EventKind::EpochOpened { epoch: CoordEpoch(4) }, None, None);
         let pass = |namespaces: &[&str], text: &str| {
             Filter::new(&who(namespaces), wanted(text)).expect("fine").pass(&epoch()).is_some()
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_whose_names_are_forgotten_is_no_way_around_namespaces() {
+    fn an_event_with_forgotten_names_does_not_bypass_namespaces() {
         let nameless = EventRecord { run: None, worker: None, ..granted() };
         let filter = |namespaces: &[&str]| Filter::new(&who(namespaces), wanted("")).expect("fine");
         assert!(filter(&["team"]).pass(&nameless).is_none());

@@ -91,7 +91,7 @@ mod tests {
     use rollout_ledger::id::{RunNo, SessionId};
 
     #[test]
-    fn what_ends_or_deletes_something_is_taken_on_a_full_disk_and_what_adds_is_not() {
+    fn a_full_disk_accepts_operations_that_end_or_delete_and_refuses_those_that_add() {
         let store = |ops: Vec<StoreOp>| OpKind::Store { store: StoreName::default(), ops };
         let delete = || StoreOp::Delete { key: b"k".to_vec() };
         let set = StoreOp::Set { pairs: vec![(b"k".to_vec(), b"v".to_vec())] };

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_which_the_system_says_nothing_is_not_told_as_a_full_one() {
+    fn a_disk_of_unknown_size_is_not_reported_as_full() {
         let told = |space| {
             let recorder = PrometheusBuilder::new().build_recorder();
             metrics::with_local_recorder(&recorder, || disk(space, 2000, 1000));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_told_with_the_rest_is_not_told_as_empty() {
+    fn a_model_in_the_sum_of_the_rest_has_no_line_with_zero() {
         let few = BTreeMap::from([("m".to_owned(), pool(7))]);
         let larger = (0..100).map(|n| (format!("l{n}"), pool(1000)));
         let many: BTreeMap<String, Pool> = few.clone().into_iter().chain(larger).collect();

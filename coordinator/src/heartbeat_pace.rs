@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_as_configured_for_few_and_grows_with_the_number_of_many_up_to_two_seconds() {
+    fn the_interval_is_as_configured_for_few_workers_and_grows_to_two_seconds_for_many() {
         let config = Workers::default();
         let of = |workers| interval_ms(&config, workers);
         assert_eq!([0, 1, 999, 1000].map(of), [500; 4]);

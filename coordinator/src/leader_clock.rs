@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nothing_was_applied_does_not_count_and_stops_nothing_for_good() {
+    fn time_without_applied_commands_does_not_count_and_blocks_no_later_command() {
         for base in [5, 1_000_000] {
             let clock = LeaderClock::new(LedgerMs(base));
             let mut reading = clock.reading.lock();

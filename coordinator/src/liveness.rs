@@ -109,7 +109,7 @@ mod tests {
     use rollout_ledger::id::{Attempt, RunNo};
 
     #[test]
-    fn a_large_fleet_has_longer_to_come_back_and_whoever_is_back_has_not() {
+    fn a_large_fleet_has_longer_to_return_but_not_a_worker_that_has_returned() {
         let seconds = |workers| return_time(workers).as_secs_f64();
         assert_eq!([0, 1, 1_000, 10_000, 64_000].map(seconds), [0.0, 0.002, 2.0, 20.0, 30.0]);
 

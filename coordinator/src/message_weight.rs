@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opaque_weighs_as_much_as_it_is_long() {
+    fn opaque_bytes_weigh_their_length() {
         // Bytes that would have many elements if they were a message.
         let value = [0x0a_u8, 0x00].repeat(100_000);
         let pair = v1::StorePair { key: "k".into(), value: value.into() };

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_that_say_nothing_or_never_end_hold_their_places_for_a_bounded_time() {
+    async fn silent_or_endless_callers_hold_their_places_for_a_bounded_time() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let addr = listener.local_addr().expect("an address");
         let open_max = Duration::from_millis(300);

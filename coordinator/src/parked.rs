@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_that_nobody_listens_for_takes_no_place() {
+    fn the_pull_of_a_closed_stream_is_not_parked() {
         let (parked, ledger) = (Parked::default(), Ledger::new([1; 16]));
         let ((old, gone), (new, _listens)) = (mpsc::channel(1), mpsc::channel(1));
         parked.park(pull(3, &old), &ledger);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_pull_takes_no_newer_ones_place() {
+    fn an_older_pull_does_not_replace_a_newer_one() {
         let (parked, ledger) = (Parked::default(), Ledger::new([1; 16]));
         let (out, _listens) = mpsc::channel(1);
         parked.park(pull(4, &out), &ledger);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_row_takes_out_one_pull_of_many_and_no_other_while_its_claim_is_under_way() {
+    fn a_pending_row_takes_out_one_pull_and_no_other_while_the_claim_is_in_progress() {
         let (mut ledger, run, slots) = fleet();
         let parked = Parked::default();
         let (out, _listens) = mpsc::channel(1);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_that_can_have_nothing_of_what_is_pending_may_still_steal() {
+    fn a_pull_that_no_pending_row_fits_may_still_steal() {
         let (mut ledger, run, slots) = fleet();
         let parked = Parked::default();
         let (out, _listens) = mpsc::channel(1);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_came_to_nothing_leaves_the_row_to_another_pull() {
+    fn a_claim_without_rows_leaves_the_row_to_another_pull() {
         let (mut ledger, run, slots) = fleet();
         let parked = Parked::default();
         let (out, _listens) = mpsc::channel(1);

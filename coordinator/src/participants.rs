@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whom_a_leader_has_never_heard_is_given_all_of_its_time() {
+    fn a_participant_that_was_never_heard_has_its_full_keep_alive_time() {
         let participants = Participants::default();
         let (one, two) = ([(SessionId(1), 100)], [(SessionId(1), 100), (SessionId(2), 100)]);
         let after = |ms: u64| LedgerMs(1000 + ms);

@@ -130,7 +130,7 @@ mod tests {
     const APPLIED: AnswerPlace = AnswerPlace { coord_epoch: 3, index: 17, position: Some(2) };
 
     #[tokio::test]
-    async fn an_answer_of_an_operation_says_where_it_stands_and_so_does_its_refusal() {
+    async fn the_answer_of_an_operation_has_its_place_and_so_has_its_refusal() {
         let applied = said(|| {
             applied(3, AT);
             ok()
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_is_as_of_its_last_look_and_an_operation_stays_where_it_is() {
+    async fn a_read_has_the_index_of_its_last_look_and_does_not_overwrite_an_operation() {
         let read = said(|| {
             as_of(&ledger(4));
             as_of(&ledger(6));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_that_is_for_the_audit_alone_is_noted_and_not_told() {
+    async fn a_place_for_the_audit_log_is_noted_and_not_sent() {
         let kept = said_by(Places::Kept, || {
             applied(3, AT);
             assert_eq!(index_of_operation(), Some(AT.index));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_certain_of_no_place_says_none() {
+    async fn an_answer_without_a_certain_place_has_none() {
         assert_eq!(said(ok).await, None);
         let several = said(|| {
             as_of(&ledger(4));

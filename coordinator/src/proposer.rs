@@ -386,7 +386,7 @@ mod tests {
 
     /// The size of one run is no reason to refuse others that are created at the same time.
     #[test]
-    fn however_large_operations_are_those_that_are_merged_are_a_command_that_consensus_takes() {
+    fn merged_operations_of_any_size_form_commands_that_consensus_accepts() {
         let (queue, mut bundles) = mpsc::channel(64);
         for name in 0..40 {
             assert!(queue.try_send(large_run(name)).is_ok(), "there is room");
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_merged_up_to_the_bound_and_the_rest_keeps_its_place() {
+    fn waiting_bundles_are_merged_up_to_the_bound_and_the_rest_keep_their_order() {
         let (queue, mut bundles) = mpsc::channel(16);
         for rows in [1000, 2000, 1000, 500] {
             queue.try_send(claim(rows)).ok();
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_the_epoch_what_is_pending_waits_for_what_is_under_way_without_being_polled() {
+    async fn after_the_epoch_pending_bundles_wait_for_commands_in_flight_without_polling() {
         let (queue, mut bundles) = mpsc::channel(16);
         let (in_flight, landed) = (Semaphore::new(IN_FLIGHT_MAX), Notify::new());
         let mut pending = Pending::default();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_worker_names_the_ledger_is_looked_at_for_a_bounded_number_of_rows_at_a_time() {
+    fn one_read_of_the_ledger_checks_a_bounded_number_of_rows() {
         let set = |attempt, ranges: &[(u64, u32)]| {
             let rows = Rows::from_ranges(ranges.iter().copied()).expect("ascending ranges");
             HeldRows { run: RunNo(1), attempt: Attempt(attempt), rows }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_rows_of_another_namespace_a_worker_is_told_that_they_are_not_its_own() {
+    async fn a_worker_learns_that_rows_of_another_namespace_are_not_its_own() {
         let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let alone = Alone::leading(silent_after).await;
         let leading = &alone.leading;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_took_is_told_however_much_it_is_and_nothing_that_another_took() {
+    fn all_rows_that_a_command_took_are_reported_and_none_that_another_took() {
         let events = [
             returned(4, 0, "cancelled"),
             returned(5, 0, "cancelled"),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_what_is_no_store_is_refused() {
+    fn a_list_with_an_entry_that_is_no_store_is_refused() {
         let cluster = BlobStore::open("file:///srv/store").expect("a store");
         for bad in ["", "/mnt", "ftp://host/a", "s3://key:secret@bucket/a"] {
             assert!(RunStores::new(cluster.clone(), &[bad.to_owned()]).is_err(), "{bad}");

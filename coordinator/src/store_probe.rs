@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_ask_at_once_share_a_look_and_whoever_asks_later_has_one_of_its_own() {
+    async fn concurrent_callers_share_a_check_and_a_later_caller_gets_a_new_one() {
         let dir = tempfile::tempdir().expect("a directory");
         let probe = StoreProbe::new(store(&dir), "c1");
         let asked = futures::future::join_all((0..100).map(|_| probe.get("aaaa"))).await;

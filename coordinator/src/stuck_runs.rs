@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_sees_its_namespaces_and_the_ledger_is_looked_at_once_a_second() {
+    async fn a_caller_sees_its_namespaces_and_the_ledger_is_scanned_once_a_second() {
         let looks = Cell::new(0);
         let look = || {
             looks.set(looks.get() + 1);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_takes_longer_than_its_answer_is_fresh_serves_the_next_caller_too() {
+    async fn a_scan_longer_than_the_greatest_age_also_serves_the_next_caller() {
         let looks = Cell::new(0);
         let look = || -> Arc<[v1::StuckRun]> {
             looks.set(looks.get() + 1);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_waits_for_a_look_that_is_under_way_and_for_no_older_one() {
+    async fn a_caller_waits_for_a_scan_in_progress_and_takes_no_older_one() {
         let old = Instant::now().checked_sub(2 * FRESH).expect("the host runs for seconds");
         let nothing = || -> Arc<[v1::StuckRun]> { Arc::default() };
         for before in [None, Some((old, nothing()))] {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_up_to_a_bound_and_who_waits_is_not_ready() {
+    fn pauses_grow_up_to_a_bound_and_a_pausing_key_is_not_ready() {
         let mut tries = Tries::new(Duration::from_secs(1), Duration::from_secs(300));
         let pauses: Vec<u64> = (0..60).map(|_| tries.failed(1).1.as_secs()).collect();
         assert_eq!(
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_goes_behind_what_was_not_tried() {
+    fn a_failed_key_goes_after_keys_that_were_not_tried() {
         let mut tries = Tries::new(Duration::ZERO, Duration::ZERO);
         tries.failed(1);
         assert_eq!(tries.ready(vec![1, 2, 3], 2), [2, 3]);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_could_not_work_are_refused_and_none_send_nothing() {
+    fn unusable_settings_are_refused_and_without_settings_nothing_is_sent() {
         assert!(hooks(&[]).expect("good").is_none());
         for bad in ["https://h.example/path", "ftp://h.example", "h.example", "https://u@h.example"]
         {

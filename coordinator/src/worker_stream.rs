@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_finds_no_room_is_told_in_one_message_as_soon_as_there_is_some() {
+    async fn revocations_without_room_are_sent_in_one_message_once_there_is_room() {
         let (out, mut slow) = mpsc::channel(2);
         let stream = WorkerStream::new(out.clone());
         let ended = CancellationToken::new();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_told_too_much_to_wait_is_closed_and_a_stream_that_is_gone_costs_nothing() {
+    async fn a_stream_with_too_many_waiting_revocations_is_closed_and_a_closed_one_holds_none() {
         let (out, slow) = mpsc::channel(1);
         let stream = WorkerStream::new(out.clone());
         let ended = CancellationToken::new();

@@ -57,7 +57,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn a_refused_certificate_has_a_line_and_a_crowd_of_them_a_few() {
+    async fn a_refused_certificate_has_a_line_and_many_refusals_have_few_lines() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("audit.log");
         let config = Audit { file: Some(file.clone()), ..Audit::default() };

@@ -124,7 +124,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn of_every_method_of_the_contract_it_is_said_whether_it_is_audited() {
+    fn every_method_of_the_contract_is_in_one_of_the_two_lists() {
         let set = prost_types::FileDescriptorSet::decode(v1::DESCRIPTORS).expect("descriptors");
         let services = set.file.iter().flat_map(|file| &file.service);
         let methods = services.flat_map(|service| {

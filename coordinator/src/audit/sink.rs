@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_behind_one_that_was_cut_off_is_whole() {
+    fn a_line_after_a_truncated_one_is_whole() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.log");
         std::fs::write(&path, "first\nhalf a li").expect("written");

@@ -56,7 +56,7 @@ fn lines(dir: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_name_or_a_message_of_megabytes_makes_no_long_line() {
+async fn names_and_messages_of_megabytes_are_truncated() {
     let dir = tempfile::tempdir().expect("a directory");
     let long = "\u{e9}".repeat(8 << 20);
     let inner = tower::service_fn(move |_: http::Request<()>| {
@@ -73,7 +73,7 @@ async fn a_name_or_a_message_of_megabytes_makes_no_long_line() {
 }
 
 #[tokio::test]
-async fn a_line_says_who_did_what_and_what_became_of_it() {
+async fn a_line_has_the_caller_the_request_and_the_outcome() {
     let line = &said("Runs/CreateRun", None).await[0];
     for (key, value) in [
         ("member", "c1"),
@@ -98,7 +98,7 @@ async fn a_line_says_who_did_what_and_what_became_of_it() {
 }
 
 #[tokio::test]
-async fn who_has_no_certificate_is_named_by_what_it_proved_and_by_nothing_before_that() {
+async fn a_caller_without_a_certificate_is_named_only_by_what_it_has_proved() {
     let newcomer = |name: &'static str| async move {
         let dir = tempfile::tempdir().expect("a directory");
         let inner = tower::service_fn(move |_: http::Request<()>| async move {
@@ -175,7 +175,7 @@ async fn a_path_of_kilobytes_makes_no_long_line() {
 }
 
 #[tokio::test]
-async fn reads_and_what_another_member_decides_have_no_line_and_what_is_forbidden_always_has() {
+async fn reads_and_requests_for_another_leader_have_no_line_and_forbidden_requests_do() {
     assert!(said("Runs/ListRuns", None).await.is_empty());
     assert!(said("Worker/Work", None).await.is_empty());
     let elsewhere = RpcError::new(ErrorCode::NotLeader, "c2 leads");
@@ -239,7 +239,7 @@ async fn every_request_with_an_unknown_outcome_has_its_line() {
 }
 
 #[tokio::test]
-async fn lines_of_callers_who_went_are_bounded_and_further_requests_are_refused() {
+async fn lines_of_disconnected_callers_are_bounded_and_further_requests_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = Some(dir.path().join("audit.log"));
     let mut log = AuditLog::open("c1", &Audit { file, ..Audit::default() }).expect("open");

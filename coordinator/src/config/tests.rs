@@ -18,7 +18,7 @@ fn a_minimal_file_is_enough() {
 }
 
 #[test]
-fn one_file_serves_all_members_where_flags_say_what_differs() {
+fn one_file_serves_all_members_if_flags_set_the_differences() {
     let text = GOOD.replace("insecure_plaintext = true", "ca_file = \"/tls/ca.pem\"");
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("c.toml");

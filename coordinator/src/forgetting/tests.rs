@@ -76,7 +76,7 @@ async fn a_run_whose_input_is_not_in_the_store_is_not_sealed_and_nothing_is_writ
 }
 
 #[tokio::test]
-async fn a_run_whose_store_nobody_lists_is_left_alone() {
+async fn a_run_whose_store_is_not_listed_is_left_alone() {
     let place = Place::new().await;
     let other = url(place.dir.path(), "other");
     let run = place.ended("r", &other).await;
@@ -90,7 +90,7 @@ async fn a_run_whose_store_nobody_lists_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_run_is_forgotten_where_its_objects_were_and_not_where_they_never_were() {
+async fn a_run_is_forgotten_only_if_its_objects_were_in_this_store() {
     let place = Place::new().await;
     let run = place.ended("r", "").await;
     place.alone.op(OpKind::DeleteRun { run }).await;

@@ -22,7 +22,7 @@ async fn round(orphans: &mut Orphans, runs: &[&str], now: Instant) -> usize {
 }
 
 #[tokio::test]
-async fn only_what_has_no_run_and_did_not_change_for_long_is_removed() {
+async fn only_folders_without_a_run_and_unchanged_for_long_are_removed() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = BlobStore::open(&format!("file://{}", dir.path().display())).expect("open");
     let folder = |name: &str, cluster: &str| rollout_storage::run_folder(name, cluster, 7);
@@ -55,7 +55,7 @@ async fn only_what_has_no_run_and_did_not_change_for_long_is_removed() {
 }
 
 #[tokio::test]
-async fn what_is_found_without_a_run_and_gets_one_before_it_is_removed_stays() {
+async fn a_folder_that_gets_a_run_before_its_removal_stays() {
     let store = BlobStore::open("memory://orphans").expect("open");
     let folder = rollout_storage::run_folder("a", OURS, 1);
     let key = put(&store, &folder, 1).await;
@@ -104,7 +104,7 @@ async fn a_leader_that_is_deposed_removes_nothing_more() {
 }
 
 #[tokio::test]
-async fn folders_that_go_on_changing_hide_none_that_does_not() {
+async fn changing_folders_do_not_hide_unchanged_ones() {
     let store = BlobStore::open("memory://crowd").expect("open");
     let folder = |name: String| rollout_storage::run_folder(&name, OURS, 1);
     let crowd: Vec<String> = (0..FOLDERS_PER_ROUND).map(|i| folder(format!("a{i}"))).collect();
@@ -127,7 +127,7 @@ async fn folders_that_go_on_changing_hide_none_that_does_not() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_listed_keeps_no_other_from_being_swept() {
+async fn a_folder_that_cannot_be_listed_does_not_block_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = BlobStore::open(&format!("file://{}", dir.path().display())).expect("open");
     let orphan = rollout_storage::run_folder("m", OURS, 1);
@@ -174,7 +174,7 @@ async fn a_store_that_does_not_answer_does_not_send_a_round_back_to_the_first_na
 }
 
 #[tokio::test]
-async fn what_is_gone_is_remembered_no_longer() {
+async fn folders_that_are_gone_are_forgotten() {
     let store = BlobStore::open("memory://gone").expect("open");
     let folder = |name: &str| rollout_storage::run_folder(name, OURS, 1);
     let mut orphans = Orphans::new(store.clone(), OURS, AGE);
@@ -190,7 +190,7 @@ async fn what_is_gone_is_remembered_no_longer() {
 }
 
 #[test]
-fn a_round_speaks_of_the_names_that_it_has_looked_at_alone() {
+fn a_round_forgets_only_folders_in_the_range_that_it_scanned() {
     let at = |name: &str| Some(("default".to_owned(), name.to_owned()));
     let looked = Looked { found: Vec::new(), range: (at("b"), at("d")) };
     for (name, covered) in [("b", false), ("b-", true), ("c", true), ("d", true), ("d-", false)] {

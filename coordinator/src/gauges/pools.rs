@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_wants_a_slot_for_so_many_rows_and_one_for_what_is_left_over() {
+    fn a_pool_wants_one_slot_per_full_or_partial_group_of_rows() {
         let pool = |pending, running| Pool { pending, running, ..Pool::default() };
         assert_eq!(desired_slots(&pool(0, 0), 100), 0);
         assert_eq!(desired_slots(&pool(0, 1), 100), 1);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn models_beyond_the_bound_are_told_together_and_no_row_is_left_out() {
+    fn models_beyond_the_bound_are_summed_and_no_row_is_omitted() {
         let pool = |n: u64| Pool { pending: n, running: 1, slots: 2, idle: 1 };
         let many: BTreeMap<String, Pool> =
             (0..100).map(|n| (format!("m{n:03}"), pool(n))).collect();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_told_with_a_line_for_each_of_its_numbers() {
+    fn a_pool_has_a_line_for_each_of_its_numbers() {
         let mut page = String::new();
         write(&mut page, BTreeMap::new(), 100);
         assert_eq!(page, "");

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_in_the_store_is_not_begun_from_until_it_is_back() {
+    async fn a_lineage_does_not_begin_while_an_object_of_its_checkpoint_is_missing() {
         let (base, keys, bases) = base("bases-gone").await;
         bases.store.delete(&keys[1]).await.unwrap();
         let error = bases.check(base.clone()).await.unwrap_err();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_at_one_time_waits_for_one_look_which_ends_though_they_have_gone() {
+    async fn concurrent_callers_share_a_check_that_ends_even_if_they_leave() {
         let (base, keys, bases) = base("bases-one").await;
         let room = bases.room.clone().acquire_many_owned(LOOKS as u32).await.unwrap();
         let look = bases.look(&base);

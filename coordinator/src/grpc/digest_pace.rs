@@ -73,7 +73,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[tokio::test]
-    async fn requests_that_come_together_share_a_digest_that_begins_after_they_came() {
+    async fn concurrent_requests_share_a_digest_that_starts_after_they_arrived() {
         let pace = DigestPace::of(Duration::from_millis(20));
         let (asked, begun) = (AtomicU64::new(0), Instant::now());
         let ask = || {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_leaves_makes_no_turn_for_the_next_one() {
+    async fn a_caller_that_leaves_does_not_let_the_next_one_skip_the_pause() {
         let pace = DigestPace::of(Duration::from_millis(20));
         let begun = Instant::now();
         let leaves = pace.ask(|_| async {}, std::future::pending());

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_the_first_event_that_is_late_enough_is_left_out_and_nothing_behind_it() {
+    fn events_before_the_first_recent_one_are_skipped_and_no_later_ones() {
         let mut not_before = Some(100);
         let mut sent = Vec::new();
         for page in [&[1, 99][..], &[50, 100, 98], &[97, 200]] {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_row_and_takes_memory_counts_as_rows() {
+    fn sets_and_ranges_without_rows_count_as_rows() {
         let many = usize::try_from(rows_max(0)).expect("it fits") + 1;
         assert!(rows_named(&nacks(vec![v1::HeldRows::default(); many]), 0).is_err());
         let rows = v1::Rows { starts: vec![0; many], lens: Vec::new() };
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exchanges_under_way_name_no_more_rows_together_than_one_may() {
+    async fn exchanges_in_progress_together_name_no_more_rows_than_one_may() {
         let mut room = ExchangeRoom::new();
         let half = nacks(vec![set(0, rows_max(1) / 2 - 1)]);
         let first = room.place(&half, 1).await.expect("it may").expect("a place");

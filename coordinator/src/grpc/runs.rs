@@ -414,7 +414,7 @@ mod tests {
     use rollout_proto::{ErrorCode, RpcError};
 
     #[test]
-    fn a_reply_to_another_operation_is_shown_to_nobody() {
+    fn the_error_for_a_reply_to_another_operation_does_not_contain_the_reply() {
         let value = b"a-secret-of-a-store".to_vec();
         let reply = Reply::Store(vec![StoreAnswer::Value(Some(value))]);
         let shown = format!("{reply:?}");
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_a_new_run_is_its_own_whoever_draws_it() {
+    fn the_folder_of_a_new_run_is_unique_whether_client_or_leader_generates_it() {
         let cluster = "0123456789abcdef0123456789abcdef";
         let drawn = |wanted: &str| folder_of("chat", cluster, wanted.to_owned());
         let (one, two) = (drawn("").expect("drawn"), drawn("").expect("drawn"));

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_tells_those_whose_wait_for_the_key_is_over_and_no_others() {
+    fn a_change_wakes_the_waits_that_it_satisfies_and_no_others() {
         let mut key = Awaiting::default();
         let (present, two, three, both) = (sighted(1), sighted(1), sighted(1), sighted(2));
         key.present.insert((1, 0), present.clone());

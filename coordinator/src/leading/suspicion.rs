@@ -123,7 +123,7 @@ mod tests {
     use rollout_ledger::{BlobRef, EngineSpec, Reply, RunSpec, SegmentDecl};
 
     #[test]
-    fn workers_that_hold_much_are_suspect_in_several_commands() {
+    fn workers_that_hold_many_attempts_become_suspect_in_several_commands() {
         let op = |session| Op::from(OpKind::Unsuspect { session: SessionId(session) });
         let max = limits::TICK_ATTEMPTS_MAX;
         let held = [1, max - 1, 1, max + 5, 0, max, 0, 0];

@@ -9,7 +9,7 @@ fn held(index: u64, first: u64, rows: u32) -> HeldRows {
 }
 
 #[test]
-fn what_was_given_since_and_what_was_next_may_have_been_started() {
+fn rows_granted_since_and_the_next_queued_ones_may_have_started() {
     let queue = || vec![held(5, 0, 8), held(7, 8, 8), held(12, 16, 4)];
     let started = [held(5, 0, 6), held(7, 0, 8)];
     let unheard = not_heard_of(queue(), &started, 10, 4);

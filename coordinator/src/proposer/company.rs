@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_of_those_that_were_answered_are_waited_for() {
+    fn a_command_waits_for_most_of_the_answered_callers() {
         let company = Company::default();
         assert!(company.is_here(), "nobody was answered yet");
         (0..8).for_each(|_| company.queued());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_comes_back_hardly_any_command_waits() {
+    fn if_no_caller_comes_back_hardly_any_command_waits() {
         let mut patience = Patience::default();
         let waits = (0..1000).filter(|_| {
             let waits = patience.waits();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_larger_than_all_of_the_room_waits_for_no_more_than_all_of_it() {
+    async fn a_bundle_larger_than_the_queue_waits_for_an_empty_queue() {
         let (queue, mut bundles) = Queue::of(100, Arc::default());
         let mut large = pin!(queue.answered(request()));
         assert!(poll!(&mut large).is_pending());

@@ -70,7 +70,7 @@ fn a_slot_with_a_backlog_or_an_open_question_steals_nothing() {
 }
 
 #[test]
-fn the_only_row_of_a_queue_goes_to_none_but_a_slot_that_starts_it_at_once() {
+fn a_single_queued_row_goes_only_to_a_slot_that_starts_it_at_once() {
     let stealing = Stealing::default();
     heard(&stealing, 1, 1, 4);
     heard(&stealing, 2, 0, 4);
@@ -80,7 +80,7 @@ fn the_only_row_of_a_queue_goes_to_none_but_a_slot_that_starts_it_at_once() {
 }
 
 #[test]
-fn a_slot_is_idle_when_it_could_start_more_and_nobody_has_a_backlog_for_it() {
+fn a_slot_is_idle_if_it_could_start_more_and_no_slot_has_a_backlog_for_it() {
     let stealing = Stealing::default();
     let fits = Fits { but: vec![(1, 3), (3, 2)] };
     let idle = |stealing: &Stealing| {
@@ -99,7 +99,7 @@ fn a_slot_is_idle_when_it_could_start_more_and_nobody_has_a_backlog_for_it() {
 }
 
 #[test]
-fn an_answer_is_taken_once_from_whom_was_asked_and_in_time() {
+fn an_answer_counts_once_from_the_asked_slot_and_in_time() {
     let stealing = Stealing::default();
     heard(&stealing, 1, 8, 4);
     heard(&stealing, 2, 0, 0);
@@ -116,7 +116,7 @@ fn an_answer_is_taken_once_from_whom_was_asked_and_in_time() {
     assert_eq!(stealing.answered(slot(1), 2, 4), None, "too late");
 }
 #[test]
-fn slots_that_wait_for_something_else_are_compared_with_nobody() {
+fn slots_that_wait_for_another_model_are_not_compared() {
     struct Counts(std::cell::Cell<u32>);
     impl Fit for Counts {
         fn needs(&self, cohort: CohortNo) -> Vec<NeedNo> {

@@ -116,7 +116,7 @@ fn the_table_has_every_method_of_the_contract() {
 
 /// Every method whose request names an epoch must check it.
 #[test]
-fn the_messages_that_carry_an_epoch_are_those_that_are_tried() {
+fn every_message_with_an_epoch_is_tested() {
     let mut carry = BTreeSet::new();
     let mut spoken = BTreeSet::new();
     for file in contract().file.iter().filter(|file| file.package() == "rollout.v1") {
@@ -201,7 +201,7 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
 /// The answer that an object is missing has an index, and so has the answer about a ticket that the caller may not
 /// release.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_found_nothing_says_as_of_when() {
+async fn an_answer_without_a_result_has_an_index() {
     let member = Member::leading().await;
     let fixture = Fixture::make(&member).await;
     let now = member.moment().await;
