@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_no_place() {
+    fn a_malformed_header_is_no_place() {
         assert_eq!(of(HeaderMap::new()), None);
         for (position, epoch) in [("5.", "1"), (".5", "1"), ("5.x", "1"), ("", "1"), ("5.0", "")] {
             let mut headers = HeaderMap::new();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_type_is_told_what_is_allowed() {
+    fn the_error_for_a_value_of_another_type_says_what_is_allowed() {
         for (message, told) in [
             (
                 r#"invalid type: string "hot", expected f64"#,

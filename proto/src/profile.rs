@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profile_with_the_shortest_limits_that_holds_is_named() {
+    fn the_first_profile_that_allows_a_round_trip_is_chosen() {
         let fitting = |ms| Profile::fitting(Duration::from_millis(ms)).map(Profile::name);
         assert_eq!(fitting(0), Some("near"));
         assert_eq!(fitting(40), Some("near"));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_hears_of_the_list_that_refuses_and_of_no_other() {
+    async fn a_wait_ends_only_with_a_list_that_refuses_its_certificate() {
         let revocations = Revocations::default();
         let ann = identity("rollout://client/ann");
         let mut refused = revocations.until_refused(&ann, 500);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_no_span_is_recorded_the_callers_own_is_passed_on() {
+    async fn without_a_recorded_span_the_callers_own_is_passed_on() {
         let stamp = Stamp::default();
         let one = TraceContext::make();
         let headers = trace::within(one, async { sent(&stamp) }).await;

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn signs_of_life_come_twice_as_often_as_the_watchdog_wants_and_a_standing_once() {
+    async fn signs_of_life_come_twice_per_watchdog_period_and_a_status_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify").into_os_string();
         let listener = listen(&path);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_supervisor_nothing_is_said_and_nothing_fails() {
+    async fn without_a_supervisor_nothing_is_sent_and_nothing_fails() {
         for place in [None, Some(OsStr::new("")), Some(OsStr::new("/nowhere/at/all"))] {
             let supervisor = Supervisor::at(place, None);
             supervisor.ready();

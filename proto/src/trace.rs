@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_as_if_it_were_not_there() {
+    fn a_malformed_header_counts_as_absent() {
         for text in [
             "",
             "00",

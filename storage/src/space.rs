@@ -57,7 +57,7 @@ mod tests {
     use crate::StorageError;
 
     #[test]
-    fn a_directory_that_is_not_there_yet_has_the_room_of_the_one_above_it() {
+    fn a_missing_directory_has_the_space_of_its_parent() {
         let dir = tempfile::tempdir().expect("a directory");
         let there = space(dir.path()).expect("there");
         let later = space(&dir.path().join("a/b")).expect("not yet there");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_from_every_other_trouble() {
+    fn a_full_disk_is_distinguished_from_other_errors() {
         let of = |kind: i32| {
             StorageError::io(Path::new("x"), "write")(io::Error::from_raw_os_error(kind))
         };

@@ -405,7 +405,7 @@ fn run_of_two_megabytes(image: &ImageStore, prefix: &str) {
 }
 
 #[test]
-fn what_was_removed_by_prefix_gives_its_room_back_when_it_is_reclaimed() {
+fn records_removed_by_prefix_free_their_space_when_reclaimed() {
     let dir = tempfile::tempdir().unwrap();
     let image = ImageStore::open(dir.path()).unwrap();
     put(&image, "kept", "value");
@@ -434,7 +434,7 @@ fn what_was_removed_by_prefix_gives_its_room_back_when_it_is_reclaimed() {
 }
 
 #[test]
-fn only_tables_of_what_was_removed_are_written_anew() {
+fn only_tables_with_removed_records_are_rewritten() {
     let dir = tempfile::tempdir().unwrap();
     let image = ImageStore::open(dir.path()).unwrap();
     let remove = |prefix: &str| {

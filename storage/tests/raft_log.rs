@@ -63,7 +63,7 @@ fn entries_survive_a_reopening_and_bounds_agree() {
 }
 
 #[test]
-fn an_emptied_log_goes_on_where_it_ended() {
+fn an_emptied_log_continues_where_it_ended() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     fill(&log, 5, 9);

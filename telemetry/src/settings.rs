@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_by_its_name() {
+    fn unusable_settings_are_refused_by_name() {
         let tls = refused("otlp_endpoint = 'https://collector.example:4317'");
         assert!(tls.contains("tracing.otlp_endpoint") && tls.contains("without TLS"), "{tls}");
         for endpoint in ["127.0.0.1:4317", "grpc://h:1", "http://h/v1/traces", "not a uri", "/x"] {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_says_goes_before_the_file_unless_it_is_empty() {
+    fn the_environment_overrides_the_file_unless_it_is_empty() {
         let mut settings = TracingSettings::default();
         settings.lay_endpoint(Some("http://a:1"));
         settings.lay_endpoint(Some(""));

@@ -262,7 +262,7 @@ async fn a_certificate_of_the_wrong_role_reaches_no_service() {
 }
 
 #[tokio::test]
-async fn where_nobody_is_asked_for_a_certificate_everybody_reaches_enrolment_and_nothing_else() {
+async fn a_port_without_client_certificates_serves_only_enrolment() {
     let dir = tempfile::tempdir().unwrap();
     let ca = init_ca(dir.path(), "test").unwrap();
     let request = |role: Role| IssueRequest {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_back_and_nothing_else_is_left() {
+    fn a_saved_list_is_read_back_and_no_other_file_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("members.json");
         assert_eq!(read(&path).unwrap(), None);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_begin_together_are_spread_over_the_whole_wait() {
+    fn clients_that_start_together_are_spread_over_the_whole_wait() {
         let long_ago = Instant::now().checked_sub(Duration::from_secs(65));
         let Some(since) = long_ago else { return };
         let max = Duration::from_secs(4);

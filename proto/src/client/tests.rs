@@ -69,7 +69,7 @@ async fn a_hint_is_followed_with_the_same_request() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_a_repeat_mends_is_repeated_with_the_same_request() {
+async fn a_retryable_refusal_is_retried_with_the_same_request() {
     let c1 = Fake::start("c1");
     c1.leads(1);
     let refusals = [ErrorCode::Overloaded, ErrorCode::OutcomeUnknown, ErrorCode::NoQuorum];
@@ -120,7 +120,7 @@ async fn a_member_that_was_a_seed_has_one_connection() {
 }
 
 #[tokio::test]
-async fn no_leader_reports_whom_it_tried() {
+async fn without_a_leader_the_error_lists_the_tried_members() {
     let (c1, c2) = (Fake::start("c1"), Fake::start("c2"));
     introduce(&[&c1, &c2]);
     let told = Arc::new(Mutex::new(Vec::new()));

@@ -149,7 +149,7 @@ async fn a_newcomer_gets_a_certificate_by_which_members_know_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_the_token_does_not_name_is_told_nothing() {
+async fn nothing_is_sent_to_a_server_that_the_token_does_not_name() {
     let (cluster, other) = (Cluster::new(), Cluster::new());
     let (addr, asked) = other.serve(0).await;
     let token = JoinToken::draw("rack").naming(cluster.pins());
@@ -176,7 +176,7 @@ async fn a_directory_that_trusts_another_cluster_keeps_what_it_has() {
 }
 
 #[test]
-fn of_a_signing_request_the_key_counts_and_nothing_else() {
+fn only_the_key_of_a_signing_request_counts() {
     let cluster = Cluster::new();
     let key = KeyPair::generate().unwrap();
     let mut wish = CertificateParams::new(vec!["c1.example".to_owned()]).unwrap();

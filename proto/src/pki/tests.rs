@@ -115,7 +115,7 @@ fn a_bundle_of_trusted_authorities_is_kept() {
 }
 
 #[test]
-fn a_certificate_says_what_was_asked_for() {
+fn a_certificate_has_the_requested_content() {
     let dir = tempfile::tempdir().unwrap();
     let ca = init_ca(dir.path(), "dev").unwrap();
     let mut wanted = request(Role::Client, "ann");

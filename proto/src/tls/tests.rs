@@ -158,7 +158,7 @@ async fn both_ends_know_each_other_after_the_handshake() {
 }
 
 #[tokio::test]
-async fn plaintext_on_both_ends_makes_everybody_the_insecure_identity() {
+async fn plaintext_on_both_ends_gives_every_caller_the_insecure_identity() {
     let (mut incoming, addr) = listen(ServerTls::load(&Security::InsecurePlaintext).unwrap()).await;
     let tls = ClientTls::load(&Security::InsecurePlaintext).unwrap();
     assert!(tls.connector().is_none() && tls.validity().is_none());
@@ -182,7 +182,7 @@ async fn a_port_of_one_role_lets_in_no_other() {
 }
 
 #[tokio::test]
-async fn callers_that_never_finish_their_handshake_hold_nobody_up() {
+async fn unfinished_handshakes_do_not_delay_other_callers() {
     let authority = Authority::new();
     let (incoming, addr) = listen(load_server(&authority.issue(Role::Member, "c1"))).await;
     let mut seen = greet(incoming);
@@ -232,7 +232,7 @@ fn the_proven_name_is_the_host_of_the_endpoint() {
 }
 
 #[test]
-fn the_end_of_a_certificate_is_told_as_a_date() {
+fn the_expiry_of_a_certificate_is_printed_as_a_date() {
     let expired = TlsError::Expired { path: "c.pem".into(), not_after_unix: 1_769_904_000 };
     let told = "c.pem expired at 2026-02-01T00:00:00Z: issue a new certificate";
     assert_eq!(expired.to_string(), told);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_is_read_as_it_stands_and_one_that_no_key_can_be_is_refused() {
+    async fn a_key_is_read_as_written_and_an_impossible_one_is_refused() {
         let (source, key) = ObjectSource::open("memory://odd/a~b%20c#{1}^/d%2F~.jsonl").unwrap();
         put(&source, &key, "0123").await;
         let found = source.head(&key).await.unwrap();

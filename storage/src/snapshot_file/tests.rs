@@ -61,7 +61,7 @@ fn read(bytes: &[u8]) -> Result<(Records, SnapshotSummary), SnapshotProblem> {
 }
 
 #[test]
-fn what_was_written_is_read_and_the_digest_is_that_of_the_bytes() {
+fn written_records_are_read_back_and_the_digest_covers_the_bytes() {
     let bytes = written(&records());
     let (all, summary) = read(&bytes).unwrap();
     assert_eq!(all, records());
@@ -83,7 +83,7 @@ fn every_bit_that_is_flipped_is_found() {
 }
 
 #[test]
-fn a_file_that_is_cut_anywhere_is_no_whole_one_and_says_so() {
+fn a_file_truncated_anywhere_is_refused_as_truncated() {
     let good = written(&[records()[0].clone()]);
     for len in 0..good.len() {
         let problem = read(&good[..len]).expect_err("a cut file");
@@ -99,7 +99,7 @@ fn a_file_that_is_cut_anywhere_is_no_whole_one_and_says_so() {
 }
 
 #[test]
-fn another_file_and_a_newer_format_are_named_as_what_they_are() {
+fn another_kind_of_file_and_a_newer_format_are_named_in_the_error() {
     assert!(matches!(read(b"PAR1 and so on, and on"), Err(SnapshotProblem::Foreign)));
     let mut newer = written(&[]);
     newer[8] = 2;

@@ -59,7 +59,7 @@ fn span(name: &'static str, end: SpanEnd) -> EndedSpan {
 }
 
 #[test]
-fn what_a_full_queue_has_no_room_for_is_dropped_at_once_and_room_comes_back() {
+fn spans_beyond_a_full_queue_are_dropped_at_once_and_its_room_comes_back() {
     let (recording, go, batches) = recording(3, 1.0);
     let begun = Instant::now();
     for _ in 0..10 {
@@ -79,7 +79,7 @@ fn what_a_full_queue_has_no_room_for_is_dropped_at_once_and_room_comes_back() {
 }
 
 #[test]
-fn a_collector_that_hangs_holds_the_end_up_for_a_bounded_time() {
+fn a_hung_collector_delays_the_end_for_a_bounded_time() {
     let (recording, go, _batches) = recording(10, 1.0);
     recording.record(span("a", SpanEnd::Done));
     let begun = Instant::now();
@@ -90,7 +90,7 @@ fn a_collector_that_hangs_holds_the_end_up_for_a_bounded_time() {
 }
 
 #[test]
-fn a_trace_is_recorded_by_its_id_in_the_share_that_was_asked_for() {
+fn traces_are_recorded_by_id_in_the_configured_share() {
     let count = |ratio| {
         let (recording, _go, _batches) = recording(1, ratio);
         (0..1000).filter(|_| recording.wants(TraceContext::make().trace())).count()
@@ -106,7 +106,7 @@ fn a_trace_is_recorded_by_its_id_in_the_share_that_was_asked_for() {
 }
 
 #[test]
-fn a_span_keeps_its_ids_and_says_what_came_of_it() {
+fn a_span_keeps_its_ids_and_has_its_result() {
     let given = span("rollout.v1.Runs/CreateRun", SpanEnd::Failed("é".repeat(1000)));
     let context = given.context;
     let data = wire::span_data(given);

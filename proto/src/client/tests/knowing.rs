@@ -72,7 +72,7 @@ async fn a_member_of_another_cluster_is_refused_at_once_and_by_name_of_the_file(
 }
 
 #[tokio::test]
-async fn nobody_to_ask_and_malformed_endpoints_are_refused_before_any_call() {
+async fn missing_and_malformed_endpoints_are_refused_before_any_call() {
     let with = |endpoints: &[&str]| {
         let endpoints = endpoints.iter().map(|text| (*text).to_owned()).collect();
         Client::new(ClientConfig::new(endpoints, Security::InsecurePlaintext)).err().unwrap()
@@ -103,7 +103,7 @@ async fn each_member_is_asked_and_says_how_it_failed() {
 }
 
 #[tokio::test]
-async fn a_seed_that_is_no_member_any_more_is_nobody_who_fails() {
+async fn a_removed_seed_that_fails_is_not_in_the_result() {
     let (c1, c2, gone) = (Fake::start("c1"), Fake::start("c2"), Fake::start("c9"));
     introduce(&[&c1, &c2]);
     let client = client(&[&gone, &c1]);

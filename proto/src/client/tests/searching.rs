@@ -34,7 +34,7 @@ async fn the_leader_that_a_follower_names_is_asked_next_and_no_other() {
 }
 
 #[tokio::test]
-async fn everybody_is_asked_once_the_likely_leader_does_not_lead() {
+async fn all_members_are_asked_once_the_likely_leader_does_not_lead() {
     let (c1, c2, c3) = (Fake::start("c1"), Fake::start("c2"), Fake::start("c3"));
     let client = settled(&[&c1, &c2, &c3], &c1).await;
     client.wait_at_most(LONG_WAIT);

@@ -117,7 +117,7 @@ async fn a_caller_without_a_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn an_issuing_authority_makes_nobody_a_member_or_an_administrator() {
+async fn an_issuing_authority_cannot_make_a_member_or_an_administrator() {
     let authority = Authority::new();
     let admin = issued_below(&authority, "forged", "rollout://admin/forged");
     let member = issued_below(&authority, "c9", "rollout://member/c9");
@@ -223,7 +223,7 @@ async fn a_certificate_that_may_only_serve_cannot_call() {
 }
 
 #[test]
-fn nobody_but_a_member_can_serve() {
+fn only_a_member_can_serve() {
     let authority = Authority::new();
     for role in [Role::Worker, Role::Client, Role::Admin] {
         // Even with a certificate that webpki would accept for a server.

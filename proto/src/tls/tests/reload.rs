@@ -94,7 +94,7 @@ async fn files_that_cannot_be_used_never_replace_those_that_could() {
 }
 
 #[tokio::test]
-async fn trust_in_a_new_authority_is_taken_and_in_an_old_one_withdrawn() {
+async fn trust_in_a_new_authority_is_added_and_in_an_old_one_withdrawn() {
     let (old, new) = (Authority::new(), Authority::new());
     let files = old.issue(Role::Member, "c1");
     let server = load_server(&files);

@@ -15,7 +15,7 @@ fn refusing_server(authority: &Authority, revocations: &Revocations) -> ServerTl
 }
 
 #[tokio::test]
-async fn a_revoked_caller_is_refused_with_the_handshake_and_told_why() {
+async fn a_revoked_caller_is_refused_in_the_handshake_with_the_reason() {
     let authority = Authority::new();
     let revocations = Revocations::default();
     let (incoming, addr) = listen(refusing_server(&authority, &revocations)).await;
