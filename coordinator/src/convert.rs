@@ -25,7 +25,7 @@ pub(crate) fn rows_in(rows: Option<&v1::Rows>) -> Checked<Rows> {
         return Err(invalid("rows: starts and lens differ in length"));
     }
     Rows::from_ranges(rows.starts.iter().copied().zip(rows.lens.iter().copied()))
-        .ok_or_else(|| invalid("rows: ranges have to be ascending, disjoint and not empty"))
+        .ok_or_else(|| invalid("rows: ranges must be ascending, disjoint and not empty"))
 }
 
 pub(crate) fn rows_out(rows: &Rows) -> v1::Rows {
@@ -46,7 +46,7 @@ pub(crate) fn held_out(held: &HeldRows) -> v1::HeldRows {
 }
 
 pub(crate) fn digest_in(digest: &[u8]) -> Checked<[u8; 32]> {
-    digest.try_into().map_err(|_| invalid("a digest has 32 bytes"))
+    digest.try_into().map_err(|_| invalid("a digest must have 32 bytes"))
 }
 
 /// Reads the object that a segment or part of a run requires.
@@ -79,7 +79,7 @@ pub(crate) fn blob_out(namespace: &str, folder: &str, kind: Kind, blob: &BlobRef
 pub(crate) fn request_in(request: Option<&v1::RequestId>) -> Checked<RequestId> {
     let r = request.ok_or_else(|| invalid("a request id is missing"))?;
     if r.seq == 0 || r.ack_upto >= r.seq {
-        return Err(invalid("a request's seq begins at 1 and lies above ack_upto"));
+        return Err(invalid("a request's seq must be at least 1 and greater than ack_upto"));
     }
     Ok(RequestId { session: SessionId(r.session), seq: r.seq, ack_upto: r.ack_upto })
 }

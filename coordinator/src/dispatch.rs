@@ -156,7 +156,7 @@ async fn apply(
     m: &mut v1::Exchange,
 ) -> Checked<Option<Done>> {
     if m.seq == 0 {
-        return Err(convert::invalid("an exchange's seq begins at 1"));
+        return Err(convert::invalid("an exchange's seq must be at least 1"));
     }
     let foreign = tenancy::take_foreign(leading, slot.session, m)?;
     let (mut ops, mut sets) = (Vec::new(), Vec::new());

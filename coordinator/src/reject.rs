@@ -109,9 +109,9 @@ pub(crate) fn proposal(error: &ProposeError) -> RpcError {
 pub(crate) fn quorum_lost(outcome: Outcome) -> RpcError {
     let text = match outcome {
         Outcome::Unknown => {
-            "no majority confirms this leader any more: the request may yet take effect"
+            "a majority no longer confirms this leader: the request may still take effect"
         }
-        _ => "no majority confirms this leader any more",
+        _ => "a majority no longer confirms this leader",
     };
     RpcError::new(ErrorCode::NoQuorum, text).with_outcome(outcome)
 }

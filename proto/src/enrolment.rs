@@ -51,7 +51,9 @@ pub enum EnrolError {
         error: RpcError,
     },
     /// No member could issue a certificate in time.
-    #[error("no member could within {waited_ms} ms; at last {endpoint}: {error}")]
+    #[error(
+        "no member issued a certificate within {waited_ms} ms; last error, of {endpoint}: {error}"
+    )]
     Unavailable {
         /// How long the client tried.
         waited_ms: u64,
@@ -160,7 +162,7 @@ fn keep(answer: v1::EnrolResponse, name: &str, files: &TlsFiles) -> Result<Enrol
     let issued = answer.issued.ok_or_else(|| EnrolError::Answer("no certificate in it".into()))?;
     let identity = pki::keep_issued(files, &issued, Trust::Known)?;
     if identity.name != name || !matches!(identity.role, Role::Worker | Role::Client) {
-        return Err(EnrolError::Answer(format!("the certificate is of {identity}")));
+        return Err(EnrolError::Answer(format!("the certificate belongs to {identity}")));
     }
     let lifetime = Duration::from_millis(issued.lifetime_ms);
     Ok(Enrolled { identity, lifetime, labels: answer.labels })

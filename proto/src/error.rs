@@ -187,7 +187,7 @@ impl fmt::Display for ErrorCode {
 
 /// A text that is not a code of this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no error code of this version")]
+#[error("{0:?} is not an error code of this version")]
 pub struct UnknownCode(pub String);
 
 impl FromStr for ErrorCode {

@@ -83,10 +83,10 @@ pub enum PkiError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// A host name that a certificate cannot carry.
-    #[error("{0:?} is no host name")]
+    #[error("{0:?} is not a host name")]
     DnsName(String),
     /// A lifetime of no days, or of too many.
-    #[error("a certificate lives 1 to {CERT_DAYS_MAX} days, not {0}")]
+    #[error("the lifetime of a certificate is 1 to {CERT_DAYS_MAX} days, not {0}")]
     Days(u32),
     /// A certificate that would not be valid yet.
     #[error(
@@ -100,13 +100,13 @@ pub enum PkiError {
     )]
     NoRoomBelow(PathBuf),
     /// A malformed signing request.
-    #[error("this is no signing request (PKCS #10, DER): {0}")]
+    #[error("malformed signing request (PKCS #10, DER): {0}")]
     Request(String),
     /// A role for which an issuing key may not issue certificates.
-    #[error("the certificate of {} is issued by the authority itself, by hand", .0.with_article())]
+    #[error("the issuing key cannot certify {}: use the authority itself (rolloutctl cert issue)", .0.with_article())]
     RoleByHand(Role),
     /// A certificate that was issued over the wire and cannot be saved.
-    #[error("the certificate that was issued cannot be used: {0}")]
+    #[error("the issued certificate cannot be used: {0}")]
     Issued(String),
     /// A cryptographic operation failed.
     #[error("cannot make the certificate: {0}")]

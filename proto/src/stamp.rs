@@ -102,7 +102,7 @@ pub fn sender_knows(headers: &http::HeaderMap) -> Result<Option<(&str, u64)>, Rp
     match (text(CLUSTER_HEADER), text(EPOCH_HEADER)) {
         (None, None) => Ok(None),
         (Some(cluster), Some(epoch)) if !cluster.is_empty() => {
-            let epoch = epoch.parse().map_err(|_| bad("rollout-coord-epoch is no number"))?;
+            let epoch = epoch.parse().map_err(|_| bad("rollout-coord-epoch is not a number"))?;
             Ok(Some((cluster, epoch)))
         }
         _ => Err(bad("rollout-coord-epoch and rollout-cluster-id come together or not at all")),

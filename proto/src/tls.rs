@@ -67,7 +67,7 @@ pub enum TlsError {
         cause: std::sync::Arc<std::io::Error>,
     },
     /// A file larger than any real PEM file.
-    #[error("{path} is larger than {bytes_max} bytes, so it is no PEM file of certificates")]
+    #[error("{path} is larger than {bytes_max} bytes, so it is not a PEM file of certificates")]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -93,7 +93,7 @@ pub enum TlsError {
         cause: IdentityError,
     },
     /// The certificate does not belong to a member, as every server's must.
-    #[error("{path} is the certificate of {}, a server needs one of a member", found.with_article())]
+    #[error("{path} is the certificate of {}; a server needs a member's", found.with_article())]
     NotMember {
         /// The certificate's file.
         path: PathBuf,

@@ -29,7 +29,7 @@ pub(crate) struct Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// The object has its maximum number of rows; the row belongs into the next one.
-    #[error("the object has as many rows as it may have")]
+    #[error("the object has its maximum number of rows")]
     Rows,
     /// The object has no room for this row; the row belongs into the next one.
     #[error("the object has no room for this row")]

@@ -56,7 +56,7 @@ impl Open {
         self.decided = true;
         self.count_untold();
         let text = format!(
-            "the lines of {LINES_MAX} requests wait to be written to the audit, or your identity has its share of them: repeat the request later"
+            "{LINES_MAX} lines wait to be written to the audit log, or your identity has used up its share of them: repeat the request later"
         );
         RpcError::new(ErrorCode::Overloaded, text).with_outcome(Outcome::NotApplied).into()
     }

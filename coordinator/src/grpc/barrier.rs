@@ -173,7 +173,7 @@ fn look(ledger: &Ledger, job: &JobName, barrier: &str, generation: u64) -> Check
     let found = view.generations(barrier).find(|g| g.number == generation);
     let found = found.ok_or_else(|| {
         let none = no_barrier(job, barrier);
-        let message = format!("{}, generation {generation}, as far as is remembered", none.message);
+        let message = format!("{}, or its generation {generation} is forgotten", none.message);
         RpcError::new(ErrorCode::BarrierNotFound, message)
     })?;
     Ok(match &found.end {

@@ -93,7 +93,8 @@ pub(super) fn report_in(report: &v1::ReportCheckpointRequest) -> Result<RankRepo
     let manifest = report.manifest.as_ref();
     let manifest = manifest.ok_or_else(|| convert::invalid("the manifest is missing"))?;
     let digest = manifest.digest.as_ref().try_into();
-    let digest = digest.map_err(|_| convert::invalid("the manifest's digest has not 32 bytes"))?;
+    let digest =
+        digest.map_err(|_| convert::invalid("the manifest's digest must have 32 bytes"))?;
     let manifest = BlobRef { digest, bytes: manifest.bytes };
     Ok(RankReport { manifest, bytes: report.bytes, objects: report.objects })
 }

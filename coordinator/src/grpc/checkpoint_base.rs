@@ -71,20 +71,20 @@ impl Base {
 
     fn refused(&self, error: RpcError) -> RpcError {
         let Self { job, number, step, .. } = self;
-        let what = format!("checkpoint {number} of step {step} cannot be begun from");
+        let what = format!("checkpoint {number} of step {step} cannot start a lineage");
         if error.retryable {
             return RpcError { message: format!("{what}: {}", error.message), ..error };
         }
         let out = match self.other {
             Some((other, step)) => {
                 format!(
-                    "recover from another one by its number: {other}, of step {step}, is complete"
+                    "recover from another complete checkpoint by its number: {other}, of step {step}"
                 )
             }
             None => {
                 let job = &job.job;
                 format!(
-                    "no other is complete: put it back, or delete the job (rolloutctl job delete {job})"
+                    "no other checkpoint is complete: restore the object, or delete the job (rolloutctl job delete {job})"
                 )
             }
         };
@@ -181,9 +181,9 @@ mod tests {
         let says = |error: &RpcError, what: &str| {
             assert!(error.message.contains(what), "{what}: {error:?}");
         };
-        says(&error, "checkpoint 1 of step 7 cannot be begun from");
+        says(&error, "checkpoint 1 of step 7 cannot start a lineage");
         says(&error, &keys[1]);
-        says(&error, "another one by its number: 3, of step 20");
+        says(&error, "another complete checkpoint by its number: 3, of step 20");
         let error = bases.check(Base { other: None, ..base.clone() }).await.unwrap_err();
         says(&error, "rolloutctl job delete sft");
         // A store that does not answer is not damage: the caller retries.

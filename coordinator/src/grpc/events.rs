@@ -73,7 +73,7 @@ impl v1::events_server::Events for EventsService {
         };
         let Some(place) = self.room.take(&identity) else {
             let message = format!(
-                "{READERS_MAX} readers follow this member's events already, or three quarters of that are {identity}"
+                "this member has {READERS_MAX} readers of events already, or three quarters of that from {identity}: try again later"
             );
             return Err(RpcError::new(ErrorCode::Overloaded, message).into());
         };

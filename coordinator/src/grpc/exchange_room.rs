@@ -41,7 +41,7 @@ pub(super) fn rows_named(exchange: &v1::Exchange, slots: usize) -> Checked<u64> 
     let most = rows_max(slots);
     match rows > most {
         true => Err(convert::invalid(format!(
-            "an exchange names {rows} rows, and one of a worker with {slots} slots has {most} at most: report fewer rows at a time"
+            "an exchange names {rows} rows; the most for a worker with {slots} slots is {most}: report fewer rows at a time"
         ))),
         false => Ok(rows),
     }

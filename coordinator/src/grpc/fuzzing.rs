@@ -198,7 +198,7 @@ fn said_by_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op
             ops.push(OpKind::Claim { slot, instance: message.instance, seq, rows_max }.into());
             Ok(ops)
         }
-        None => Err(invalid("a message says nothing")),
+        None => Err(invalid("a message is empty")),
     }
 }
 
@@ -218,7 +218,7 @@ fn of_operators(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
         13 => {
             let r: v1::CreateTokenRequest = read(bytes)?;
             let secret_hash = r.secret_hash[..].try_into();
-            let secret_hash = secret_hash.map_err(|_| invalid("secret_hash has to be 32 bytes"))?;
+            let secret_hash = secret_hash.map_err(|_| invalid("secret_hash must have 32 bytes"))?;
             let spec = TokenSpec {
                 role: tokens::role_in(&r.role)?,
                 holder: Some(r.holder).filter(|holder| !holder.is_empty()),

@@ -103,7 +103,7 @@ impl v1::items_server::Items for ItemsService {
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let rows = convert::rows_in(r.rows.as_ref())?;
         if r.all_failed != rows.is_empty() {
-            return Err(convert::invalid("either all_failed or rows, and not both").into());
+            return Err(convert::invalid("set either all_failed or rows, not both").into());
         }
         let rows = (!r.all_failed).then_some(rows);
         let rows = match self.0.apply(Some(id), OpKind::RetryRows { run, rows }).await? {

@@ -60,7 +60,9 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
             .backup(env!("CARGO_PKG_VERSION"), wall.as_millis() as u64)
             .await
             .map_err(|error| failed(&error))?
-            .ok_or_else(|| RpcError::new(ErrorCode::NotBootstrapped, "it left the cluster"))?;
+            .ok_or_else(|| {
+                RpcError::new(ErrorCode::NotBootstrapped, "this member has left the cluster")
+            })?;
         let (out, stream) = mpsc::channel(STREAM_AHEAD);
         let first = v1::SaveSnapshotResponse {
             header: Some(leading.full_header()),

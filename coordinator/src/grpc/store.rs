@@ -188,7 +188,7 @@ pub(super) fn within_bytes(change: OpKind) -> Result<OpKind, RpcError> {
     }
     let message = format!(
         "the keys and values of one request to a shared store take {bytes} bytes, the most is \
-         {STORE_REQUEST_BYTES_MAX}: ask for fewer at once"
+         {STORE_REQUEST_BYTES_MAX}: send fewer at once"
     );
     Err(RpcError::new(ErrorCode::LimitExceeded, message))
 }
@@ -206,7 +206,7 @@ pub(super) fn name_in(
 
 pub(super) fn op_in(op: v1::StoreOp) -> Result<StoreOp, RpcError> {
     use v1::store_op::Kind;
-    let kind = op.kind.ok_or_else(|| convert::invalid("an operation says nothing"))?;
+    let kind = op.kind.ok_or_else(|| convert::invalid("an operation is empty"))?;
     Ok(match kind {
         Kind::Set(set) => {
             let pairs = set.pairs.into_iter().map(|p| (p.key.into(), p.value.into()));

@@ -244,8 +244,8 @@ impl StoreWaits {
             (self.waits.take(holder), room_for(&self.bytes, holder, awaited))
         else {
             let message = format!(
-                "This member already holds its limit of {WAITS_MAX} waits or {BYTES_MAX} bytes of awaited keys, of which one \
-                 identity may have three quarters. Repeat the request later."
+                "this member already holds its limit of {WAITS_MAX} waits or {BYTES_MAX} bytes of awaited keys, of which one \
+                 identity may have three quarters: repeat the request later"
             );
             return Err(RpcError::new(ErrorCode::Overloaded, message));
         };

@@ -22,7 +22,7 @@ pub(super) fn role_in(role: &str) -> Result<TokenRole, RpcError> {
         other => {
             let other: String = other.chars().take(32).collect();
             Err(invalid(format!(
-                "{other:?} gets no certificate by token: workers and clients do, members and admins are certified by hand"
+                "a join token is for the role worker or client, not {other:?}: the authority issues other certificates (rolloutctl cert issue)"
             )))
         }
     }
@@ -59,7 +59,7 @@ impl v1::tokens_server::Tokens for TokensService {
         let authority_pins = self.0.desk()?.pins()?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let secret_hash = r.secret_hash[..].try_into();
-        let secret_hash = secret_hash.map_err(|_| invalid("secret_hash has to be 32 bytes"))?;
+        let secret_hash = secret_hash.map_err(|_| invalid("secret_hash must have 32 bytes"))?;
         let spec = TokenSpec {
             role: role_in(&r.role)?,
             holder: Some(r.holder).filter(|holder| !holder.is_empty()),

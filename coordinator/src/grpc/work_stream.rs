@@ -161,7 +161,7 @@ impl Serving {
                 tokio::spawn(serve.in_current_span());
                 Ok(())
             }
-            None => Err(convert::invalid("a message says nothing")),
+            None => Err(convert::invalid("a message is empty")),
         }
     }
 
@@ -176,7 +176,7 @@ impl Serving {
     ) -> Result<u64, RpcError> {
         let (registered, known) = (at.instance, self.session);
         if known.is_some_and(|(spoken, _)| spoken != session) {
-            return Err(convert::invalid("a stream speaks for one session"));
+            return Err(convert::invalid("a stream serves only one session"));
         }
         if known.is_none() {
             self.shared.check_session(&self.identity, session)?;

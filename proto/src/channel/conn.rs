@@ -86,7 +86,7 @@ impl Conn {
     fn check_revocation(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.revoked.as_mut().is_some_and(|revoked| Pin::new(revoked).poll(cx).is_ready()) {
             true => {
-                let why = "the other side's certificate is revoked";
+                let why = "the peer's certificate is revoked";
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
             }
             false => Ok(()),

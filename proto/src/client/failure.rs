@@ -66,7 +66,7 @@ pub enum ClientError {
     #[error("{0}")]
     Endpoint(#[from] EndpointError),
     /// There is no endpoint to call.
-    #[error("no endpoint is configured and no member list was kept")]
+    #[error("no endpoint is configured and no member list is saved")]
     NoEndpoints,
     /// The saved member list cannot be read.
     #[error("members file {path}: {cause}: remove it to start from the configured endpoints")]

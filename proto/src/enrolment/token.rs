@@ -16,7 +16,7 @@ const SECRET_BYTES: usize = 20;
 /// A text that is not a join token. The error never shows the text, which may have a secret in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this is no join token: {PREFIX}:NAME:SECRET:AUTHORITY[:AUTHORITY...], as `rolloutctl token create` prints it"
+    "this is not a join token: {PREFIX}:NAME:SECRET:AUTHORITY[:AUTHORITY...], as `rolloutctl token create` prints it"
 )]
 pub struct NoJoinToken;
 

@@ -67,11 +67,11 @@ pub fn keep_issued(
 ) -> Result<Identity, PkiError> {
     let refused = |why: &'static str| PkiError::Issued(why.to_owned());
     let leaf = issued.chain.first().ok_or_else(|| refused("it is empty"))?;
-    let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| refused("it is none"))?;
+    let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| refused("it is malformed"))?;
     let identity = Identity::from_x509(&parsed)?;
     let key = read_key(&files.key)?;
     if parsed.public_key().raw != key.subject_public_key_info() {
-        return Err(refused("it is of another key"));
+        return Err(refused("it is for another key"));
     }
     if issued.authorities.is_empty() || issued.authorities.len() > AUTHORITIES_MAX {
         return Err(refused("it comes without authorities, or with too many"));

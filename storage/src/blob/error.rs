@@ -74,7 +74,7 @@ pub enum BlobError {
         max: u64,
     },
     /// The name is not a key: lower-case folders and a name, of `a-z A-Z 0-9 . _ -`.
-    #[error("{key:?} is no object key")]
+    #[error("{key:?} is not an object key")]
     Key {
         /// The given name.
         key: String,

@@ -35,7 +35,7 @@ impl Staging {
     pub fn write_file(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         let dir = self.dir.database();
         if !manifest::is_database_file(name) {
-            return Err(StorageError::refused(&dir, format!("{name:?} is no file of an image")));
+            return Err(StorageError::refused(&dir, format!("{name:?} is not a file of an image")));
         }
         let path = dir.join(name);
         OpenOptions::new()

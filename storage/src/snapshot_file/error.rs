@@ -22,7 +22,7 @@ pub struct SnapshotFileError {
 #[non_exhaustive]
 pub enum SnapshotProblem {
     /// It is another kind of file.
-    #[error("this is no snapshot of rollout")]
+    #[error("this is not a rollout snapshot")]
     Foreign,
     /// A newer program wrote it.
     #[error(
