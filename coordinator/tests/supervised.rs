@@ -1,4 +1,4 @@
-//! A member under a supervisor that speaks `sd_notify(3)`: the test is the supervisor.
+//! A member under a supervisor that uses `sd_notify(3)`: the test is the supervisor.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};

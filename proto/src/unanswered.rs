@@ -1,6 +1,6 @@
-//! Owns: methods of services that fake members leave out.
+//! Owns: stubs for the methods of services that fake members do not implement.
 //!
-//! Invariant: each answers `UNIMPLEMENTED`, so a test that needs one says so.
+//! Invariant: each answers `UNIMPLEMENTED`, so a test that needs one fails with that error.
 //! Absent: real services. They implement every method, and the compiler checks that.
 
 /// Implements methods of a service that no test calls: `list_workers(ListWorkersRequest) -> ListWorkersResponse`. It

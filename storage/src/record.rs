@@ -1,7 +1,7 @@
 //! Owns: the envelope of every record on disk, `[format version u8][crc32 u32 LE][payload]`.
 //!
-//! Invariant: the checksum covers the version, the payload and the record's context (its key or its offset),
-//! so a changed byte, and a good record in the wrong place, are both found by [`open`].
+//! Invariant: the checksum covers the version, the payload and the record's context (its key or its offset), so
+//! [`open`] detects both a changed byte and a good record in the wrong place.
 //! Absent: what payloads mean, and compression.
 
 use crate::error::FormatError;

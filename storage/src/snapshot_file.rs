@@ -5,11 +5,11 @@
 //! ```
 //!
 //! Numbers are little endian. A record is an envelope of [`crate::record`], whose context is its offset in the file. The
-//! header is JSON, so that a person who opens the file sees what it is. A block holds records of the image in the order of
+//! header is JSON, so that a person who opens the file sees what it is. A block has records of the image in the order of
 //! their keys, each `key len u32, value len u32, key, value`. The digest covers every byte before it.
 //!
-//! Invariant: what a reader has handed out to the end is what a writer was given, to the last bit: a changed, missing or
-//! additional byte is an error. The same records and header make the same bytes.
+//! Invariant: if a reader reaches the end without an error, it has returned exactly the records that the writer got: a
+//! changed, missing or additional byte is an error. The same records and header give the same bytes.
 //! Absent: what records mean, and where the file goes.
 
 mod error;

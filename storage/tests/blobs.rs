@@ -1,4 +1,4 @@
-//! Objects: durable, verified, and with errors that say whether to try again.
+//! Objects: durable, verified, and with errors that say whether to retry.
 
 use bytes::Bytes;
 use rollout_storage::{BlobError, BlobStore, part_key, segment_key};

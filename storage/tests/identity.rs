@@ -1,4 +1,4 @@
-//! A directory's identity is written once and guards it afterwards.
+//! A directory's identity is written once, and then guards the directory.
 
 use rollout_storage::{Identity, StorageError};
 

@@ -1,4 +1,4 @@
-//! The Raft log: order, bounds, and damage that is never passed over.
+//! The Raft log: order, bounds, and damage that is never skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};

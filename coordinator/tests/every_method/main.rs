@@ -1,8 +1,8 @@
-//! Who claims an epoch that is over, one that nobody opened, or another cluster's, is refused by every method, with the
-//! reason, and changes nothing; and the same request is heard when its sender knows better, and answered with its place
+//! Every method refuses a sender that claims an epoch that is over, one that no leader has opened, or another cluster.
+//! It names the reason and changes nothing. With a true claim, the same request is accepted and answered with its place
 //! in the log.
 //!
-//! *Invariant:* the methods are those of the contract. One that it gains fails these tests until the table has it.
+//! *Invariant:* the methods are those of the contract. A new method fails these tests until the table has it.
 
 mod fixture;
 mod member;

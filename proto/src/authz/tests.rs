@@ -1,4 +1,4 @@
-//! The table against the contract, and the layer against real calls.
+//! The table compared with the contract, and the layer tested with real calls.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;

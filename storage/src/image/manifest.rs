@@ -1,7 +1,7 @@
 //! Owns: the list of files that make up an image, with lengths and blake3 digests.
 //!
-//! Invariant: files are in the order of their names, and only names that RocksDB gives its files occur, so a
-//! manifest from a peer can never name a path outside the directory that it is unpacked into.
+//! Invariant: files are in the order of their names, and all names are of the form that RocksDB gives its files, so a
+//! manifest from a peer can never name a path outside the directory into which it is unpacked.
 //! Absent: transfer, and the wire format.
 
 use std::fs::File;

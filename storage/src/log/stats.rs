@@ -1,6 +1,6 @@
 //! Owns: the log's counters, for metrics and for the watchdog of a stalled disk.
 //!
-//! Invariant: taking a snapshot never waits for a running fsync.
+//! Invariant: reading the counters never waits for a running fsync.
 //! Absent: names of metrics and alarms.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Owns: which object-store URLs an entry of `[store] urls` allows. Members, the ledger and workers all call it.
 //!
-//! Invariant: it compares text alone, so every build decides alike. What it allows below an entry is below that entry in
+//! Invariant: it compares only text, so every build decides alike. A URL that an entry allows is below that entry in
 //! the store too: segments that a URL parser would rewrite are refused.
-//! Absent: which of two spellings of one URL is the right one. An entry allows its own spelling.
+//! Absent: which of two spellings of one URL is the right one. An entry allows only its own spelling.
 
 /// Whether the entry `listed` allows `url`: the same URL, or one below it by whole path segments. A trailing slash
 /// makes no difference. The part below may have no `.` or `..`, no empty segment, no query, and no character that is

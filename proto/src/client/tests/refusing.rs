@@ -1,4 +1,4 @@
-//! Members that refuse the caller's certificate, beside others that do not answer.
+//! Members that refuse the caller's certificate, together with others that do not answer.
 
 use tokio::net::TcpListener;
 
