@@ -117,7 +117,7 @@ mod tests {
         let liveness = Liveness::new(LedgerMs(1_000));
         let silent =
             |session, ms| liveness.is_silent(SessionId(session), LedgerMs(ms), (failure, returns));
-        assert!(!silent(7, 25_999) && silent(7, 26_000), "nobody has heard it in this epoch");
+        assert!(!silent(7, 25_999) && silent(7, 26_000), "it was not heard in this epoch");
         // It has registered, but its stream is not open yet.
         liveness.heard(SessionId(8), LedgerMs(20_000));
         assert!(!silent(8, 44_999) && silent(8, 45_000));

@@ -205,7 +205,7 @@ mod tests {
         // A busy machine may need longer than a connection may stay open.
         let begun = std::time::Instant::now();
         while !ask(addr).await.is_ok_and(|answer| answer.ends_with("served")) {
-            assert!(begun.elapsed() < limit, "nobody is served");
+            assert!(begun.elapsed() < limit, "no caller is served");
         }
         serving.abort();
     }

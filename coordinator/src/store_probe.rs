@@ -133,7 +133,7 @@ mod tests {
         let told = probe.get("aaaa").await.expect("written");
         store(&dir).delete(&told.key).await.expect("removed");
         assert_eq!(probe.get("aaaa").await.as_ref(), Ok(&told));
-        assert!(is_readable(&dir, &told).await, "also by whoever was told of it before");
+        assert!(is_readable(&dir, &told).await, "also by a worker that learned of it before");
         store(&dir).put(&told.key, "another's".into()).await.expect("replaced");
         assert!(!is_readable(&dir, &told).await);
         assert_eq!(probe.get("aaaa").await.as_ref(), Ok(&told));

@@ -156,6 +156,6 @@ mod tests {
         }
         let stuck = StuckRuns { latest: Mutex::new(Some((old, nothing()))) };
         let seen = stuck.seen_by(&viewer(&[]), || Arc::from([run("a", 2)])).await;
-        assert_eq!(seen.0, [run("a", 2)], "where nobody looks, the caller does");
+        assert_eq!(seen.0, [run("a", 2)], "without a scan in progress, the caller scans");
     }
 }

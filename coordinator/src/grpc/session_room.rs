@@ -90,6 +90,6 @@ mod tests {
         assert!(full.is_refused("client/greedy"), "its oldest was used a moment ago");
         full.at = IN_USE_MS;
         full.command(Body::Tick);
-        assert!(!full.is_refused("client/greedy"), "nobody has used its oldest for long");
+        assert!(!full.is_refused("client/greedy"), "its oldest session is long unused");
     }
 }

@@ -149,7 +149,7 @@ mod tests {
         // Runs until the command that makes the silent worker suspect is in flight.
         let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
         let under_way = futures::poll!(&mut look);
-        assert!(under_way.is_pending(), "there is somebody to be suspect");
+        assert!(under_way.is_pending(), "a worker becomes suspect");
         alone.op(OpKind::Deregister { session: ended }).await;
         let newcomer = alone.register("newcomer", 1).await;
         leading.liveness.heard(newcomer, leading.now());

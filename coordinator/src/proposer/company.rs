@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_command_waits_for_most_of_the_answered_callers() {
         let company = Company::default();
-        assert!(company.is_here(), "nobody was answered yet");
+        assert!(company.is_here(), "no caller was answered yet");
         (0..8).for_each(|_| company.queued());
         company.answered(8);
         (0..5).for_each(|_| company.queued());

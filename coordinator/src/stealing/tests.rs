@@ -105,7 +105,7 @@ fn an_answer_counts_once_from_the_asked_slot_and_in_time() {
     heard(&stealing, 2, 0, 0);
     assert_eq!(ask(&stealing, &[2]), [(1, 4)]);
     assert_eq!(stealing.answered(slot(2), 1, 4), None, "it was not asked");
-    assert_eq!(stealing.answered(slot(1), 2, 4), None, "nobody asked that");
+    assert_eq!(stealing.answered(slot(1), 2, 4), None, "the leader has not asked that");
     assert_eq!(stealing.answered(slot(1), 1, 4), Some(slot(2)));
     assert_eq!(stealing.answered(slot(1), 1, 4), None);
     heard(&stealing, 1, 8, 4);

@@ -29,7 +29,7 @@ async fn a_revoked_caller_is_refused_in_the_handshake_with_the_reason() {
     let error = refused.read_exact(&mut [0]).await.unwrap_err();
     assert!(error.to_string().contains("CertificateRevoked"), "{error}");
     let bob = load_client(&authority.issue(Role::Client, "bob"));
-    assert!(is_let_in(bob.connector().unwrap(), addr).await, "somebody else's is not revoked");
+    assert!(is_let_in(bob.connector().unwrap(), addr).await, "another caller's is not revoked");
 
     revocations.set(RevocationList::default());
     assert!(is_let_in(ann.connector().unwrap(), addr).await, "it was withdrawn");
@@ -55,7 +55,7 @@ async fn a_refusal_of_a_revoked_certificate_names_identity_and_address() {
     assert_eq!(told, Some(("client/ann".to_owned(), caller)));
     let bob = load_client(&authority.issue(Role::Client, "bob"));
     assert!(is_let_in(bob.connector().unwrap(), addr).await);
-    assert!(refusals.try_recv().is_err(), "somebody else's is not refused");
+    assert!(refusals.try_recv().is_err(), "another caller's is not refused");
 }
 
 #[tokio::test]

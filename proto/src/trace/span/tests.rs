@@ -30,7 +30,7 @@ fn served(traceparent: &str) -> Span {
 #[tokio::test]
 async fn spans_of_a_wanted_trace_follow_each_other_and_others_pass_their_callers_on() {
     let before = served(WANTED);
-    assert!(!before.is_recorded(), "nobody records yet");
+    assert!(!before.is_recorded(), "there is no recorder yet");
     assert_eq!(before.context().to_string(), WANTED);
     drop(before);
 
