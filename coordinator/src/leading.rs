@@ -54,7 +54,7 @@ const LIVENESS_TICKS: u32 = 5;
 const HOLD_EVERY: Duration = Duration::from_millis(25);
 /// Ledger time advances at least this often, so that it never falls so far behind that the ledger refuses the step.
 const TICK_AT_LEAST: Duration = Duration::from_secs(15);
-/// How long the leader waits between two looks for rows that idle slots may steal.
+/// How long the leader waits between two searches for rows that idle slots may steal.
 const STEAL_LOOK_EVERY: Duration = Duration::from_millis(25);
 /// How often the leader checks parked pulls without a notification of new work.
 const PUMP_AT_LEAST: Duration = Duration::from_millis(250);

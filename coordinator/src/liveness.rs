@@ -20,7 +20,7 @@ struct Seen {
     index: u64,
 }
 
-/// Workers that at least find a new leader per second: a third of the handshakes that one core makes.
+/// The least number of workers that find a new leader in a second: a third of the handshakes that one core makes.
 const FOUND_IN_A_SECOND: u32 = 500;
 /// No fleet takes longer to come back. Started rows are safe for `started_grace` after this.
 const RETURN_MAX: Duration = Duration::from_secs(30);

@@ -34,7 +34,7 @@ fn caller() -> Checked<Identity> {
     Identity::new(Role::Admin, "fuzz", Vec::new()).map_err(|error| invalid(error.to_string()))
 }
 
-/// One operation, with the request's id where it has one.
+/// One operation, with the request's id if it has one.
 fn one(request: Option<&v1::RequestId>, kind: OpKind) -> Checked<Vec<Op>> {
     Ok(vec![Op { request: convert::request_in(request).ok(), kind }])
 }
