@@ -3,6 +3,7 @@
 //! *Invariant:* replies are part of the replicated computation. They enter the digest chain, so
 //! a member that answers otherwise is found out.
 
+use crate::codec;
 use crate::command::{BlobRef, HeldRows};
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 use crate::rows::Rows;
@@ -143,6 +144,18 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// The bytes that the image has of a reply that is remembered, for the tests that keep them.
+    #[doc(hidden)]
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// Reads them; `None` for anything else.
+    #[doc(hidden)]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        codec::decode(bytes)
+    }
+
     /// Bytes of a store's values in it. All else that is answered to a request is small.
     pub(crate) fn value_bytes(&self) -> u64 {
         let Self::Store(answers) = self else { return 0 };

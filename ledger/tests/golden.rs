@@ -1,4 +1,4 @@
-//! Bytes that are read for ever: a command of each kind, and a record of each kind.
+//! Bytes that are read for ever: a command, a reply and a record of each kind.
 //!
 //! These lines never change, new ones are added. A difference here means that members of two
 //! versions would disagree, or that a log on disk is no longer read. `ROLLOUT_REWRITE=1` writes
@@ -6,6 +6,8 @@
 
 #[path = "golden/commands.rs"]
 mod commands;
+#[path = "golden/replies.rs"]
+mod replies;
 #[path = "golden/training.rs"]
 mod training;
 
@@ -31,7 +33,8 @@ fn lock(file: &str, lines: &[String]) {
         std::fs::write(&path, text).expect("writable");
         return;
     }
-    let locked = std::fs::read_to_string(&path).expect("readable");
+    let locked = std::fs::read_to_string(&path)
+        .unwrap_or_else(|e| panic!("{file}: {e}: ROLLOUT_REWRITE=1 writes it"));
     let locked: Vec<&str> = locked.lines().collect();
     assert_eq!(locked, lines, "{file}: bytes changed");
 }

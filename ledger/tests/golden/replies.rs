@@ -1,0 +1,216 @@
+//! One reply of each kind, with one refusal of each kind in it.
+//!
+//! *Invariant:* each kind has an example. A kind that the ledger gains does not compile here until it has one, and an example
+//! under the name of another kind fails the test. What an example has in it is not empty: each field, each element of a list
+//! and each option is in the bytes.
+
+use crate::commands::blob;
+use crate::{hex, lock};
+use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::{
+    GrantedRows, HeldRows, Outrun, RefusedRows, Rejection, Reply, Rows, SegmentRef, StoreAnswer,
+    TrainingRefusal,
+};
+use std::fmt::Debug;
+
+/// A function that gives the examples of a type by the names of their kinds.
+macro_rules! examples {
+    ($all:ident, $kind:ident, { $($variant:ident: $example:expr,)* }) => {
+        fn $all() -> Vec<(&'static str, $kind)> {
+            fn name(value: &$kind) -> &'static str {
+                match value {
+                    $($kind::$variant { .. } => stringify!($variant),)*
+                }
+            }
+            checked(vec![$((stringify!($variant), $example)),*], name)
+        }
+    };
+}
+
+/// Each example is of the kind that it stands for.
+fn checked<T: Debug>(
+    examples: Vec<(&'static str, T)>,
+    name: fn(&T) -> &'static str,
+) -> Vec<(&'static str, T)> {
+    for (kind, example) in &examples {
+        assert_eq!(*kind, name(example), "{example:?}");
+    }
+    examples
+}
+
+fn slot() -> SlotRef {
+    SlotRef { session: SessionId::at(300, 2), slot: SlotNo(7) }
+}
+
+fn held(index: u64) -> HeldRows {
+    let rows = Rows::from_ranges([(0, 200), (70_000, 1)]).expect("ascending");
+    HeldRows { run: RunNo(300), attempt: Attempt::at(index, 3), rows }
+}
+
+fn granted(alone: bool) -> GrantedRows {
+    let number = SegmentNo(129);
+    let segment = SegmentRef { number, first_row: 70_000, rows: 300, blob: blob(8) };
+    GrantedRows { held: held(301), segments: vec![segment], alone }
+}
+
+fn refused(why: Rejection) -> RefusedRows {
+    let HeldRows { run, attempt, rows } = held(302);
+    RefusedRows { run, attempt, rows, why }
+}
+
+examples!(replies, Reply, {
+    Ok: Reply::Ok,
+    Rejected: Reply::Rejected(Rejection::RunUnknown),
+    ClientOpened: Reply::ClientOpened { session: SessionId::at(300, 1) },
+    Run: Reply::Run {
+        run: RunNo(300),
+        created: true,
+        segments: 200,
+        rows: 70_000,
+        input_closed: true,
+        folder: "chat/0123456789abcdef-0000000000000001".into(),
+    },
+    Registered: Reply::Registered {
+        session: SessionId::at(300, 1),
+        resumed: true,
+        dropped: vec![held(299), held(300)],
+    },
+    Granted: Reply::Granted(vec![granted(true), granted(false)]),
+    Taken: Reply::Taken { refused: vec![refused(Rejection::AttemptStale)] },
+    EpochOpened: Reply::EpochOpened { at: LedgerMs(70_000) },
+    Stolen: Reply::Stolen {
+        granted: vec![granted(false)],
+        refused: vec![refused(Rejection::AlreadyDecided)],
+    },
+    Retried: Reply::Retried { rows: 70_000 },
+    Won: Reply::Won {
+        refused: vec![refused(Rejection::RunEnded)],
+        outrun: vec![Outrun { slot: slot(), held: held(303) }],
+    },
+    Store: Reply::Store(store_answers().into_iter().map(|(_, answer)| answer).collect()),
+    Participant: Reply::Participant { ticket: SessionId::at(300, 1), keep_alive_ms: 15_000 },
+    Joined: Reply::Joined { ticket: SessionId::at(300, 1), lineage: 200 },
+    Torn: Reply::Torn { trainer: "t0".into(), host: "h1".into() },
+    Kept: Reply::Kept { lost: vec!["t0".into(), "t1".into()] },
+    Shard: Reply::Shard { number: 200, token: Attempt::at(300, 1), from: 129 },
+    NoShard: Reply::NoShard { finished: true },
+    ShardEnded: Reply::ShardEnded { epoch_finished: true },
+    Checkpoint: Reply::Checkpoint { number: 200, rank: 129 },
+    Reported: Reply::Reported { complete: true },
+    Pruned: Reply::Pruned { numbers: vec![1, 200] },
+});
+
+examples!(store_answers, StoreAnswer, {
+    Done: StoreAnswer::Done,
+    Number: StoreAnswer::Number(-300),
+    Value: StoreAnswer::Value(Some(b"a value".to_vec())),
+    Refused: StoreAnswer::Refused(Rejection::Invalid("why".into())),
+});
+
+examples!(rejections, Rejection, {
+    EpochStale: Rejection::EpochStale { got: 300, open: 301 },
+    ClockStep: Rejection::ClockStep { step_ms: 70_000 },
+    Invalid: Rejection::Invalid("why".into()),
+    Limit: Rejection::Limit { what: "runs".into(), max: 300 },
+    NamespaceUnknown: Rejection::NamespaceUnknown("team".into()),
+    RunUnknown: Rejection::RunUnknown,
+    SpecConflict: Rejection::SpecConflict,
+    SegmentConflict: Rejection::SegmentConflict { number: 200, have: 129 },
+    InputClosed: Rejection::InputClosed,
+    InputMismatch: Rejection::InputMismatch { rows: 70_000 },
+    RunEnded: Rejection::RunEnded,
+    SessionUnknown: Rejection::SessionUnknown,
+    RequestForgotten: Rejection::RequestForgotten,
+    WorkerNameTaken: Rejection::WorkerNameTaken { name: "w1".into(), address: "w1:9000".into() },
+    WorkerNotReady: Rejection::WorkerNotReady,
+    SlotUnknown: Rejection::SlotUnknown,
+    PullStale: Rejection::PullStale { last: 300 },
+    AttemptStale: Rejection::AttemptStale,
+    AlreadyDecided: Rejection::AlreadyDecided,
+    RunActive: Rejection::RunActive,
+    RunDeleting: Rejection::RunDeleting,
+    RendezvousClosed: Rejection::RendezvousClosed,
+    RendezvousConflict: Rejection::RendezvousConflict { min: 200, max: 300 },
+    ParticipantUnknown: Rejection::ParticipantUnknown,
+    BarrierUnknown: Rejection::BarrierUnknown,
+    BarrierConflict: Rejection::BarrierConflict,
+    NotOfBarrier: Rejection::NotOfBarrier { name: "p".into() },
+    BarrierGeneration: Rejection::BarrierGeneration { latest: 300, state: "waits".into() },
+    DatasetConflict: Rejection::DatasetConflict,
+    DatasetInUse: Rejection::DatasetInUse,
+    Training: Rejection::Training(TrainingRefusal::JobUnknown),
+    ManifestStale: Rejection::ManifestStale,
+    DeadlineExceeded: Rejection::DeadlineExceeded,
+    OverQuota: Rejection::OverQuota {
+        namespace: "team".into(),
+        what: "runs".into(),
+        used: 301,
+        max: 300,
+    },
+    VersionLow: Rejection::VersionLow { needs: 3, version: 2 },
+    TokenUnknown: Rejection::TokenUnknown("rack-7".into()),
+    TokenConflict: Rejection::TokenConflict("rack-7".into()),
+    TokenRefused: Rejection::TokenRefused("why".into()),
+    RevocationUnknown: Rejection::RevocationUnknown("worker/gpu-1".into()),
+    AuthorRevoked: Rejection::AuthorRevoked("admin/ann".into()),
+    RevocationWider: Rejection::RevocationWider("worker/gpu-1".into()),
+    NotOfRound: Rejection::NotOfRound { round: 300, job: "train".into() },
+});
+
+examples!(training_refusals, TrainingRefusal, {
+    JobUnknown: TrainingRefusal::JobUnknown,
+    JobDeleting: TrainingRefusal::JobDeleting,
+    JobActive: TrainingRefusal::JobActive,
+    TicketVoid: TrainingRefusal::TicketVoid,
+    Torn: TrainingRefusal::Torn { trainer: "t0".into(), host: "h1".into() },
+    RoundConflict: TrainingRefusal::RoundConflict { round: 300 },
+    DatasetUnknown: TrainingRefusal::DatasetUnknown,
+    ClaimStale: TrainingRefusal::ClaimStale,
+    StepStale: TrainingRefusal::StepStale { step: 300, last: 301 },
+    Progress: TrainingRefusal::Progress { shard: 200, samples: 70_000, least: 129, most: 300 },
+    ProgressTwice: TrainingRefusal::ProgressTwice { shard: 200 },
+    TrainerMissing: TrainingRefusal::TrainerMissing("t1".into()),
+    NotOfWorld: TrainingRefusal::NotOfWorld,
+    CheckpointUnknown: TrainingRefusal::CheckpointUnknown,
+    CheckpointClosed: TrainingRefusal::CheckpointClosed,
+    ReportConflict: TrainingRefusal::ReportConflict,
+});
+
+/// Every example, as a reply.
+fn all() -> Vec<(String, Reply)> {
+    let named = |of: &str, name: &str| format!("{of}.{name}");
+    let mut all: Vec<_> = replies().into_iter().map(|(n, r)| (named("reply", n), r)).collect();
+    let answers = store_answers().into_iter();
+    all.extend(answers.map(|(n, answer)| (named("store_answer", n), Reply::Store(vec![answer]))));
+    let nothing = Reply::Store(vec![StoreAnswer::Value(None)]);
+    all.push((named("store_answer", "Value_of_nothing"), nothing));
+    let rejections = rejections().into_iter();
+    all.extend(rejections.map(|(n, why)| (named("rejection", n), Reply::Rejected(why))));
+    let refusals = training_refusals().into_iter();
+    all.extend(refusals.map(|(n, why)| (named("training", n), Reply::Rejected(why.into()))));
+    all
+}
+
+#[test]
+fn the_bytes_of_replies_are_locked() {
+    let all = all();
+    let lines: Vec<String> =
+        all.iter().map(|(name, reply)| format!("{name} {}", hex(&reply.encode()))).collect();
+    lock("replies.txt", &lines);
+    for (name, reply) in all {
+        assert_eq!(Reply::decode(&reply.encode()), Some(reply), "{name}");
+    }
+}
+
+/// A refusal is a sentence that people read and that logs are searched for.
+#[test]
+fn the_texts_of_refusals_are_locked() {
+    let lines: Vec<String> = all()
+        .into_iter()
+        .filter_map(|(name, reply)| match reply {
+            Reply::Rejected(why) => Some(format!("{name} {why}")),
+            _ => None,
+        })
+        .collect();
+    lock("refusals.txt", &lines);
+}
