@@ -10,6 +10,9 @@ use rollout_proto::{EVENT_KINDS, Identity, v1};
 use rollout_raft::{EventName, EventRecord};
 use std::sync::Arc;
 
+#[cfg(test)]
+mod golden;
+
 fn kind_of(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::EpochOpened { .. } => "epoch_opened",

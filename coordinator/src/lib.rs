@@ -33,6 +33,8 @@ mod full_disk;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gauges;
+#[cfg(test)]
+mod golden;
 mod grpc;
 mod heartbeat_pace;
 mod http;

@@ -1,0 +1,32 @@
+//! What members answer and write, against what is kept in `coordinator/testdata`.
+//!
+//! *Invariant:* a difference shows as the first line that changed, and a file that is not there fails the test.
+//! `ROLLOUT_REWRITE=1` writes the files anew, which needs a reason: programs, logs and members of other versions read these
+//! texts and bytes. Absent: what is compared.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Compares a text with what is kept in a file.
+pub(crate) fn check(file: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(file);
+    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path)
+        .unwrap_or_else(|e| panic!("{}: {e} (ROLLOUT_REWRITE=1 writes it)", path.display()));
+    for (line, (kept, now)) in kept.lines().zip(text.lines()).enumerate() {
+        assert_eq!(kept, now, "{}:{} (ROLLOUT_REWRITE=1 writes it anew)", path.display(), line + 1);
+    }
+    assert_eq!(kept, text, "{} (ROLLOUT_REWRITE=1 writes it anew)", path.display());
+}
+
+/// Bytes as text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // invariant: writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
