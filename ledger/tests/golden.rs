@@ -6,10 +6,16 @@
 
 #[path = "golden/commands.rs"]
 mod commands;
+#[path = "golden/kinds.rs"]
+mod kinds;
+#[path = "golden/more.rs"]
+mod more;
 #[path = "golden/replies.rs"]
 mod replies;
 #[path = "golden/training.rs"]
 mod training;
+#[path = "golden/version_3.rs"]
+mod version_3;
 
 use rollout_ledger::{Body, Command, EntryId, Ledger, SCHEDULING_VERSION, UnknownCommand};
 use std::fmt::Write;
@@ -62,6 +68,17 @@ fn the_bytes_of_commands_are_locked() {
     let lines: Vec<String> =
         all.iter().map(|(name, c)| format!("{name} {}", hex(&c.encode()))).collect();
     lock("commands.txt", &lines);
+    for (name, command) in all {
+        assert_eq!(Command::decode(&command.encode()), Some(command), "{name}");
+    }
+}
+
+#[test]
+fn the_bytes_of_more_commands_are_locked() {
+    let all = more::all();
+    let lines: Vec<String> =
+        all.iter().map(|(name, c)| format!("{name} {}", hex(&c.encode()))).collect();
+    lock("commands_more.txt", &lines);
     for (name, command) in all {
         assert_eq!(Command::decode(&command.encode()), Some(command), "{name}");
     }

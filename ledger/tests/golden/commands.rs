@@ -32,7 +32,7 @@ fn labels() -> BTreeMap<String, String> {
     BTreeMap::from([("gpu".into(), "h200".into())])
 }
 
-fn spec() -> RunSpec {
+pub(crate) fn spec() -> RunSpec {
     RunSpec {
         engine: EngineSpec {
             model: "hf://m".into(),
@@ -62,7 +62,7 @@ fn spec() -> RunSpec {
     }
 }
 
-fn registration() -> Registration {
+pub(crate) fn registration() -> Registration {
     Registration {
         namespace: "team".into(),
         name: "w1".into(),
@@ -90,7 +90,7 @@ fn held(index: u64, ranges: &[(u64, u32)]) -> HeldRows {
     HeldRows { run: RUN, attempt: Attempt::at(index, 0), rows }
 }
 
-fn fail(class: FailureClass, row: u64) -> OpKind {
+pub(crate) fn fail(class: FailureClass, row: u64) -> OpKind {
     let (slot, held) = (slot(), held(11, &[(row, 1)]));
     let evidence = Evidence { signal: Some(9), text: Some(blob(9)), ..Evidence::default() };
     OpKind::Fail { slot, held, class, code: "RO-0001".into(), message: "why".into(), evidence }
@@ -420,7 +420,7 @@ fn job() -> JobName {
     JobName { namespace: "default".into(), job: "train".into() }
 }
 
-fn participant(name: &str) -> Box<ParticipantDecl> {
+pub(crate) fn participant(name: &str) -> Box<ParticipantDecl> {
     Box::new(ParticipantDecl {
         name: name.into(),
         host: "h1".into(),
@@ -435,7 +435,7 @@ fn join(name: &str) -> OpKind {
     OpKind::Join { job: job(), participant: participant(name), terms }
 }
 
-fn arrive(among: Among, policy: Policy, name: &str) -> OpKind {
+pub(crate) fn arrive(among: Among, policy: Policy, name: &str) -> OpKind {
     let barrier = match among {
         Among::Round => "round",
         Among::Members(_) => "members",

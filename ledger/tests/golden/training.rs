@@ -7,15 +7,15 @@ use rollout_ledger::{
     ShardProgress, ShardRef, TrainerDecl, TrainerOp, TrainerRef, TrainingName,
 };
 
-fn job() -> TrainingName {
+pub(crate) fn job() -> TrainingName {
     TrainingName { namespace: "default".into(), job: "sft".into() }
 }
 
-fn by(trainer: &str, index: u64) -> TrainerRef {
+pub(crate) fn by(trainer: &str, index: u64) -> TrainerRef {
     TrainerRef { job: job(), trainer: trainer.into(), ticket: SessionId::at(index, 0) }
 }
 
-fn decl(name: &str) -> TrainerDecl {
+pub(crate) fn decl(name: &str) -> TrainerDecl {
     TrainerDecl { name: name.into(), host: "h1".into(), instance: 300, keep_alive_ms: 15_000 }
 }
 

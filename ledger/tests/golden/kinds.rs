@@ -1,0 +1,123 @@
+//! Which kinds of commands have bytes that are kept.
+//!
+//! *Invariant:* [`ALL`] has every kind of every type that a command contains. A kind that the ledger gains does not compile
+//! here until it is listed, and then the test fails until a golden command has one.
+
+use crate::{commands, more};
+use rollout_ledger::{
+    Among, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy, MemberOp,
+    OpKind, Policy, RevocationOp, Revoked, RunAction, ShardOp, StoreOp, TokenOp, TokenRole,
+    TrainerOp,
+};
+use std::collections::BTreeSet;
+
+type Names = BTreeSet<&'static str>;
+
+/// A function a type that names the kind of a value, and the list of all kinds.
+macro_rules! kinds {
+    ($($name:ident($kind:ident): $($variant:ident)+;)*) => {
+        $(fn $name(value: &$kind) -> &'static str {
+            match value {
+                $($kind::$variant { .. } => {
+                    concat!(stringify!($kind), "::", stringify!($variant))
+                })+
+            }
+        })*
+
+        /// Every kind.
+        const ALL: &[&str] = &[$($(concat!(stringify!($kind), "::", stringify!($variant))),+),*];
+    };
+}
+
+kinds! {
+    body(Body): OpenEpoch Ops Tick DigestAt SetVersion;
+    op(OpKind): OpenClient CreateRun AddSegments CloseInput ControlRun Register Deregister Suspect Unsuspect Drain Claim
+        Complete Fail Nack SetNamespace Steal Duplicate EngineDied Cordon RetryRows Carry Seal DeleteRun ForgetRun Store
+        DropStore Join Participate Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Dataset Trainer Shard Checkpoint
+        Swept SetQuota Noticed Token SuspectUnheard Revocation Member RoundStore;
+    run_action(RunAction): Pause Resume Cancel;
+    failure(FailureClass): InvalidRow Transient OutOfMemory EngineDied InputUnreadable StoreRefused;
+    store_op(StoreOp): Set Add CompareSet Append Delete Push Pop;
+    among(Among): Members Count Round;
+    policy(Policy): Fail Shrink;
+    dataset(DatasetOp): Create Delete;
+    trainer(TrainerOp): Join Keep Leave Recover DeleteJob;
+    loss(LossPolicy): Recover Continue;
+    shard(ShardOp): Claim Finish Release;
+    checkpoint(CheckpointOp): Begin Report Abort Retain Label Forget;
+    token(TokenOp): Create Revoke Spend;
+    token_role(TokenRole): Worker Client;
+    revocation(RevocationOp): Revoke Withdraw;
+    revoked(Revoked): Everyone Identity;
+    member(MemberOp): Leads Started Stopped Unreachable Reachable Removed;
+    leader_cause(LeaderCause): First Requested Stopping SlowDisk FullDisk Removal ConnectionsLost ElectionTimeout Again;
+}
+
+/// The kinds in an operation.
+fn of_op(kind: &OpKind, names: &mut Names) {
+    names.insert(op(kind));
+    match kind {
+        OpKind::ControlRun { action, .. } => {
+            names.insert(run_action(action));
+        }
+        OpKind::Fail { class, .. } | OpKind::EngineDied { class, .. } => {
+            names.insert(failure(class));
+        }
+        OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => {
+            names.extend(ops.iter().map(store_op));
+        }
+        OpKind::Arrive { spec, .. } => {
+            names.extend([among(&spec.among), policy(&spec.policy)]);
+        }
+        OpKind::Dataset(inner) => {
+            names.insert(dataset(inner));
+        }
+        OpKind::Trainer(inner) => {
+            names.insert(trainer(inner));
+            if let TrainerOp::Join { on_loss, .. } | TrainerOp::Recover { on_loss, .. } = inner {
+                names.insert(loss(on_loss));
+            }
+        }
+        OpKind::Shard(inner) => {
+            names.insert(shard(inner));
+        }
+        OpKind::Checkpoint(inner) => {
+            names.insert(checkpoint(inner));
+        }
+        OpKind::Token(inner) => {
+            names.insert(token(inner));
+            if let TokenOp::Create { spec, .. } = inner {
+                names.insert(token_role(&spec.role));
+            }
+        }
+        OpKind::Revocation(inner) => {
+            let (RevocationOp::Revoke { whose, .. } | RevocationOp::Withdraw { whose, .. }) = inner;
+            names.extend([revocation(inner), revoked(whose)]);
+        }
+        OpKind::Member(inner) => {
+            names.insert(member(inner));
+            if let MemberOp::Leads { cause, .. } = inner {
+                names.insert(leader_cause(cause));
+            }
+        }
+        // Nothing in it has kinds.
+        _ => {}
+    }
+}
+
+fn of(command: &Command, names: &mut Names) {
+    names.insert(body(&command.body));
+    if let Body::Ops(ops) = &command.body {
+        ops.iter().for_each(|op| of_op(&op.kind, names));
+    }
+}
+
+#[test]
+fn every_kind_of_command_has_bytes_that_are_kept() {
+    let mut names = Names::new();
+    for (_, command) in commands::all().into_iter().chain(more::all()) {
+        of(&command, &mut names);
+    }
+    let missing: Vec<_> = ALL.iter().filter(|name| !names.contains(*name)).collect();
+    assert!(missing.is_empty(), "no golden command has {missing:?}: add one to golden/more.rs");
+}

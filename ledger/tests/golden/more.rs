@@ -1,0 +1,246 @@
+//! Commands beside those that the records are made of: what came with version 3, and values that the others leave out.
+//!
+//! *Invariant:* these are encoded and decoded, and none is applied, so a new one changes no line of another file. A kind of
+//! operation that the ledger gains has its examples here, at the end of [`all`].
+
+use crate::commands::{arrive, blob, command, op, participant, registration, spec};
+use crate::training;
+use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::{
+    Among, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass, HeldRows,
+    JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, Registration,
+    RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, StoreName,
+    StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp,
+};
+
+fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
+    command(Body::Ops(kinds.into_iter().map(Into::into).collect()))
+}
+
+/// Every command.
+pub(crate) fn all() -> Vec<(&'static str, Command)> {
+    let request = RequestId { session: SessionId::at(300, 1), seq: 129, ack_upto: 128 };
+    let mut by_request = op(OpKind::DeleteRun { run: RunNo(300) });
+    if let Body::Ops(ops) = &mut by_request.body {
+        ops[0].request = Some(request);
+    }
+    let leads = |cause| OpKind::Member(MemberOp::Leads { name: "c1".into(), cause });
+    let control = |action| OpKind::ControlRun { run: RunNo(300), action, reason: "why".into() };
+    vec![
+        ("nothing", command(Body::Ops(Vec::new()))),
+        ("by_request", by_request),
+        ("set_version_3", command(Body::SetVersion(3))),
+        ("round_store", round_store()),
+        ("leads", ops(LeaderCause::ALL.map(leads))),
+        ("revocations", revocations()),
+        ("tokens", tokens()),
+        ("control_run", ops([RunAction::Pause, RunAction::Resume, RunAction::Cancel].map(control))),
+        ("failures", failures()),
+        ("trainers", trainers()),
+        ("arrivals", arrivals()),
+        ("runs", runs()),
+        ("workers", workers()),
+        ("rendezvous", rendezvous()),
+        ("datasets_and_checkpoints", datasets_and_checkpoints()),
+    ]
+}
+
+fn round_store() -> Command {
+    let store = StoreName { namespace: "default".into(), job: "train".into(), round: 300 };
+    let (key, value) = (b"k".to_vec(), b"v".to_vec());
+    let ops = vec![
+        StoreOp::Set { pairs: vec![(key.clone(), value.clone()), (b"l".to_vec(), Vec::new())] },
+        StoreOp::Add { key: key.clone(), delta: 300 },
+        StoreOp::CompareSet { key: key.clone(), expected: Vec::new(), desired: value.clone() },
+        StoreOp::Append { key: key.clone(), value: value.clone() },
+        StoreOp::Delete { key: key.clone() },
+        StoreOp::Push { queue: key.clone(), value },
+        StoreOp::Pop { queue: key },
+    ];
+    op(OpKind::RoundStore { store, ticket: SessionId::at(300, 1), ops })
+}
+
+fn revocations() -> Command {
+    let by = || Some(RevocationAuthor { identity: "admin/ann".into(), not_before_s: 7 });
+    let identity = || Revoked::Identity("worker/gpu-1".into());
+    let revoke = |whose, issued_before_s, by| RevocationOp::Revoke {
+        whose,
+        issued_before_s,
+        reason: "the host was stolen".into(),
+        by,
+    };
+    let all = [
+        revoke(Revoked::Everyone, Some(1_764_200_000), None),
+        revoke(identity(), None, by()),
+        RevocationOp::Withdraw { whose: Revoked::Everyone, by: by() },
+        RevocationOp::Withdraw { whose: identity(), by: None },
+    ];
+    ops(all.map(OpKind::Revocation))
+}
+
+fn tokens() -> Command {
+    let spec = |role, holder: Option<&str>| TokenSpec {
+        role,
+        holder: holder.map(str::to_owned),
+        namespaces: Vec::new(),
+        labels: [("gpu".to_owned(), "h200".to_owned())].into(),
+        ttl_ms: 300,
+        uses_max: 200,
+    };
+    let create = |role, holder| TokenOp::Create {
+        name: "rack-7".into(),
+        secret_hash: [6; 32],
+        spec: spec(role, holder),
+    };
+    let used = TokenUse {
+        token: "rack-7".into(),
+        secret_hash: [6; 32],
+        holder: "gpu-1".into(),
+        key_hash: [5; 32],
+    };
+    let all = [
+        create(TokenRole::Worker, None),
+        create(TokenRole::Worker, Some("gpu-1")),
+        create(TokenRole::Client, Some("alice")),
+        TokenOp::Revoke { name: "rack-7".into() },
+        TokenOp::Spend(used),
+    ];
+    ops(all.map(OpKind::Token))
+}
+
+/// Each class, of one row and of an engine, with all evidence and with none.
+fn failures() -> Command {
+    let slot = SlotRef { session: SessionId::at(300, 1), slot: SlotNo(7) };
+    let held = || HeldRows {
+        run: RunNo(300),
+        attempt: Attempt::at(300, 2),
+        rows: Rows::range(70_000, 200),
+    };
+    let whole = || Evidence {
+        exit_code: Some(-300),
+        signal: Some(9),
+        exception: "Oom".into(),
+        text: Some(blob(9)),
+    };
+    let (code, message) = (|| "RO-0001".to_owned(), || "why".to_owned());
+    let classes = [
+        FailureClass::InvalidRow,
+        FailureClass::Transient,
+        FailureClass::OutOfMemory,
+        FailureClass::EngineDied,
+        FailureClass::InputUnreadable,
+        FailureClass::StoreRefused,
+    ];
+    let failed = classes.map(|class| {
+        let (code, message) = (code(), message());
+        OpKind::Fail { slot, held: held(), class, code, message, evidence: whole() }
+    });
+    let died = [FailureClass::EngineDied, FailureClass::OutOfMemory].map(|class| {
+        let (code, message, evidence) = (code(), message(), Evidence::default());
+        let started = vec![held(), held()];
+        OpKind::EngineDied { slot, number: 300, started, class, code, message, evidence }
+    });
+    ops(failed.into_iter().chain(died))
+}
+
+/// Each policy, for those who join and for those who recover.
+fn trainers() -> Command {
+    let policies = [LossPolicy::Recover, LossPolicy::Continue];
+    let job = training::job;
+    let join = |on_loss| TrainerOp::Join { job: job(), trainer: training::decl("t0"), on_loss };
+    let recover = |on_loss| TrainerOp::Recover {
+        job: job(),
+        round: 300,
+        world: vec!["t0".into(), "t1".into()],
+        trainer: training::decl("t1"),
+        from: 200,
+        on_loss,
+    };
+    let others = [
+        TrainerOp::Keep { job: job(), trainers: Vec::new() },
+        TrainerOp::Leave(training::by("t0", 300)),
+        TrainerOp::DeleteJob(job()),
+    ];
+    let all = policies.map(join).into_iter().chain(policies.map(recover)).chain(others);
+    ops(all.map(OpKind::Trainer))
+}
+
+fn arrivals() -> Command {
+    let amongs = || [Among::Members(vec!["p".into(), "q".into()]), Among::Count(300), Among::Round];
+    let fail = amongs().map(|among| arrive(among, Policy::Fail, "p"));
+    let shrink = amongs().map(|among| arrive(among, Policy::Shrink, "p"));
+    let mut all: Vec<OpKind> = fail.into_iter().chain(shrink).collect();
+    if let Some(OpKind::Arrive { ticket, .. }) = all.last_mut() {
+        *ticket = Some(SessionId::at(300, 1));
+    }
+    ops(all)
+}
+
+/// Specs with every field and with none, and what a run is told.
+fn runs() -> Command {
+    let create = |name: &str, spec: RunSpec| OpKind::CreateRun {
+        namespace: "team".into(),
+        name: name.into(),
+        spec: Box::new(spec),
+        folder: format!("{name}/0123456789abcdef-0000000000000003"),
+    };
+    let quota = Quota {
+        namespace: "team".into(),
+        create: false,
+        pending_rows_max: None,
+        running_rows_max: Some(70_000),
+        runs_max: None,
+    };
+    ops([
+        create("whole", spec()),
+        create("bare", RunSpec::default()),
+        OpKind::AddSegments { run: RunNo(300), segments: Vec::new() },
+        OpKind::RetryRows { run: RunNo(300), rows: Some(Rows::default()) },
+        OpKind::Noticed { run: RunNo(300), index: 70_000, delivered: false },
+        OpKind::SetQuota(quota),
+        OpKind::Seal { run: RunNo(300), manifest: blob(3), ended_index: 70_000 },
+        OpKind::Carry {
+            run: RunNo(300),
+            segment: SegmentNo(200),
+            segment_digest: [1; 32],
+            part: PartDecl { blob: blob(4), tokens_in: 300, tokens_out: 70_000 },
+            rows: Rows::range(5, 1),
+        },
+    ])
+}
+
+fn workers() -> Command {
+    let session = SessionId::at(300, 1);
+    let slot = SlotRef { session, slot: SlotNo(300) };
+    let cordon = |slot, cordoned| OpKind::Cordon { session, slot, cordoned, reason: "why".into() };
+    ops([
+        OpKind::Register(Box::new(registration())),
+        OpKind::Register(Box::new(Registration::default())),
+        cordon(None, true),
+        cordon(Some(SlotNo(300)), false),
+        OpKind::Drain { session, deadline_ms: 0 },
+        OpKind::Duplicate { slot, instance: 300, seq: 129, rows_max: 200 },
+    ])
+}
+
+fn rendezvous() -> Command {
+    let job = || JobName { namespace: "default".into(), job: "train".into() };
+    let terms = Terms { min: 200, max: 300, join_timeout_ms: 600_000, last_call_ms: 30_000 };
+    let ticket = SessionId::at(300, 1);
+    ops([
+        OpKind::Join { job: job(), participant: participant("p"), terms },
+        OpKind::LoseParticipant { ticket, silent_ms: None },
+        OpKind::LoseParticipant { ticket, silent_ms: Some(15_000) },
+    ])
+}
+
+fn datasets_and_checkpoints() -> Command {
+    let (namespace, name) = ("default".to_owned(), "pile".to_owned());
+    let spec = Box::new(DatasetSpec::default());
+    let retain = |keep_last, now| CheckpointOp::Retain { job: training::job(), keep_last, now };
+    ops([
+        OpKind::Dataset(DatasetOp::Create { namespace, name, spec }),
+        OpKind::Checkpoint(retain(0, true)),
+        OpKind::Checkpoint(retain(300, false)),
+    ])
+}
