@@ -272,4 +272,14 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), all().count());
     }
+
+    /// As above, of the versions that came since: a kind that is new is of version 4.
+    #[test]
+    fn version_3_is_closed() {
+        let of = |version| {
+            let all = TABLES.iter().flat_map(|table| table.iter());
+            all.filter(|(_, came_with)| *came_with == version).count()
+        };
+        assert_eq!((of(2), of(3)), (4, 20));
+    }
 }
