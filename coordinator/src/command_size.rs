@@ -46,7 +46,7 @@ impl Weight {
 }
 
 /// The rows that an operation grants, decides or returns.
-fn rows(op: &Op) -> u64 {
+pub(crate) fn rows(op: &Op) -> u64 {
     match &op.kind {
         OpKind::Claim { rows_max, .. } => u64::from(*rows_max),
         OpKind::Complete { sets: held, .. }

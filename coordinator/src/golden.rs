@@ -4,6 +4,8 @@
 //! `ROLLOUT_REWRITE=1` writes the files anew, which needs a reason: programs, logs and members of other versions read these
 //! texts and bytes. Absent: what is compared.
 
+mod operations;
+
 use std::fmt::Write as _;
 use std::path::Path;
 

@@ -17,6 +17,8 @@ mod queue;
 use crate::command_size::Weight;
 use crate::leader_clock::LeaderClock;
 use company::{Company, Patience, WAIT_MAX};
+#[cfg(test)]
+pub(crate) use queue::of_an_exchange;
 use queue::{Bundle, Queue, Room};
 use rollout_ledger::id::CoordEpoch;
 use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version};

@@ -144,6 +144,8 @@ pub use member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};
 pub use notice::{DueNotice, Notice};
 pub use outlook::Outlook;
 pub use pass::PassCounts;
+#[doc(hidden)]
+pub use quota::is_bounded;
 pub use quota::{NamespaceView, Quota};
 pub use rendezvous::{Rendezvous, RoundMember, Standing, Terms};
 pub use reply::{GrantedRows, Outrun, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer};

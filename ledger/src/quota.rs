@@ -118,7 +118,7 @@ impl Ledger {
 }
 
 /// Whether an operation may be refused for a quota: then what is used has to be up to date.
-pub(crate) fn is_bounded(kind: &OpKind) -> bool {
+pub fn is_bounded(kind: &OpKind) -> bool {
     matches!(kind, OpKind::CreateRun { .. } | OpKind::AddSegments { .. } | OpKind::RetryRows { .. })
 }
 

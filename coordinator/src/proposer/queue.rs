@@ -105,7 +105,7 @@ impl Queue {
 }
 
 /// Whether a worker's stream waits for the operation.
-fn of_an_exchange(op: &Op) -> bool {
+pub(crate) fn of_an_exchange(op: &Op) -> bool {
     matches!(
         op.kind,
         OpKind::Claim { .. }

@@ -1,0 +1,150 @@
+//! What members know of each kind of operation, for every operation that the ledger keeps the bytes of.
+//!
+//! *Invariant:* a kind that the ledger gains does not compile here until it is listed, and the test fails until a golden
+//! command of the ledger has one. A fact that changes for a kind changes its lines: since which cluster version there is such
+//! an operation, whether it costs more the larger the state is, whether it adds to the ledger, the rows that it counts for,
+//! whether a quota may refuse it, and whether a worker's stream waits for it.
+//! Absent: who may ask for what, which is decided by methods.
+
+use super::check;
+use crate::command_size::rows;
+use crate::full_disk::grows;
+use crate::proposer::of_an_exchange;
+use rollout_ledger::id::{CoordEpoch, LedgerMs};
+use rollout_ledger::{
+    Body, CheckpointOp, Command, DatasetOp, MemberOp, Op, OpKind, RevocationOp, ShardOp, StoreOp,
+    TokenOp, TrainerOp, check_body_version, check_version, is_bounded,
+};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Files of `ledger/tests/testdata/golden`, each line a name and the bytes of a command.
+const FILES: [&str; 2] = ["commands", "commands_more"];
+
+/// A function a type that names the kind of a value.
+macro_rules! names {
+    ($($name:ident($kind:ident): $($variant:ident)+;)*) => {
+        $(fn $name(value: &$kind) -> &'static str {
+            match value {
+                $($kind::$variant { .. } => stringify!($variant),)+
+            }
+        })*
+    };
+}
+
+names! {
+    store_op(StoreOp): Set Add CompareSet Append Delete Push Pop;
+    dataset(DatasetOp): Create Delete;
+    trainer(TrainerOp): Join Keep Leave Recover DeleteJob;
+    shard(ShardOp): Claim Finish Release;
+    checkpoint(CheckpointOp): Begin Report Abort Retain Label Forget;
+    token(TokenOp): Create Revoke Spend;
+    revocation(RevocationOp): Revoke Withdraw;
+    member(MemberOp): Leads Started Stopped Unreachable Reachable Removed;
+}
+
+/// The kinds of operations, and the name of one with that of the kind in it.
+macro_rules! operations {
+    ($($variant:ident)+ ; $($group:ident($inner:ident))+) => {
+        const KINDS: &[&str] = &[$(stringify!($variant),)+ $(stringify!($group)),+];
+
+        fn name(kind: &OpKind) -> (&'static str, &'static str) {
+            match kind {
+                $(OpKind::$variant { .. } => (stringify!($variant), ""),)+
+                $(OpKind::$group(inner) => (stringify!($group), $inner(inner)),)+
+            }
+        }
+    };
+}
+
+operations! {
+    OpenClient CreateRun AddSegments CloseInput ControlRun Register Deregister Suspect Unsuspect Drain Claim Complete Fail Nack
+    SetNamespace Steal Duplicate EngineDied Cordon RetryRows Carry Seal DeleteRun ForgetRun Store DropStore Join Participate
+    Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Swept SetQuota Noticed SuspectUnheard RoundStore ;
+    Dataset(dataset) Trainer(trainer) Shard(shard) Checkpoint(checkpoint) Token(token) Revocation(revocation) Member(member)
+}
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let digits = hex.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.map(byte).collect()
+}
+
+/// The ledger's golden commands, by file and name.
+fn commands() -> Vec<(String, Command)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ledger/tests/testdata/golden");
+    let mut commands = Vec::new();
+    for file in FILES {
+        let path = folder.join(file).with_extension("txt");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| {
+            panic!("{}: {e}: test golden of rollout-ledger writes it first", path.display())
+        });
+        for line in text.lines() {
+            let (name, hex) = line.split_once(' ').expect("a name and bytes");
+            let command = Command::decode(&bytes_of(hex)).expect("a command");
+            commands.push((format!("{file}.{name}"), command));
+        }
+    }
+    commands
+}
+
+fn command(body: Body) -> Command {
+    Command { epoch: CoordEpoch(1), at: LedgerMs(1), wall_ms: 1, body }
+}
+
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
+/// The first cluster version that takes it.
+fn since(takes: impl Fn(u32) -> bool) -> u32 {
+    (0..100).find(|version| takes(*version)).expect("some version takes it")
+}
+
+fn facts(op: &Op) -> String {
+    let since = since(|version| check_version(&op.kind, version).is_ok());
+    let heavy = command(Body::Ops(vec![op.clone()])).is_heavy();
+    format!(
+        "since {since}, heavy {}, grows {}, rows {}, quota {}, exchange {}",
+        yes(heavy),
+        yes(grows(&op.kind)),
+        rows(op),
+        yes(is_bounded(&op.kind)),
+        yes(of_an_exchange(op)),
+    )
+}
+
+/// An operation by its kinds, and where it does several things to a store, each alone.
+fn shown(op: &Op, text: &mut String) {
+    let (kind, inner) = name(&op.kind);
+    let separator = if inner.is_empty() { "" } else { "::" };
+    // invariant: writing to a string does not fail.
+    let _ = writeln!(text, "  {kind}{separator}{inner}: {}", facts(op));
+    let (OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. }) = &op.kind else { return };
+    for one in ops {
+        let mut alone = op.clone();
+        match &mut alone.kind {
+            OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => *ops = vec![one.clone()],
+            _ => {}
+        }
+        let _ = writeln!(text, "    {}: {}", store_op(one), facts(&alone));
+    }
+}
+
+#[test]
+fn what_members_know_of_each_kind_of_operation_is_kept() {
+    let (mut text, mut seen) = (String::new(), BTreeSet::new());
+    for (of, command) in commands() {
+        let since = since(|version| check_body_version(&command.body, version).is_ok());
+        // invariant: writing to a string does not fail.
+        let _ = writeln!(text, "{of}: since {since}, heavy {}", yes(command.is_heavy()));
+        if let Body::Ops(ops) = &command.body {
+            seen.extend(ops.iter().map(|op| name(&op.kind).0));
+            ops.iter().for_each(|op| shown(op, &mut text));
+        }
+    }
+    let missing: Vec<_> = KINDS.iter().filter(|kind| !seen.contains(*kind)).collect();
+    assert!(missing.is_empty(), "no golden command of the ledger has {missing:?}");
+    check("operations.txt", &text);
+}
