@@ -8,6 +8,7 @@ use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output, ru
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -95,6 +96,82 @@ impl Tcp {
         self.0.read_exact(&mut byte).context("the wait's end")?;
         Ok(byte[0] == STOP_WAITING)
     }
+}
+
+/// A request of TCPStore: its number, and keys and values with their lengths before them.
+fn request(query: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = vec![query];
+    for part in parts {
+        bytes.extend((part.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}
+
+/// The same, with how many follow before them.
+fn counted(query: u8, count: u64, parts: &[&[u8]]) -> Vec<u8> {
+    let parts = request(query, parts).split_off(1);
+    [&[query][..], &count.to_le_bytes(), &parts[..]].concat()
+}
+
+/// One request of each kind, and how many bytes answer it.
+fn requests() -> Vec<(&'static str, Vec<u8>, usize)> {
+    let with = |bytes: Vec<u8>, number: i64| [&bytes[..], &number.to_le_bytes()].concat();
+    let nonce = 0x0403_0201_u32.to_le_bytes();
+    let ping = || [&[13_u8][..], &nonce].concat();
+    vec![
+        ("ping", ping(), 4),
+        ("set", request(SET, &[b"k", b"v"]), 0),
+        ("get", request(GET, &[b"k"]), 9),
+        ("get nothing", request(GET, &[b"none"]), 8),
+        ("append", request(APPEND, &[b"k", b"w"]), 0),
+        ("multi get", counted(10, 2, &[b"k", b"none"]), 18),
+        ("multi set", counted(11, 2, &[b"a", b"1", b"b", b"2"]), 0),
+        ("compare set", request(2, &[b"a", b"1", b"3"]), 9),
+        ("compare set another", request(2, &[b"a", b"1", b"4"]), 9),
+        ("compare set nothing", request(2, &[b"c", b"", b"5"]), 9),
+        ("add", with(request(ADD, &[b"n"]), 5), 8),
+        ("add less", with(request(ADD, &[b"n"]), -7), 8),
+        ("check", counted(5, 2, &[b"k", b"a"]), 1),
+        ("check nothing", counted(5, 2, &[b"k", b"none"]), 1),
+        ("wait", counted(WAIT, 1, &[b"k"]), 1),
+        ("wait and cancel", [counted(WAIT, 1, &[b"none"]), vec![12]].concat(), 1),
+        ("number of keys", vec![7], 8),
+        ("delete", request(DELETE, &[b"b"]), 8),
+        ("delete nothing", request(DELETE, &[b"b"]), 8),
+        ("list keys", vec![17], 8 + 4 * 9),
+        ("push", request(14, &[b"q", b"x"]), 0),
+        ("length of a queue", request(16, &[b"q"]), 8),
+        ("pop", request(15, &[b"q"]), 17),
+        ("pop nothing", request(15, &[b"q"]), 8),
+        ("barrier", with(request(BARRIER, &[b"all"]), 1), 1),
+        // Nothing is left of the answers before it.
+        ("ping again", ping(), 4),
+    ]
+}
+
+/// torch's client of every version reads these answers. `ROLLOUT_REWRITE=1` writes the file anew.
+#[test]
+fn each_request_is_answered_with_the_bytes_that_are_kept() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let (_gateway, addr) = gateway(&fleet, "gateway", &["--listen", "127.0.0.1:0"])?;
+    let mut tcp = Tcp::connect(&addr)?;
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut text = String::new();
+    for (name, request, answered) in requests() {
+        tcp.0.write_all(&request)?;
+        let mut answer = vec![0; answered];
+        tcp.0.read_exact(&mut answer).with_context(|| format!("{name}\n{text}"))?;
+        text.push_str(&format!("{name}: {} -> {}\n", hex(&request), hex(&answer)));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/store-gateway.txt");
+    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+        std::fs::write(&path, &text)?;
+    }
+    let kept = std::fs::read_to_string(&path)
+        .with_context(|| format!("{}: ROLLOUT_REWRITE=1 writes it", path.display()))?;
+    ensure!(kept == text, "{}, and now:\n{text}", path.display());
+    fleet.passed()
 }
 
 /// A gateway of job `train`, and its address.

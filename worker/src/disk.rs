@@ -308,6 +308,33 @@ mod tests {
     }
 
     #[test]
+    fn the_files_of_a_directory_are_those_that_earlier_builds_wrote() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(root.path()).unwrap();
+        let state = WorkerState {
+            session: u64::MAX,
+            cluster_id: "0123456789abcdef0123456789abcdef".into(),
+            coord_epoch: 70_000,
+        };
+        dir.save(&state).unwrap();
+        let text = fs::read_to_string(root.path().join("worker.json")).unwrap();
+        let kept = crate::golden::check("worker.json", &text);
+        fs::write(root.path().join("worker.json"), kept).unwrap();
+        assert_eq!(dir.load().unwrap(), state);
+        crate::golden::check("CLUSTER", &fs::read_to_string(dir.spool().join(OWNER)).unwrap());
+        // The names of its files are a format too.
+        let mut names: Vec<String> = [root.path().to_owned(), dir.spool()]
+            .iter()
+            .flat_map(|of| fs::read_dir(of).unwrap())
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["CLUSTER", "LOCK", "spool", "worker.json"]);
+        assert_eq!(dir.members(), root.path().join("members.json"));
+        assert_eq!(dir.gateway_members(), root.path().join("members.gateway"));
+    }
+
+    #[test]
     fn a_spool_that_another_cluster_could_take_for_its_own_is_set_aside() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(root.path()).unwrap();

@@ -245,6 +245,21 @@ mod tests {
     }
 
     #[test]
+    fn what_came_with_a_certificate_is_kept_as_earlier_builds_kept_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let holder = holder(dir.path(), "");
+        let labels = BTreeMap::from([
+            ("pool".to_owned(), "spot".to_owned()),
+            ("zone".to_owned(), "a".to_owned()),
+        ]);
+        let kept = Kept { labels, lifetime_ms: 86_400_000 };
+        holder.write_kept(&kept).unwrap();
+        let text = std::fs::read_to_string(&holder.kept).unwrap();
+        let text = crate::golden::check("enrolment.json", &text);
+        assert_eq!(Kept::parse(text.as_bytes()).unwrap(), kept);
+    }
+
+    #[test]
     fn what_came_with_a_certificate_is_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let holder = holder(dir.path(), "");

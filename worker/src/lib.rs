@@ -19,6 +19,8 @@ mod enrolment;
 mod fence;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod held;
 mod metrics;
 mod offer;

@@ -166,6 +166,36 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
+    /// Clients and workers of every version read it. `ROLLOUT_REWRITE=1` writes the file anew.
+    #[test]
+    fn the_file_is_one_that_earlier_builds_wrote() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("members.json");
+        let whole = v1::MemberInfo {
+            id: 300,
+            name: "c1".into(),
+            peer_addr: "h1:6".into(),
+            client_addr: "h1:7".into(),
+            zone: "a".into(),
+            version_min: 1,
+            version_max: 3,
+            voter: false,
+        };
+        let mut known = known();
+        known.members.push(whole);
+        write(&path, &known).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/members.json");
+        if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+            std::fs::write(&kept, &text).unwrap();
+        }
+        let kept = std::fs::read_to_string(&kept)
+            .unwrap_or_else(|e| panic!("{}: {e}: ROLLOUT_REWRITE=1 writes it", kept.display()));
+        assert_eq!(kept, text, "members.json (ROLLOUT_REWRITE=1 writes it anew)");
+        let back = Knowledge { unused: true, ..known };
+        assert_eq!(parse(kept.as_bytes()).unwrap(), back);
+    }
+
     #[test]
     fn a_damaged_or_newer_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
