@@ -66,3 +66,18 @@ impl SyncMark {
 fn encode(sequence: u64) -> Vec<u8> {
     record::seal(CONTEXT, &sequence.to_le_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_mark_are_locked() {
+        let mark = [0x01, 0x1e, 0xf1, 0xfc, 0xa8, 0x70, 0x11, 0x01, 0, 0, 0, 0, 0];
+        assert_eq!(encode(70_000), mark);
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("SYNCED"), mark).unwrap();
+        let (_, sequence) = SyncMark::load(dir.path()).unwrap().unwrap();
+        assert_eq!(sequence, 70_000);
+    }
+}
