@@ -12,6 +12,8 @@
 //! this member did not decide because another one leads; the content of requests.
 
 mod chain;
+#[cfg(test)]
+mod golden;
 mod handshakes;
 mod methods;
 mod refusals;

@@ -12,12 +12,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-fn log(dir: &Path) -> Arc<AuditLog> {
+pub(super) fn log(dir: &Path) -> Arc<AuditLog> {
     let file = Some(dir.join("audit.log"));
     Arc::new(AuditLog::open("c1", &Audit { file, ..Audit::default() }).expect("open"))
 }
 
-fn request(method: &str) -> http::Request<()> {
+pub(super) fn request(method: &str) -> http::Request<()> {
     let mut request = http::Request::new(());
     *request.uri_mut() = format!("/rollout.v1.{method}").parse().expect("a path");
     let identity = Identity::new(Role::Client, "bob", vec![]).expect("an identity");
@@ -26,7 +26,7 @@ fn request(method: &str) -> http::Request<()> {
     request
 }
 
-fn answer(error: Option<RpcError>) -> http::Response<()> {
+pub(super) fn answer(error: Option<RpcError>) -> http::Response<()> {
     match error {
         Some(error) => Status::from(error).into_http(),
         None => http::Response::new(()),
