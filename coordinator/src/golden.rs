@@ -5,6 +5,7 @@
 //! texts and bytes. Absent: what is compared.
 
 mod operations;
+mod rejections;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -31,4 +32,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// The bytes that a text names.
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    hex.as_bytes().chunks(2).map(byte).collect()
 }

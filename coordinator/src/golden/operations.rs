@@ -6,7 +6,7 @@
 //! whether a quota may refuse it, and whether a worker's stream waits for it.
 //! Absent: who may ask for what, which is decided by methods.
 
-use super::check;
+use super::{bytes_of, check};
 use crate::command_size::rows;
 use crate::full_disk::grows;
 use crate::proposer::of_an_exchange;
@@ -63,12 +63,6 @@ operations! {
     SetNamespace Steal Duplicate EngineDied Cordon RetryRows Carry Seal DeleteRun ForgetRun Store DropStore Join Participate
     Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Swept SetQuota Noticed SuspectUnheard RoundStore ;
     Dataset(dataset) Trainer(trainer) Shard(shard) Checkpoint(checkpoint) Token(token) Revocation(revocation) Member(member)
-}
-
-fn bytes_of(hex: &str) -> Vec<u8> {
-    let digits = hex.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    digits.map(byte).collect()
 }
 
 /// The ledger's golden commands, by file and name.
