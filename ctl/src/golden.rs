@@ -11,7 +11,7 @@ use clap::Command;
 use crate::output::{Format, Report, render};
 
 /// Compares a text with what is kept in a file.
-fn check(file: &str, text: &str) {
+pub(crate) fn check(file: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(file);
     if std::env::var_os("ROLLOUT_REWRITE").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -16,6 +16,9 @@ use crate::input::files::FilesError;
 use crate::input::scan::ScanError;
 use crate::output::counted;
 
+#[cfg(test)]
+mod golden;
+
 /// The exit status of a command that did all that was asked, where rows failed for good. No failure of a command has it.
 pub const ROWS_FAILED: u8 = 10;
 

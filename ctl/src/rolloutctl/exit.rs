@@ -10,6 +10,9 @@ use super::request::Repeatable;
 use super::status::distrust;
 use crate::connect::ConnectError;
 
+#[cfg(test)]
+mod golden;
+
 /// A failure whose exit code the command itself decides.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]

@@ -25,6 +25,29 @@ fn parse(text: &str) -> Result<BatchConfig, String> {
         .map_err(|error| error.to_string())
 }
 
+/// A key that goes breaks the files that have it.
+#[test]
+fn the_keys_are_those_that_are_kept() {
+    let blocks = [
+        "model", "sampling", "input", "output", "workers", "run", "notify", "cluster", "store",
+        "tls",
+    ];
+    // What is refused is told with all that is known.
+    let refused = |file: &str| {
+        let error = toml::from_str::<BatchConfig>(file).unwrap_err();
+        error.message().to_owned()
+    };
+    let mut text = refused("zzz = 1") + "\n";
+    for block in blocks {
+        assert!(text.contains(&format!("`{block}`")), "{text}");
+    }
+    assert_eq!(text.matches('`').count(), 2 * (blocks.len() + 1), "a block is new: {text}");
+    for block in blocks {
+        text += &format!("[{block}] {}\n", refused(&format!("[{block}]\nzzz = 1")));
+    }
+    crate::golden::check("batch-keys.txt", &text);
+}
+
 #[test]
 fn the_known_blocks_suffice() {
     let config = parse(SEED).unwrap();

@@ -113,5 +113,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         crate::golden::report("config-default.txt", &Defaults::new(Daemon::Coordinator));
+        crate::golden::report("config-default-worker.txt", &Defaults::new(Daemon::Worker));
     }
 }

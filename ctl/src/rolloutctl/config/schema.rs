@@ -98,6 +98,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_schemas_are_those_that_are_kept() {
+        for daemon in [Daemon::Coordinator, Daemon::Worker] {
+            let text = serde_json::to_string_pretty(&schema(daemon)).unwrap() + "\n";
+            crate::golden::check(&format!("schema/{}.json", daemon.program()), &text);
+        }
+    }
+
+    #[test]
     fn a_schema_has_every_key_with_its_bounds_and_default() {
         let member = schema(Daemon::Coordinator);
         let heartbeat = &member["properties"]["raft"]["properties"]["heartbeat_ms"];
