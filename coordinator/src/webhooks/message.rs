@@ -74,6 +74,65 @@ fn rfc3339(wall_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollout_ledger::id::{LedgerMs, RunNo};
+    use rollout_ledger::view::Counts;
+    use rollout_ledger::{Notice, RunSpec};
+    use std::fmt::Write as _;
+
+    const CLUSTER: &str = "0123456789abcdef0123456789abcdef";
+
+    fn ended(state: RunState) -> RunView {
+        RunView {
+            run: RunNo(300),
+            namespace: "team-a".into(),
+            name: "eval".into(),
+            state,
+            reason: "why".into(),
+            spec: RunSpec::default(),
+            spec_digest: [0; 32],
+            rows: 300,
+            pending: 0,
+            counts: Counts {
+                done: 298,
+                failed: 2,
+                tokens_in: 70_000,
+                tokens_out: 70_001,
+                ..Counts::default()
+            },
+            segments: 1,
+            sealed: None,
+            input_closed: true,
+            canary_rows: 0,
+            created_wall_ms: 1_700_000_000_123,
+            finished_wall_ms: 1_700_000_060_000,
+            workers: 0,
+            ended_index: 70_000,
+            folder: "eval/0123456789abcdef-0000000000000001".into(),
+            notice: Notice::default(),
+        }
+    }
+
+    /// Receivers read them.
+    #[test]
+    fn what_is_sent_of_each_end_is_kept() {
+        let states = [
+            RunState::Finished,
+            RunState::Cancelled,
+            RunState::DeadlineExceeded,
+            RunState::Deleting,
+        ];
+        let key = key("a text of at least twenty-four bytes").expect("a secret");
+        let due = DueNotice { run: RunNo(300), index: 70_000, since: LedgerMs(1) };
+        let id = id(CLUSTER, due);
+        let mut text = format!("{id}\n");
+        for state in states {
+            let body = body(CLUSTER, &ended(state));
+            let signature = signature(&key, &id, "1700000060", &body);
+            // invariant: writing to a string does not fail.
+            let _ = writeln!(text, "\n{body}\n{signature}");
+        }
+        crate::golden::check("webhooks.txt", &text);
+    }
 
     /// Test vectors of other implementations, to check that their receivers accept these messages.
     #[test]

@@ -124,6 +124,18 @@ mod tests {
         assert_ne!(JoinToken::draw("a").secret_hash(), JoinToken::draw("a").secret_hash());
     }
 
+    /// Operators have such texts in files: they stay tokens.
+    #[test]
+    fn the_text_of_a_token_is_locked() {
+        let (secret, pins) = ([6; SECRET_BYTES], vec![[1; 32], [254; 32]]);
+        let token = JoinToken { name: "rack-7".into(), secret, pins };
+        let (secret, pins) = ("06".repeat(20), ["01".repeat(32), "fe".repeat(32)]);
+        let text = format!("rollout1:rack-7:{secret}:{}:{}", pins[0], pins[1]);
+        assert_eq!(token.reveal(), text);
+        assert_eq!(text.parse::<JoinToken>(), Ok(token.clone()));
+        assert_eq!(token.secret_hash(), *blake3::hash(&[6; 20]).as_bytes());
+    }
+
     #[test]
     fn neither_the_debug_form_nor_an_error_shows_the_secret() {
         let token = JoinToken::draw("rack").naming(vec![[1; 32]]);
