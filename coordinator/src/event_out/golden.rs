@@ -30,7 +30,7 @@ macro_rules! variants {
 }
 
 variants! {
-    EpochOpened LeaderChanged MemberChanged WorkerRegistered WorkerSuspect WorkerBack WorkerDraining WorkerDrained WorkerLost
+    EpochOpened LeaderChanged MemberChanged SettingChanged WorkerRegistered WorkerSuspect WorkerBack WorkerDraining WorkerDrained WorkerLost
     WorkerCordoned RunCreated RunChanged Granted Stolen Completed Failed Returned Retried Job TrainingChanged
 }
 
@@ -84,6 +84,7 @@ fn of_members() -> Vec<EventKind> {
     ];
     let changed = |(to, cause)| EventKind::MemberChanged { member: "c3".into(), to, cause };
     all.extend(changes.map(changed));
+    all.push(EventKind::SettingChanged { setting: "cordon-after", from: 3, to: 5 });
     all
 }
 
@@ -214,6 +215,7 @@ fn record(kind: EventKind) -> EventRecord {
         EventKind::EpochOpened { .. }
         | EventKind::LeaderChanged { .. }
         | EventKind::MemberChanged { .. }
+        | EventKind::SettingChanged { .. }
         | EventKind::Job { .. }
         | EventKind::TrainingChanged { .. } => (None, None, None),
         EventKind::RunCreated { .. } | EventKind::RunChanged { .. } | EventKind::Retried { .. } => {

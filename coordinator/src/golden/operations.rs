@@ -12,8 +12,8 @@ use crate::full_disk::grows;
 use crate::proposer::of_an_exchange;
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{
-    Body, CheckpointOp, Command, DatasetOp, MemberOp, Op, OpKind, RevocationOp, ShardOp, StoreOp,
-    TokenOp, TrainerOp, check_body_version, check_version, is_bounded,
+    Body, CheckpointOp, Command, DatasetOp, MemberOp, Op, OpKind, RevocationOp, SettingOp, ShardOp,
+    StoreOp, TokenOp, TrainerOp, check_body_version, check_version, is_bounded,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -41,6 +41,7 @@ names! {
     checkpoint(CheckpointOp): Begin Report Abort Retain Label Forget;
     token(TokenOp): Create Revoke Spend;
     revocation(RevocationOp): Revoke Withdraw;
+    setting(SettingOp): CordonAfter;
     member(MemberOp): Leads Started Stopped Unreachable Reachable Removed;
 }
 
@@ -62,7 +63,7 @@ operations! {
     OpenClient CreateRun AddSegments CloseInput ControlRun Register Deregister Suspect Unsuspect Drain Claim Complete Fail Nack
     SetNamespace Steal Duplicate EngineDied Cordon RetryRows Carry Seal DeleteRun ForgetRun Store DropStore Join Participate
     Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Swept SetQuota Noticed SuspectUnheard RoundStore ;
-    Dataset(dataset) Trainer(trainer) Shard(shard) Checkpoint(checkpoint) Token(token) Revocation(revocation) Member(member)
+    Dataset(dataset) Trainer(trainer) Shard(shard) Checkpoint(checkpoint) Token(token) Revocation(revocation) Member(member) Setting(setting)
 }
 
 /// The ledger's golden commands, by file and name.

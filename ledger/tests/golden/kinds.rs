@@ -6,8 +6,8 @@
 use crate::{commands, more};
 use rollout_ledger::{
     Among, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy, MemberOp,
-    OpKind, Policy, RevocationOp, Revoked, RunAction, ShardOp, StoreOp, TokenOp, TokenRole,
-    TrainerOp,
+    OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp, StoreOp, TokenOp,
+    TokenRole, TrainerOp,
 };
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ kinds! {
     op(OpKind): OpenClient CreateRun AddSegments CloseInput ControlRun Register Deregister Suspect Unsuspect Drain Claim
         Complete Fail Nack SetNamespace Steal Duplicate EngineDied Cordon RetryRows Carry Seal DeleteRun ForgetRun Store
         DropStore Join Participate Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Dataset Trainer Shard Checkpoint
-        Swept SetQuota Noticed Token SuspectUnheard Revocation Member RoundStore;
+        Swept SetQuota Noticed Token SuspectUnheard Revocation Member RoundStore Setting;
     run_action(RunAction): Pause Resume Cancel;
     failure(FailureClass): InvalidRow Transient OutOfMemory EngineDied InputUnreadable StoreRefused;
     store_op(StoreOp): Set Add CompareSet Append Delete Push Pop;
@@ -50,6 +50,7 @@ kinds! {
     revocation(RevocationOp): Revoke Withdraw;
     revoked(Revoked): Everyone Identity;
     member(MemberOp): Leads Started Stopped Unreachable Reachable Removed;
+    setting(SettingOp): CordonAfter;
     leader_cause(LeaderCause): First Requested Stopping SlowDisk FullDisk Removal ConnectionsLost ElectionTimeout Again;
 }
 
@@ -99,6 +100,9 @@ fn of_op(kind: &OpKind, names: &mut Names) {
             if let MemberOp::Leads { cause, .. } = inner {
                 names.insert(leader_cause(cause));
             }
+        }
+        OpKind::Setting(inner) => {
+            names.insert(setting(inner));
         }
         // Nothing in it has kinds.
         _ => {}

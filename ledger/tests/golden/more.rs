@@ -9,8 +9,8 @@ use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     Among, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass, HeldRows,
     JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, Registration,
-    RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, StoreName,
-    StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp,
+    RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, SettingOp,
+    StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -42,6 +42,7 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("workers", workers()),
         ("rendezvous", rendezvous()),
         ("datasets_and_checkpoints", datasets_and_checkpoints()),
+        ("cordon_after", op(OpKind::Setting(SettingOp::CordonAfter(5)))),
     ]
 }
 
