@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -19,7 +19,7 @@ build: preflight ## build every binary, and the Python package's extension modul
 demo: build ## 2,000 prompts, three members, four workers, and the leader dies on the way
 	@bash deploy/demo/demo.sh "$(TARGET)/debug"
 
-test: build test-preflight test-deploy test-guide ## every test
+test: build test-preflight test-deploy test-docs test-guide ## every test
 	$(CARGO) test --workspace --exclude rollout-tests
 	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
 
@@ -28,6 +28,10 @@ latency: build ## members with round trips of 0.5 to 200 ms, with jitter, with o
 
 test-deploy: build ## the chart, units, configurations, alert rules and dashboard below deploy/
 	@bash tests/deploy/check.sh "$(TARGET)/debug" "$(TARGET)/deploy-python"
+
+test-docs: build ## commands, configurations and code in every page, compared with the programs and schemas
+	@set -e; python="$$(bash tests/deploy/setup.sh "$(TARGET)/deploy-python")"; export PYTHONDONTWRITEBYTECODE=1; \
+	  for check in test_checker check; do "$$python" tests/docs/$$check.py "$(TARGET)/debug"; done
 
 test-guide: build ## the shell blocks of docs/guide.md, word for word
 	@python3 tests/guide/run.py "$(TARGET)/debug"

@@ -1,0 +1,74 @@
+"""Every block of code of every page: run by tests/guide/run.py, compared with what it is about, or with a reason why not.
+
+    check.py DIRECTORY-OF-BINARIES
+
+Invariant: a block without a kind, or one that nothing compares, fails. So does a command in a sentence
+that does not exist, and a line of more than 120 bytes outside of code and tables.
+Absent: links and anchors (tests/deploy/check_links.py).
+"""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import blocks
+import kinds
+import programs
+import shell
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/debug").resolve()
+PROGRAMS = {"rollout", "rolloutctl", "rollout-coordinator", "rollout-worker", "rollout-jepsen"}
+
+
+class Pages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="rollout-docs-")
+        cls.programs = programs.Programs(BIN, PROGRAMS)
+        cls.kinds = kinds.Kinds(ROOT, cls.programs, pathlib.Path(cls.scratch.name))
+        cls.pages = [(str(page.relative_to(ROOT)), page.read_text()) for page in blocks.pages(ROOT)]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def test_every_block_is_run_or_compared_or_says_why_not(self):
+        found, problems = 0, []
+        for page, text in self.pages:
+            of_page, wrong = blocks.collect(page, text)
+            problems += wrong
+            functions = set()
+            for block in of_page:
+                if block.kind in blocks.KINDS:
+                    problems += self.kinds.problems(block, functions)
+                    functions |= shell.read(block.text)[1] if block.kind == "sh" else set()
+            found += len(of_page)
+        self.assertGreater(found, 80)
+        self.assertEqual(problems, [], "\n" + "\n".join(problems))
+
+    def test_commands_in_sentences_exist(self):
+        found, problems = 0, []
+        for page, text in self.pages:
+            for line, command in blocks.spoken(text):
+                found += 1
+                problems += [f"{page}:{line}: `{command}`: {wrong}" for wrong in self.spoken(command)]
+        self.assertGreater(found, 200)
+        self.assertEqual(problems, [], "\n" + "\n".join(problems))
+
+    def test_lines_are_short(self):
+        long = [place for page, text in self.pages for place in blocks.long_lines(page, text)]
+        self.assertEqual(long, [], "\n" + "\n".join(long))
+
+    def spoken(self, command):
+        """A sentence may name the beginning of a command, and describe the rest."""
+        words = [each for each in shell.read(command)[0].commands[:1] for each in each]
+        if words and words[0] in PROGRAMS:
+            wrong = self.programs.problem(words, whole=False)
+            return [wrong] if wrong else []
+        return self.kinds.commands.command(words) if words else []
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,72 @@
+"""Owns: which commands a page may show: those of our programs, as they accept them, targets of the Makefile, crates of the
+workspace, and programs of others from a short list.
+
+Invariant: a command that another program is given, as by `kubectl exec` or `sh -c`, is compared too.
+Absent: the arguments of the programs of others.
+"""
+
+import re
+import subprocess
+
+import shell
+
+# The programs of others that pages may call. What is not here is a mistake, or a decision to take.
+OTHERS = set(
+    ". [ awk bash cat cd chmod command cp curl date docker echo export false grep head helm id install jq kill kubectl local "
+    "ls mkdir mv openssl pip printf pwd python3 rm sed seq set sh shift sleep source sort sudo systemctl tail tee test torchrun "
+    "touch tr true useradd wait wc xargs cargo rustup apt git".split()
+)
+
+
+class Commands:
+    def __init__(self, root, programs):
+        self.programs = programs
+        self.targets = set(re.findall(r"^([a-z][\w-]*):", (root / "Makefile").read_text(), re.M))
+        manifests = [path.read_text() for path in sorted(root.glob("*/Cargo.toml")) + sorted(root.glob("*/*/Cargo.toml"))]
+        self.crates = {name for text in manifests for name in re.findall(r'^name = "([\w-]+)"', text, re.M)}
+
+    def of_script(self, text, functions=frozenset()):
+        """(problems, what the script is)."""
+        if wrong := syntax(text):
+            return [wrong], shell.Script([], [])
+        script, own = shell.read(text)
+        return [wrong for words in script.commands for wrong in self.command(words, own | functions)], script
+
+    def command(self, words, functions=frozenset()):
+        """What is wrong with one command, its program first."""
+        program = words[0].rsplit("/", 1)[-1]
+        if program in self.programs.names:
+            wrong = self.programs.problem([program, *words[1:]])
+            return [wrong] if wrong else []
+        if program == "make":
+            targets = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
+            return [f"the Makefile has no target {each}" for each in targets if each not in self.targets]
+        if program not in OTHERS and words[0] not in functions:
+            return [f"`{words[0]}` is no program that pages may call (OTHERS in tests/docs/commands.py)"]
+        return self.inner(program, words)
+
+    def inner(self, program, words):
+        """The command that another program is given to run."""
+        if program == "cargo":
+            return self.cargo(words)
+        if program == "kubectl" and "--" in words:
+            return self.command(words[words.index("--") + 1 :])
+        if program == "docker":
+            inner = [at for at, word in enumerate(words) if word in self.programs.names - {"rollout"}]
+            return self.command(words[inner[0] :]) if inner else []
+        if program in ("sh", "bash"):
+            given = [at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)]
+            return self.of_script(words[given[0] + 1])[0] if given else []
+        return []
+
+    def cargo(self, words):
+        named = [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("-p", "--package")]
+        problems = [f"the workspace has no crate {each}" for each in named if each not in self.crates]
+        if "run" in words and "--" in words and named and named[0] in self.programs.names:
+            problems += self.command([named[0], *words[words.index("--") + 1 :]])
+        return problems
+
+
+def syntax(text):
+    told = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60)
+    return told.stderr.strip() if told.returncode else None
