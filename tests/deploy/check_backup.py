@@ -16,7 +16,7 @@ import running
 
 BIN = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/debug").resolve()
 KUBERNETES = rendered.ROOT / "deploy" / "kubernetes"
-GUIDE = rendered.ROOT / "docs" / "deploy-kubernetes.md"
+GUIDE = rendered.ROOT / "docs" / "kubernetes" / "backup.md"
 
 
 def restore(member):

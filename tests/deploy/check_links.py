@@ -27,6 +27,19 @@ def prose(page):
             yield line
 
 
+SUFFIXES = {".rs", ".py", ".sh", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".service", ".json", ".proto"}
+FOLDERS = "coordinator ctl deploy jepsen ledger proto raft storage telemetry tests worker".split()
+
+
+def sources():
+    """The files of programs, deployments and tests, which may name a page."""
+    yield ROOT / "Makefile"
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SUFFIXES and path.is_file() and "target" not in path.relative_to(ROOT).parts:
+                yield path
+
+
 class Links(unittest.TestCase):
     def test_they_lead_somewhere(self):
         pages = [ROOT / name for name in ("README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md")]
@@ -43,16 +56,36 @@ class Links(unittest.TestCase):
                 wrong += [] if found else [f"{page.relative_to(ROOT)}: {target}"]
         self.assertEqual(wrong, [])
 
+    def test_pages_that_programs_and_deployments_name_are_there(self):
+        found, wrong = 0, []
+        for path in sources():
+            for name, section in re.findall(r"\b(docs/[\w/.-]+\.md)(#[\w-]+)?", path.read_text()):
+                found += 1
+                page = ROOT / name
+                there = page.is_file() and (not section or section[1:] in sections(page))
+                wrong += [] if there else [f"{path.relative_to(ROOT)}: {name}{section}"]
+        self.assertGreater(found, 40)
+        self.assertEqual(wrong, [])
+
     def test_every_page_and_every_decision_is_in_the_contents(self):
         docs = ROOT / "docs"
-        for contents, folders, least in [
-            ("README.md", [docs, docs / "adr"], 20),
-            ("operating.md", [docs / "operating"], 10),
-        ]:
-            listed = set(re.findall(r"\]\(([^)\s#]+)\)", "\n".join(prose(docs / contents))))
-            there = {str(page.relative_to(docs)) for folder in folders for page in folder.glob("*.md")}
+        indexes = {
+            "README.md": ([docs, docs / "adr"], 20),
+            "operating.md": ([docs / "operating"], 10),
+            "batch.md": ([docs / "batch"], 5),
+            "training.md": ([docs / "training"], 5),
+            "deploy-kubernetes.md": ([docs / "kubernetes"], 5),
+            "verification.md": ([docs / "verification"], 5),
+            "errors/README.md": ([docs / "errors"], 50),
+        }
+        covered = {folder for folders, _ in indexes.values() for folder in folders}
+        self.assertEqual({page.parent for page in docs.rglob("*.md")}, covered)
+        for contents, (folders, least) in indexes.items():
+            targets = re.findall(r"\]\(([^)\s#]+)\)", "\n".join(prose(docs / contents)))
+            listed = {((docs / contents).parent / target).resolve() for target in targets}
+            there = {page.resolve() for folder in folders for page in folder.glob("*.md")}
             self.assertGreater(len(there), least)
-            self.assertEqual(sorted(there - listed - {"README.md"}), [])
+            self.assertEqual(sorted(there - listed - {(docs / contents).resolve()}), [])
 
 
 if __name__ == "__main__":

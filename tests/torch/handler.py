@@ -68,7 +68,7 @@ class Options(unittest.TestCase):
         self.assertEqual(made._store_timeout, torch.distributed.HashStore().timeout)
 
     def test_documented_defaults_are_those(self):
-        text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+        text = (Path(__file__).parents[2] / "docs" / "training" / "torchrun.md").read_text()
         (row,) = [line for line in text.splitlines() if line.startswith("| times | torch's, as `--rdzv-conf`: ")]
         told = dict(re.findall(r"`(\w+)` (\d+)", row))
         (store,) = re.findall(r"`store_timeout` (\d+)", text)
