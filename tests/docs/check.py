@@ -8,6 +8,7 @@ Absent: links and anchors (tests/deploy/check_links.py).
 """
 
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -60,6 +61,17 @@ class Pages(unittest.TestCase):
     def test_lines_are_short(self):
         long = [place for page, text in self.pages for place in blocks.long_lines(page, text)]
         self.assertEqual(long, [], "\n" + "\n".join(long))
+
+    def test_error_codes_alarms_and_failures_exist(self):
+        pages = dict(self.pages)
+        found = [(page, code) for page, text in self.pages for code in re.findall(r"\bRO-\d{4}\b", text)]
+        self.assertGreater(len(found), 100)
+        self.assertEqual([each for each in found if f"docs/errors/{each[1]}.md" not in pages], [])
+        folders = [ROOT / crate / "src" for crate in ("ctl", "coordinator", "ledger", "proto", "worker")]
+        source = "\n".join(path.read_text() for folder in folders for path in folder.rglob("*.rs"))
+        names = set(re.findall(r"`([A-Z]+_[A-Z_]+)`", pages["docs/troubleshooting.md"]))
+        self.assertGreater(len(names), 10)
+        self.assertEqual([name for name in sorted(names) if f'"{name}"' not in source], [])
 
     def spoken(self, command):
         """A sentence may name the beginning of a command, and describe the rest."""

@@ -1,9 +1,9 @@
-"""Runs the shell blocks of the operator's guide word for word, one after the other in one shell, in an empty directory.
+"""Runs the shell blocks of a page word for word, one after the other in one shell, in an empty directory.
 
-    run.py DIRECTORY-OF-BINARIES [PAGE]
+    run.py DIRECTORY-OF-BINARIES [PAGE]    the page is docs/guide.md without one
 
 Invariant: no block is left out, altered or run twice; the first command that fails ends it all with its line of the page.
-Absent: checks of its own. What the guide promises it lets its own commands say.
+Absent: checks of its own. What a page promises it lets its own commands say.
 """
 
 import os
@@ -39,7 +39,7 @@ def script(page, found):
     parts = []
     for line, text in found:
         parts.append(f"__line={line}; echo; echo '== {name}:{line}'\n{text}")
-    return "\n".join(head + parts + ["echo", f"echo 'guide: {len(found)} blocks passed, 0 failed'"]) + "\n"
+    return "\n".join(head + parts + ["echo", f"echo '{name}: {len(found)} blocks passed, 0 failed'"]) + "\n"
 
 
 def main():
@@ -60,7 +60,10 @@ def main():
         except subprocess.TimeoutExpired:
             print(f"{page}: not done after {LIMIT_S} s", file=sys.stderr)
             code = 1
-        # Whatever the guide has started and not ended, in the process group that it was given.
+        # What the page has started and not ended: a local cluster, which is detached, and the process group of its shell.
+        if (home / ".rollout" / "dev").exists():
+            stop = [binaries / "rollout", "dev", "stop"]
+            subprocess.run(stop, cwd=home, env=env, capture_output=True, timeout=60, check=False)
         try:
             os.killpg(shell.pid, signal.SIGKILL)
         except ProcessLookupError:
