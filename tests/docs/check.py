@@ -14,6 +14,7 @@ import tempfile
 import unittest
 
 import blocks
+import keys
 import kinds
 import programs
 import shell
@@ -57,6 +58,16 @@ class Pages(unittest.TestCase):
                 problems += [f"{page}:{line}: `{command}`: {wrong}" for wrong in self.spoken(command)]
         self.assertGreater(found, 200)
         self.assertEqual(problems, [], "\n" + "\n".join(problems))
+
+    def test_keys_in_sentences_exist_and_every_key_of_a_batch_is_described(self):
+        batch, known = keys.of_batch(self.kinds), keys.of_daemons(self.kinds)
+        for table, names in batch.items():
+            known[table] = known.get(table, set()) | names
+        problems = [f"{page}: {each}" for page, text in self.pages for each in keys.wrong(text, known)]
+        self.assertEqual(problems, [])
+        described = dict(self.pages)["docs/batch/configuration.md"]
+        missing = [f"[{table}] {key}" for table, names in batch.items() for key in names if f"`{key}`" not in described]
+        self.assertEqual(missing, [])
 
     def test_lines_are_short(self):
         long = [place for page, text in self.pages for place in blocks.long_lines(page, text)]

@@ -13,6 +13,7 @@ import unittest
 
 import blocks
 import check
+import keys
 import kinds
 import programs
 import shell
@@ -142,6 +143,11 @@ class Checker(unittest.TestCase):
         self.assertEqual([len(spoken(command)) for _, command in blocks.spoken(text)], [1, 1, 1])
         for good in ("rolloutctl run", "rolloutctl events --tail", "rolloutctl cert issue member NAME …"):
             self.assertEqual(spoken(good), [])
+
+    def test_keys_of_no_configuration_are_found(self):
+        known = keys.of_daemons(self.kinds) | {"run": keys.of_batch(self.kinds)["run"]}
+        text = "`[raft] profile`, `[raft] profil`, `[[engine]] kind = \"mock\"`, `[run] deadline_s`, `[race] profile`, `[run] ttl`"
+        self.assertEqual(keys.wrong(text, known), ["[raft] profil", "[race] profile", "[run] ttl"])
 
     def test_long_lines_are_found(self):
         text = "x" * 121 + "\n" + "| " + "x" * 121 + "\n```sh\n" + "x" * 121 + "\n```\n" + "é" * 61 + "\n" + "x" * 120
