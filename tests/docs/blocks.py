@@ -64,6 +64,8 @@ def collect(page, text):
         noted = NOTE.match(line)
         note = (number, noted[1], noted[2].strip()) if noted else None
         prose.append((number, line))
+    if note:
+        problems.append(f"{page}:{note[0]}: the note `{note[1]}` is not directly above a block")
     if block is not None:
         problems.append(f"{block.place}: the block has no end")
     return found, [*problems, *indented(page, prose)]

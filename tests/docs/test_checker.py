@@ -94,6 +94,7 @@ PAGES = [
     ("```sh\nls", "no end"),
     ("<!-- not-run: -->\n```sh\nls\n```", "without a reason"),
     ("<!-- not-run: later -->\n\nNothing.", "not directly above"),
+    ("<!-- not-run: later -->", "not directly above"),
     ("Text:\n\n    ls -l\n", "without a fence"),
 ]
 
