@@ -76,6 +76,7 @@ class Links(unittest.TestCase):
             "training.md": ([docs / "training"], 5),
             "deploy-kubernetes.md": ([docs / "kubernetes"], 5),
             "verification.md": ([docs / "verification"], 5),
+            "architecture.md": ([docs / "architecture"], 2),
             "errors/README.md": ([docs / "errors"], 50),
         }
         covered = {folder for folders, _ in indexes.values() for folder in folders}
