@@ -77,6 +77,7 @@ class Links(unittest.TestCase):
             "deploy-kubernetes.md": ([docs / "kubernetes"], 5),
             "verification.md": ([docs / "verification"], 5),
             "architecture.md": ([docs / "architecture"], 2),
+            "figures.md": ([docs / "figures"], 5),
             "errors/README.md": ([docs / "errors"], 50),
         }
         covered = {folder for folders, _ in indexes.values() for folder in folders}

@@ -1,6 +1,6 @@
 //! Hundreds of workers at three members, half of whose slots no run names, by `rolloutctl bench fleet`, which compares every
 //! row with the ledger and fails where one was accepted twice, granted after it was accepted, or granted to who holds it.
-//! docs/figures.md has the sizes that it is for.
+//! docs/figures/fleets.md has the sizes that it is for.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::bench::{kinds, measured, positive};

@@ -93,7 +93,7 @@ fn a_run_ends_with_its_last_row_and_not_with_the_age_of_a_part() -> Result<()> {
     Ok(())
 }
 
-/// For docs/figures.md: what a million rows cost.
+/// For docs/figures/workers.md: what a million rows cost.
 #[test]
 #[ignore = "prints figures: two and a half minutes"]
 fn requests_of_a_million_rows() -> Result<()> {

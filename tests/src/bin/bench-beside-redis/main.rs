@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Workers and rows of a claim, as docs/figures.md shows them.
+/// Workers and rows of a claim, as docs/figures/rows.md shows them.
 const LOADS: [(u32, u32); 3] = [(8, 256), (8, 32), (64, 1)];
 
 /// One run of either.
