@@ -33,8 +33,9 @@ test-docs: build ## commands, configurations and code in every page, compared wi
 	@set -e; python="$$(bash tests/deploy/setup.sh "$(TARGET)/deploy-python")"; export PYTHONDONTWRITEBYTECODE=1; \
 	  for check in test_checker check; do "$$python" tests/docs/$$check.py "$(TARGET)/debug"; done
 
-test-guide: build ## the shell blocks of docs/guide.md and docs/quickstart.md, word for word
-	@set -e; for page in guide quickstart; do python3 tests/guide/run.py "$(TARGET)/debug" docs/$$page.md; done
+test-guide: build ## the shell blocks of docs/quickstart.md, docs/guide.md and docs/guide-repairs.md, word for word
+	@python3 tests/guide/run.py "$(TARGET)/debug" docs/quickstart.md
+	@python3 tests/guide/run.py "$(TARGET)/debug" docs/guide.md docs/guide-repairs.md
 
 test-preflight: ## run preflight in clean Debian roots (90 s, needs root); ROLLOUT_PREFLIGHT_MAKE=demo also builds and runs the demo
 	@bash tests/preflight/check.sh "$(TARGET)/preflight"

@@ -21,6 +21,8 @@ import shell
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/debug").resolve()
+# Pages whose blocks run in the shell of another page's, with the functions that are defined there.
+CONTINUED = {"docs/guide-repairs.md": "docs/guide.md"}
 PROGRAMS = {"rollout", "rolloutctl", "rollout-coordinator", "rollout-worker", "rollout-jepsen"}
 
 
@@ -41,7 +43,8 @@ class Pages(unittest.TestCase):
         for page, text in self.pages:
             of_page, wrong = blocks.collect(page, text)
             problems += wrong
-            functions = set()
+            before = dict(self.pages).get(CONTINUED.get(page), "")
+            functions = set(shell.read("\n".join(block.text for block in blocks.collect(page, before)[0]))[1])
             for block in of_page:
                 if block.kind in blocks.KINDS:
                     problems += self.kinds.problems(block, functions)

@@ -2,7 +2,8 @@
 
 Invariant: a block passes only if every part of it was compared with what the programs, the Makefile, the schemas and the
 Python package have.
-Absent: running a block. Those of docs/guide.md and docs/quickstart.md are run by tests/guide/run.py.
+Absent: running a block. Those of docs/quickstart.md, docs/guide.md and docs/guide-repairs.md are run by
+tests/guide/run.py.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Runs the shell blocks of a page word for word, one after the other in one shell, in an empty directory.
+"""Runs the shell blocks of pages word for word, one after the other in one shell, in an empty directory.
 
-    run.py DIRECTORY-OF-BINARIES [PAGE]    the page is docs/guide.md without one
+    run.py DIRECTORY-OF-BINARIES PAGE...
 
 Invariant: no block is left out, altered or run twice; the first command that fails ends it all with its line of the page.
 Absent: checks of its own. What a page promises it lets its own commands say.
@@ -32,33 +32,34 @@ def blocks(page):
     return found
 
 
-def script(page, found):
+def script(pages):
     """The blocks as one script. A subshell or an `eval` would not be what a reader does; `trap` is invisible to them."""
-    name = page.relative_to(ROOT)
-    head = ["set -euo pipefail", "__line=0", f"""trap 'echo "{name}: the block at line $__line failed" >&2' ERR"""]
-    parts = []
-    for line, text in found:
-        parts.append(f"__line={line}; echo; echo '== {name}:{line}'\n{text}")
-    return "\n".join(head + parts + ["echo", f"echo '{name}: {len(found)} blocks passed, 0 failed'"]) + "\n"
+    parts = ["set -euo pipefail", "__place=none", """trap 'echo "the block at $__place failed" >&2' ERR"""]
+    for page in pages:
+        name, found = page.relative_to(ROOT), blocks(page)
+        assert found, f"{page} has no block that is marked sh"
+        for line, text in found:
+            parts.append(f"__place={name}:{line}; echo; echo \"== $__place\"\n{text}")
+        parts += ["echo", f"echo '{name}: {len(found)} blocks passed, 0 failed'"]
+    return "\n".join(parts) + "\n"
 
 
 def main():
     binaries = pathlib.Path(sys.argv[1]).resolve()
-    page = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "docs" / "guide.md").resolve()
-    found = blocks(page)
-    assert found, f"{page} has no block that is marked sh"
+    pages = [pathlib.Path(page).resolve() for page in sys.argv[2:]]
+    assert pages, "no page is named"
     keep = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
     env = keep | {"PATH": f"{binaries}:{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory(prefix="rollout-guide-", ignore_cleanup_errors=True) as there:
         path = pathlib.Path(there) / "guide.sh"
-        path.write_text(script(page, found))
+        path.write_text(script(pages))
         home = pathlib.Path(there) / "machine"
         home.mkdir()
         shell = subprocess.Popen(["bash", path], cwd=home, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             code = shell.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            print(f"{page}: not done after {LIMIT_S} s", file=sys.stderr)
+            print(f"{sys.argv[2:]}: not done after {LIMIT_S} s", file=sys.stderr)
             code = 1
         # What the page has started and not ended: a local cluster, which is detached, and the process group of its shell.
         if (home / ".rollout" / "dev").exists():
