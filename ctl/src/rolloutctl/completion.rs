@@ -49,7 +49,7 @@ pub(crate) struct ManArgs {
     /// first page on stdout]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Program to complete
+    /// Program to describe
     #[arg(long, value_enum, default_value_t)]
     program: Program,
 }
