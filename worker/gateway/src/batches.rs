@@ -1,10 +1,11 @@
-//! Owns: what many callers ask at once, sent as few requests.
+//! Owns: the queue that combines the operations of many callers into few requests.
 //!
-//! Invariant: requests go out in the order in which their parts were asked for, `IN_FLIGHT` at a time at most. An idle
-//! queue waits for nothing but callers that are ready to run: those that one event wakes share a request. What comes while
-//! a request is under way shares the next one. No timer. The queue is bounded in bytes. When it is full, callers wait for
-//! room. A request that only looks ends when nobody waits for its answer any more.
-//! Absent: what is asked. A request fails for all who share it, so put together only what one refusal concerns.
+//! Invariant: requests go out in the order in which their parts were queued, at most `IN_FLIGHT` at a time. An idle
+//! queue sends as soon as no other caller is ready to run, so callers that one event wakes share a request. There is
+//! no timer. Parts that arrive while a request is in flight share the next one. The queue is bounded in bytes, and
+//! callers wait when it is full. A read-only request is dropped when no caller waits for its answer.
+//! Absent: what the parts mean. A request fails for every caller that shares it, so combine only parts that fail
+//! together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Owns: the calls of a shared store, each repeated while the cluster has no leader.
+//! Owns: the calls of a shared store. Each call is repeated while the cluster has no leader.
 //!
-//! Invariant: an error is for good.
-//! Absent: request ids, which whoever changes something has.
+//! Invariant: an error is final.
+//! Absent: request IDs. The caller that makes a change assigns them.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! Owns: one client of a gateway, from its first byte to its last.
+//! Owns: one client connection to the gateway, from its first byte to its last.
 //!
-//! Invariant: requests are answered in their order, one after the other, and while one waits, nothing is looked at but
-//! whether the client takes the wait back or has gone. Changes to which the protocol has no answer are begun in their
-//! order and not waited for; whatever else is asked begins when all of them have taken effect. What the cluster refuses
-//! ends the connection, for the protocol has no way to say it.
-//! Absent: a time limit. The client has one and takes its wait back.
+//! Invariant: requests are answered one at a time, in order. While one waits, the gateway reads the socket only to see
+//! whether the client cancels the wait or disconnects. Changes that need no answer in the protocol start in order
+//! without waiting for each other; any other request starts after all of them have taken effect. If the cluster
+//! refuses a request, the connection ends, because the protocol has no error reply.
+//! Absent: a time limit. The client has one and cancels its wait.
 
 use std::io;
 use std::time::{Duration, Instant};

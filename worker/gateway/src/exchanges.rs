@@ -1,7 +1,7 @@
-//! Owns: which changes, and which reads, of a shared store go to the cluster as one request.
+//! Owns: which changes and which reads of a shared store are combined into one request.
 //!
-//! Invariant: a request is within the cluster's bounds, unless one part of it alone is over them; parts are changed in
-//! their order, and a read that is asked for after an answer goes out after it.
+//! Invariant: a request stays within the cluster's bounds unless a single part exceeds them. Parts are applied in
+//! order, and a read that starts after an answer is sent after it.
 //! Absent: the queues; see `batches`.
 
 use bytes::Bytes;

@@ -1,6 +1,6 @@
-//! A member that leads, and counts what its store is asked.
+//! A fake leader that counts the requests to its store.
 //!
-//! Invariant: no key has a value before somebody waits for it; from then on each has [`VALUE`].
+//! Invariant: a key has no value until a client waits for it. From then on it has [`VALUE`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Reads a connection's bytes as the gateway does, for fuzz targets alone.
+//! Reads a connection's bytes as the gateway does, for fuzz targets only.
 //!
-//! Invariant: reading ends with the bytes or with an error.
-//! Absent: what requests do.
+//! Invariant: reading ends at the end of the bytes or with an error.
+//! Absent: the effects of requests.
 
 use std::io;
 

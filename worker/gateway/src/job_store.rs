@@ -1,9 +1,9 @@
-//! Owns: a job's store as its users know it, one call an operation.
+//! Owns: a job's store as its users see it, with one call for each operation.
 //!
-//! Invariant: a change is asked for under one request id until the cluster has answered, however long it has no leader;
-//! what only reads is asked again. What several callers ask at once shares a request. Callers do not see that a session
-//! was forgotten, unless that leaves an outcome unknown. Errors are final.
-//! Absent: giving up. Whoever asked does that, by going away; then the change may yet take effect.
+//! Invariant: a change keeps one request ID until the cluster answers, even if the cluster has no leader for long; a
+//! read is sent again. Concurrent operations of several callers share a request. Callers do not notice a forgotten
+//! session unless it leaves an outcome unknown. Errors are final.
+//! Absent: time limits. A caller gives up by dropping the call; a change may then still take effect.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

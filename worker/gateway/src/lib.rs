@@ -1,9 +1,9 @@
-//! A training job's shared store as torch knows it: the store itself, and a gateway that speaks TCPStore's protocol to
+//! A training job's shared store as torch sees it: the store itself, and a gateway that serves TCPStore's protocol to
 //! the processes of one host.
 //!
-//! Invariant: each connection has its own operations and its own waits, in the order in which its client sent them; an
-//! operation under way is repeated under one request id until the cluster has answered it, so it counts once.
-//! Absent: state. A gateway that is started again goes on with what the cluster has.
+//! Invariant: each connection has its own operations and waits, in the order in which its client sent them. An
+//! operation in flight is repeated under one request ID until the cluster answers it, so it takes effect once.
+//! Absent: state. A restarted gateway continues with what the cluster holds.
 
 mod batches;
 mod calls;

@@ -1,8 +1,9 @@
-//! Owns: which users of this host may connect to a gateway on loopback: the kernel says whose socket a connection is.
+//! Owns: which users of this host may connect to a gateway on loopback. The kernel reports the owner of a connection's
+//! socket.
 //!
 //! Invariant: a connection is served only if its socket belongs to a process of an allowed user. A socket that its
-//! process has closed is nobody's: the kernel lists it with root's uid, and without an inode.
-//! Absent: callers from other hosts, which only `insecure` lets in, and then without this check.
+//! process has closed has no owner: the kernel lists it with root's uid and without an inode.
+//! Absent: clients on other hosts. Only `insecure` admits them, and without this check.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};

@@ -1,8 +1,8 @@
-//! Owns: at which address of its host a round's store is served.
+//! Owns: the address of the host at which a round's store is served.
 //!
-//! Invariant: two rounds of one job have different addresses, so that whoever was left behind in one, and connects again
-//! for ever, never reaches the store of another, whatever their ports are.
-//! Absent: other systems than Linux, whose loopback interface has all of 127.0.0.0/8.
+//! Invariant: two rounds of one job have different addresses, whatever their ports. A process left behind in one round
+//! may reconnect forever and never reaches the store of another round.
+//! Absent: systems other than Linux, whose loopback interface covers all of 127.0.0.0/8.
 
 use std::net::Ipv4Addr;
 

@@ -1,9 +1,9 @@
-//! Owns: the client sessions in which changes are asked for.
+//! Owns: the client sessions that carry changes.
 //!
-//! Invariant: a session has one change under way at a time, so that what one waits for never keeps the cluster from
-//! forgetting the answers of another; one that the cluster may have forgotten is never used again; and a change is asked
-//! for in a second session only if no attempt in the first can have been executed.
-//! Absent: a bound on changes at a time; whoever asks has one.
+//! Invariant: a session has one change in flight at a time, so a change that waits never keeps the cluster from
+//! forgetting the answers of another. A session that the cluster may have forgotten is never reused. A change moves to
+//! a second session only if no attempt in the first can have been executed.
+//! Absent: a bound on concurrent changes; the caller has one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Owns: the changes of a connection to which its client expects no answer.
 //!
-//! Invariant: the first that is refused is told, and ends the connection; they are bounded in count and bytes, over which
-//! the oldest is waited for.
+//! Invariant: the first refusal is reported and ends the connection. The changes are bounded in count and bytes; over
+//! a bound, the connection waits for the oldest.
 //! Absent: their order, which the store keeps.
 
 use std::collections::VecDeque;

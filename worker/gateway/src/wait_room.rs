@@ -1,10 +1,10 @@
 //! Owns: how many waits of a store's users the leader holds at a time.
 //!
-//! Invariant: all of them share a connection with every other call, and a member serves 200 calls of one connection at a
-//! time. At most [`PLACES`] of these are waits, so that a change, which may be what all of them wait for, never waits for
-//! one of them to end. Where half of the places are taken, the leader holds further waits for a moment only, and those
-//! without a place take turns with them.
-//! Absent: what is waited for.
+//! Invariant: waits share one connection with every other call, and a member serves 200 calls of one connection at a
+//! time. At most [`PLACES`] of these are waits, so a change, which may be what all of them wait for, never queues
+//! behind a wait. When half of the places are taken, the leader holds further waits only briefly, and waits without a
+//! place take turns with them.
+//! Absent: the keys that are waited for.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Owns: what somebody waits for in a store, and what of it has been seen.
+//! Owns: the keys that a client waits for, and which of them have been seen.
 //!
-//! Invariant: what was seen once is not waited for again, whatever becomes of it: TCPStore counts keys so.
-//! Absent: the waiting.
+//! Invariant: a key that was seen once is not waited for again, whatever happens to it, as in TCPStore.
+//! Absent: the wait itself.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -1,7 +1,7 @@
 //! Owns: the bytes of TCPStore's protocol, as torch 2.13 speaks it.
 //!
-//! Invariant: what is over a bound is refused before it is read, and a reader that is stopped between two bytes of one
-//! request is never used again.
+//! Invariant: a value over a bound is refused before it is read. A reader that stops within a request is never used
+//! again.
 //! Absent: what a request means. Numbers are little-endian, as on every machine that torch runs on.
 
 use std::io;

@@ -1,10 +1,10 @@
-//! What an agent and an engine's process say to each other, and its form on the socket.
+//! The messages between an agent and an engine's process, and their form on the socket.
 //!
-//! *Invariant:* a frame is its length (u32, little endian) and one message as postcard writes it; none is longer than
-//! [`FRAME_BYTES_MAX`], and a longer one ends the connection before anything of it is read. Both sides begin with a
-//! hello that names the version; a process of another version is not spoken to.
+//! *Invariant:* a frame is a length (u32, little endian) and one message in postcard. No frame is longer than
+//! [`FRAME_BYTES_MAX`]; a longer one ends the connection before its message is read. Both sides begin with a hello
+//! that names the version, and a process of another version is disconnected.
 //!
-//! Absent: sockets and processes. New messages go to the end of an enum, since postcard numbers them.
+//! Absent: sockets and processes. Add new messages at the end of an enum, because postcard numbers them.
 
 use std::collections::BTreeMap;
 use std::io;

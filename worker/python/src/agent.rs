@@ -1,8 +1,8 @@
 //! Owns: the agent as an engine's process sees it: rows come in, outcomes go out.
 //!
-//! *Invariant:* the interpreter's lock is held neither while the socket is waited for nor while it is written to. At
-//! most [`EVENTS_MAX`] messages wait for Python; the socket holds the rest back. Outcomes leave in the order in which
-//! they were given, all of them at [`Agent::flush`].
+//! *Invariant:* no socket wait and no write holds the interpreter's lock. At most [`EVENTS_MAX`] messages wait for
+//! Python; the socket holds back the rest. Outcomes leave in the order in which Python gave them, all of them at
+//! [`Agent::flush`].
 //!
 //! Absent: what a row means.
 

@@ -1,8 +1,8 @@
-//! Owns: any call of the contract that has one answer, asked in JSON and answered in JSON.
+//! Owns: any API call with a single answer, with request and answer in JSON.
 //!
-//! *Invariant:* a request that changes something carries a request id, given here, under which it is repeated until it
-//! is answered; so it takes effect once.
-//! Absent: what a call means. Names are the contract's own; bytes are base64.
+//! *Invariant:* a request that changes something carries a request ID, assigned here, and is repeated under it until
+//! it is answered, so it takes effect once.
+//! Absent: what a call means. Names are those of the API; bytes are base64.
 
 use std::sync::LazyLock;
 use std::time::Duration;

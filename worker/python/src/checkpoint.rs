@@ -1,10 +1,10 @@
-//! A rank's part of a checkpoint: written behind the loop's back, and read back with every byte compared.
+//! A rank's part of a checkpoint: written in the background, and read back with every byte compared.
 //!
-//! *Invariant:* the bytes are those that were there when [`CheckpointWriter::begin`] was called: Python's `bytes` do not
-//! change, and of a `bytearray` a copy is taken. The interpreter's lock is held neither while something is hashed nor
-//! while it is written or read, and Ctrl-C ends a wait.
+//! *Invariant:* the bytes written are those at the time of [`CheckpointWriter::begin`]: Python's `bytes` do not
+//! change, and a `bytearray` is copied. No hashing, write or read holds the interpreter's lock, and Ctrl-C ends a
+//! wait.
 //!
-//! Absent: what the cluster is told. Whoever writes reports.
+//! Absent: the report to the cluster. The caller that writes sends it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Owns: the connection to a cluster.
 //!
-//! *Invariant:* nobody is asked before the first call; what is wrong with files and addresses is said at once.
+//! *Invariant:* it contacts no member before the first call, and reports problems with files and addresses immediately.
 //! Absent: where the settings come from; the package reads environment and context files.
 
 use std::path::PathBuf;

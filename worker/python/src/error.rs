@@ -1,7 +1,7 @@
-//! Owns: how the cluster's answers become Python's exceptions.
+//! Owns: the conversion of the cluster's answers to Python exceptions.
 //!
-//! *Invariant:* what may pass by itself is a `TimeoutError` or a `ConnectionError`; what a person has to mend is a
-//! `RolloutError`, whose text begins with the code where there is one.
+//! *Invariant:* a transient problem is a `TimeoutError` or a `ConnectionError`. A problem that needs an operator is a
+//! `RolloutError`, whose text begins with the error code if there is one.
 //! Absent: torch's exceptions; the package has those.
 
 use pyo3::exceptions::{

@@ -1,7 +1,9 @@
-//! Owns: a gateway within a Python process: TCPStore's port for the processes that it starts, at its round's own address.
+//! Owns: a gateway within a Python process: TCPStore's port for the processes that it starts, at its round's own
+//! address.
 //!
-//! *Invariant:* once it is closed, or dropped, nobody reaches the store through it, those who were connected included.
-//! Absent: the protocol; that is crate `rollout-gateway`'s.
+//! *Invariant:* once it is closed or dropped, no process reaches the store through it, including those already
+//! connected.
+//! Absent: the protocol; crate `rollout-gateway` has it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The extension module `rollout._native`: what Python code of this package needs done fast and without the
+//! The extension module `rollout._native`: the parts of this Python package that must be fast or run without the
 //! interpreter's lock.
 //!
-//! One module for every Python from 3.11 on (abi3): the interpreter loads it, so it is always the right one.
-//! Absent: engines, and torch; those are Python's.
+//! One module serves every Python from 3.11 on (abi3), so whichever interpreter loads it gets the right one.
+//! Absent: engines and torch; those are in Python.
 
 mod agent;
 mod call;

@@ -1,7 +1,7 @@
-//! Owns: this process as a participant of a job that joins no rendezvous: for barriers.
+//! Owns: this process as a participant of a job without a rendezvous, which uses only barriers.
 //!
-//! *Invariant:* from its coming until it leaves, or the cluster says that it is gone, it is kept alive by threads of
-//! ours, whatever Python does.
+//! *Invariant:* from registration until it leaves, or the cluster declares it gone, native threads keep it alive,
+//! whatever Python does.
 //! Absent: barriers; the package has those.
 
 use std::sync::Arc;

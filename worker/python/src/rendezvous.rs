@@ -1,8 +1,8 @@
 //! Owns: this process as a participant of a job's rendezvous.
 //!
-//! *Invariant:* from its joining until it leaves, or the cluster says that it is gone, it is kept alive by threads of
-//! ours, whatever Python does; and what [`Rendezvous::waiting`] says costs nobody a question.
-//! Absent: torch's class, and the round's store; the package has those.
+//! *Invariant:* from joining until it leaves, or the cluster declares it gone, native threads keep it alive, whatever
+//! Python does. [`Rendezvous::waiting`] sends no request.
+//! Absent: torch's class and the round's store; the package has those.
 
 use std::sync::Arc;
 use std::time::Duration;

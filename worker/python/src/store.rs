@@ -1,7 +1,7 @@
-//! Owns: a job's store, one call an operation.
+//! Owns: a job's store, with one call for each operation.
 //!
-//! *Invariant:* a call that ends with TimeoutError has asked for its change under one request id all that time; the
-//! change may yet take effect, once.
+//! *Invariant:* a call that ends with TimeoutError used one request ID throughout, so its change may still take
+//! effect, at most once.
 //! Absent: torch's class; the package has that.
 
 use std::time::Duration;

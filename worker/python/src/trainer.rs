@@ -1,9 +1,9 @@
 //! Owns: this process as a trainer of a job: the shards that it claims, and its part of the job's checkpoints.
 //!
-//! *Invariant:* it is kept alive by threads of ours, whatever Python does, until it leaves or is dropped. A claim that
-//! Python gave up waiting for is not lost: the next one of that epoch gets it. A part of a checkpoint is reported once it
-//! is durable, whether Python waits for it or not.
-//! Absent: what a sample is, and how far the loop is in a shard; the package has that.
+//! *Invariant:* native threads keep it alive, whatever Python does, until it leaves or is dropped. If Python stops
+//! waiting for a claim, the claim is not lost: the next claim of that epoch gets it. A part of a checkpoint is
+//! reported once it is durable, whether or not Python waits for it.
+//! Absent: samples, and how far the loop is in a shard; the package has both.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! Owns: the runtime of this process, and how Python waits for what runs on it.
+//! Owns: the runtime of this process, and how Python waits for its tasks.
 //!
 //! *Invariant:* while Python waits, the interpreter's lock is free, and a signal (Ctrl-C) ends the wait within
-//! [`LOOK_EVERY`]; its handler may itself wait so. A process that was forked has no runtime, and is told so.
-//! Absent: what is waited for.
+//! [`LOOK_EVERY`]; the signal's handler may itself wait this way. A forked process has no runtime and gets an error.
+//! Absent: the tasks themselves.
 
 use std::pin::pin;
 use std::sync::OnceLock;

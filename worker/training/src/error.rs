@@ -1,4 +1,4 @@
-//! What can go wrong for a trainer.
+//! The errors of a trainer.
 
 use rollout_proto::{ClientError, ErrorCode};
 use rollout_storage::BlobError;

@@ -1,10 +1,11 @@
-//! What a process of a training job needs of the cluster: a place in the job, shards to read, checkpoints to write and to
-//! begin from; and a model that shows whether all of it works.
+//! What a process of a training job needs from the cluster: a place in the job, shards to read, checkpoints to write
+//! and to start from; and a mock model that shows whether all of it works.
 //!
-//! *Invariant:* what is told to the cluster is true of the trainer's state at the step that is named: a shard is
-//! finished once its samples are in, and a report names objects that are durable.
+//! *Invariant:* a report to the cluster is true of the trainer's state at the step that it names: a shard is finished
+//! once its samples are in, and a report names only durable objects.
 //!
-//! Deliberately absent: reading samples, and what a model is. Python has both; it calls this crate through its extension.
+//! Deliberately absent: reading samples, and what a model is. Python has both; it calls this crate through its
+//! extension.
 
 mod error;
 pub mod mock;

@@ -1,8 +1,7 @@
-//! A model that is no model: after so many steps its weights are what they must be, to the byte, and they tell which
-//! samples went in.
+//! A mock model: its weights after a number of steps are known to the byte, and they show which samples were used.
 //!
-//! *Invariant:* the weights depend on the seed and on the number of steps alone; the fold on the samples alone, not on
-//! their order: what trainers folded apart adds up. A sample that went in twice, or not at all, shows.
+//! *Invariant:* the weights depend only on the seed and on the number of steps; the fold depends only on the samples,
+//! not on their order, so the folds of several trainers add up. A sample used twice, or never, shows.
 
 use bytes::Bytes;
 

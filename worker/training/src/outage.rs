@@ -1,8 +1,8 @@
-//! A store that does not answer is asked again.
+//! Retries for a store that does not answer.
 //!
-//! *Invariant:* what a store refuses for good is asked once; what may pass is asked for again, with growing pauses, for
-//! as long as somebody wants it.
-//! Deliberately absent: how long that is. Whoever asks knows.
+//! *Invariant:* a permanent error is returned after one attempt; a transient one is retried, with growing pauses, for
+//! as long as the caller wants.
+//! Deliberately absent: how long that is. The caller knows.
 
 use std::time::Duration;
 

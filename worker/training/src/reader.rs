@@ -1,7 +1,7 @@
 //! The samples of an epoch, shard by shard, as one trainer gets them.
 //!
-//! *Invariant:* a sample that was handed out is said to be in once a step has taken it, and not before. Nobody waits
-//! for others while it has something that others may be waiting for.
+//! *Invariant:* a sample that was handed out is reported as used only after a step has taken it. A trainer that holds
+//! something others may be waiting for does not wait for them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! From a complete checkpoint back to files, every byte checked.
+//! Restores files from a complete checkpoint and checks every byte.
 //!
-//! *Invariant:* what is returned has the digests that the manifest names, and the manifest the digest that the ledger
-//! names; anything else is an error. A store that does not answer is asked again, but not for ever.
+//! *Invariant:* returned files have the digests that the manifest names, and the manifest has the digest that the
+//! ledger names; anything else is an error. A store that does not answer is retried, but not forever.
 
 use std::time::{Duration, Instant};
 

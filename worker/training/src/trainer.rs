@@ -1,6 +1,6 @@
 //! A trainer's place in its job, kept alive in the background.
 //!
-//! *Invariant:* a change keeps one request id until it is answered or the trainer's patience ends. Its session is one
+//! *Invariant:* a change keeps one request ID until it is answered or the trainer's patience ends. Its session is one
 //! that the cluster still remembers, even if the trainer was idle for long. Keep-alives run from the trainer's start
 //! until it leaves, whatever it does meanwhile.
 //!

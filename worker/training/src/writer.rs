@@ -1,9 +1,9 @@
-//! A rank's part of a checkpoint on its way to the store, while the loop goes on.
+//! Writes a rank's part of a checkpoint to the store while the training loop continues.
 //!
-//! *Invariant:* chunks are durable before the manifest that names them is written, and the manifest before anybody is
-//! told of it. Everything is named by its blake3; a file store writes under a temporary name, syncs and renames.
-//! At most [`IN_FLIGHT`] chunks are on their way at a time. A store that does not answer is asked again for as long as
-//! somebody waits for the part.
+//! *Invariant:* chunks are durable before the manifest that names them is written, and the manifest before it is
+//! reported. Every object is named by its blake3 hash; a file store writes under a temporary name, syncs and renames.
+//! At most [`IN_FLIGHT`] chunks are in flight at a time. A store that does not answer is retried for as long as a
+//! caller waits for the part.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
-//! How a trainer begins checkpoints, reports its part of them, and learns what became of them.
+//! How a trainer begins checkpoints, reports its part of them, and learns their outcome.
 //!
-//! *Invariant:* whoever waits for others says for how long.
+//! *Invariant:* every wait for other ranks has a time limit that the caller sets.
 
 use std::time::Duration;
 

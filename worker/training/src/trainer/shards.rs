@@ -1,9 +1,9 @@
 //! How a trainer claims shards, finishes them and gives them back.
 //!
-//! *Invariant:* a claim that was asked for and not answered, because its caller gave up waiting or the cluster was
-//! silent for too long, is asked for again under its own request id by the next claim of that epoch: so a shard that
-//! the cluster has granted is known to its holder, and nobody waits for one that lies idle. Where the cluster has
-//! forgotten that request, after a claim that it may have granted, the outcome is unknown and the next claim is a new one.
+//! *Invariant:* if a claim goes unanswered, because its caller stopped waiting or the cluster was silent for too long,
+//! the next claim of that epoch repeats it under its request ID. So the holder of a granted shard always learns of it,
+//! and no trainer waits for a shard that lies idle. If the cluster has forgotten that request, after it may have
+//! granted the claim, the outcome is unknown and the next claim is a new one.
 
 use std::time::Duration;
 
