@@ -1,8 +1,8 @@
-//! Owns: what a cloud says about the machine below: that it is to go, and what it is.
+//! Owns: what a cloud reports about this machine: notices of its end, and its description.
 //!
-//! Invariant: nothing that a metadata service answers, or fails to answer, ends the worker or makes it wait for
-//! long; only a notice drains it, and never for longer than its provider's budget.
-//! Absent: draining. A notice is one more wish among those of signals and leaders.
+//! Invariant: no answer or failure of a metadata service ends the worker or blocks it for long. Only a notice drains
+//! it, and never for longer than its provider's budget.
+//! Absent: draining. A notice is one more drain request, beside those of signals and leaders.
 
 mod aws;
 mod azure;

@@ -1,7 +1,7 @@
-//! Owns: what an agent is told: file, environment and flags merged into one checked [`Config`].
+//! Owns: an agent's settings: file, environment and flags merged into one checked [`Config`].
 //!
-//! Invariant: a `Config` that [`Config::load`] returned is complete and within bounds; a key nobody knows, or one
-//! of another engine kind, was refused with the nearest known one.
+//! Invariant: a `Config` that [`Config::load`] returned is complete and within bounds. An unknown key, or one of
+//! another engine kind, is refused with the nearest known key.
 //! Absent: what the leader decides (heartbeat interval, store URL).
 
 mod compute;

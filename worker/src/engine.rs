@@ -1,8 +1,8 @@
-//! Owns: what an engine is to a slot: it takes one row and gives a completion or a classified failure.
+//! Owns: the engine as a slot sees it: it takes one row and returns a completion or a classified failure.
 //!
-//! Invariant: rows are independent; a slot runs up to its concurrency at once and waits for no batch. Dropping the
-//! future of [`Engine::run`] cancels the row. A row's time begins when the engine is given it, and never before.
-//! Absent: attempts, retries, results' ways. An engine knows nothing of the cluster.
+//! Invariant: rows are independent. A slot runs up to its concurrency at once and waits for no batch. Dropping the
+//! future of [`Engine::run`] cancels the row. A row's time begins when the engine gets it, never before.
+//! Absent: attempts, retries, and delivery of results. An engine knows nothing of the cluster.
 
 pub(crate) mod evidence;
 mod host;

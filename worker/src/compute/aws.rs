@@ -1,8 +1,9 @@
-//! Owns: EC2's instance metadata service, version 2: interruptions of spot instances, and what the instance is.
+//! Owns: EC2's instance metadata service, version 2: interruptions of spot instances, and the description of the
+//! instance.
 //!
-//! Invariant: every question carries a session token; without one nothing is asked, so that version 1 is never used.
-//! Absent: a drain for a rebalance recommendation: it says that an interruption is likelier, gives no time, and a
-//! machine that may run on for days is not given up for it.
+//! Invariant: every request carries a session token. Without a token no request is sent, so version 1 is never used.
+//! Absent: a drain for a rebalance recommendation. It says only that an interruption is likelier and gives no time,
+//! and the machine may run on for days.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! Owns: Azure's instance metadata service: scheduled events of this machine, and what it is.
+//! Owns: Azure's instance metadata service: scheduled events of this machine, and its description.
 //!
-//! Invariant: every question carries `Metadata: true`. The document tells of neighbours too: an event counts only if
-//! it names this machine, and is told once, and again when its time has changed or it has begun.
-//! Absent: approving events (`StartRequests`): Azure would begin at once, and perhaps for neighbours too.
+//! Invariant: every request carries `Metadata: true`. The document also lists neighbors' events: an event counts only
+//! if it names this machine. It is reported once, and again when its time changes or it begins.
+//! Absent: approving events (`StartRequests`): Azure would begin at once, perhaps for neighbors too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

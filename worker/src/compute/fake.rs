@@ -1,4 +1,4 @@
-//! Owns: an HTTP server in the test's own process that answers as a closure says.
+//! Owns: an HTTP server in the test's own process that answers with a closure.
 //!
 //! Invariant: it ends when it is dropped.
 //! Absent: any cloud's protocol.

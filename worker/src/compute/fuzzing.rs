@@ -1,7 +1,7 @@
-//! Answers of metadata services, for fuzz targets alone.
+//! Answers of metadata services, for fuzz targets only.
 //!
-//! Invariant: an answer is read as in a worker that runs.
-//! Absent: the service, and what an answer leads to.
+//! Invariant: an answer is decoded as in a running worker.
+//! Absent: the service, and the effects of an answer.
 
 use super::metadata::Answer;
 use super::{as_label, aws, azure};

@@ -1,8 +1,8 @@
-//! Owns: Google Compute Engine's metadata service: preemption, maintenance that ends an instance, and what it is.
+//! Owns: Google Compute Engine's metadata service: preemption, maintenance that ends an instance, and its description.
 //!
-//! Invariant: an answer without `Metadata-Flavor: Google` is nobody's and changes nothing. A value is told once, and
-//! the wait for the next begins from the entity tag of that one, so that no change is missed between two questions.
-//! Absent: maintenance that migrates the instance alive, which is logged and drains nothing.
+//! Invariant: an answer without `Metadata-Flavor: Google` is ignored. A value is reported once, and the wait for the
+//! next starts from its entity tag, so no change between two requests is missed.
+//! Absent: maintenance that migrates the instance live, which is logged and drains nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

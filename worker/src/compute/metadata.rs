@@ -1,7 +1,7 @@
-//! Owns: one question to a metadata service over HTTP, and its answer within bounds.
+//! Owns: one HTTP request to a metadata service, and its bounded answer.
 //!
-//! Invariant: an answer is at most [`BODY_BYTES_MAX`] long and came from the address that was asked, within the time
-//! that it was given: redirections are not followed, and proxies of the environment are not used.
+//! Invariant: an answer is at most [`BODY_BYTES_MAX`] long and came from the requested address in time: redirects are
+//! not followed, and proxies of the environment are not used.
 //! Absent: what the answer means.
 
 use std::time::Duration;

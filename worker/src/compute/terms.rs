@@ -1,7 +1,7 @@
 //! Owns: how much of a cloud's notice a drain may use.
 //!
-//! Invariant: a drain is given at least [`LEAST`] and at most the provider's budget, whatever a clock says.
-//! Absent: clocks. Who read the notice says what time it is.
+//! Invariant: a drain gets at least [`LEAST`] and at most the provider's budget, whatever the clock says.
+//! Absent: clocks. The code that read the notice supplies the time.
 
 use std::time::Duration;
 

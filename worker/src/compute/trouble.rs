@@ -1,6 +1,6 @@
-//! Owns: what is done about a metadata service that does not answer as it should: waited, and told once.
+//! Owns: the response to a metadata service that fails: back off, and log once.
 //!
-//! Invariant: a service that stays broken costs one line of the log, and is asked at least every `longest`.
+//! Invariant: a service that stays broken costs one log line, and is polled at least every `longest`.
 //! Absent: giving up.
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Owns: the `[compute]` block: which cloud's notices are listened to, and where.
+//! Owns: the `[compute]` block: which cloud's notices the worker watches, and at which address.
 //!
-//! Invariant: a checked block names an address that can be asked, and a pace that neither spins nor misses a notice.
-//! Absent: asking.
+//! Invariant: a checked block has a usable address, and an interval that neither spins nor misses a notice.
+//! Absent: the requests.
 
 use serde::Deserialize;
 

@@ -1,8 +1,9 @@
 //! Owns: which of the host's devices each slot has.
 //!
-//! Invariant: no device is given twice. A number counts within what the agent itself was given: where it inherited
-//! `CUDA_VISIBLE_DEVICES`, its entries are the devices, whether they are numbers, UUIDs or MIG instances, and a slot's process gets those
-//! entries. Slots without devices of their own (`gpus_per_slot = 0`, neither `devices` nor `slots = "auto"`) are left to vLLM.
+//! Invariant: no device is assigned twice. A number is an index into the agent's own devices: if the agent inherited
+//! `CUDA_VISIBLE_DEVICES`, its entries are the devices, whether they are numbers, UUIDs or MIG instances, and a slot's
+//! process gets those entries. Slots without devices of their own (`gpus_per_slot = 0`, neither `devices` nor `slots =
+//! "auto"`) are left to vLLM.
 //! Absent: what a device can do.
 
 use std::collections::BTreeSet;

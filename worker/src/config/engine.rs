@@ -1,6 +1,6 @@
 //! Owns: one `[[engine]]` block.
 //!
-//! Invariant: a checked block has what its kind needs, and nothing out of bounds.
+//! Invariant: a checked block has what its kind needs, and every value is within bounds.
 //! Absent: starting the engine.
 
 use std::collections::BTreeMap;

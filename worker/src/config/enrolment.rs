@@ -1,7 +1,7 @@
-//! Owns: what an agent is told that has no certificate of its own and comes for one with a join token.
+//! Owns: the settings of an agent that has no certificate and enrolls with a join token.
 //!
 //! Invariant: such an agent has no certificate files from elsewhere.
-//! Absent: the token itself, which is read when it is needed, and never kept.
+//! Absent: the token itself, which is read when it is needed and never kept.
 
 use std::path::PathBuf;
 

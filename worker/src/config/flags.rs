@@ -1,7 +1,7 @@
 //! Owns: the command line and the environment.
 //!
-//! Invariant: a flag goes over its environment variable, both over the file.
-//! Absent: what only a file can say (several engines, their details).
+//! Invariant: a flag overrides its environment variable; both override the file.
+//! Absent: settings that only a file can hold (several engines, their details).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,7 +1,6 @@
 //! Owns: the known keys of the file, and the refusal of all others.
 //!
-//! Invariant: every field of the configuration is listed here, or its use in a file is refused. The example file
-//! names each of them.
+//! Invariant: a file may use a configuration field only if it is listed here. The example file names each of them.
 //! Absent: types and bounds.
 
 use rollout_proto::nearest::nearest;

@@ -1,7 +1,7 @@
 //! Owns: byte counts in a configuration, `8388608` or `"8MiB"`.
 //!
-//! Invariant: what does not fit into `usize`, or has an unknown unit, is refused.
-//! Absent: decimal units; `MB` would leave open which one is meant.
+//! Invariant: a count that does not fit into `usize`, or has an unknown unit, is refused.
+//! Absent: decimal units; `MB` would be ambiguous.
 
 use serde::de::{Deserializer, Error, Visitor};
 

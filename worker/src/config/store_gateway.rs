@@ -1,7 +1,7 @@
-//! Owns: what an agent is told of the training job whose store it serves.
+//! Owns: the settings of the training job whose store an agent serves.
 //!
-//! Invariant: a port that other hosts reach needs a flag that says so.
-//! Absent: the protocol; that is crate `rollout-gateway`'s.
+//! Invariant: a port that other hosts can reach needs a flag that allows it.
+//! Absent: the protocol; crate `rollout-gateway` has it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -1,9 +1,9 @@
-//! Owns: why an engine died: what is known for a fact, and the class that follows from it.
+//! Owns: why an engine died: the known facts, and the class that follows from them.
 //!
-//! Invariant: the class follows from types alone: an exit status, a signal, the name of an exception's class, the
-//! system's own counters. The words of a message decide nothing. Without evidence it is an engine's death, which
-//! the cluster goes to the bottom of by bisection.
-//! Absent: what becomes of the rows.
+//! Invariant: the class follows from structured data alone: an exit status, a signal, the name of an exception's
+//! class, the system's own counters. The words of a message decide nothing. Without evidence the class is engine
+//! death, whose cause the cluster finds by bisection.
+//! Absent: the fate of the rows.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! Owns: an engine in a process of its own, as a slot sees it: rows go in while others run, each comes back as it
-//! ends, and a death is told with the rows that it took.
+//! Owns: an engine in its own process, as a slot sees it: rows go in while others run, each returns as it ends, and a
+//! death is reported with the rows that it took.
 //!
-//! Invariant: every row that was taken comes back once: finished, failed, dead with its engine, or never started.
-//! A row counts as started only when the process was told of it, and its time begins then. The process is restarted for ever, with growing
-//! waits where it dies before it has done anything.
-//! Absent: which engine it is; whoever speaks `frame`'s protocol is one.
+//! Invariant: every row that was taken returns once: finished, failed, lost with its engine, or never started. A row
+//! counts as started only once it is sent to the process, and its time begins then. The process is restarted forever,
+//! with growing waits if it dies before it has done anything.
+//! Absent: which engine it is; any process that speaks `frame`'s protocol is one.
 
 pub(crate) mod fed;
 pub(crate) mod frame;

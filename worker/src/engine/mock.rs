@@ -1,9 +1,9 @@
-//! Owns: the engine that needs no model: `MOCK:` and the prompt, after a latency drawn from the item's id.
+//! Owns: the engine that needs no model: it answers `MOCK:` and the prompt, after a latency drawn from the item's ID.
 //!
-//! Invariant: the same item gives the same answer and, with the same seed, the same latency, on every worker and
-//! in every attempt. Where a side file is asked for, each execution leaves one line there when it starts and one
-//! when it finishes, each by a single appending write.
-//! Absent: tokens. Words stand for them.
+//! Invariant: the same item gives the same answer and, with the same seed, the same latency, on every worker and in
+//! every attempt. If a side file is configured, each execution appends one line when it starts and one when it
+//! finishes, each with a single write.
+//! Absent: tokens. It counts words instead.
 
 mod answers;
 mod deadly;

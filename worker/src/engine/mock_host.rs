@@ -1,6 +1,6 @@
 //! Owns: the mock engine's own process, the other side of `host`'s protocol.
 //!
-//! Invariant: it ends when the agent's end of the socket does. It prints its progress only while a row makes any.
+//! Invariant: it ends when the agent's end of the socket closes. It prints progress only while a row makes progress.
 //! Absent: starting it.
 
 use std::collections::HashMap;

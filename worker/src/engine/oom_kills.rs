@@ -1,8 +1,8 @@
-//! Owns: which engine's death the kernel's count of processes killed for want of memory speaks of.
+//! Owns: which engine's death the kernel's count of OOM kills explains.
 //!
-//! Invariant: the count is the control group's, not an engine's. Each step of it explains one death at most, and only of an engine
-//! that lived when it was made.
-//! Absent: whether such a death looks like the kernel's doing (`evidence`).
+//! Invariant: the count belongs to the control group, not to an engine. Each increment explains at most one death, and
+//! only of an engine that was alive when it happened.
+//! Absent: whether such a death looks like an OOM kill (`evidence`).
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
-//! Owns: rows as requests to a server that speaks the OpenAI HTTP API (vLLM, SGLang, llama.cpp, hosted ones).
+//! Owns: rows as requests to a server with the OpenAI HTTP API (vLLM, SGLang, llama.cpp, hosted ones).
 //!
-//! Invariant: a refusal of the request itself (400, 413, 422) is the row's fault; every other failure is worth
-//! another try. An answer is at most [`ANSWER_BYTES_MAX`] bytes. The API key goes to the configured server and nowhere else:
-//! a row chooses one of [`CALL_PATHS`], never a host, and redirects are not followed.
+//! Invariant: a refusal of the request itself (400, 413, 422) is the row's fault; every other failure may be retried.
+//! An answer is at most [`ANSWER_BYTES_MAX`] bytes. The API key goes to the configured server and nowhere else: a row
+//! chooses one of [`CALL_PATHS`], never a host, and redirects are not followed.
 //! Absent: retries (the ledger counts those) and streaming of tokens.
 
 mod answer;

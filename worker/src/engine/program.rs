@@ -1,6 +1,7 @@
-//! Owns: which process serves a slot: its program, arguments and environment.
+//! Owns: the process that serves a slot: its program, arguments and environment.
 //!
-//! Invariant: what processes of two slots write to is apart. What the operator's `env` says goes before what is said here.
+//! Invariant: the processes of two slots share nothing that they write to. The operator's `env` overrides the variables set
+//! here.
 //! Absent: starting it.
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Owns: what a row asks for, read out of its JSON object and its run.
+//! Owns: what a row requests, read from its JSON object and its run.
 //!
-//! Invariant: the row's own `sampling_params` go over the run's, key by key. Fields that nobody asked for are not
-//! looked into, however deep they are.
-//! Absent: whether an engine can do it.
+//! Invariant: the row's own `sampling_params` override the run's, key by key. Unused fields are not parsed, however
+//! deep they are.
+//! Absent: whether an engine can serve it.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -1,7 +1,8 @@
-//! Owns: which of the agent's environment variables an engine gets: those that engines and their libraries are set up with.
+//! Owns: which of the agent's environment variables an engine gets: those that configure engines and their libraries.
 //!
-//! Invariant: a variable that is not listed is withheld, and so is one that is listed by its beginning and whose name says that
-//! it is a secret. What the operator names in `pass_env` is passed on. What is in the engine's own `env` is set in any case.
+//! Invariant: a variable that is not listed is withheld. So is one that is listed by prefix and whose name marks a
+//! secret. Variables that the operator names in `pass_env` are passed on. Those in the engine's own `env` are always
+//! set.
 //! Absent: files. An engine runs as the agent's user and can read what that user can.
 
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
-//! Owns: the critical errors of this host's GPUs (XIDs), as the driver tells them through NVML.
+//! Owns: the critical errors of this host's GPUs (XIDs), as the driver reports them through NVML.
 //!
-//! Invariant: an error speaks of a life only if it was told after that life began, on a device that the life had. A GPU
-//! that falls off the bus, or cannot be watched, ends the watch of no other. A host without NVML has no errors, which is said
-//! once.
+//! Invariant: an error belongs to an engine's life only if it was reported after that life began, on a device that the
+//! life had. A GPU that falls off the bus, or cannot be watched, does not end the watch of others. A host without NVML
+//! has no errors, which is logged once.
 //! Absent: what an error means. It is evidence beside an exit status and a signal.
 
 use std::collections::{HashMap, VecDeque};

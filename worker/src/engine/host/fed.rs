@@ -1,7 +1,7 @@
-//! Owns: what an engine's processes have done, one life after the other, and its metrics.
+//! Owns: what an engine's successive processes have done, and its metrics.
 //!
-//! Invariant: the sums only grow, whatever a process says of itself.
-//! Absent: whether an engine that was not full could have been; its slot knows that.
+//! Invariant: the sums only grow, whatever a process reports.
+//! Absent: whether an engine with free seats could have been full; its slot knows that.
 
 use rollout_engine_protocol::Counters;
 

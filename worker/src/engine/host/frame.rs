@@ -1,4 +1,4 @@
-//! Owns: frames of the engine protocol on the agent's asynchronous sockets, and what its failures mean here.
+//! Owns: frames of the engine protocol on the agent's asynchronous sockets, and the meaning of their failures.
 //!
 //! Absent: the messages themselves (`rollout-engine-protocol`).
 

@@ -1,10 +1,10 @@
-//! Owns: an engine's lives, one after the other: start, hello, rows, death, a wait, and again.
+//! Owns: an engine's successive lives: start, hello, rows, death, wait, restart.
 //!
-//! Invariant: what the process said before it died is taken up before its death is told; a death is told once, with
-//! the rows that it took. A process that breaks the protocol, hangs, or is wanted no more is killed with its group. It
-//! hangs also where nobody wants its rows any more; until it has answered for all of these it gets no others, which would be
-//! suspects of a hang that began before them. A process that was killed and does not end, for a driver holds it, is told as
-//! dead too; no other is started before it has ended.
+//! Invariant: messages that the process sent before it died are processed before its death is reported; a death is
+//! reported once, with the rows that it took. A process that breaks the protocol, hangs, or is no longer wanted is
+//! killed with its group. A process may also hang on rows that no caller wants any more. Until it has answered for all
+//! of these it gets no other rows, which would become suspects of a hang that began before them. A killed process that
+//! does not end, because a driver holds it, is reported dead too; no other is started before it has ended.
 //! Absent: what a death means for the rows.
 
 use std::io;

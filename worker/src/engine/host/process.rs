@@ -1,10 +1,10 @@
 //! Owns: one engine's process: started with its end of a socket, watched until it ends, killed with its children.
 //!
-//! Invariant: it dies with the agent: the kernel kills it when the thread that started it is gone, and that thread
-//! waits for it to end. It leads a process group of its own, which is killed whole when it ends, before its id can
-//! be another's. The agent's own death, of which the kernel tells the children's children nothing, is seen by a guard in that group,
-//! which then kills it: so what the process has started dies too.
-//! Absent: what is said over the socket.
+//! Invariant: it dies with the agent: the kernel kills it when the thread that started it ends, and that thread waits
+//! for it. It leads its own process group, which is killed as a whole when it ends, before its ID can be reused. The
+//! kernel does not report the agent's death to grandchildren, so a guard in that group watches for it and kills the
+//! group: the process's own children die too.
+//! Absent: the messages on the socket.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,8 +1,8 @@
-//! Owns: what an engine's process prints: it goes to the agent's log, line by line, and its end is kept.
+//! Owns: the output of an engine's process: it goes to the agent's log, line by line, and its tail is kept.
 //!
-//! Invariant: the process never waits for the log: every byte is read at once. A long line is cut, and of many in
-//! one second only the first are logged; what is kept is the last bytes of all that was printed.
-//! Absent: any decision by what is printed.
+//! Invariant: the process never waits for the log: every byte is read at once. A long line is cut, and only the first
+//! lines of each second are logged; the tail is the last bytes of all output.
+//! Absent: any decision based on the output.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Owns: what the mock engine answers to a row of each task, once it has waited long enough.
+//! Owns: the mock engine's answer to a row of each task, once its latency has passed.
 //!
 //! Invariant: the same row gives the same answer everywhere.
 //! Absent: latency and failures.

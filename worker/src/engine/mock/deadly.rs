@@ -1,8 +1,7 @@
-//! Owns: prompts that kill the engine which runs them, so that deaths can be had in tests.
+//! Owns: prompts that kill the engine that runs them, for tests of engine deaths.
 //!
-//! Invariant: a prompt that kills, kills every time. Only a process of the engine's own is ever killed: inside an
-//! agent such a prompt fails its row.
-//! Absent: what is made of a death.
+//! Invariant: such a prompt kills every time. It kills only an engine's own process: inside an agent it fails its row.
+//! Absent: the handling of a death.
 
 use std::path::PathBuf;
 

@@ -1,9 +1,8 @@
-//! Owns: what a server's answer means for a row: a completion with its extra fields, or whose fault it is that there is
-//! none.
+//! Owns: what a server's answer means for a row: a completion with its extra fields, or a failure with its class.
 //!
-//! Invariant: what a request of the OpenAI Batch format is answered goes on as it came, byte for byte but for the space
-//! around it and for its line breaks, which are spaces: a result is to fit into one line of an output. A vector is of finite
-//! numbers.
+//! Invariant: the answer to a request of the OpenAI Batch format is passed on byte for byte, except that surrounding
+//! space is trimmed and line breaks become spaces, because a result must fit into one line of an output. The numbers
+//! of a vector are finite.
 //! Absent: sending requests.
 
 use reqwest::StatusCode;

@@ -1,6 +1,6 @@
-//! Answers of engines that speak the OpenAI HTTP API, for fuzz targets alone.
+//! Answers of engines with the OpenAI HTTP API, for fuzz targets only.
 //!
-//! Invariant: bytes go the way that an engine's answer goes.
+//! Invariant: bytes take the same path as an engine's answer.
 //! Absent: HTTP.
 
 use reqwest::StatusCode;

@@ -1,4 +1,4 @@
-//! The engine against a server that the test starts.
+//! Tests of the engine against a server that the test starts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A process whose part the test plays, over a socket of its own.
+//! The test plays the engine's process over its own socket.
 
 use std::sync::Arc;
 
