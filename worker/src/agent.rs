@@ -1,8 +1,8 @@
-//! Owns: the whole agent: what is put together at the start, and the order in which it ends.
+//! Owns: the whole agent: how it is assembled at the start, and the order in which it shuts down.
 //!
-//! Invariant: no slot starts before its spool was read; the agent ends cleanly only when the leader has answered for
+//! Invariant: no slot starts before its spool is read. The agent exits cleanly only after the leader has answered for
 //! every row that it held.
-//! Absent: signals and the command line; a program hands in who asks for the end.
+//! Absent: signals and the command line; the program passes in the requests to stop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

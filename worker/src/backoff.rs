@@ -1,7 +1,7 @@
-//! Owns: growing, jittered waits between tries.
+//! Owns: growing, jittered waits between retries.
 //!
-//! Invariant: a wait is never longer than its step, which doubles up to the bound. It is at least half of it, or, for those
-//! who begin to wait at the same moment in thousands, drawn from nothing up to it (full jitter).
+//! Invariant: a wait is never longer than its step, which doubles up to the bound. It is at least half of the step,
+//! or, where thousands begin to wait at the same moment, drawn from zero to the step (full jitter).
 //! Absent: giving up.
 
 use std::time::Duration;

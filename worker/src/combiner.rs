@@ -1,11 +1,11 @@
 //! Owns: the finished rows of all slots of this worker, combined by run into parts, until the leader has answered for
-//! them. A part is one object in the store, and one request.
+//! them. A part is one object in the store and one request.
 //!
-//! Invariant: a finished row is in one part. Every slot adds to an open part; the slot that closes it stores it, reports
-//! it and settles it. A part closes no later than its rows allow, and at the latest when its run has nothing more for
-//! the slots that wrote it. What open parts hold is bounded in rows and bytes; closed parts beyond a bound stop the slots
-//! from starting rows.
-//! Absent: the upload and the exchange, which the closing slot does; what a slot's appetite is.
+//! Invariant: a finished row is in exactly one part. Every slot adds to an open part; the slot that closes a part
+//! stores, reports and settles it. A part closes no later than its rows allow, and at the latest when its run has
+//! nothing more for the slots that wrote it. Open parts are bounded in rows and bytes; too many closed parts stop the
+//! slots from starting rows.
+//! Absent: the upload and the exchange, which the closing slot does, and how many rows a slot asks for.
 
 mod backlog;
 

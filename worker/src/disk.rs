@@ -1,10 +1,10 @@
-//! Owns: the agent's directory: its lock, `worker.json` with session, cluster and the highest epoch seen, and
-//! whose spool it is.
+//! Owns: the agent's directory: its lock; `worker.json` with the session, the cluster and the highest epoch seen; and
+//! the cluster to which the spool belongs.
 //!
-//! Invariant: one process uses a directory at a time. What [`DataDir::save`] returned for survives a power loss,
-//! and replaces the old file as a whole. No other user of the host but root can read or change what is in it. The spool names its cluster before there is a row in it: runs and attempts
-//! are numbers that another cluster has, too.
-//! Absent: the spool's other files, which `spool` keeps below the same directory.
+//! Invariant: one process uses a directory at a time. What [`DataDir::save`] wrote survives a power loss and replaces
+//! the old file as a whole. No other user of the host except root can read or change its contents. The spool names its
+//! cluster before it holds a row, because another cluster uses the same numbers for runs and attempts.
+//! Absent: the spool's other files, which `spool` keeps in the same directory.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};

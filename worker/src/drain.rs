@@ -1,8 +1,9 @@
-//! Owns: whether this process is to go, until when its rows may run, and by when it has to be gone: as asked by a
-//! signal, the leader or a cloud, however often.
+//! Owns: whether this process drains, how long its rows may run, and when it must be gone, combining every request
+//! from signals, the leader and the cloud.
 //!
-//! Invariant: both ends only come nearer. Who asked first is not lost: a later, longer wish changes nothing.
-//! Absent: going. The agent tells the slots, and ends.
+//! Invariant: both deadlines only move earlier. The first requester is kept: a later request with a longer deadline
+//! changes nothing.
+//! Absent: the drain itself. The agent instructs the slots and exits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

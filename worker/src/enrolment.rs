@@ -1,8 +1,8 @@
-//! Owns: the certificate of an agent that enrols: the first one, by a join token, and all that follow.
+//! Owns: the certificate of an agent that enrolls: the first one, by a join token, and every renewal.
 //!
-//! Invariant: the key is made once, in the agent's own directory, and never leaves it. A certificate takes the old one's
-//! place while the agent runs, and no stream is dropped for it: connections that are made later show it.
-//! Absent: certificates that come from elsewhere, whose files are followed as they are.
+//! Invariant: the key is made once, in the agent's own directory, and never leaves it. A renewed certificate replaces
+//! the old one while the agent runs, and no stream is dropped for it: later connections present it.
+//! Absent: certificates from elsewhere, whose files are reloaded as they change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

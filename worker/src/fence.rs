@@ -1,9 +1,9 @@
-//! Owns: whether rows may be started: only for a while after the sending of the last heartbeat that was answered.
+//! Owns: whether rows may be started: only for a while after the worker sent the last heartbeat that was answered.
 //!
-//! Invariant: before the first answer, and once the time is over, [`Fence::open`] is false, without anybody having
-//! to notice. The leader frees unstarted rows only later, so a row that starts is still this worker's. A registration
-//! opens it for a slot only once the slot has heard which of its rows were lost meanwhile.
-//! Absent: rows that run already; they are finished.
+//! Invariant: [`Fence::open`] is false before the first answer and after the time has passed, without any timer. The
+//! leader frees unstarted rows only later, so a row that starts still belongs to this worker. A registration opens the
+//! fence for a slot only after the slot has learned which of its rows were lost meanwhile.
+//! Absent: running rows; they are finished.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! Decoders of what a worker gets from the leader, from engines, from clouds and from its own disk, for fuzz targets alone.
+//! Decoders of what a worker gets from the leader, engines, clouds and its own disk, for fuzz targets only.
 //!
-//! Invariant: bad bytes are an error here as they are in a worker that runs.
-//! Absent: that worker.
+//! Invariant: bad bytes are an error here, as they are in a running worker.
+//! Absent: the worker.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Owns: sets of rows under their attempts, and their form on the wire.
+//! Owns: sets of rows by attempt, and their form on the wire.
 //!
 //! Invariant: a set made from a message is bounded; ranges that do not fit into 64 bits are cut off, never wrapped.
 //! Absent: what state a row is in.

@@ -1,11 +1,11 @@
 //! The worker agent: it pulls rows from the leader, runs them on this host's engines, and commits each result once.
 //!
-//! One [`run`] is one agent with several slots. Each slot has an engine, a queue as short as its credit, and a spool
-//! of finished rows; a session keeps the agent registered with whoever leads. What a slot has finished survives the
-//! process, what it has committed survives everything.
+//! One [`run`] is one agent with several slots. Each slot has an engine, a queue no longer than its credit, and a
+//! spool of finished rows; a session keeps the agent registered with the leader. A slot's finished rows survive the
+//! process; its committed results survive everything.
 //!
 //! Invariant: a row is started only under a live lease and an answered heartbeat, and reported only when its part is
-//! durable. Execution may repeat after a crash; acceptance is the ledger's, and never repeats.
+//! durable. A crash may repeat execution; the ledger decides acceptance, and accepts a row once.
 
 mod agent;
 mod backoff;

@@ -1,7 +1,7 @@
-//! Owns: the process's metrics and the page that shows them.
+//! Owns: the process's metrics and their HTTP page.
 //!
 //! Invariant: no row, run or session is a label. Names begin with `rollout_worker_`.
-//! Absent: a health check; a worker's health is its session's, which the leader shows.
+//! Absent: a health check; a worker's health is that of its session, which the leader shows.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Owns: what a slot tells the cluster of its engine: models with their revisions, and versions.
+//! Owns: what a slot reports to the cluster about its engine: models with their revisions, and versions.
 //!
-//! Invariant: a revision is offered only if the engine said that it has loaded it, or the operator says so. Of the
-//! mock, whose answers depend on no model, every revision is offered.
+//! Invariant: a revision is offered only if the engine reported it as loaded or the operator configured it. The mock,
+//! whose answers depend on no model, offers every revision.
 //! Absent: which run fits; the ledger decides that.
 
 use std::collections::{BTreeMap, BTreeSet};

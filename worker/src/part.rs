@@ -1,8 +1,8 @@
-//! Owns: finished rows on their way into a part.
+//! Owns: finished rows that are added to a part.
 //!
-//! Invariant: a part holds rows of one run, sorted by attempt and number, and its sets name exactly its rows in
-//! their order; it never outgrows what a part may be.
-//! Absent: durability, which `spool` and `upload` see to.
+//! Invariant: a part holds rows of one run, sorted by attempt and number, and its sets name exactly its rows in their
+//! order. It never exceeds the size limit of a part.
+//! Absent: durability, which `spool` and `upload` provide.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Owns: what a worker must know of a run: model, task, sampling, store.
 //!
-//! Invariant: the leader is asked once for a run, whatever the number of slots and rows; a bounded number is kept,
-//! the ones asked for first forgotten first.
-//! Absent: the run's state; grants say what is to be done.
+//! Invariant: a worker fetches a run from the leader once, whatever the number of slots and rows. It keeps a bounded
+//! number and evicts the run fetched first.
+//! Absent: the run's state; grants carry it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Owns: input segments in memory, shared by all slots.
 //!
-//! Invariant: at most the configured bytes are kept, least recently used first out; several who want one segment
-//! at a time cause one fetch. What is handed out was verified against its digest and decodes.
-//! Absent: patience. A caller that may wait for an unavailable store asks again.
+//! Invariant: at most the configured bytes are kept, evicted least recently used first. Concurrent requests for one
+//! segment cause one fetch. A returned segment was verified against its digest and decodes.
+//! Absent: retries. A caller that may wait for an unavailable store asks again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Owns: the worker's registration: the store's probe, the session, and one stream after the other to whoever leads.
+//! Owns: the worker's registration: the store's probe, the session, and one stream at a time to the current leader.
 //!
-//! Invariant: the session's number and the highest epoch are on disk before anything else is done with them. A
-//! leader that is gone is left within milliseconds; rows go on meanwhile.
-//! Absent: work. Slots are told when they can reach a leader.
+//! Invariant: the session's number and the highest epoch are on disk before they are used. A leader that is gone is
+//! left within milliseconds; rows keep running meanwhile.
+//! Absent: work. Slots learn from here when they can reach a leader.
 
 mod register;
 mod stream;

@@ -1,9 +1,9 @@
-//! Owns: one slot: its queue, the rows that run, open parts, uploads and exchanges, all in one task.
+//! Owns: one slot: its queue, running rows, open parts, uploads and exchanges, all in one task.
 //!
-//! Invariant: a row is started at most once per attempt, only while the fence is open, and at most `concurrency`
-//! run at a time, beside those that wait in the engine; queued and running rows never exceed the credit that was asked for. A result is reported only
-//! when its part is durable.
-//! Absent: streams and sessions. The slot is told when it can send, and sends by [`Uplink`].
+//! Invariant: a row is started at most once per attempt, and only while the fence is open. At most `concurrency` rows
+//! run at a time, beside those that wait in the engine. Queued and running rows never exceed the credit that the slot
+//! requested. A result is reported only when its part is durable.
+//! Absent: streams and sessions. The session notifies the slot when it can send, and the slot sends by [`Uplink`].
 
 mod book;
 mod deaths;

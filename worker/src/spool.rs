@@ -1,10 +1,10 @@
 //! Owns: finished rows on the local disk until the leader has answered for their part, one file a part.
 //!
-//! Invariant: a row that was appended survives the death of this process; one that was synced survives a power
-//! loss. Files are written on one thread, in order, and made durable on another: no disk stalls a heartbeat, and
-//! no row waits in memory for another row's fsync. Nobody has to ask for an fsync: one follows each row at once,
-//! for all that came meanwhile.
-//! Absent: the decision which rows count; the leader says so when a restarted worker registers.
+//! Invariant: an appended row survives the death of this process; a synced one survives a power loss. One thread
+//! writes files, in order, and another makes them durable, so no disk stalls a heartbeat, and no row waits in memory
+//! for another row's fsync. Callers never request an fsync: one follows each row at once, for all that arrived
+//! meanwhile.
+//! Absent: which rows count; the leader says so when a restarted worker registers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

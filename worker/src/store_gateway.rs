@@ -1,7 +1,7 @@
 //! Owns: the gateway to a training job's store, inside the agent.
 //!
 //! Invariant: it ends with the agent and never ends the agent: rows do not wait for a store.
-//! Absent: the protocol; that is crate `rollout-gateway`'s.
+//! Absent: the protocol; crate `rollout-gateway` has it.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Owns: the proof that this worker can use the cluster's store: it reads an object that the leader wrote, and writes one
-//! of its own.
+//! Owns: the proof that this worker can use the cluster's store: it reads an object that the leader wrote, and writes
+//! its own.
 //!
-//! Invariant: each probe writes other bytes, so an object that an earlier probe left behind proves nothing.
-//! Absent: the stores that single runs name. A run whose store refuses is paused.
+//! Invariant: each probe writes different bytes, so an object left by an earlier probe proves nothing.
+//! Absent: the stores of individual runs. A run whose store refuses is paused.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Owns: whose spans a worker's are. What is a span is said where it begins.
+//! Owns: the service name, version and instance that a worker's spans carry. The code that starts a span defines it.
 //!
 //! Absent: how they are sent (`rollout-telemetry`).
 

@@ -1,7 +1,7 @@
 //! Owns: the versions that a worker registers with: its own, those of its engines' environments, the driver's.
 //!
-//! Invariant: an environment that does not answer in time costs its versions and nothing else.
-//! Absent: what an engine has loaded; these are the versions that are installed.
+//! Invariant: an environment that does not answer in time loses only its versions.
+//! Absent: what an engine has loaded; these are the installed versions.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What an engine's process finds in its environment: the engine is a script that writes it down.
+//! The environment of an engine's process: the engine is a script that writes it to a file.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

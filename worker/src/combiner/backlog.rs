@@ -1,8 +1,8 @@
-//! Owns: the closed parts without an answer, and what they hold together.
+//! Owns: the closed parts that await an answer, and their total size.
 //!
-//! Invariant: the sums are those of the parts at any time, so a look at them costs the same however many parts there are.
-//! Every slot looks before it starts a row.
-//! Absent: what becomes of a part, and reports about it.
+//! Invariant: the sums always match the parts, so reading them costs the same however many parts there are. Every slot
+//! reads them before it starts a row.
+//! Absent: the fate of a part, and reports about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
-//! Owns: the registration with all that this process still holds.
+//! Owns: the registration with every row that this process still holds.
 //!
-//! Invariant: whatever is registered as held was read from the slots while none of them could be granted more;
-//! what the leader dropped is dropped before the next stream.
-//! Absent: giving up on what mends itself. A refusal that only a person can mend is told each time, and ends the
-//! process after `register_refused_ms`.
+//! Invariant: the held rows are read from the slots while none of them can be granted more. Rows that the leader
+//! dropped are dropped before the next stream.
+//! Absent: giving up on transient errors. A refusal that needs an operator is logged each time, and ends the process
+//! after `register_refused_ms`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Owns: one stream to one leader, from its first heartbeat to its end.
 //!
-//! Invariant: no message of an older epoch is acted upon. Rows may be started only as long as an answered heartbeat
-//! vouches for; a leader that falls silent is left as soon as another member is known to lead.
+//! Invariant: messages of an older epoch are ignored. Rows may be started only for as long as an answered heartbeat
+//! allows. A leader that falls silent is left as soon as another member is known to lead.
 //! Absent: what follows the end; the session decides.
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! Owns: which rows a slot holds, and how far each has come. The session reads it for heartbeats and registrations.
 //!
-//! Invariant: a row is in at most one of the three sets; it leaves the last one only when the leader has answered
-//! for it or taken it back.
+//! Invariant: a row is in at most one of the three sets. It leaves the last one only when the leader has answered for
+//! it or taken it back.
 //! Absent: rows' contents.
 
 use rollout_proto::v1;

@@ -1,8 +1,8 @@
-//! Owns: what a slot makes of its engine's deaths: the rows that it took are reported with the evidence.
+//! Owns: how a slot reports its engine's deaths: the lost rows, with the evidence.
 //!
-//! Invariant: a death names every row that was started and had not ended, over all leases, and no other; rows that
-//! wait go on waiting for the next engine, or back to the leader when none comes.
-//! Absent: who is guilty. The ledger finds out.
+//! Invariant: a death names every row that was started and had not ended, over all leases, and no other. Waiting rows
+//! wait for the next engine, or go back to the leader if none starts.
+//! Absent: which row is guilty. The ledger finds out.
 
 use rollout_proto::v1::{self, FailureClass};
 

@@ -1,6 +1,6 @@
-//! Owns: how a slot stops: nothing new, what can finish by a deadline may, all the rest goes back at once.
+//! Owns: how a slot drains: it takes no new rows, finishes what it can by a deadline, and returns the rest at once.
 //!
-//! Invariant: after a drain that completed, the leader has answered for every row that the slot held.
+//! Invariant: after a completed drain, the leader has answered for every row that the slot held.
 //! Absent: the process's end.
 
 use std::time::Instant;

@@ -1,7 +1,7 @@
-//! Owns: whether a slot can take work, which its engine decides.
+//! Owns: whether a slot can take work, which depends on its engine.
 //!
-//! Invariant: an engine that cannot be reached is given nothing more, and what waits for it goes back; it is asked
-//! again until it answers. Every change, of what it has loaded too, is told to the session, which registers it.
+//! Invariant: an unreachable engine gets no more rows, and those that wait for it go back; the slot polls it until it
+//! answers. The slot reports every change, including a change of loaded models, to the session, which registers it.
 //! Absent: the store's part in it, which the session knows; engines that fail their rows (`failing`).
 
 use std::time::Duration;

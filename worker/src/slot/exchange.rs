@@ -1,8 +1,8 @@
-//! Owns: a slot's exchanges with the leader: what is to be reported, what was sent and is not answered.
+//! Owns: a slot's exchanges with the leader: what to report, and what was sent and is unanswered.
 //!
-//! Invariant: numbers only grow. A message is kept, unchanged, until its own answer has come, in whatever order
-//! answers come: nothing reported and nothing granted is lost. At most two are on their way: one that waits for work,
-//! and one behind it with results, which makes the leader answer the first.
+//! Invariant: numbers only grow. A message is kept, unchanged, until its own answer arrives, whatever the order of
+//! answers, so no report and no grant is lost. At most two are in flight: one that waits for work, and one behind it
+//! with results, which makes the leader answer the first.
 //! Absent: streams, time, and what rows are.
 
 use std::collections::VecDeque;

@@ -1,10 +1,11 @@
 //! Owns: rows that fail one after another in an engine that answers, and how the slot then slows down and pauses.
 //!
-//! Invariant: an engine that fails every row gets at most [`Failing::bound`] rows and those that run beside them. After
-//! that the slot takes no work during a pause, then one row at a time, until a row succeeds. What waits goes back
-//! without a strike when a pause begins. The first pause ends with a row that succeeded here before, if there is one: it tells
-//! a broken engine from rows that no engine can run, and no row has a strike of it. Its result is dropped.
-//! Absent: engines that cannot be reached or have died. They get no rows, so none fails.
+//! Invariant: an engine that fails every row gets at most [`Failing::bound`] rows and those that run beside them.
+//! After that the slot takes no work during a pause, then one row at a time, until a row succeeds. When a pause
+//! begins, waiting rows go back without a strike. The first pause ends with a probe: a row that succeeded here before,
+//! if there is one. It tells a broken engine from rows that no engine can run, gives no row a strike, and its result
+//! is dropped.
+//! Absent: engines that are unreachable or dead. They get no rows, so none fails.
 
 use std::time::{Duration, Instant};
 

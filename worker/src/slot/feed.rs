@@ -1,10 +1,10 @@
-//! Owns: how far ahead of its engine a slot works: rows that wait in the engine, rows that wait here, and how much of the
-//! engine's time was lost for want of them.
+//! Owns: how far ahead of its engine a slot works: rows that wait in the engine, rows that wait here, and how much of
+//! the engine's time was lost for lack of rows.
 //!
-//! Invariant: between a quarter of the engine's seats and all of them wait in it, once the slot has so many; what is asked
-//! for is what runs, what waits, and what ends until an answer to a pull has come. A step counts as starved only if
-//! the leader had a row for it: an answer with rows, that had not to wait for them, speaks for the steps before
-//! it. A step beside rows that wait here and were not started counts at once.
+//! Invariant: between a quarter of the engine's seats and all of them wait in it, once the slot has that many rows.
+//! The slot asks for what runs, what waits, and what ends before a pull is answered. A step counts as starved only if
+//! the leader had a row for it: an answer with rows that did not have to wait for them accounts for the steps before
+//! it. A step while rows wait here unstarted counts at once.
 //! Absent: asking (`sending`), starting (`rows`).
 
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! Owns: how long rows of each run took lately, and whether one that runs can end in the time that is left.
+//! Owns: how long rows of each run took lately, and whether a running row can end in the time that is left.
 //!
-//! Invariant: a row is called too long by what was measured alone: of at least [`LEAST`] rows of its run that took
-//! longer than it has run already, fewer than one in [`ONE_IN`] ended as early as it would have to. Without such
-//! measurements any row may fit.
-//! Absent: estimates from outside, such as a row's tokens, and what is done with rows that are too long.
+//! Invariant: only measurements make a row too long: of at least [`LEAST`] rows of its run that took longer than it
+//! has run already, fewer than one in [`ONE_IN`] ended as early as it would have to. Without such measurements any row
+//! may fit.
+//! Absent: estimates from outside, such as a row's tokens, and what happens to rows that are too long.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,8 +1,7 @@
-//! Owns: rows that a slot gives up unstarted because the leader asks for them, for a slot that has nothing to do.
+//! Owns: rows that a slot returns unstarted because the leader steals them for an idle slot.
 //!
-//! Invariant: a row that was started is never given up, and one that was given up is never started: it leaves the
-//! queue before the answer is made. It stays in the book until the leader has answered, so that it is nobody's
-//! for no moment.
+//! Invariant: a started row is never returned, and a returned row is never started: it leaves the queue before the
+//! answer is made. It stays in the book until the leader has answered, so some slot holds it at every moment.
 //! Absent: who gets them.
 
 use std::collections::HashSet;

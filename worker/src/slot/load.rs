@@ -1,8 +1,8 @@
 //! Owns: the way from a grant to rows that an engine can run: the run's spec and the input segments.
 //!
-//! Invariant: every row of a grant comes back, either ready, or failed with its reason, or to be given back. An
-//! unavailable store or leader is waited for while anybody wants one of the rows, the lease being the leader's to end. Only
-//! a segment that is missing or no segment is held against its rows; a store that refuses is not.
+//! Invariant: every row of a grant comes back ready, failed with its reason, or to be returned. An unavailable store
+//! or leader is retried while any of the rows is still wanted; the leader ends the lease. Only a segment that is
+//! missing or malformed counts against its rows; a store that refuses does not.
 //! Absent: running rows.
 
 use std::sync::Arc;

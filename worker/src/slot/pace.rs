@@ -1,7 +1,7 @@
-//! Owns: how many rows a slot runs at once: what its engine is configured for, less after memory ran out.
+//! Owns: how many rows a slot runs at once: its engine's configured number, or fewer after memory ran out.
 //!
-//! Invariant: between 1 and the configured number. Rows that were started before the last halving halve nothing
-//! more: they ran out of the same memory.
+//! Invariant: the number is between 1 and the configured one. Rows that were started before the last halving cause no
+//! further halving: they ran out of the same memory.
 //! Absent: which rows run.
 
 /// Rows that must finish before one more runs at once.

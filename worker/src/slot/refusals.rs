@@ -1,9 +1,9 @@
 //! Owns: which refusals of a store a slot reports.
 //!
-//! Invariant: each report wastes one row's execution. So a slot reports at most one per run and [`AGAIN`], and only for
-//! a row of a later attempt than any reported before: the leader pauses the run at the first report, and a worker
+//! Invariant: each report wastes one row's execution. So a slot reports at most one per run and [`AGAIN`], and only
+//! for a row of a later attempt than any reported before: the leader pauses the run at the first report, and a worker
 //! without new rows has nothing to add.
-//! Absent: that a store takes parts again, which the slot sees.
+//! Absent: whether a store accepts parts again, which the slot sees.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
-//! Owns: what becomes of a row that has ended: part, failure, or back to the leader.
+//! Owns: what happens to a row that has ended: it goes into a part, is reported failed, or returns to the leader.
 //!
-//! Invariant: every ended row stays in the book until the leader has answered for it, and a finished one in the
-//! spool. Finished rows go to the combiner; this slot stores and reports the parts that it closes, with rows of any
-//! slot. A store that refuses costs the run one row's execution each time that it is resumed. If it refuses a part for
-//! `timing.store_refused_ms`, the part is dropped and its rows go back: their run does not wait for this worker.
+//! Invariant: every ended row stays in the book until the leader has answered for it, and a finished one in the spool.
+//! Finished rows go to the combiner; this slot stores and reports the parts that it closes, with rows of any slot. A
+//! store that refuses costs the run one row's execution each time that the run is resumed. If the store refuses a part
+//! for `timing.store_refused_ms`, the part is dropped and its rows go back, so their run does not wait for this
+//! worker.
 //! Absent: sending.
 
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Owns: a row's way from a grant to the engine.
 //!
-//! Invariant: a row is started at most once per attempt, only while the fence is open, and at most `concurrency`
-//! rows run at a time.
-//! Absent: what becomes of it (`results`).
+//! Invariant: a row is started at most once per attempt, only while the fence is open, and at most `concurrency` rows
+//! run at a time.
+//! Absent: what happens to it afterward (`results`).
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Owns: when a slot speaks to the leader, for how much it asks, and what an answer settles.
+//! Owns: when a slot sends to the leader, how many rows it asks for, and what an answer settles.
 //!
-//! Invariant: rows are asked for only while they could be started, and never more than the credit has room for.
+//! Invariant: the slot asks for rows only while it could start them, and never for more than the credit has room for.
 //! Absent: the messages' bookkeeping (`exchange`).
 
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! Owns: a failure's message in as many bytes as there is room for.
+//! Owns: a failure's message, shortened to a byte limit.
 //!
-//! Invariant: what is too long is cut at its end; but an answer of a server that refused a request of the OpenAI Batch format
-//! (`{"response": {…, "body": {"error": {"message": …}}}}`) stays one, its error's message cut, so that whoever exports the run
-//! finds an answer in it.
+//! Invariant: a long message is cut at its end. An answer of a server that refused a request of the OpenAI Batch
+//! format (`{"response": {…, "body": {"error": {"message": …}}}}`) stays an answer, with its error's message cut, so
+//! that an export of the run contains it.
 //! Absent: where the whole text goes (`telling`).
 
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
-//! Owns: the way of what is known of a failure to the leader: a long text first goes to the stores of the runs.
+//! Owns: how the details of a failure reach the leader: a long text first goes to the stores of the runs.
 //!
-//! Invariant: a text is durable in each of those runs before a report names it. A store that is slow or refuses
-//! costs the text and never the report, which waits for it a few seconds at most. Runs of several namespaces share
-//! no text.
-//! Absent: what is made of a failure.
+//! Invariant: a text is durable in each of those runs' stores before a report names it. A store that is slow or
+//! refuses costs the text, never the report, which waits at most a few seconds. Runs of several namespaces share no
+//! text.
+//! Absent: the handling of a failure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! Owns: how many tokens the rows of a slot may take, by guess, and how many of them it should have.
+//! Owns: an estimate of how many tokens the rows of a slot may take, and how many the slot should hold.
 //!
-//! Invariant: a guess is of a prompt and all of its completions at their longest. Prompts are guessed by their bytes, at the rate of those
-//! that ended; a completion without a bound is as long as those that ended were. A bound of tokens never keeps the engine from a refill.
+//! Invariant: an estimate covers a prompt and all of its completions at their longest. Prompts are estimated from
+//! their bytes, at the rate of the rows that ended; a completion without a bound is as long as those of rows that
+//! ended. The bound on tokens never keeps the engine from a refill.
 //! Absent: counting. The engine has the tokenizer.
 
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Owns: a slot's way to the present leader.
 //!
-//! Invariant: it never waits. A message that does not fit is kept by the slot and sent again.
+//! Invariant: it never waits. The slot keeps a message that does not fit and sends it again.
 //! Absent: answers, which come as commands.
 
 use rollout_proto::Client;

@@ -1,8 +1,8 @@
-//! Owns: the way of one closed part into the object store.
+//! Owns: the upload of one closed part to the object store.
 //!
-//! Invariant: the part's rows are synced in the spool before the upload, and its result is told to the leader only
-//! after the store has acknowledged it. An unavailable store is tried for as long as anybody wants a row of the part; the
-//! spool keeps the rows meanwhile.
+//! Invariant: the part's rows are synced in the spool before the upload, and its result is reported to the leader only
+//! after the store has acknowledged it. An unavailable store is retried for as long as any row of the part is wanted;
+//! the spool keeps the rows meanwhile.
 //! Absent: what to do when a store refuses; the slot reports it and tries again later.
 
 use std::sync::Arc;

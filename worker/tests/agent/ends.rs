@@ -1,4 +1,4 @@
-//! How an agent ends: drained by its host or its leader, or refused for good.
+//! How an agent ends: drained by its host or its leader, or permanently refused.
 
 use rollout_proto::v1;
 use rollout_proto::v1::leader_message::Kind;

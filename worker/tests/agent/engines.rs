@@ -1,4 +1,4 @@
-//! Engines that come late, die with rows, are killed from outside, or die at every start.
+//! Engines that start late, die with rows, are killed from outside, or die at every start.
 
 use std::path::Path;
 use std::sync::Arc;

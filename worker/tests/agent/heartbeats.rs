@@ -1,4 +1,4 @@
-//! What heartbeats say, what a leader takes back because of them, and that no row starts while none is answered.
+//! What heartbeats report, what a leader takes back because of them, and that no row starts while none is answered.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What an agent guarantees, shown with a cluster that the test plays.
+//! An agent's guarantees, tested with a fake cluster.
 
 mod ends;
 mod engines;

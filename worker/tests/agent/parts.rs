@@ -1,4 +1,4 @@
-//! When results are reported: with those of other slots, and no later than somebody may wait for them.
+//! When results are reported: together with those of other slots, and no later than another party may need them.
 
 use std::collections::BTreeSet;
 

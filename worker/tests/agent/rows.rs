@@ -1,4 +1,4 @@
-//! Rows are executed once each, and what came of them is kept until a leader has it.
+//! Rows are executed once each, and their outcomes are kept until a leader has them.
 
 use rollout_proto::v1;
 use rollout_proto::v1::leader_message::Kind;

@@ -1,4 +1,4 @@
-//! An agent that a test starts and ends, and what it leaves on disk.
+//! An agent that a test starts and stops, and what it leaves on disk.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What becomes of finished rows whose results the store refuses for long.
+//! What happens to finished rows whose results the store refuses for a long time.
 
 use std::collections::HashSet;
 

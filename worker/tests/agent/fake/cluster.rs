@@ -1,4 +1,4 @@
-//! What a member says of the cluster: its status, by which clients find the leader, and nothing else.
+//! The cluster service of a fake member: only its status, by which clients find the leader.
 
 use rollout_proto::v1;
 use rollout_proto::v1::cluster_server::Cluster;

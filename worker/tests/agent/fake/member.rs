@@ -1,4 +1,4 @@
-//! A member as workers know it: it registers them, and reads the parts that their exchanges announce.
+//! A fake member as workers see it: it registers them, and reads the parts that their exchanges announce.
 
 use std::collections::HashSet;
 use std::sync::Arc;

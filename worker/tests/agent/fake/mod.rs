@@ -1,5 +1,5 @@
-//! A cluster in the test's own process that speaks the worker's protocol and remembers what it was told. Its members
-//! share one state, as if replication took no time; each has its own runtime, so that it can be killed.
+//! A fake cluster in the test's own process that speaks the worker's protocol and records what it receives. Its
+//! members share one state, as if replication took no time; each has its own runtime, so that it can be killed.
 
 mod cluster;
 mod member;

@@ -1,5 +1,5 @@
-//! What the members share, and a ledger that is just enough: who has which rows, what became of them, and the pulls
-//! that wait.
+//! The state that the fake members share, and a minimal ledger: who holds which rows, their outcomes, and waiting
+//! pulls.
 
 use std::collections::{HashMap, HashSet};
 
