@@ -1,8 +1,8 @@
-//! `rolloutctl bench apply`: what one command costs in the state machine, by the size of the state.
+//! `rolloutctl bench apply`: the cost of one command in the state machine, by the size of the state.
 //!
-//! Invariant: one process, no cluster, no network and no disk: the figures are those of [`Ledger::apply`] alone, as each
-//! member pays them for every command. A claim takes rows that nobody had; the slot that makes it completes what it held
-//! before, which is not measured.
+//! Invariant: one process, no cluster, no network and no disk: the figures are those of [`Ledger::apply`] alone, as
+//! each member pays them for every command. A claim takes unclaimed rows; the slot that makes it first completes what
+//! it held before, which is not measured.
 //!
 //! [`Ledger::apply`]: rollout_ledger::Ledger::apply
 

@@ -1,7 +1,8 @@
 //! Declares one run of the load: created, its segments added, its input closed, as `rollout` does it.
 //!
-//! Invariant: the input's digest is that of its segments in order, so that every run is closed and can end. Deliberately
-//! absent: prompts, unless [`Objects`] writes them: what is measured is the ledger, which knows a segment by its digest.
+//! Invariant: the input's digest is that of its segments in order, so every run is closed and can end. Deliberately
+//! absent: prompts, unless [`Objects`] writes them: the benchmark measures the ledger, which knows a segment by its
+//! digest.
 
 use std::collections::HashMap;
 use std::time::Instant;

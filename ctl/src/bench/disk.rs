@@ -1,7 +1,8 @@
-//! What the disk itself does: append and fdatasync in a loop, before anything else runs, or as `rolloutctl bench fsync`.
+//! The speed of the disk itself: append and fdatasync in a loop, before anything else runs, or as `rolloutctl bench
+//! fsync`.
 //!
-//! Invariant: measured on the file system that the members write to, with blocks of the size of a
-//! small log write. Deliberately absent: any cleverness; this is the yardstick.
+//! Invariant: it measures the file system that the members write to, with blocks of the size of a small log write.
+//! Deliberately absent: any optimization; this is the baseline.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Work for the load: runs of declared segments, made ahead of the claims.
 //!
-//! Invariant: rows that nobody was granted yet never run out while the load goes on, so that no pull
-//! is parked; every run is closed. Deliberately absent: prompts, unless blobs are asked for: what is
-//! measured is the ledger, which knows a segment by its digest.
+//! Invariant: unclaimed rows never run out while the load continues, so no pull is parked; every run is closed.
+//! Deliberately absent: prompts, unless blobs are requested: the benchmark measures the ledger, which knows a segment
+//! by its digest.
 
 use anyhow::bail;
 use rollout_proto::{Client, Session};

@@ -1,8 +1,8 @@
-//! `rolloutctl bench handover`: what workers notice when a leader goes in good order, again and again.
+//! `rolloutctl bench handover`: repeatedly measures how long workers pause when a leader shuts down cleanly.
 //!
-//! Invariant: the load never pauses by itself, and every worker has claimed from the leader before that is told to go; a
-//! pause is one worker's, so the figures are of all workers in all handovers. Before the next one a member that was
-//! stopped is back and has caught up. Deliberately absent: a death, which is [`failover`](super::failover).
+//! Invariant: the load never pauses by itself, and every worker has claimed from the leader before the benchmark stops
+//! it. A pause belongs to one worker, so the figures cover all workers in all handovers. Before the next handover a
+//! stopped member is back and has caught up. Deliberately absent: a crash, which is [`failover`](super::failover).
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! `rolloutctl bench ledger`: how many items a second the ledger grants and completes.
+//! `rolloutctl bench ledger`: how many items per second the ledger grants and completes.
 //!
-//! Invariant: an item counts when its completion was acknowledged, which means fsynced on a quorum;
-//! every completion was preceded by a claim that was fsynced as well. The first seconds are not
-//! measured. Deliberately absent: a verdict; docs say what to expect.
+//! Invariant: an item counts when its completion was acknowledged, which means fsynced on a quorum; a claim that was
+//! fsynced as well preceded every completion. The first seconds are not measured. Deliberately absent: a verdict; the
+//! docs say what to expect.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
-//! Figures: time of calls, processor time, and what the members count.
+//! Figures: call times, processor time, and the members' counters.
 //!
-//! Invariant: a figure is a difference over the measured window; what happened before it or after it
-//! is in none of them.
+//! Invariant: a figure is a difference over the measured window and includes nothing before or after it.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! `rolloutctl bench`: what the cluster can do, measured from outside.
+//! `rolloutctl bench`: the cluster's performance, measured from outside.
 //!
-//! Invariant: real processes, mutual TLS and shipped defaults; figures go to stdout, one report after another, talk
-//! goes to stderr, and each run with rows ends by proving that no row was lost or done twice and
-//! that all members hold the same state. Deliberately absent: per-row work in the load generator, which
-//! shares the machine with what it measures: it handles ranges.
+//! Invariant: real processes, mutual TLS and shipped defaults. Figures go to stdout, one report after another;
+//! messages go to stderr. Each benchmark with rows ends by proving that no row was lost or done twice and that all
+//! members hold the same state. Deliberately absent: per-row work in the load generator, which shares the machine with
+//! the cluster: it handles ranges.
 
 pub(crate) mod apply;
 pub mod coverage;

@@ -1,7 +1,7 @@
 //! How many files, and so connections, this process may have open.
 //!
-//! Invariant: the limit is never lowered, and never above what the system allows this user.
-//! Deliberately absent: a check that it is enough; who opens files knows how many.
+//! Invariant: the limit is never lowered, and never above what the system allows this user. Deliberately absent: a
+//! check that it is enough; the code that opens files knows how many it needs.
 
 /// Raises this process's limit of open files as far as the system lets it, and tells it.
 pub(super) fn raise() -> u64 {

@@ -1,8 +1,8 @@
 //! `rolloutctl bench rendezvous --ranks`: how long the processes of a job take to meet, and then to exchange keys.
 //!
-//! Invariant: each simulated node has a connection of its own to the cluster, with mutual TLS, and its ranks share it as
-//! the processes of a host share their gateway; every rank compares what it reads with what the other one wrote. Connections
-//! and sessions are open when the clock starts, as those of an agent are that waits for its job.
+//! Invariant: each simulated node has its own connection to the cluster, with mutual TLS, and its ranks share it as
+//! the processes of a host share their gateway. Every rank compares what it reads with what its peer wrote.
+//! Connections and sessions are open when the clock starts, as in an agent that waits for its job.
 //! Deliberately absent: the connections between ranks and their gateway, which do not leave the host.
 
 use std::time::{Duration, Instant};

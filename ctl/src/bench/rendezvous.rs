@@ -1,8 +1,9 @@
 //! `rolloutctl bench rendezvous`: how long a job's participants take to find each other.
 //!
-//! Invariant: each simulated node joins, is acknowledged (which means fsynced on a quorum), and waits by itself; the clock
-//! starts before the first request and stops when the last has its rank. The first round of a size is not counted.
-//! Deliberately absent: a last call, for `min` is `max`; and a node's own start, which is another thing.
+//! Invariant: each simulated node joins, is acknowledged (which means fsynced on a quorum), and waits independently.
+//! The clock starts before the first request and stops when the last node has its rank. The first round of a size is
+//! not counted.
+//! Deliberately absent: a last call, because `min` is `max`; and a node's own start.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

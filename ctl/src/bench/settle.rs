@@ -1,7 +1,7 @@
 //! The proof at the end: nothing lost, nothing done twice, all members alike.
 //!
-//! Invariant: what the ledger counts as done is compared with what the load was told, run by run,
-//! and the digests are taken after that. Deliberately absent: tolerance.
+//! Invariant: the ledger's counts of done rows are compared with the answers that the load got, run by run, and the
+//! digests are taken after that. Deliberately absent: tolerance.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! One slot of the load: an exchange in flight, and the rows that the next one completes.
 //!
-//! Invariant: one exchange at a time; after a lost stream the same exchange goes out again, with the
-//! same number. Rows are completed as soon as they are granted: the engine takes no time.
+//! Invariant: one exchange at a time; after a lost stream the same exchange is sent again, with the same number. Rows
+//! are completed as soon as they are granted: the engine takes no time.
 
 use std::time::Instant;
 

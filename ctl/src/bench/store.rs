@@ -1,8 +1,8 @@
-//! `rolloutctl bench store`: what a training job's processes see of the shared store.
+//! `rolloutctl bench store`: the shared store's performance as a training job's processes see it.
 //!
-//! Invariant: each client is a thread with a TCP connection of its own to a gateway in this process, speaks TCPStore's
-//! protocol as torch's client does, which waits for every answer but that of a set; every answer is checked. The gateway
-//! is the one of `rollout store-gateway`, with mutual TLS to three members.
+//! Invariant: each client is a thread with its own TCP connection to a gateway in this process. It speaks TCPStore's
+//! protocol as torch's client does, which waits for every answer except that of a set, and checks every answer. The
+//! gateway is that of `rollout store-gateway`, with mutual TLS to three members.
 //! Deliberately absent: torch itself; `make bench-torch` has it.
 
 use std::io::{Read as _, Write as _};

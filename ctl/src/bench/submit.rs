@@ -1,7 +1,7 @@
 //! `rolloutctl bench submit`: from a JSONL file to durable segments that the ledger knows.
 //!
-//! Invariant: the code of `rollout infer batch`: each row is parsed, its id hashed, its segment made
-//! durable, then declared; the clock runs from opening the file to the answer to the input's end.
+//! Invariant: it runs the code of `rollout infer batch`: each row is parsed, its ID hashed, its segment made durable,
+//! then declared. The clock runs from opening the file to the answer that the input is closed.
 //! Deliberately absent: workers.
 
 use std::io::Write as _;

@@ -1,8 +1,8 @@
-//! The cluster under measurement: one of its own in a temporary directory, or one that runs.
+//! The cluster under measurement: a temporary one, or one that is already running.
 //!
-//! Invariant: its own cluster is three members as `rollout dev` starts them, from binaries of the
-//! same build, and nothing of it is left afterwards. A running one is a `rollout dev` cluster: its
-//! directory has the authority that names the load's workers and the pids of its members.
+//! Invariant: a temporary cluster is three members as `rollout dev` starts them, from binaries of the same build, and
+//! leaves nothing behind. A running one is a `rollout dev` cluster: its directory has the authority that signs the
+//! load's workers and the PIDs of its members.
 
 use std::path::{Path, PathBuf};
 

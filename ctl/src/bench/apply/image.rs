@@ -1,4 +1,4 @@
-//! What the image of a fleet with much in flight writes when little changes.
+//! The bytes that an image of a fleet with many rows in flight writes when little changes.
 
 use serde::Serialize;
 

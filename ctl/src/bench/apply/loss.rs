@@ -1,4 +1,4 @@
-//! The loss of a third of all slots at once, as the leader tells the ledger of it.
+//! The loss of a third of all slots at once, as the leader reports it to the ledger.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! A ledger of a given size, and commands to it whose time is taken.
+//! A ledger of a given size, and timed commands to it.
 //!
-//! Invariant: only [`Ledger::apply`] is measured, which reads a command's bytes, changes the state and extends the digest;
-//! encoding the command, taking events and draining the image are not part of it.
+//! Invariant: only [`Ledger::apply`] is measured, which reads a command's bytes, changes the state and extends the
+//! digest; encoding the command, taking events and draining the image are not part of it.
 
 use std::time::{Duration, Instant};
 

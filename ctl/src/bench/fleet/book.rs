@@ -1,8 +1,8 @@
 //! What one process of the generator knows of rows: which its workers have started, and which were accepted.
 //!
-//! Invariant: a row that was accepted is never granted again, and a worker is never granted a row that it holds, nor one
-//! that it had under a newer attempt: each is a violation, and so is a grant of another namespace's or model's run. One
-//! thread; borrowed for the time of one answer. Deliberately absent: the other processes, whose sets the parent compares.
+//! Invariant: each of these grants is a violation: an accepted row, a row that the worker holds, a row that the worker
+//! had under a newer attempt, or a row of a run in another namespace or with another model. One thread; borrowed for
+//! the time of one answer. Deliberately absent: the other processes, whose sets the parent compares.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

@@ -1,7 +1,8 @@
 //! Certificates for thousands of workers: one identity each, one key for all.
 //!
-//! Invariant: the authority of the cluster under measurement signs each, so that members judge them as any other. A key is
-//! shared because making ten thousand of them measures nothing. Deliberately absent: fsyncs; the files are temporary.
+//! Invariant: the authority of the cluster under measurement signs each, so members check them like any others. All
+//! share a key because generating ten thousand keys measures nothing. Deliberately absent: fsyncs; the files are
+//! temporary.
 
 use std::path::Path;
 

@@ -1,8 +1,9 @@
-//! The proof at the end: every row that the ledger has as done was accepted from one worker, once, and members agree.
+//! The proof at the end: every row that the ledger counts as done was accepted from one worker, once, and members
+//! agree.
 //!
-//! Invariant: rows are compared one by one between the processes of the generator, and run by run with the ledger.
-//! No row is started twice, but for those of workers that were cut off.
-//! Deliberately absent: other tolerance, but for the results of workers that were cut off and never came back.
+//! Invariant: rows are compared one by one between the processes of the generator, and run by run with the ledger. No
+//! row is started twice, except those of workers that were cut off.
+//! Deliberately absent: any tolerance, except for the results of workers that were cut off and never came back.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The processes of the generator, as their parent sees them.
 //!
-//! Invariant: every order goes to all of them, and all have answered before the next one; one that ends or hangs ends the
-//! benchmark. Dropping it kills them. Deliberately absent: what they do (`part`).
+//! Invariant: every order goes to all of them, and all answer before the next one. A process that ends or hangs ends
+//! the benchmark. Dropping the crew kills them. Deliberately absent: what they do (`part`).
 
 use std::process::Stdio;
 use std::time::Duration;

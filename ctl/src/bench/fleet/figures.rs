@@ -1,6 +1,7 @@
 //! What `bench fleet` prints: one report for each phase, and one for the proof at the end.
 //!
-//! Invariant: a rate is a difference over the phase; nothing of another phase is in it. Deliberately absent: a verdict.
+//! Invariant: a rate is a difference over the phase and includes nothing of another phase. Deliberately absent: a
+//! verdict.
 
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
-//! What the simulated fleet looks like: which worker is in which namespace, and which model each slot offers.
+//! The layout of the simulated fleet: each worker's namespace, and the model that each slot offers.
 //!
-//! Invariant: worker, slot and run numbers alone decide it, so that the processes of the generator agree without speaking
-//! to each other. Idle slots are spread evenly over the fleet. Deliberately absent: time.
+//! Invariant: worker, slot and run numbers alone decide it, so the processes of the generator agree without
+//! communicating. Idle slots are spread evenly over the fleet. Deliberately absent: time.
 
 use std::path::PathBuf;
 

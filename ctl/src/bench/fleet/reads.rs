@@ -1,6 +1,6 @@
 //! How long an operator waits for `run list`, `worker list` and `status` while the fleet works.
 //!
-//! Invariant: a client of its own, one read at a time; a read that fails counts with the time until then, so that an
+//! Invariant: a separate client, one read at a time; a failed read counts with the time until it failed, so an
 //! unavailable leader shows. Deliberately absent: printing.
 
 use std::sync::Arc;

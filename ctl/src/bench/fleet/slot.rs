@@ -1,8 +1,9 @@
-//! One simulated slot: rows that wait, run for their drawn time, and are reported, by a real slot's rules. Only one rule
-//! differs: a slot reports its rows alone, where a real worker combines those of its slots and so sends fewer exchanges.
+//! One simulated slot: rows that wait, run for their drawn time, and are reported, by a real slot's rules. Only one
+//! rule differs: a slot reports its rows alone, where a real worker combines those of its slots and so sends fewer
+//! exchanges.
 //!
-//! Invariant: at most two exchanges are on their way, one that may wait for rows and one behind it with results; each is
-//! kept unchanged until its own answer has come, over however many streams. A row that was started is never given up.
+//! Invariant: at most two exchanges are in flight, one that may wait for rows and one behind it with results. Each is
+//! kept unchanged until its own answer arrives, over any number of streams. A started row is never given up.
 //! Deliberately absent: engines, segments and parts; parts are named and not written.
 
 use std::collections::VecDeque;

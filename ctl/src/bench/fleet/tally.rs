@@ -1,4 +1,4 @@
-//! What a process of the generator has counted, in a form that the processes' figures add up in.
+//! The counters of one process of the generator, in a form that can be added up across processes.
 //!
 //! Invariant: counters only grow; times are those since the last reset. Deliberately absent: what the members count.
 

@@ -1,7 +1,8 @@
 //! One simulated worker: its own certificate, connections, session and stream, and the rules of a real one.
 //!
-//! Invariant: it registers with what it holds, starts rows only while an answered heartbeat vouches for it, leaves a silent
-//! leader once another one leads, and believes no epoch below the highest seen. Its rows go on while it is not connected.
+//! Invariant: it registers with what it holds, starts rows only while an answered heartbeat allows it, leaves a silent
+//! leader once another one leads, and rejects every epoch below the highest seen. Its rows continue while it is not
+//! connected.
 //! Deliberately absent: a disk; a worker of the generator never restarts.
 
 mod session;

@@ -1,6 +1,6 @@
-//! Owns: the stream of one simulated worker to its leader: heartbeats, reports and what the leader answers.
+//! Owns: the stream of one simulated worker to its leader: heartbeats, reports and the leader's answers.
 //!
-//! Invariant: as in `worker`: rows start only while an answered heartbeat vouches for the worker.
+//! Invariant: as in `worker`: rows start only while an answered heartbeat allows it.
 //! Deliberately absent: finding a leader and registering.
 
 use std::collections::VecDeque;
