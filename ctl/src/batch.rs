@@ -1,8 +1,8 @@
 //! Owns: a batch job from its file to its end: configuration, upload, submission, watching.
 //!
-//! Invariant: nothing is submitted before the whole input was read and found good, and every step may be repeated:
-//! the same file gives the same run, the same objects, the same segments.
-//! Absent: the output (`export`), and what is printed (`progress`, `rollout`).
+//! Invariant: nothing is submitted before the whole input was read and validated, and every step may be repeated: the
+//! same file gives the same run, the same objects, the same segments.
+//! Absent: the output (`export`), and terminal output (`progress`, `rollout`).
 
 pub mod append;
 pub mod close;

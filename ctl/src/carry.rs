@@ -1,11 +1,11 @@
 //! Owns: results of earlier revisions that a new one need not compute again.
 //!
-//! The items of the new input and the finished ones of earlier revisions are joined by item id; what both have is copied
-//! from the old parts into parts of the new run, row by row, and declared together with the segments.
-//! Invariant: a result is carried only to a row of the same item id, all 256 bits of it, from the part row that the ledger
-//! names and that says itself that it is of that row; segments and parts have the digests that the ledger keeps. The
-//! same revisions give the same parts, byte for byte. Memory does not grow with the rows.
-//! Absent: failures: a row that failed in an earlier revision runs again. Which revisions there are (`batch::revision`).
+//! The items of the new input and the finished ones of earlier revisions are joined by item ID. Results of matching
+//! items are copied from the old parts into parts of the new run, row by row, and declared together with the segments.
+//! Invariant: a result is carried only to a row of the same item ID, all 256 bits of it, from the part row that the
+//! ledger names and that itself names that row. Segments and parts have the digests that the ledger keeps. The same
+//! revisions give the same parts, byte for byte. Memory does not grow with the rows.
+//! Absent: failures: a row that failed in an earlier revision runs again. Which revisions exist (`batch::revision`).
 
 mod copy;
 mod join;

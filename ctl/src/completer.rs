@@ -1,10 +1,9 @@
-//! Answers a shell that completes a command line: commands and flags as they are, and names as they are now: runs,
-//! workers, members and namespaces of the cluster that the line speaks of, contexts of the user's own file, and kinds of
-//! events.
+//! Shell completion: static commands and flags, and current names: runs, workers, members and namespaces of the
+//! cluster that the command line selects, contexts of the user's own file, and kinds of events.
 //!
-//! Invariant: a key that was pressed waits for the cluster for [`PATIENCE`] at most, gets no names where anything goes
-//! wrong, and nothing is said of it; the cluster is read, and not changed. Deliberately absent: names that are kept for
-//! the next time, which would be old; names that a command is about to give.
+//! Invariant: a key press waits for the cluster for at most [`PATIENCE`]. If anything goes wrong, completion offers no
+//! names and prints nothing. It reads the cluster and never changes it. Deliberately absent: cached names, which would
+//! be stale, and names that a command is about to create.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

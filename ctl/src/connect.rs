@@ -1,8 +1,9 @@
 //! Owns: how a command line finds its cluster: endpoints, TLS files, dial map, namespace, time-out.
 //!
-//! Invariant: flags win over the environment, both over the context that is named, that over what a batch file says,
-//! that over the current context, and TLS is used unless a flag or a file says otherwise in so many words. Where flags say
-//! which cluster and how, or a batch file names endpoints, the current context, which may be of another one, has no part.
+//! Invariant: flags override the environment, which overrides the named context, which overrides the batch file, which
+//! overrides the current context. TLS is used unless a flag or a file explicitly disables it. If flags specify the
+//! cluster and its security, or a batch file names endpoints, the current context is ignored, because it may belong to
+//! another cluster.
 //! Absent: connecting. The client connects with its first request.
 
 mod context;

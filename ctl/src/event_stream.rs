@@ -1,7 +1,8 @@
-//! Owns: reading events from whichever member answers, across members that die.
+//! Owns: reading events from any member that answers, across members that die.
 //!
 //! Invariant: each event once and in order: a stream that breaks or falls silent is opened again, at the next member,
-//! exactly where it stopped. Only when no member that answers holds that place is the reader told that it is gone.
+//! exactly where it stopped. The reader gets an error that the position is gone only if no member that answers holds
+//! it.
 //! Absent: what events mean.
 
 use std::collections::BTreeMap;

@@ -1,12 +1,12 @@
-//! Owns: more rows for a run whose input is open.
+//! Owns: appending rows to a run whose input is open.
 //!
-//! The input is read twice: once to learn which of its rows the run has, once to pack the others. Segments are declared
-//! from the number that was read, so of two that append different rows at once one is refused, and looks again; of two
-//! that append the same, both are told that they did.
-//! Invariant: an append is a union by item id: a row that the run has is not added again, so it may be repeated, cut off
-//! anywhere and done by two at once. Equal rows without an "id" are counted within one append.
-//! Nothing is declared of an input with errors.
-//! Absent: closing (`close`), and results of earlier revisions: rows that are appended run.
+//! The input is read twice: once to learn which of its rows the run has, once to pack the others. Segments are
+//! declared from the number that was read. So if two appends of different rows run at once, one is refused and reads
+//! again; if they append the same rows, both succeed.
+//! Invariant: an append is a union by item ID: a row that the run has is not added again, so an append may be
+//! repeated, interrupted anywhere, and run twice at once. Equal rows without an "id" are counted within one append.
+//! Nothing of an input with errors is declared.
+//! Absent: closing (`close`), and results of earlier revisions: appended rows run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,7 @@
-//! Owns: the end of an open input.
+//! Owns: closing an open input.
 //!
-//! Invariant: what is closed is what was listed: rows that come in between are listed again, never left out in silence.
+//! Invariant: it closes exactly the input that it listed: if rows arrive in between, it lists again and never omits
+//! them silently.
 //! Absent: adding rows.
 
 use rollout_proto::{Client, ErrorCode, Session, v1};

@@ -1,7 +1,7 @@
 //! Owns: the batch file, TOML.
 //!
-//! Invariant: a key that nobody knows is refused with its line and the nearest known one, every bound of a run is
-//! checked before anything is contacted, and paths are relative to the file.
+//! Invariant: an unknown key is refused with its line and the nearest known key. Every bound of a run is checked
+//! before the command contacts anything, and paths are relative to the file.
 //! Absent: merging with flags (`spec`, `connect`).
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Owns: why a batch command ends early, and with which exit status.
 //!
-//! Invariant: a text says what to do where somebody can do something.
-//! Absent: rows that failed for good; those are results.
+//! Invariant: if the user can fix the problem, the text says how.
+//! Absent: rows that failed permanently; those are results.
 
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! Owns: the steps of a submission: check and upload, carry over, create, declare.
 //!
-//! Invariant: the run is created only after the whole input was found good and is durable, and after what is carried into
-//! it is durable too. Where somebody else has created the same run meanwhile, all of it is copied to where that has its
+//! Invariant: the run is created only after the whole input was validated and is durable, and the carried results are
+//! durable too. If another client has created the same run meanwhile, everything is copied to where that run has its
 //! objects before it is declared.
-//! Absent: names and files on this host; the caller has decided them.
+//! Absent: names and local files; the caller decides them.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Owns: which rows of an input a run has already, in bounded memory.
+//! Owns: which rows of an input a run already has, in bounded memory.
 //!
-//! Rows are joined by what names them: their own "id", or else their item id.
-//! Invariant: a row is there only if all 256 bits of its item id are; a row whose own "id" the run has under another item
-//! id is in conflict. Beyond the budget, records are in temporary files.
+//! Rows are joined by their own "id", or else by their item ID.
+//! Invariant: a row counts as present only if all 256 bits of its item ID match. A row whose own "id" the run has
+//! under another item ID is in conflict. Beyond the budget, records are in temporary files.
 //! Absent: bytes of rows; where rows come from and go to.
 
 use std::io;

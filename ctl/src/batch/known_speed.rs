@@ -1,8 +1,8 @@
-//! Owns: what the cluster knows of how a run like this one would go: how fast the last such run was, and the room of the
-//! engines that have its model.
+//! Owns: what the cluster knows about the likely speed of a run: how fast the last similar run was, and the room of
+//! the engines that have its model.
 //!
-//! Invariant: it is asked for a few seconds and changes nothing; a cluster that says nothing costs the answer alone. A run is like another
-//! if its engine spec is the same, to the letter.
+//! Invariant: the query takes a few seconds at most and changes nothing; without an answer there is only no estimate.
+//! Runs are similar if their engine specs are identical.
 //! Absent: what the output of an earlier run says (`speed`).
 
 use std::time::Duration;

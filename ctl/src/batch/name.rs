@@ -1,9 +1,10 @@
-//! Owns: what a run is called.
+//! Owns: the name of a run.
 //!
-//! Invariant: `run-id` in an output directory says what a command without a name means. The first name is written before
-//! anything is uploaded, and of several at once one is. Another run's name replaces it only once the cluster has that
-//! run, and before any of its rows are declared. So a repeated command finds the run that has the rows.
-//! Absent: names that a cluster has; it says so itself.
+//! Invariant: `run-id` in an output directory gives the run of a command without a name. The first name is written
+//! before anything is uploaded, and only one of several concurrent writers succeeds. Another run's name replaces it
+//! only once the cluster has that run, and before any of its rows are declared. So a repeated command finds the run
+//! that has the rows.
+//! Absent: the names that a cluster has; the cluster lists them.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,8 @@
-//! Owns: `[workers] require`, the conditions on a worker's versions and devices, in the form in which they are submitted.
+//! Owns: `[workers] require`, the conditions on a worker's versions and devices, in the form in which they are
+//! submitted.
 //!
-//! Invariant: two ways to write a condition are one text, so that they are one spec.
-//! Absent: what meets a condition; the cluster's ledger decides that.
+//! Invariant: two ways to write a condition become one text, and therefore one spec.
+//! Absent: whether a worker meets a condition; the cluster's ledger decides that.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
-//! Owns: the revisions of a run: what an edited input or another model, sampling or bound is called, and which one a batch
-//! file means now.
+//! Owns: the revisions of a run: the name for an edited input or another model, sampling or bound, and the revision
+//! that a batch file means now.
 //!
-//! NAME is the first revision, NAME.r2 the second, and so on; together they are a family. What exists is never changed:
-//! another input or spec is the next revision.
-//! Invariant: the same input and spec are the same run, as long as it was not cancelled; no revision is begun beside one
-//! that still runs.
-//! Absent: what is carried from one to the next (`carry`).
+//! NAME is the first revision, NAME.r2 the second, and so on; together they are a family. Existing revisions never
+//! change: another input or spec is the next revision.
+//! Invariant: the same input and spec are the same run unless it was cancelled. No revision begins while another is
+//! running.
+//! Absent: results carried from one to the next (`carry`).
 
 use futures::StreamExt;
 use rollout_proto::{Client, v1};

@@ -1,7 +1,7 @@
 //! Owns: the run spec that a batch file means.
 //!
-//! Invariant: the same file gives the same spec, byte for byte, whoever submits it from wherever: the cluster takes
-//! another spec under one name for another run and refuses it.
+//! Invariant: the same file gives the same spec, byte for byte, on any machine and for any user: the cluster treats
+//! another spec under the same name as another run and refuses it.
 //! Absent: machine paths.
 
 use rollout_proto::v1;

@@ -1,7 +1,7 @@
-//! Owns: how fast the run was whose output lies in the output directory, for an estimate of the next one's time.
+//! Owns: the speed of the run whose output is in the output directory, to estimate the next run's time.
 //!
-//! Invariant: a bounded part of that output is read, and nothing else; where it says too little there is no estimate.
-//! Absent: the cluster. What it did meanwhile, or will do, is not known here.
+//! Invariant: it reads a bounded part of that output and nothing else; if that says too little, there is no estimate.
+//! Absent: the cluster's load, now or then.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

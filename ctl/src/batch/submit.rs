@@ -1,6 +1,6 @@
-//! Owns: telling the cluster of a run and its input.
+//! Owns: declaring a run and its input to the cluster.
 //!
-//! Invariant: each request keeps its id through every repeat, and all of it may be repeated as a whole.
+//! Invariant: each request keeps its ID through every repeat, and the whole sequence may be repeated.
 //! Absent: bytes of rows; those are in the store.
 
 use rollout_proto::{Client, ClientError, Session, services, v1};

@@ -1,7 +1,7 @@
-//! Owns: counting an input's tokens, by a Python that has the model's tokenizer.
+//! Owns: counting an input's tokens with a Python that has the model's tokenizer.
 //!
-//! Invariant: rows are answered in their order, one line each; where the program ends early or says something else, the
-//! count is refused as a whole. Problems that are kept are bounded, all are counted.
+//! Invariant: the program answers rows in order, one line each. If it ends early or prints anything else, the whole
+//! count is refused. A bounded number of problems is kept; all are counted.
 //! Absent: Python's side, `worker/python/rollout/tokens.py`.
 
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};

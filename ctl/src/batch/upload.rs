@@ -1,7 +1,7 @@
 //! Owns: the one pass that checks an input and makes its segments durable in the store.
 //!
-//! Segments are written while the input is still read, under names that nobody refers to yet; the run is created when
-//! all is good. What a broken input leaves behind belongs to no run and is swept.
+//! Segments are written while the input is still read, under names that nothing refers to yet; the run is created once
+//! the whole input is valid. Objects of an invalid input belong to no run and are garbage-collected.
 //! Invariant: at most [`PUTS_MAX`] puts and [`QUEUE_MAX`] segments wait, and declarations are in order.
 //! Absent: the cluster.
 

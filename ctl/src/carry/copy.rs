@@ -1,7 +1,7 @@
 //! Owns: finished results written as parts of a new run.
 //!
-//! Invariant: a part is of one segment, its rows ascend, and each says the number that it has in the new run. Which rows
-//! share a part follows from the matches alone, so that two clients write the same parts.
+//! Invariant: a part belongs to one segment, its rows ascend, and each carries its number in the new run. The matches
+//! alone decide which rows share a part, so two clients write the same parts.
 //! Absent: declaring them.
 
 use rollout_proto::v1;

@@ -1,6 +1,6 @@
-//! Owns: which new row is which finished row, in bounded memory.
+//! Owns: matching new rows to finished rows, in bounded memory.
 //!
-//! Invariant: items are the same when all of their ids' bits are; of several results the latest revision's is taken.
+//! Invariant: items are the same if all bits of their IDs are equal; of several results the latest revision's wins.
 //! Matches come in the order of the new rows. Beyond the budgets, records are in temporary files.
 //! Absent: bytes of rows and results.
 

@@ -1,7 +1,7 @@
-//! Owns: what one earlier revision has finished.
+//! Owns: the finished rows of one earlier revision.
 //!
-//! Invariant: a row counts as finished where the ledger names its result and no failure; segments have the digests that
-//! the ledger keeps. A segment that is lost carries nothing.
+//! Invariant: a row counts as finished if the ledger names its result and no failure; segments have the digests that
+//! the ledger keeps. A lost segment carries nothing.
 //! Absent: the results' bytes.
 
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
-//! Owns: the context file, a cluster's address and credentials under one path.
+//! Owns: the context file, a cluster's address and credentials in one file.
 //!
-//! Invariant: paths in it are relative to its own directory, and a key that it does not know is refused.
+//! Invariant: paths in it are relative to its own directory, and an unknown key is refused.
 //! Absent: secrets; keys are named by path.
 
 use std::path::{Path, PathBuf};

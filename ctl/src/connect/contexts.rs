@@ -1,6 +1,7 @@
 //! Owns: the file of named contexts, `$XDG_CONFIG_HOME/rollout/contexts.toml`.
 //!
-//! Invariant: it is replaced whole or not at all, and a context in it has absolute paths: it is used from anywhere.
+//! Invariant: it is replaced as a whole or not at all. A context in it has absolute paths, because it is used from any
+//! directory.
 //! Absent: secrets; keys are named by path.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Owns: times on the command line: `500ms`, `30s`, `2m`, `1h`, or plain seconds.
 //!
-//! Invariant: what is accepted is at most a year, so that no deadline overflows.
+//! Invariant: an accepted time is at most a year, so no deadline overflows.
 //! Absent: sums such as `1m30s`.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Owns: what is said where nothing names a cluster: how to name one, and a development cluster that is near.
+//! Owns: the message when a command names no cluster: how to name one, and which development cluster is nearby.
 //!
-//! Invariant: a context is suggested, never used: a command speaks of the cluster that its user named, or of none.
+//! Invariant: a context is suggested, never used: a command uses the cluster that its user named, or none.
 //! Absent: starting a cluster.
 
 use std::ffi::OsStr;

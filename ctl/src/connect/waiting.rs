@@ -1,7 +1,8 @@
-//! Telling on stderr that a command waits for the cluster.
+//! Reports on stderr that a command waits for the cluster.
 //!
-//! Invariant: once an outage, and not before it has lasted a while: a usual election is nobody's business.
-//! Absent: what is waited for; the client knows.
+//! Invariant: one message per outage, and only after it has lasted a while: an ordinary election is not worth a
+//! message.
+//! Absent: what the command waits for; the client knows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

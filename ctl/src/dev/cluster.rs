@@ -1,8 +1,8 @@
 //! The processes of a development cluster: prepared, started, killed, stopped.
 //!
-//! Invariant: one `DevCluster` at a time works in a directory (it holds the lock), and a child is
-//! signalled only until it has been waited for. Deliberately absent: whether to restart what died
-//! (see `supervise`) and what the cluster thinks of itself (see `ready`).
+//! Invariant: one `DevCluster` at a time uses a directory (it holds the lock), and a child is signalled only until it
+//! has been waited for. Deliberately absent: whether to restart a dead process (see `supervise`) and the cluster's
+//! view of itself (see `ready`).
 
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};

@@ -1,8 +1,8 @@
 //! The config files that the processes of a development cluster are started with.
 //!
-//! Invariant: written anew at every start from what is saved and from the flags, with absolute
-//! paths; a key that is not written has the daemon's own default, so that a development cluster
-//! behaves like a shipped one. Deliberately absent: a way to edit them by hand.
+//! Invariant: written anew at every start from the saved state and the flags, with absolute paths. A key that is not
+//! written has the daemon's own default, so a development cluster behaves like a shipped one. Deliberately absent: a
+//! way to edit them by hand.
 
 use std::path::{Path, PathBuf};
 

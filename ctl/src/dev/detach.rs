@@ -1,7 +1,7 @@
-//! `rollout dev --detach`: the same command again in a session of its own.
+//! `rollout dev --detach`: the same command again in its own session.
 //!
-//! Invariant: it returns success only when the cluster is ready, and otherwise shows why not. One that runs already is found
-//! and left as it is.
+//! Invariant: it succeeds only when the cluster is ready, and otherwise shows why not. A cluster that is already
+//! running is found and left as it is.
 //! Deliberately absent: a daemon's double fork; a new session is enough to outlive the terminal.
 
 use std::os::unix::process::CommandExt as _;

@@ -1,7 +1,7 @@
-//! Which directories have a development cluster, and `rollout dev list`, which shows them.
+//! The directories that have a development cluster, and `rollout dev list`, which shows them.
 //!
-//! Invariant: one file for each directory, written whole, so that clusters that start at once do not lose each other. It is a
-//! record of convenience: a start that cannot write it goes on, and a directory that is gone is forgotten.
+//! Invariant: one file for each directory, written as a whole, so clusters that start at once do not lose each other.
+//! The list is only a convenience: a start that cannot write it continues, and a directory that is gone is forgotten.
 
 use std::collections::BTreeSet;
 use std::io;

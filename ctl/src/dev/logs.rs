@@ -1,6 +1,7 @@
-//! `rollout dev logs`: what the processes of a directory's cluster said.
+//! `rollout dev logs`: the logs of a development cluster's processes.
 //!
-//! Invariant: memory is bounded by [`TAIL_BYTES`] a file. A log that is replaced, as at a new start, is read from its beginning.
+//! Invariant: memory is bounded by [`TAIL_BYTES`] per file. A replaced log, as at a new start, is read from its
+//! beginning.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};

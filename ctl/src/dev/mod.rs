@@ -1,9 +1,8 @@
 //! `rollout dev`: a local cluster in one command, on data that survives a restart.
 //!
-//! Invariant: whatever ends `rollout dev`, no process of its cluster is left: it stops them in order
-//! on Ctrl-C or SIGTERM, and the kernel kills them when it dies itself. A second Ctrl-C kills at once.
-//! Deliberately absent: anything that a shipped cluster would not do; the same binaries run with
-//! their defaults, mutual TLS included.
+//! Invariant: however `rollout dev` ends, no process of its cluster is left: it stops them in order on Ctrl-C or
+//! SIGTERM, and the kernel kills them if it is killed. A second Ctrl-C kills at once. Deliberately absent: anything
+//! that a shipped cluster would not do; the same binaries run with their defaults, mutual TLS included.
 
 mod args;
 mod certs;

@@ -1,7 +1,7 @@
 //! Which processes a `rollout dev` runs, for scripts and for `rollout dev stop`.
 //!
-//! Invariant: written whenever a process starts or ends, replaced as a whole. The pids are good
-//! only while the directory is locked: after that they may be anybody's.
+//! Invariant: written whenever a process starts or ends, replaced as a whole. The PIDs are valid only while the
+//! directory is locked; after that the kernel may reuse them.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};

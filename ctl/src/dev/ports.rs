@@ -1,8 +1,7 @@
-//! Finding ports that stay ours across restarts.
+//! Finding ports that remain free across restarts.
 //!
-//! Invariant: a chosen port was free on loopback when it was chosen. It comes from below the
-//! kernel's ephemeral range: an outgoing connection of anybody could sit on another one by the
-//! time of the next start.
+//! Invariant: a chosen port was free on loopback when it was chosen. It comes from below the kernel's ephemeral range,
+//! because an outgoing connection of any process could occupy a port in that range by the next start.
 
 use std::net::TcpListener;
 

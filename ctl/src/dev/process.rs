@@ -1,8 +1,8 @@
-//! Child processes that never outlive us.
+//! Child processes that never outlive this process.
 //!
-//! Invariant: the kernel kills every child when its launcher's thread ends, so nothing is left when
-//! `rollout dev` itself is killed. The signal is tied to the *thread* that forked, hence the thread
-//! of its own: a runtime's threads come and go. Deliberately absent: the decision to restart.
+//! Invariant: the kernel kills every child when its launcher's thread ends, so nothing is left when `rollout dev`
+//! itself is killed. The signal is tied to the *thread* that forked, so a dedicated thread forks: a runtime's threads
+//! come and go. Deliberately absent: the decision to restart.
 
 use std::fs::OpenOptions;
 use std::io;

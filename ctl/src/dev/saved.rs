@@ -1,6 +1,6 @@
-//! What the first start in a directory decided, and every later one keeps: names, zones, ports.
+//! The settings that the first start in a directory fixes for every later one: names, zones, ports.
 //!
-//! Invariant: the file is replaced as a whole, so that a crash leaves the old one or the new one.
+//! Invariant: the file is replaced as a whole, so a crash leaves the old one or the new one.
 
 use std::io::Write as _;
 use std::path::Path;

@@ -1,7 +1,6 @@
-//! `rollout dev status`: the processes of a directory's cluster.
+//! `rollout dev status`: the processes of a development cluster.
 //!
-//! Invariant: it says what runs here and nothing of what the cluster thinks; that is
-//! `rolloutctl status`.
+//! Invariant: it reports which processes run here, not the cluster's view; that is `rolloutctl status`.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! `rollout dev stop`: ends the cluster of a directory, whoever started it.
+//! `rollout dev stop`: stops a development cluster, whichever process started it.
 //!
-//! Invariant: a pid is signalled only while the directory's lock says that it is still the pid of
-//! the `rollout dev` that wrote it.
+//! Invariant: a PID is signalled only while the directory's lock proves that it is still the PID of the `rollout dev`
+//! that wrote it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What a development cluster is made of, before any process is started.
+//! What a development cluster consists of before any process starts.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! The commands that are printed for people to give next.
+//! The commands that are printed for the user to run next.
 //!
-//! Invariant: a shell reads each of them as it was meant, whatever characters the directory's path has.
+//! Invariant: a shell parses each of them as intended, whatever characters the directory's path has.
 
 use super::layout::Layout;
 use crate::hint::shell_path;
