@@ -1,7 +1,7 @@
 //! Owns: a run's results as files, made from its segments and parts.
 //!
-//! Invariant: readers follow the ledger: a row's result is the one that the ledger names, its bytes have the digest
-//! that the ledger keeps, and the row in the part says that it is that row. The same run gives the same bytes.
+//! Invariant: the ledger decides: a row's result is the one that the ledger names, its bytes have the digest that the
+//! ledger keeps, and the row in the part names that row. The same run gives the same bytes.
 //! Absent: waiting for a run.
 
 pub mod failures;

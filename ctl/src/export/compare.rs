@@ -1,8 +1,8 @@
-//! Owns: comparing files with what they would be if they were written now.
+//! Owns: comparing existing files with what a new export would write.
 //!
-//! Invariant: every byte of every file is compared, the first difference is named by its line or byte, and a file that would not be
-//! there is one too.
-//! Absent: mending.
+//! Invariant: every byte of every file is compared. The first difference is reported by line or byte; an unexpected
+//! file is a difference too.
+//! Absent: repair.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};

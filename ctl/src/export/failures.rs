@@ -1,6 +1,7 @@
-//! Owns: the kinds of failures that were seen while a run's results were read, and the commonest of them.
+//! Owns: the kinds of failures found while a run's results were read, and the most common of them.
 //!
-//! Invariant: at most [`KINDS_MAX`] kinds are kept apart; of each the first row is kept. Rows of further kinds are counted.
+//! Invariant: at most [`KINDS_MAX`] kinds are kept apart, each with its first row. Rows of further kinds are only
+//! counted.
 //! Absent: the failures themselves; those are lines of the errors file.
 
 use std::borrow::Cow;

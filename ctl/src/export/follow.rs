@@ -1,8 +1,8 @@
-//! Owns: a run's rows as they get their outcome, while the run goes on.
+//! Owns: a run's rows as they get their outcome, while the run continues.
 //!
-//! Invariant: each row's completion is given once and each row's failure once, whatever happens to members and
-//! streams: what was given is remembered here, and what there is comes from the leader's ledger alone. Events are no more
-//! than the news of which segments to look at; where they are gone, all open segments are looked at.
+//! Invariant: each row's completion is returned once and each row's failure once, whatever happens to members and
+//! streams: this code remembers what it returned, and reads outcomes from the leader's ledger alone. Events only tell
+//! which segments to read; if events are lost, all open segments are read.
 //! Absent: order; rows come as they are committed.
 
 use std::collections::BTreeSet;

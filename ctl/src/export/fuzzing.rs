@@ -1,6 +1,6 @@
-//! A segment's results without a cluster, for fuzz targets alone.
+//! A segment's results without a cluster, for fuzz targets only.
 //!
-//! Invariant: the bytes go the way that an export's go.
+//! Invariant: the bytes take the same path as those of an export.
 //! Absent: lists of segments; a target makes one.
 
 use bytes::Bytes;

@@ -1,8 +1,8 @@
-//! Owns: the list of a run, or of some of its segments, as the leader has it.
+//! Owns: the leader's list of a run's segments, or of some of them.
 //!
-//! Invariant: each segment once and in order, also where the run was sealed before or is in between: its manifest lists
-//! the same, from the segment on that the leader did not list any more.
-//! Absent: runs that are deleted in between. That is an error.
+//! Invariant: each segment once and in order, even if the run was sealed before or is sealed meanwhile: its manifest
+//! then supplies the rest, from the first segment that the leader no longer listed.
+//! Absent: runs that are deleted meanwhile. That is an error.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
-//! Owns: manifest.json, which says what files an output has.
+//! Owns: manifest.json, which lists the files of an output.
 //!
-//! Invariant: it follows from the run and the files alone: no time, no path.
-//! Absent: writing it; it comes last.
+//! Invariant: it depends on the run and the files alone: no time, no path.
+//! Absent: writing it, which happens last.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! Owns: what the files of an output are called.
+//! Owns: the names of an output's files.
 //!
-//! Invariant: a name of another series or format is never taken for one of this output.
+//! Invariant: a name of another series or format is never mistaken for one of this output.
 //! Absent: files.
 
 use super::format::OutputFormat;

@@ -1,7 +1,7 @@
-//! Owns: a run's output as files: completions and errors, each one file, or shards with a manifest.
+//! Owns: a run's output as files: completions and errors, each as one file, or as shards with a manifest.
 //!
-//! Invariant: rows are in the order of the input; a file of errors is there only where a row failed for good.
-//! Absent: what a line says (`format`), and whether files are written or compared (`place`).
+//! Invariant: rows are in the order of the input; an errors file exists only if a row failed permanently.
+//! Absent: the format of a line (`format`), and whether files are written or compared (`place`).
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Owns: whose output a directory holds, and who may write there.
+//! Owns: which run's output a directory holds, and who may write there.
 //!
-//! Invariant: without `--overwrite` no file is replaced or removed that is not of the output of the same run. Another
-//! batch file's directory is refused even where that has written nothing yet.
+//! Invariant: without `--overwrite`, only files of the same run's output are replaced or removed. A directory of
+//! another batch file is refused even if that one has written nothing yet.
 //! Absent: the name of the run in `run-id` (`batch::name`), and writing the files (`place`).
 
 mod record;

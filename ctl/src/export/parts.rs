@@ -1,7 +1,7 @@
-//! Owns: parts that were read lately.
+//! Owns: a cache of recently read parts.
 //!
-//! Invariant: what is kept is at most the bound, besides parts in use; a part that several segments want at once is
-//! fetched once; every part has the digest that it is asked for by.
+//! Invariant: the cache holds at most the bound, besides parts in use. A part that several segments need at once is
+//! fetched once, and every part has the requested digest.
 //! Absent: which rows of a part count.
 
 use std::collections::{BTreeMap, HashMap};

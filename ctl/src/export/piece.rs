@@ -1,8 +1,8 @@
-//! Owns: some rows of a segment put together with their results.
+//! Owns: some rows of a segment combined with their results.
 //!
-//! Invariant: each row has one outcome or, where that is allowed, none; a result counts only where the part's row says
-//! that it is this row. A piece holds at most [`PIECE_BYTES`] of results, or one row. What is wanted of a part is copied, so
-//! that memory does not grow with the parts that a segment's rows are spread over.
+//! Invariant: each row has one outcome or, if that is allowed, none. A result counts only if the part's row names this
+//! row. A piece holds at most [`PIECE_BYTES`] of results, or one row. Needed rows are copied out of a part, so memory
+//! does not grow with the number of parts that a segment's rows are spread over.
 //! Absent: where the rows go.
 
 use std::collections::BTreeMap;

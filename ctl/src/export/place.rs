@@ -1,9 +1,9 @@
 //! Owns: where the files of an output are written.
 //!
-//! Invariant: a name appears only when all bytes of all files are durable; what an earlier output of the same kind left
-//! there goes, and a manifest is there only when all of its files are. What is of somebody else there stays (`owner`). What a writer that
-//! was killed left half written goes when the next one begins and no other writes there.
-//! Absent: what is in them.
+//! Invariant: a name appears only when all bytes of all files are durable. Files of an earlier output of the same kind
+//! are removed, and a manifest exists only when all of its files do. Files of other owners stay (`owner`). Partial
+//! files of a killed writer are removed when the next one begins and no other is writing there.
+//! Absent: the contents of the files.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -1,11 +1,11 @@
 //! Owns: one line of output.
 //!
-//! A line is `id` (the row's own, or the item id in hexadecimal digits), the row's other fields in their order and
-//! byte for byte, then what came of it. Where a field of the row has the name of one of ours, ours keeps the name
-//! and the row's comes back as `input_<name>`.
-//! A row whose input is lost has no id and no fields of its own; `error.row` says which it was, from 0.
-//! Invariant: completions and errors have the same fields, but for `error` and for what was asked beyond a completion
-//! (vectors, scores, further completions, logprobs), which only a result has; equal inputs give equal bytes.
+//! A line is `id` (the row's own, or the item ID in hexadecimal digits), the row's other fields in their order and
+//! byte for byte, then the row's outcome. If a row's field has the name of an outcome field, the outcome field keeps
+//! the name and the row's field becomes `input_<name>`.
+//! A row whose input is lost has no ID and no fields of its own; `error.row` gives its number, from 0.
+//! Invariant: completions and errors have the same fields, except `error` and what was requested beyond a completion
+//! (vectors, scores, further completions, logprobs), which only a result has. Equal inputs give equal bytes.
 //! Absent: which file a line belongs to.
 
 use std::borrow::Cow;

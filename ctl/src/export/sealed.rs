@@ -1,7 +1,7 @@
 //! Owns: the list of a sealed run's segments with their outcomes, read from its manifest.
 //!
-//! Invariant: the same messages in the same order as the leader listed before the run was sealed: what the ledger
-//! keeps is the manifest's digest, and the manifest keeps its chunks'.
+//! Invariant: the same messages in the same order as the leader listed before the run was sealed. The ledger keeps the
+//! manifest's digest, and the manifest keeps those of its chunks.
 //! Absent: bytes of rows.
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};

@@ -1,9 +1,9 @@
 //! Owns: reading a run's segments with their results, a piece at a time.
 //!
-//! Invariant: what is in memory of a segment is its input and a piece or three of its results, however long these are. A
-//! segment that cannot be read any more hides no outcome: where that is why all of its rows failed, they are errors
-//! without their input.
-//! Absent: order among segments; and what is in a piece (`piece`).
+//! Invariant: memory holds a segment's input and up to three pieces of its results, however long these are. An
+//! unreadable segment hides no outcome: if all of its rows failed for that reason, they are errors without their
+//! input.
+//! Absent: order among segments; the contents of a piece (`piece`).
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Owns: the lines of tables that are still to be written, whose columns are known when all rows were seen.
+//! Owns: the lines of tables until they are written: the columns are known only after all rows were seen.
 //!
-//! Invariant: memory does not grow with the lines: they are in packed temporary files (`TMPDIR`), which go with the process.
-//! They are read in parts of a bounded size, so their reader can stop between two of them.
+//! Invariant: memory does not grow with the lines: they are in packed temporary files (`TMPDIR`), which are removed
+//! with the process. They are read in parts of a bounded size, so the reader can stop between two of them.
 //! Absent: writing tables.
 
 use std::fs::File;

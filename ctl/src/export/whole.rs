@@ -1,4 +1,4 @@
-//! Owns: small files of an output directory that are written whole: what run it names, and whose it is.
+//! Owns: small files of an output directory that are written as a whole: the run that it names, and its owner.
 //!
 //! Invariant: a reader sees all bytes of such a file or no file, and they are durable when the write returns.
 //! Absent: files of results (`place`).

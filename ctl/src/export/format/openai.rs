@@ -1,8 +1,8 @@
 //! Owns: a line of the OpenAI Batch format's output and error files: `{id, custom_id, response, error}`.
 //!
-//! Invariant: a response is written as the engine gave it, byte for byte; the id follows from the item, so that equal runs
+//! Invariant: a response is written as the engine gave it, byte for byte. The ID follows from the item, so equal runs
 //! give equal files.
-//! Absent: what a body says.
+//! Absent: what a body contains.
 
 use rollout_proto::v1;
 use serde::Deserialize;

@@ -1,10 +1,10 @@
-//! Owns: an output as Parquet: our lines as rows.
+//! Owns: an output as Parquet: each output line is a row.
 //!
-//! Every column is optional. `id` and rows' own fields have the types of their values (`types`); where these are too many,
-//! or have a name that the table needs, they are in `input`, as JSON. What is an object or a list is JSON, but for
-//! `embedding`. One that is no list of numbers is in `extra`, as it is.
-//! Invariant: equal lines give equal bytes, with one version of this program; a row group has at most [`GROUP_ROWS_MAX`]
-//! rows and is ended at [`GROUP_BYTES`] bytes.
+//! Every column is optional. `id` and rows' own fields have the types of their values (`types`). If there are too many
+//! of these, or their names clash with a name that the table needs, they are in `input`, as JSON. An object or a list
+//! becomes JSON, except `embedding`. An `embedding` that is not a list of numbers is in `extra`, unchanged.
+//! Invariant: equal lines give equal bytes, with one version of this program. A row group has at most
+//! [`GROUP_ROWS_MAX`] rows and ends at [`GROUP_BYTES`] bytes.
 //! Absent: finding the schema, which needs all rows (`spool`).
 
 mod column;

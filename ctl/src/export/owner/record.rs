@@ -1,6 +1,6 @@
-//! Owns: `.rollout.json` in an output directory: which run's output is there, and which files are of it.
+//! Owns: `.rollout.json` in an output directory: which run's output is there, and which files belong to it.
 //!
-//! Invariant: a file of an output is in the record before it has its name in the directory.
+//! Invariant: an output file is in the record before it appears under its name in the directory.
 //! Absent: what follows from it (`owner`).
 
 use std::fs;

@@ -1,7 +1,7 @@
-//! Owns: what an output directory is to a claim: free, ours, or somebody else's.
+//! Owns: the status of an output directory for a claim: free, owned by the claimant, or owned by another.
 //!
-//! Invariant: it reads and changes nothing, so that a dry run may ask.
-//! Absent: what is done about it (`owner`).
+//! Invariant: it reads and changes nothing, so a dry run may use it.
+//! Absent: the response to it (`owner`).
 
 use std::io;
 

@@ -1,7 +1,7 @@
-//! Owns: what is in an output directory, and where other files are, seen from there.
+//! Owns: the contents of an output directory, and the location of other files relative to it.
 //!
 //! Invariant: a directory that is moved together with a batch file sees it at the same place.
-//! Absent: whose files they are.
+//! Absent: which run owns the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,6 +1,6 @@
 //! Owns: the columns that every table has, whatever its rows are.
 //!
-//! Invariant: names here never change their type.
+//! Invariant: columns here never change their type.
 //! Absent: `id` and rows' own fields, whose types follow from the rows (`types`).
 
 /// Columns of texts before rows' own. A value that is no string is its JSON.

@@ -1,7 +1,7 @@
 //! Owns: the types of a table's columns, folded over all rows of an output.
 //!
-//! Invariant: the types follow from the set of rows alone, not from how they come in pieces, so that equal runs have equal
-//! tables; every value of a column has its type without a loss.
+//! Invariant: the types depend on the set of rows alone, not on how the rows are split, so equal runs have equal
+//! tables. Every value of a column fits its type without loss.
 //! Absent: the columns that are the same in all tables (`table`).
 
 use std::collections::BTreeMap;
