@@ -1,6 +1,6 @@
-//! Readers of what a user's client reads back, for fuzz targets alone.
+//! Decoders of what a user's client reads back, for fuzz targets only.
 //!
-//! Invariant: bad bytes are an error here as they are in a command.
+//! Invariant: bad bytes are an error here, as they are in a command.
 //! Absent: what is public anyway: batch files, contexts, inputs and manifests.
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
-//! What people and scripts read of us, against what is kept in `ctl/testdata`: help texts and outputs.
+//! Golden tests: help texts and outputs, compared with the files in `ctl/testdata`.
 //!
-//! Invariant: a command, flag, default, column or field that appears, goes or changes shows in the diff of a file that a
-//! person reads. `ROLLOUT_REWRITE=1` writes the files anew. Deliberately absent: what the environment says here and now.
+//! Invariant: an added, removed or changed command, flag, default, column or field shows in the diff of a file that a
+//! reviewer reads. `ROLLOUT_REWRITE=1` rewrites the files. Deliberately absent: the current environment.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Owns: what is the same in every command that is printed for people to give next.
+//! Owns: the part that all commands printed for the user to run next have in common.
 //!
-//! Invariant: given as it is printed, it speaks of what the command that printed it spoke of.
-//! Absent: which cluster, and as whom; those are the shell's.
+//! Invariant: run as printed, such a command refers to the same things as the command that printed it.
+//! Absent: the cluster and the credentials; those come from the shell.
 
 use std::path::Path;
 

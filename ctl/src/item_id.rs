@@ -1,12 +1,12 @@
-//! Owns: what makes an item the same item: its model, prompt, sampling parameters and key.
+//! Owns: the identity of an item: its model, request, sampling parameters and key.
 //!
-//! Layout, version 1: `blake3(version ‖ f(model id) ‖ f(asked) ‖ f(sampling) ‖ f(key))`, where `f(x)` is the length
-//! of x (u64 LE) and x; the model id is `blake3("rollout model 1" ‖ f(uri) ‖ f(revision) ‖ f(task) ‖ f(options))`; the
-//! asked is the canonical JSON of `prompt` or `messages`, of an object of these with `chat_template_kwargs` and `lora`, of
-//! `query` and `document`, or of `body`, `method` and `url`; sampling is that of the row's parameters over the run's; the
-//! key is 1 and the canonical JSON of the row's own id, or 0 and its occurrence number among equal rows (u64 LE).
-//! Invariant: no two inputs give the same bytes to the hash, and the golden values below never change: whoever
-//! changes the layout changes the version.
+//! Layout, version 1: `blake3(version ‖ f(model id) ‖ f(asked) ‖ f(sampling) ‖ f(key))`, where `f(x)` is the length of
+//! x (u64 LE) and x; the model id is `blake3("rollout model 1" ‖ f(uri) ‖ f(revision) ‖ f(task) ‖ f(options))`; asked
+//! is the canonical JSON of `prompt` or `messages`, of an object of these with `chat_template_kwargs` and `lora`, of
+//! `query` and `document`, or of `body`, `method` and `url`; sampling is that of the row's parameters over the run's;
+//! the key is 1 and the canonical JSON of the row's own id, or 0 and its occurrence number among equal rows (u64 LE).
+//! Invariant: no two inputs give the same bytes to the hash, and the golden values below never change: a change of the
+//! layout needs a new version.
 //! Absent: the position of a row; reordering an input re-runs nothing.
 
 pub mod positional;

@@ -1,8 +1,8 @@
 //! Owns: reading a stream that only the leader serves.
 //!
 //! Invariant: a stream that breaks, ends or falls silent while another member leads is over, and the caller opens it
-//! again at the new leader; only a refusal that no member would mend is an error.
-//! Absent: where to go on; each caller knows what it has.
+//! again at the new leader. A refusal is an error only if no member would answer differently.
+//! Absent: where to continue; each caller knows what it has.
 
 use std::time::{Duration, Instant};
 

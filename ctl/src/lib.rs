@@ -1,4 +1,4 @@
-//! What `rollout` (users) and `rolloutctl` (operators) are made of.
+//! The code of `rollout` (users) and `rolloutctl` (operators).
 
 // These macros panic where the reader has gone: `say` and `output` write.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -1,7 +1,7 @@
-//! Owns: what people write as one text or as a list of texts.
+//! Owns: a value that a user writes as one text or as a list of texts.
 //!
 //! Invariant: one text and a list of that text mean the same.
-//! Absent: what the texts are.
+//! Absent: the meaning of the texts.
 
 use serde::Deserialize;
 

@@ -1,9 +1,9 @@
-//! Owns: which rows of an input a run lacks, by their place in the input.
+//! Owns: which rows of an input a run lacks, by position in the input.
 //!
-//! Made after a first reading and heeded in a second one.
-//! Invariant: it speaks of one input alone: the digest of its item ids, in order, tells whether the second reading saw
-//! the same rows. Two bits a row in memory.
-//! Absent: how it is known what a run has (`batch::known`).
+//! It is built by a first reading and used by a second one.
+//! Invariant: it applies to one input alone: the digest of its item IDs, in order, tells whether the second reading
+//! saw the same rows. Memory is two bits a row.
+//! Absent: how the run's rows are known (`batch::known`).
 
 use std::sync::Arc;
 

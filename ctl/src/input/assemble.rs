@@ -1,7 +1,8 @@
-//! Owns: parsed chunks put together, in the order of the input, into segments.
+//! Owns: parsed chunks assembled, in the order of the input, into segments.
 //!
-//! Invariant: segments depend on the rows and their order alone, not on files, chunks or threads: submitting again
-//! gives the same objects. The first error ends the making of segments, unless it is asked for, and not the reading.
+//! Invariant: segments depend on the rows and their order alone, not on files, chunks or threads, so submitting again
+//! gives the same objects. The first error stops the making of segments, unless the caller wants them, but not the
+//! reading.
 //! Absent: threads.
 
 use std::io;

@@ -1,12 +1,12 @@
 //! Owns: the canonical text of a JSON value.
 //!
-//! Canonical: no space between tokens, strings escaped in serde_json's way, numbers as they were written; the keys of the
-//! outermost object, or of the objects of an outermost array, sorted by their bytes, and those within them in the order in
-//! which they were written. For an engine may go by that order: it generates a schema's properties one after another, and a
-//! chat template prints tools as they stand.
-//! Invariant: canonicalizing twice changes nothing, and values that differ for a reader of strings and numbers, or for one to
-//! whom the order within is something, give different texts.
-//! Absent: number arithmetic: 1.0 and 1 stay different, a model may be told either.
+//! Canonical: no space between tokens; strings escaped in serde_json's way; numbers as they were written. The keys of
+//! the outermost object, or of the objects of an outermost array, are sorted by their bytes; the keys of inner objects
+//! keep their written order, because an engine may depend on it: it generates a schema's properties one after another,
+//! and a chat template prints tools in their order.
+//! Invariant: canonicalizing twice changes nothing. Values that differ for a reader of strings and numbers, or for a
+//! reader to whom the inner order matters, give different texts.
+//! Absent: number arithmetic: 1.0 and 1 stay different, because a model may be given either.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
 //! Owns: files cut into chunks of whole lines.
 //!
-//! Invariant: the chunks of a file, one after another, are the file, except for the byte-order mark at its beginning
-//! and for lines that are too long, each of which is told in their place; at most a chunk and a line are in memory.
+//! Invariant: the concatenated chunks of a file are the file, except for the byte-order mark at its beginning and for
+//! lines that are too long, each of which is reported in its place. At most a chunk and a line are in memory.
 //! Absent: where a line ends within its chunk.
 
 use std::io::{self, Read};

@@ -1,8 +1,8 @@
 //! Owns: the fields of a row that are read, and finding them in a line.
 //!
-//! Invariant: finding builds no tree and copies no value; a field that comes twice is an error, and so is a value that is
-//! no JSON.
-//! Absent: what a value has to be (`row`).
+//! Invariant: finding builds no tree and copies no value; a duplicate field is an error, and so is a value that is not
+//! JSON.
+//! Absent: which values are valid (`row`).
 
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;

@@ -1,9 +1,9 @@
 //! Owns: files of comma- or tab-separated values as lines of JSON, one for each row.
 //!
 //! The first row names the columns. A value is text, and an empty one is null.
-//! Invariant: a row's line has the number of the line on which the row begins in the file: empty lines are put before it
-//! where needed. At most a row of [`LINE_BYTES_MAX`] bytes and a buffer of lines are in memory. What is no row is a line
-//! that begins with [`NO_ROW`] and says why.
+//! Invariant: a row's JSON line has the number of the file's line on which the row begins: empty lines are inserted
+//! before it as needed. At most a row of [`LINE_BYTES_MAX`] bytes and a buffer of lines are in memory. An invalid row
+//! becomes a line that begins with [`NO_ROW`] and says why.
 //! Absent: types. Numbers, objects and lists need JSON lines or Parquet.
 
 use std::ffi::OsStr;

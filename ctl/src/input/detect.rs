@@ -1,7 +1,7 @@
-//! Owns: telling from its first row what an input is.
+//! Owns: detecting an input's format from its first row.
 //!
-//! Invariant: whoever reads the same input comes to the same answer; an input without a row is one of ours.
-//! Absent: checking rows. One that is of the other format is an error of its line.
+//! Invariant: the same input always gives the same format; an input without a row has the native format.
+//! Absent: checking rows. A row of the other format is an error of its line.
 
 use std::sync::atomic::AtomicU64;
 

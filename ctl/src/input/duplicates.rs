@@ -1,7 +1,7 @@
-//! Owns: finding rows that have the same id, in bounded memory.
+//! Owns: finding rows that have the same ID, in bounded memory.
 //!
-//! Invariant: every repeated id is counted; the first in the order of the input are named with both places.
-//! Absent: ids themselves; they are compared by 128 bits of their blake3.
+//! Invariant: every repeated ID is counted; the first in the order of the input are reported with both places.
+//! Absent: the IDs themselves; they are compared by 128 bits of their blake3.
 
 use std::collections::BTreeMap;
 use std::io;

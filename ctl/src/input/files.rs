@@ -1,7 +1,7 @@
-//! Owns: which files an input is: paths, globs and URLs, and their order.
+//! Owns: the files of an input: paths, globs and URLs, and their order.
 //!
-//! Invariant: the same tree gives the same list, sorted by path, each file once; what is named twice counts once.
-//! Absent: what is in them.
+//! Invariant: the same tree gives the same list, sorted by path, each file once, even if it is named twice.
+//! Absent: the files' contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

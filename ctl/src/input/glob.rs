@@ -1,7 +1,7 @@
 //! Owns: globs: `*`, `?`, `[a-z]` within a component of a path, `**` for any number of components.
 //!
-//! Invariant: files and objects are matched alike; a leading dot has to be written out.
-//! Absent: what there is to match.
+//! Invariant: files and objects are matched alike; a leading dot must be matched explicitly.
+//! Absent: the candidates to match.
 
 /// Whether a pattern is more than a path.
 pub(super) fn has_glob(pattern: &str) -> bool {

@@ -1,7 +1,7 @@
-//! Owns: files of file systems that paths and globs name.
+//! Owns: local files that paths and globs name.
 //!
-//! Invariant: links are followed to files, not to directories below a `**`.
-//! Absent: what is in them.
+//! Invariant: links to files are followed; links to directories below a `**` are not.
+//! Absent: the files' contents.
 
 use std::collections::BTreeSet;
 use std::fs;

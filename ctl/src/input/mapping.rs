@@ -1,9 +1,10 @@
-//! Owns: rows whose columns have other names than ours: which column is which field, and the row as workers read it.
+//! Owns: rows whose columns have other names than the fields: which column is which field, and the row as workers read
+//! it.
 //!
-//! A mapped column gets the field's name, all others keep theirs; one that has a field's name without being meant comes as
+//! A mapped column gets the field's name, all others keep theirs. An unmapped column that has a field's name becomes
 //! `input_<name>`. A template's prompt comes first.
 //! Invariant: the same row gives the same bytes; values are copied as they were written.
-//! Absent: what a value has to be (`row`).
+//! Absent: which values are valid (`row`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Owns: files of an input that are objects of a store: `s3://`, `gs://`, `az://`.
 //!
-//! Invariant: at most [`PIECES_AHEAD`] pieces are in memory; a piece whose connection breaks is asked for again, and all of
-//! them are of the object as it was found.
-//! Absent: what is in them.
+//! Invariant: at most [`PIECES_AHEAD`] pieces are in memory. A piece whose connection breaks is requested again, and
+//! all pieces come from the version of the object that was found first.
+//! Absent: the objects' contents.
 
 use std::io::{self, Read};
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
-//! Owns: the occurrence numbers of equal rows without an id.
+//! Owns: the occurrence numbers of equal rows without an ID.
 //!
-//! Rows are told apart by 64 bits of the id that they would have as a first occurrence. Should two different rows ever
-//! share those, the second counts as a repetition: its id is another one, and still its own.
+//! Rows are told apart by 64 bits of the ID that they would have as a first occurrence. If two different rows share
+//! those bits, the second counts as a repetition: its ID is another one, but still unique.
 //! Invariant: the same rows in the same order get the same numbers, in at most 800 MiB: 8 bytes a distinct row at a
 //! load of at most 7/8 (10^7 rows take 128 MiB), at most [`DISTINCT_MAX`] rows, of which [`REPEATED_MAX`] may repeat.
-//! Absent: rows with an id of their own; they need no number, and there is no bound for them.
+//! Absent: rows with their own ID; they need no number, and there is no bound for them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

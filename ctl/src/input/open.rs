@@ -1,7 +1,7 @@
-//! Owns: the text of one file of an input, wherever it is and however it is packed.
+//! Owns: the text of one input file, local or remote, compressed or not.
 //!
-//! Invariant: it is streamed; memory does not grow with the file. A Parquet file that is an object is copied to a temporary
-//! file first, for it is read from its end.
+//! Invariant: it is streamed; memory does not grow with the file. A Parquet file that is an object is first copied to
+//! a temporary file, because Parquet is read from its end.
 //! Absent: lines.
 
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! Owns: a line of the OpenAI Batch format: `{custom_id, method, url, body}`.
 //!
-//! Invariant: a body is not looked into: it means what the engine's server means by it. Other fields come along and mean
-//! nothing.
-//! Absent: which urls an engine serves; what it does not serve is an error row.
+//! Invariant: a body is not parsed: the engine's server decides what it means. Other fields are carried along and
+//! ignored.
+//! Absent: which URLs an engine serves; a request for any other becomes an error row.
 
 use serde_json::value::RawValue;
 

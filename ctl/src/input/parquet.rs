@@ -1,7 +1,7 @@
 //! Owns: Parquet files as lines of JSON, one for each row.
 //!
-//! Invariant: at most a page of each column and a buffer of lines are in memory; whatever is wrong with a file is an error.
-//! Absent: what a value becomes (`value`), and files that are not in a file system.
+//! Invariant: at most a page of each column and a buffer of lines are in memory; any defect of a file is an error.
+//! Absent: the conversion of a value (`value`), and remote files.
 
 mod bounded;
 mod value;

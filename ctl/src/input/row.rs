@@ -1,8 +1,8 @@
-//! Owns: what a row is: what is asked of the model, an optional id, parameters of its own, any other fields.
+//! Owns: what a row is: the request to the model, an optional ID, its own parameters, any other fields.
 //!
-//! Invariant: parsing borrows from the line, builds no tree, and never panics; an error has the column, in
-//! characters from 1, of what is wrong.
-//! Absent: the meaning of other fields; they come back as they were written.
+//! Invariant: parsing borrows from the line, builds no tree, and never panics. An error has the column of the problem,
+//! in characters from 1.
+//! Absent: the meaning of other fields; they are returned as they were written.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
-//! Owns: how the rows of one run are read and what their ids are.
+//! Owns: how the rows of one run are read, and how their IDs are computed.
 //!
-//! Invariant: it follows from the run's spec alone, so that whoever adds rows, checks or carries them reads them alike.
+//! Invariant: it depends on the run's spec alone, so every client that adds, checks or carries rows reads them alike.
 //! Absent: files.
 
 use std::sync::Arc;

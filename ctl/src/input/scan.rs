@@ -1,8 +1,8 @@
-//! Owns: one pass over an input on all cores: lines parsed, ids hashed, segments filled.
+//! Owns: one pass over an input on all cores: lines parsed, IDs hashed, segments filled.
 //!
-//! One thread reads chunks, several parse and hash them, the caller's puts them together in order.
-//! Invariant: at most [`CHUNKS_MAX`] chunks and one segment are in memory, besides ids (64 MiB, then files), what
-//! `occurrence` says, and the errors that are kept.
+//! One thread reads chunks, several parse and hash them, the caller's assembles them in order.
+//! Invariant: at most [`CHUNKS_MAX`] chunks and one segment are in memory, besides IDs (64 MiB, then files), the
+//! memory of `occurrence`, and the errors that are kept.
 //! Absent: anything that outlives the scan; segments go to the sink.
 
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Owns: fixed-size records by a 128-bit key, in memory up to a budget and in temporary files beyond it.
 //!
-//! Invariant: records of one key are in one partition, and partitions follow one another as keys do, so that all of them,
-//! each sorted, are all records sorted. At most the budget, or one partition and a buffer for each, is in memory: with
-//! 2^32 records of 12 bytes beside their keys 470 MiB, with 10^8 11 MiB.
-//! Absent: what a key is of. 128 bits of a hash are never compared further here.
+//! Invariant: records of one key are in one partition, and partitions are in key order, so sorting each partition
+//! sorts all records. Memory holds at most the budget, or one partition and a buffer for each: 470 MiB with 2^32
+//! records of 12 bytes beside their keys, 11 MiB with 10^8.
+//! Absent: the meaning of a key. Only 128 bits of a hash are compared here.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};

@@ -1,6 +1,6 @@
-//! Owns: what is asked of a model, as far as it decides which fields of a row are read.
+//! Owns: the task of a model, to the extent that it decides which fields of a row are read.
 //!
-//! Invariant: every task that a spec may name is one of these; one that is unknown here reads rows as `generate` does.
+//! Invariant: every task that a spec may name is one of these; an unknown one reads rows as `generate` does.
 //! Absent: whether any worker offers it.
 
 /// What is asked of a model.

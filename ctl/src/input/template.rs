@@ -1,7 +1,7 @@
-//! Owns: the template that makes a prompt of a row's columns: `{title}\n{body}`.
+//! Owns: the template that builds a prompt from a row's columns: `{title}\n{body}`.
 //!
-//! Invariant: a text without braces stands for itself, `{{` and `}}` for one brace, `{name}` for the column of that name: a
-//! string as its text, null as nothing, anything else as its JSON.
+//! Invariant: text without braces is literal, `{{` and `}}` are one brace each, `{name}` is the column of that name: a
+//! string as its text, null as nothing, any other value as its JSON.
 //! Absent: expressions and formats.
 
 use std::borrow::Cow;

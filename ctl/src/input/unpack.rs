@@ -1,8 +1,8 @@
-//! Owns: compressed files: gzip and zstd, known by their first bytes.
+//! Owns: compressed files: gzip and zstd, detected by their first bytes.
 //!
-//! Invariant: memory is bounded, whatever the file says; a file that is cut off, broken, or expands beyond all reason is an
-//! error; files of several members or frames are read to their end.
-//! Absent: what the text is.
+//! Invariant: memory is bounded, whatever the file claims. A file that is truncated, corrupt, or expands beyond a
+//! bound is an error. Files of several members or frames are read to their end.
+//! Absent: the meaning of the text.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Owns: the positional sample id, version 1, of the runtime that `rollout` follows.
 //!
-//! `blake3(1 ‖ model content id ‖ prompt ‖ postcard(sampling) ‖ index LE)`: the id of a row at a position, kept so
-//! that results of that runtime can be matched.
-//! Invariant: the locked digest in the test; postcard is not self-describing, so the struct's field order counts.
+//! `blake3(1 ‖ model content id ‖ prompt ‖ postcard(sampling) ‖ index LE)`: the id of a row at a position, kept to
+//! match results of that runtime.
+//! Invariant: the digest fixed in the test; postcard is not self-describing, so the struct's field order matters.
 //! Absent: any use for a run's items: an inserted row would change the id of every later one.
 
 use serde::Serialize;

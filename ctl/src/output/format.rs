@@ -1,7 +1,7 @@
 //! Quantities for people: counts, bytes, durations.
 //!
-//! Invariant: at most three significant parts, so that columns stay narrow. Deliberately absent:
-//! anything that JSON uses; there quantities are plain numbers in base units.
+//! Invariant: at most three significant parts, so that columns stay narrow. Deliberately absent: JSON, in which
+//! quantities are plain numbers in base units.
 
 /// A count with a comma between thousands: `1,234,567`.
 pub fn count(value: u64) -> String {

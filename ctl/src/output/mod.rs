@@ -1,9 +1,8 @@
-//! What commands print: one report, shown as a table for people or as JSON, YAML or names for programs.
+//! Command output: one report, shown as a table for people or as JSON, YAML or names for programs.
 //!
-//! Invariant: data goes to stdout and talk to stderr; the JSON is a versioned contract (fields are
-//! only added within v1), the table is not; every command prints through here, so that each knows every
-//! format. Deliberately absent: colours and terminal control, so that the same bytes reach a pipe and a
-//! terminal.
+//! Invariant: data goes to stdout and messages to stderr. The JSON is a versioned contract (fields are only added
+//! within v1), the table is not. Every command prints through here, so each supports every format. Deliberately
+//! absent: colors and terminal control, so that the same bytes reach a pipe and a terminal.
 
 mod format;
 mod json;

@@ -1,6 +1,7 @@
-//! What a report is a list of, and the names in it: found in its JSON, so that no command has its own idea of it.
+//! The items that a report lists, and their names: found in its JSON, so that all commands agree.
 //!
-//! Invariant: a name is what the commands take as NAME. Deliberately absent: prefixes with the kind, which no command takes.
+//! Invariant: a name is what the commands accept as NAME. Deliberately absent: prefixes with the kind, which no
+//! command accepts.
 
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
 //! Columns of text, as wide as their widest cell.
 //!
-//! Invariant: two spaces between columns, nothing after the last cell of a line. Deliberately
-//! absent: borders, wrapping and truncation, which make a table hard to cut and grep.
+//! Invariant: two spaces between columns, nothing after the last cell of a line. Deliberately absent: borders,
+//! wrapping and truncation, which make a table hard to cut and grep.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

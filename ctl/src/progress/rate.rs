@@ -1,7 +1,7 @@
 //! Owns: a rate over the last seconds.
 //!
 //! Invariant: at most [`SAMPLES_MAX`] samples, none older than the window except one that bounds it.
-//! Absent: clocks; the caller says what time it is.
+//! Absent: clocks; the caller supplies the time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

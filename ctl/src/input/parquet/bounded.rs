@@ -1,9 +1,9 @@
-//! Owns: a Parquet file's pages, without those that say to have more values than their bytes can be.
+//! Owns: a Parquet file's pages, without those that claim more values than their bytes can hold.
 //!
-//! The library allocates as many values as a dictionary page says to have, 64 GB for one number of a file of 400 bytes, and
-//! ends the process where there is no such memory.
-//! Invariant: a page that comes out has no more values than [`VALUES_MAX`], and a dictionary no more than its bytes.
-//! Absent: what else can be wrong with a page; the library says so.
+//! The library allocates as many values as a dictionary page claims, 64 GB for one number in a file of 400 bytes, and
+//! aborts the process if there is not enough memory.
+//! Invariant: a page that passes has no more values than [`VALUES_MAX`], and a dictionary no more than its bytes.
+//! Absent: other defects of a page; the library reports those.
 
 use parquet::bloom_filter::Sbbf;
 use parquet::column::page::{Page, PageMetadata, PageReader};

@@ -1,10 +1,10 @@
-//! Owns: what a value of a Parquet column is in JSON.
+//! Owns: the conversion of a value of a Parquet column to JSON.
 //!
-//! Strings, numbers, booleans and lists are themselves; a struct is an object without its null members; a map is an object,
-//! whose keys are texts. Bytes are base64, decimals are numbers with all their digits, dates, times and timestamps are texts of
-//! RFC 3339, without an offset where the column has none; NaN and infinities are null.
-//! Invariant: equal rows give equal lines; nothing is rounded but a timestamp of the old type INT96, which its reader gives in
-//! milliseconds.
+//! Strings, numbers, booleans and lists convert directly; a struct is an object without its null members; a map is an
+//! object with text keys. Bytes are base64, decimals are numbers with all their digits, dates, times and timestamps
+//! are texts of RFC 3339, without an offset if the column has none; NaN and infinities are null.
+//! Invariant: equal rows give equal lines. Nothing is rounded except a timestamp of the old type INT96, which its
+//! reader gives in milliseconds.
 //! Absent: columns.
 
 use std::fmt::Write;
