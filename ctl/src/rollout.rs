@@ -1,9 +1,9 @@
 //! Owns: the command `rollout`, for users.
 //!
-//! Invariant: results and plans go to stdout, everything else to stderr, and the exit status says what happened: 0 done,
-//! 1 failed, 2 usage or bad input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown,
-//! 10 done but some rows failed for good, 130 interrupted.
-//! Absent: what operators do; that is `rolloutctl`.
+//! Invariant: results and plans go to stdout, everything else to stderr, and the exit status is: 0 done, 1 failed, 2
+//! usage or bad input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown, 10 done but
+//! some rows failed permanently, 130 interrupted.
+//! Absent: operators' commands; those are in `rolloutctl`.
 
 mod append;
 mod cancel;

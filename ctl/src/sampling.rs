@@ -1,8 +1,9 @@
-//! Owns: the sampling parameters of a run and of a row, and the canonical JSON that ids and engines take them from.
+//! Owns: the sampling parameters of a run and of a row, and the canonical JSON from which IDs and engines take them.
 //!
-//! Invariant: only what was set appears, by its name, so a default that an engine changes changes no id; what a parameter has
-//! within keeps its order, in which an engine may generate it. A row's parameters go over the run's, key by key. The run's are known here and obey bounds; whether a row's are and do is found out here, and
-//! decided by the engine.
+//! Invariant: only parameters that were set appear, by name, so an engine's change of a default changes no ID. The
+//! inside of a parameter keeps its order, because an engine may generate it in that order. A row's parameters override
+//! the run's, key by key. The run's parameters must be known here and within bounds; a row's are checked here, and the
+//! engine decides about them.
 //! Absent: defaults. They are the engine's.
 
 use std::collections::BTreeMap;

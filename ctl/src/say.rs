@@ -1,8 +1,8 @@
 //! Owns: writing to stdout and stderr.
 //!
-//! Invariant: a reader that has gone, such as `head`, never makes a command panic; the run is what counts. Who is to be quiet
-//! says nothing aside.
-//! Absent: colours.
+//! Invariant: a reader that has gone, such as `head`, never makes a command panic; the command's work is what counts.
+//! In quiet mode, notes are not printed.
+//! Absent: colors.
 
 use std::fmt;
 use std::io::Write;

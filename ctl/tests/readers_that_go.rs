@@ -1,4 +1,4 @@
-//! Commands whose reader has gone: `rolloutctl … --watch | head -1`, and what is said on stderr to nobody.
+//! Commands whose reader has gone: `rolloutctl … --watch | head -1`, and messages to a closed stderr.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

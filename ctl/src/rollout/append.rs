@@ -1,6 +1,6 @@
 //! Owns: `rollout run append RUN FILE…`.
 //!
-//! Invariant: exit status 0 means that the run has every row of the files, whoever added it.
+//! Invariant: exit status 0 means that the run has every row of the files, whichever client added it.
 //! Absent: waiting for their results.
 
 use std::io::Write;

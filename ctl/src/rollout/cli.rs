@@ -1,7 +1,7 @@
 //! Owns: the command line of `rollout`.
 //!
-//! Invariant: every flag says what it does in one line; what several commands share is in one place.
-//! Absent: doing anything.
+//! Invariant: every flag has a help text of one line; flags that several commands share are defined once.
+//! Absent: executing commands.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! Owns: `rollout infer batch --dry-run`.
 //!
-//! Invariant: nothing is written and nothing submitted. The cluster is asked for no more than how fast it was and how long a row may be,
-//! only where tokens are counted, and need not answer.
+//! Invariant: nothing is written and nothing submitted. The cluster is asked only for its recent speed and for the
+//! length limit of a row, only if tokens are counted, and need not answer.
 //! Absent: whether the cluster could serve the run.
 
 use std::sync::Arc;

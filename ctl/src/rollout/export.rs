@@ -1,6 +1,6 @@
 //! Owns: `rollout export RUN`.
 //!
-//! Invariant: the same run gives the same files, byte for byte, as `rollout infer batch` wrote them.
+//! Invariant: it writes the same files, byte for byte, as `rollout infer batch` does for the same run.
 //! Absent: waiting.
 
 use std::sync::Arc;

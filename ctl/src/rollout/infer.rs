@@ -1,6 +1,6 @@
 //! Owns: `rollout infer batch`.
 //!
-//! Invariant: whatever ends this command, what to do next was said; nothing that ends it cancels the run.
+//! Invariant: however this command ends, it prints the next step, and it never cancels the run.
 //! Absent: how each step works (`batch`, `export`).
 
 mod choose;

@@ -1,8 +1,8 @@
-//! Owns: what `infer batch`, `export` and `verify` say at their end, as text for people or as JSON for programs.
+//! Owns: the final message of `infer batch`, `export` and `verify`, as text for people or as JSON for programs.
 //!
-//! Invariant: with `-o json` stdout has one document and nothing else; the text of a written output goes to stderr. The JSON is
-//! versioned as that of `rolloutctl` is.
-//! Absent: commands that fail; they say why on stderr, and their exit status says what happened.
+//! Invariant: with `-o json`, stdout has one document and nothing else; the text about a written output goes to
+//! stderr. The JSON is versioned like that of `rolloutctl`.
+//! Absent: commands that fail; they print the reason on stderr, and their exit status gives its kind.
 
 use std::path::Path;
 

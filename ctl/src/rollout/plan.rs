@@ -1,6 +1,7 @@
-//! Owns: what `infer batch --dry-run` found, as text for people or as JSON for programs.
+//! Owns: the findings of `infer batch --dry-run`, as text for people or as JSON for programs.
 //!
-//! Invariant: the JSON lists the same errors and warnings as stderr does, at most [`LISTED_MAX`] of each, with the count of all.
+//! Invariant: the JSON lists the same errors and warnings as stderr does, at most [`LISTED_MAX`] of each, with the
+//! count of all.
 //! Absent: finding them (`dry_run`).
 
 use std::path::Path;

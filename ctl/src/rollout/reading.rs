@@ -1,6 +1,6 @@
-//! Owns: how commands read an input, and what is seen of it.
+//! Owns: how commands read an input, and what they show of it.
 //!
-//! Invariant: a bad input ends after a screen of errors.
+//! Invariant: reading a bad input stops after a screen of errors.
 //! Absent: `--dry-run`, which lists them all.
 
 use std::convert::Infallible;

@@ -1,7 +1,7 @@
-//! Owns: what is said about an input and a submission.
+//! Owns: messages about an input and a submission.
 //!
-//! Invariant: lists are bounded and say how much they leave out.
-//! Absent: progress, and what came of a run (`outcome`).
+//! Invariant: lists are bounded and report how much they omit.
+//! Absent: progress, and the outcome of a run (`outcome`).
 
 use std::path::Path;
 

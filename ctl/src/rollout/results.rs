@@ -1,7 +1,7 @@
 //! Owns: `rollout run results RUN`.
 //!
 //! Invariant: JSON lines go to stdout, in the format of completions.jsonl and errors.jsonl, each row's outcome once.
-//! Absent: order, files; `rollout export` has both.
+//! Absent: order and files; `rollout export` has both.
 
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;

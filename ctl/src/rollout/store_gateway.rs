@@ -1,7 +1,7 @@
 //! Owns: `rollout store-gateway`.
 //!
-//! Invariant: the line on stdout is printed once the port is open and the cluster has answered.
-//! Absent: the protocol; that is crate `rollout-gateway`'s.
+//! Invariant: it prints the line on stdout only after the port is open and the cluster has answered.
+//! Absent: the protocol; crate `rollout-gateway` has it.
 
 use std::sync::Arc;
 

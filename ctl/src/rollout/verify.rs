@@ -1,7 +1,7 @@
 //! Owns: `rollout verify RUN`.
 //!
-//! Invariant: exit status 0 means that all of it was proven.
-//! Absent: what is proven (`export::verify`).
+//! Invariant: exit status 0 means that everything was proven.
+//! Absent: what it proves (`export::verify`).
 
 use std::path::Path;
 use std::sync::Arc;

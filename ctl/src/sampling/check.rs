@@ -1,7 +1,7 @@
 //! Owns: the bounds of sampling parameters.
 //!
-//! Invariant: what is refused is what vLLM refuses too: no run and no row is stopped here that an engine would answer.
-//! Absent: what depends on a model: its vocabulary, its context.
+//! Invariant: it refuses only what vLLM refuses too: no run or row that an engine would answer is stopped here.
+//! Absent: bounds that depend on a model: its vocabulary, its context.
 
 use serde_json::{Map, Value};
 

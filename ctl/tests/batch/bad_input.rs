@@ -1,4 +1,4 @@
-//! What bad input gets.
+//! Errors for bad input.
 
 use super::cluster::TestCluster;
 use super::command::{Job, files_below};

@@ -1,7 +1,6 @@
-//! A leader that keeps runs in memory and works on their rows itself.
+//! A fake leader that keeps runs in memory and works on their rows itself.
 //!
-//! Invariant: it checks what a ledger checks of segments and inputs, so that a client that gets through here declares
-//! what it should.
+//! Invariant: it checks segments and inputs as a ledger does, so a client that passes here declares correctly.
 
 mod members;
 mod runs;

@@ -1,4 +1,4 @@
-//! The command as a process of its own.
+//! The command as a separate process.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

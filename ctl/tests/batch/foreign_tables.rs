@@ -1,4 +1,4 @@
-//! Parquet files of other programs: what becomes of the types of their columns in an output of the same format.
+//! Parquet files of other programs: how the types of their columns survive in an output of the same format.
 
 use std::fs::File;
 use std::path::Path;

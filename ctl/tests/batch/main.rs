@@ -1,4 +1,4 @@
-//! The command `rollout` against a cluster that a test plays: one process, no replication, real objects.
+//! The command `rollout` against a fake cluster: one process, no replication, real objects.
 
 mod bad_input;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Input that stays open: what is appended, what is there already, and its end.
+//! Open inputs: appended rows, rows that exist already, and closing.
 
 use super::cluster::TestCluster;
 use super::command::Job;

@@ -1,4 +1,4 @@
-//! What comes out.
+//! The output.
 
 use std::time::Duration;
 

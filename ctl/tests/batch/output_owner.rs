@@ -1,4 +1,4 @@
-//! Whose output a directory holds: nobody's output or file is replaced without a word.
+//! The owner of an output directory: no other output or file is replaced silently.
 
 use std::path::Path;
 

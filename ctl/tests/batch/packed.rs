@@ -1,4 +1,4 @@
-//! Inputs that are packed, and inputs that are elsewhere.
+//! Compressed inputs and remote inputs.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;

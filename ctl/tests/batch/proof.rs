@@ -1,4 +1,4 @@
-//! What `rollout verify` notices.
+//! The defects that `rollout verify` detects.
 
 use super::cluster::{Conduct, TestCluster};
 use super::command::{Job, files_below};

@@ -1,4 +1,4 @@
-//! Edited inputs: what is a revision, and what is carried into it.
+//! Edited inputs: when they become a revision, and which results are carried over.
 
 use super::cluster::{Conduct, TestCluster};
 use super::command::{Ended, Job, interrupt};

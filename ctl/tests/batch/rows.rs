@@ -1,4 +1,4 @@
-//! What a row may be: other names of columns, templates, parameters of its own, other tasks.
+//! The forms of a row: other column names, templates, its own parameters, other tasks.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! A server that speaks as much of S3 as reading an input needs, and misbehaves as it is told.
+//! A server that speaks as much of S3 as reading an input needs, and misbehaves on request.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

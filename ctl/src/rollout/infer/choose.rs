@@ -1,6 +1,6 @@
-//! Owns: which run a batch file means now: one that is there, or the next revision.
+//! Owns: which run a batch file means now: an existing one, or the next revision.
 //!
-//! Invariant: a run that still goes on with something else is cancelled only where the user said so.
+//! Invariant: a run that is still running with another input or spec is cancelled only at the user's request.
 //! Absent: what a revision is (`batch::revision`).
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Owns: the text that says how to come back to a run after the command has ended early.
+//! Owns: the text that says how to return to a run after the command has ended early.
 //!
-//! Invariant: the text names no run that was not created, and its command has every flag without which it would mean
+//! Invariant: the text names only a run that was created, and its command has every flag without which it would mean
 //! another run.
 //! Absent: when the text is printed.
 

@@ -1,6 +1,6 @@
-//! Owns: the output directory of a batch file: whose it is, and which run a command without a name means there.
+//! Owns: the output directory of a batch file: its owner, and the run that a command without a name means there.
 //!
-//! Invariant: rows are declared only for a run that `run-id` names, and a name that never became a run never displaces
+//! Invariant: rows are declared only for a run that `run-id` names, and a name that never became a run never replaces
 //! one that did.
 //! Absent: the rules of who may write there (`export::owner`).
 

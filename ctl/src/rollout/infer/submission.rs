@@ -1,7 +1,7 @@
-//! Owns: the submission of a batch file: which run it is, its input in the store, the run, its rows.
+//! Owns: the submission of a batch file: it chooses the run, stores its input, creates the run, declares its rows.
 //!
-//! Invariant: nothing is uploaded for a directory that is somebody else's, and no row is declared before the directory
-//! names the run.
+//! Invariant: nothing is uploaded for a directory that belongs to another run, and no row is declared before the
+//! directory names the run.
 //! Absent: how each step works (`batch`), and waiting for the run.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Owns: what is asked of a model where the batch file does not say it.
+//! Owns: the task of a run whose batch file names none.
 //!
-//! Invariant: a run that is resumed is what it was, whether or not its input is still there; any other is what its input
-//! looks like.
+//! Invariant: a resumed run keeps its task, whether or not its input still exists; any other run gets the task that
+//! its input looks like.
 //! Absent: what the rows of a task are.
 
 use rollout_proto::Client;

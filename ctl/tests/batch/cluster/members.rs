@@ -1,4 +1,4 @@
-//! What the cluster says of itself, and all that no command under test asks of it.
+//! The fake cluster's description of itself, and the methods that no command under test calls.
 
 use rollout_proto::{ErrorCode, v1};
 use tonic::{Request, Response, Status};

@@ -1,4 +1,4 @@
-//! Runs as clients ask for them: created, given their input, watched, read and ended.
+//! The client's requests for runs: create, declare input, watch, read and end.
 
 use std::pin::Pin;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The leader's own work on the rows of a run, as the test's [`Conduct`] has it.
+//! The fake leader's own work on the rows of a run, as the test's [`Conduct`] specifies.
 
 use rollout_proto::v1;
 use rollout_storage::{PartRow, PartRowKind, PartWriter, Segment, part_key};
