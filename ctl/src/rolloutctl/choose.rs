@@ -1,7 +1,7 @@
-//! Which things of a list are shown, and in which order: `--selector`, `--sort-by`, `--limit`, `--no-headers`.
+//! Which items of a list are shown, and in which order: `--selector`, `--sort-by`, `--limit`, `--no-headers`.
 //!
-//! Invariant: keys are those of the list's JSON, so that each list knows all that it prints; a key that nothing in the list has is
-//! refused with those that there are. Deliberately absent: choosing by the cluster; the whole list is read.
+//! Invariant: keys are those of the list's JSON, so every printed field is a key; a key that no item has is refused
+//! with the existing keys. Deliberately absent: filtering by the cluster; the whole list is read.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,7 @@
 //! `rolloutctl completion SHELL` and `rolloutctl man`: made from the command tree itself, for both programs.
 //!
-//! Invariant: what they say of a command is what its `--help` says. Deliberately absent: what a shell is answered;
-//! [`completer`](crate::completer) has that.
+//! Invariant: they describe a command as its `--help` does. Deliberately absent: the answers to a shell;
+//! [`completer`](crate::completer) has those.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
-//! The question before what cannot be undone.
+//! The confirmation before an irreversible operation.
 //!
-//! Invariant: without a terminal nobody is asked: there `--yes` is the only consent. Deliberately absent: a question
-//! before anything that a second command takes back.
+//! Invariant: without a terminal there is no prompt: `--yes` is the only consent. Deliberately absent: a confirmation
+//! of operations that a second command can undo.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 

@@ -1,6 +1,6 @@
-//! `rolloutctl context`: clusters under names of one's own.
+//! `rolloutctl context`: clusters under names that the user chooses.
 //!
-//! Invariant: works without any cluster; nothing but the file of contexts is changed. Deliberately absent: copies of
+//! Invariant: it works without any cluster and changes only the file of contexts. Deliberately absent: copies of
 //! certificates and keys; a context names files.
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! `rolloutctl doctor`: what is wrong, or will be, with a machine before it serves or with a cluster that runs.
+//! `rolloutctl doctor`: present and future problems of a machine before it serves, or of a running cluster.
 //!
-//! Invariant: every check is one line that says what was found, and where it is not good, why that matters and what to do;
-//! a check that could not be made is a line too. Deliberately absent: changing anything, but for files of its own in the
-//! directory whose disk it measures.
+//! Invariant: every check prints one line with its finding and, if it is a problem, why it matters and what to do. A
+//! check that could not run has a line too. Deliberately absent: changes, except its own files in the directory whose
+//! disk it measures.
 
 mod bundle;
 mod files;

@@ -1,8 +1,8 @@
 //! `--dry-run`: what a command would change, as far as that can be read beforehand.
 //!
-//! Invariant: nothing is proposed, written or asked of anybody but to be read; what the cluster would refuse by what is
-//! read here is refused here, with the same exit code. Deliberately absent: a promise; between this and the command
-//! things may change, and the cluster decides then.
+//! Invariant: it only reads: nothing is proposed or written. If the state read here shows that the cluster would
+//! refuse the command, it is refused here, with the same exit code. Deliberately absent: a promise; state may change
+//! before the command runs, and the cluster decides then.
 
 mod certificates;
 mod members;

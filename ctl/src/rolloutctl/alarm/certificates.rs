@@ -1,7 +1,7 @@
-//! Alarms of certificates: a member's own, and that of the key by which it enrols.
+//! Alarms about certificates: a member's own, and that of its issuing key.
 //!
-//! Invariant: one that is about to end and one that has ended are two kinds, and never both at a time. Deliberately absent:
-//! workers' certificates; their metrics and their logs tell of those.
+//! Invariant: a certificate about to expire and an expired one raise different alarms, never both at once.
+//! Deliberately absent: workers' certificates, which their metrics and logs cover.
 
 use rollout_proto::pki::RENEWAL_WITHIN_S;
 

@@ -1,7 +1,7 @@
-//! `rolloutctl alarm list`: what is wrong with the cluster now, and the command that mends it.
+//! `rolloutctl alarm list`: what is wrong with the cluster now, and the command that fixes it.
 //!
-//! Invariant: works without a quorum, and says what `status` says under its table. Deliberately absent: a history; `events`
-//! and the metrics have one.
+//! Invariant: it works without a quorum, and matches the lines under the table of `status`. Deliberately absent: a
+//! history; `events` and the metrics have one.
 
 use serde::Serialize;
 

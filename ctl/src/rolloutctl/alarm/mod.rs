@@ -1,4 +1,4 @@
-//! `rolloutctl alarm`: what somebody should do something about.
+//! `rolloutctl alarm`: conditions that need an operator.
 
 pub(super) mod certificates;
 pub(super) mod list;

@@ -1,8 +1,7 @@
-//! What is wrong with the cluster by what its members say, and the command that mends it.
+//! The problems that the members report, and the command that fixes each.
 //!
-//! Invariant: an alarm is a condition that is seen now: it goes when the condition does, so there is nothing to disarm. Each
-//! has a remedy, as a command with the addresses that the cluster knows where there is one. Deliberately absent: how it is
-//! shown.
+//! Invariant: an alarm is a present condition: it ends with the condition, so there is nothing to clear. Each has a
+//! remedy, as a command with the addresses that the cluster knows if one exists. Deliberately absent: how it is shown.
 
 use serde::Serialize;
 

@@ -1,8 +1,9 @@
-//! The hash chain of audit files: `prev` of a line is the BLAKE3 hash of the whole line before it, without its line feed.
+//! The hash chain of audit files: `prev` of a line is the BLAKE3 hash of the whole line before it, without its line
+//! feed.
 //!
-//! Invariant: every break is named with file and line. A line that is no JSON was written in part; members write the
-//! next one behind the last whole line, so it is counted and passed over. Deliberately absent: a proof that the newest
-//! lines are there.
+//! Invariant: every break is reported with file and line. A line that is not JSON was written only in part; members
+//! append the next one after the last whole line, so it is counted and skipped. Deliberately absent: a proof that the
+//! newest lines are there.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};

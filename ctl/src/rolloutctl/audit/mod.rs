@@ -1,4 +1,4 @@
-//! `rolloutctl audit`: the files of a member's audit. Needs no cluster.
+//! `rolloutctl audit`: a member's audit files. Needs no cluster.
 
 pub(super) mod chain;
 pub(super) mod verify;

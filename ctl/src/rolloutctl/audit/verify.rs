@@ -1,8 +1,9 @@
-//! `rolloutctl audit verify FILE...`: proves that the lines of a member's audit follow each other. Needs no cluster.
+//! `rolloutctl audit verify FILE...`: proves that the lines of a member's audit files form an unbroken chain. Needs no
+//! cluster.
 //!
 //! Invariant: a line that was changed, removed or inserted between others is named, and the exit status is 1.
-//! Deliberately absent: what a chain without a key cannot prove. Somebody who writes all later lines anew, or removes the
-//! newest ones, leaves a chain that is whole; keep lines or hashes elsewhere too.
+//! Deliberately absent: what a chain without a key cannot prove. An attacker who rewrites all later lines, or removes
+//! the newest ones, leaves an unbroken chain; keep lines or hashes elsewhere too.
 
 use std::path::PathBuf;
 

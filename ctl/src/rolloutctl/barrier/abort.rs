@@ -1,4 +1,4 @@
-//! `rolloutctl barrier abort JOB BARRIER...`: a barrier that waits fails, for all who are there and all who come.
+//! `rolloutctl barrier abort JOB BARRIER...`: a waiting barrier fails for all present and future participants.
 //!
 //! Invariant: a generation that has ended stays as it is.
 

@@ -1,7 +1,6 @@
 //! `rolloutctl barrier`: the barriers of a training job, by name.
 //!
-//! Invariant: a generation is shown the same way by every verb. Deliberately absent: arriving; that is what
-//! training processes do.
+//! Invariant: every verb shows a generation the same way. Deliberately absent: arriving; training processes do that.
 
 pub(super) mod abort;
 pub(super) mod describe;

@@ -1,7 +1,7 @@
-//! `rolloutctl cert enrol` and `cert renew`: a certificate over the wire, by a join token, and the next one.
+//! `rolloutctl cert enrol` and `cert renew`: get a certificate from the cluster with a join token, and renew it.
 //!
-//! Invariant: the key is made here and stays here; the token is read from a file or a variable as well, so that no list of
-//! processes has to show it.
+//! Invariant: the key is made here and stays here. The token can be read from a file or a variable, so that it need
+//! not show in the process list.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `rolloutctl cert init-ca`: creates an authority, unless it is there.
+//! `rolloutctl cert init-ca`: creates a certificate authority unless it exists.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `rolloutctl cert inspect FILE...`: the identity in a certificate, and when it ends.
+//! `rolloutctl cert inspect FILE...`: the identity in a certificate, and when it expires.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

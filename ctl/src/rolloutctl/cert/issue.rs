@@ -1,6 +1,6 @@
 //! `rolloutctl cert issue ROLE NAME`: a certificate for a member, worker, viewer, client or admin.
 //!
-//! Invariant: a member's certificate names at least one address, else nobody could reach it.
+//! Invariant: a member's certificate names at least one address, or the member would be unreachable.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
-//! What is left of a certificate that somebody else tells of: a member of its own, and of its issuing key's.
+//! The remaining validity of a certificate that a member reports: its own, and that of its issuing key.
 //!
-//! Invariant: whether it is about to end is the teller's rule, which goes by the certificate's whole life, so one that lives
-//! for a day is not always about to end. Deliberately absent: certificates that are here, see [`Validity`].
+//! Invariant: the reporting member decides whether it is about to expire, in proportion to the certificate's whole
+//! life, so one that is valid for a day is not always about to expire. Deliberately absent: local certificates, see
+//! [`Validity`].
 //!
 //! [`Validity`]: rollout_proto::pki::Validity
 

@@ -1,7 +1,7 @@
 //! `rolloutctl cert`: certificates of a private authority, without any other tool.
 //!
-//! Invariant: works without a cluster, but for what comes over the wire, and a key is never printed. Deliberately absent: trust in
-//! anything but the files named on the command line.
+//! Invariant: it works without a cluster, except for commands that use the network, and never prints a key.
+//! Deliberately absent: trust in anything but the files named on the command line.
 
 pub(super) mod enrol;
 pub(super) mod init_ca;

@@ -1,6 +1,6 @@
-//! `rolloutctl cert revoke` and `cert unrevoke`: whose certificates every member refuses.
+//! `rolloutctl cert revoke` and `cert unrevoke`: identities whose certificates every member refuses.
 //!
-//! Invariant: nothing is revoked that shuts out the caller, unless `--force` says so; the cluster checks it.
+//! Invariant: a revocation that locks out the caller is refused unless `--force` is given; the cluster checks it.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,6 +1,6 @@
-//! `rolloutctl checkpoint abort JOB NUMBER...`: a checkpoint that is not complete never will be.
+//! `rolloutctl checkpoint abort JOB NUMBER...`: an incomplete checkpoint stays incomplete forever.
 //!
-//! Invariant: a complete checkpoint stays. What its ranks have written of this one is removed.
+//! Invariant: a complete checkpoint stays. What ranks have written of an aborted one is removed.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

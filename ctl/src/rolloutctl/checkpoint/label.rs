@@ -1,4 +1,4 @@
-//! `rolloutctl checkpoint label JOB NUMBER LABEL`: a checkpoint that has one is kept, however many come after it.
+//! `rolloutctl checkpoint label JOB NUMBER LABEL`: a labelled checkpoint is kept, however many follow it.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! `rolloutctl checkpoint prune JOB --keep-last N`: how many complete checkpoints a job keeps.
 //!
-//! Invariant: a labelled one, and the one that recovery would give, is never pruned; a dry run only reads, and so opens no
-//! session.
+//! Invariant: a labelled checkpoint, and the one that recovery would use, are never pruned. A dry run only reads, and
+//! so opens no session.
 
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;

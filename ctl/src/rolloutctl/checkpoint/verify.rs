@@ -1,6 +1,7 @@
-//! `rolloutctl checkpoint verify JOB [NUMBER]`: reads every byte of a checkpoint and compares it with what was reported.
+//! `rolloutctl checkpoint verify JOB [NUMBER]`: reads every byte of a checkpoint and compares it with what its ranks
+//! reported.
 //!
-//! Invariant: it succeeds only where recovery would. It needs the store, as a trainer does.
+//! Invariant: it succeeds only if recovery would. It needs the store, as a trainer does.
 
 use rollout_proto::v1;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! Owns: the verbs of nouns for the cluster itself: its members, data and certificates, and this machine.
 //!
 //! Invariant: as in `cli`.
-//! Absent: the arguments of a verb, which are beside what it does.
+//! Absent: a verb's arguments, which are next to its code.
 
 use clap::Subcommand;
 

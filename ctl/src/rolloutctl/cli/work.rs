@@ -1,7 +1,7 @@
-//! Owns: the verbs of nouns for what is run: batch runs, training jobs, their parts and the workers that run them.
+//! Owns: the verbs of nouns for workloads: batch runs, training jobs, their parts and the workers that run them.
 //!
 //! Invariant: as in `cli`.
-//! Absent: the arguments of a verb, which are beside what it does.
+//! Absent: a verb's arguments, which are next to its code.
 
 use clap::Subcommand;
 

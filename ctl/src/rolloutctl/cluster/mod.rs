@@ -1,4 +1,4 @@
-//! `rolloutctl cluster`: the members as one.
+//! `rolloutctl cluster`: cluster-wide operations.
 
 pub mod bootstrap;
 pub mod set;

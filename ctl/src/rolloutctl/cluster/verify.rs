@@ -1,8 +1,8 @@
 //! `rolloutctl cluster verify`: proves that all members hold the same state, in memory and on disk.
 //!
-//! Invariant: all digests are of one log index, which a logged command fixed for every member; what
-//! most members say is taken for right, and whoever says something else, whose image reads
-//! differently from its memory, or who does not answer, is named. Deliberately absent: a repair.
+//! Invariant: all digests are of one log index, which a logged command fixed for every member. The digest of most
+//! members counts as right. A member is named if its digest differs, its image differs from its memory, or it does not
+//! answer. Deliberately absent: a repair.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,8 +1,7 @@
-//! What is wrong with a configuration file: keys that nobody reads, values that nobody takes, and values that contradict
-//! each other.
+//! What is wrong with a configuration file: unknown keys, invalid values, and values that contradict each other.
 //!
-//! Invariant: every problem is listed, not the first alone. Deliberately absent: what only the daemon's host can tell,
-//! such as a file that is missing.
+//! Invariant: every problem is listed, not only the first. Deliberately absent: problems that only the daemon's host
+//! can detect, such as a missing file.
 
 use std::net::SocketAddr;
 

@@ -1,7 +1,7 @@
-//! `rolloutctl config`: what the daemons are told, by whom, and whether it is good.
+//! `rolloutctl config`: show and validate the daemons' configuration.
 //!
-//! Invariant: works without a daemon and without a cluster; a key that a daemon takes is in the tables here and none else,
-//! which a test over the real programs sees to. Deliberately absent: changing a file.
+//! Invariant: it works without a daemon and without a cluster. The tables here list exactly the keys that a daemon
+//! accepts, which a test over the real programs checks. Deliberately absent: changing a file.
 
 mod check;
 mod coordinator;

@@ -1,7 +1,8 @@
-//! `rolloutctl config view`: every key of a daemon, its value, and who says so.
+//! `rolloutctl config view`: every key of a daemon, its value, and the source of the value.
 //!
-//! Invariant: flags go over the environment, that over the file, that over the default, as in the daemon; where a key takes
-//! several names, those of the weaker source stay. Deliberately absent: values of secrets; configurations name files.
+//! Invariant: flags override the environment, which overrides the file, which overrides the default, as in the daemon.
+//! If a key takes several names, those of the weaker source stay. Deliberately absent: values of secrets;
+//! configurations name files.
 
 mod process;
 

@@ -1,7 +1,6 @@
-//! `rolloutctl dataset create NAME`: what training jobs read.
+//! `rolloutctl dataset create NAME`: the data that training jobs read.
 //!
-//! Invariant: the same name and the same of everything else is the same dataset; another spec under a taken name is
-//! refused.
+//! Invariant: the same name and spec are the same dataset; another spec under a taken name is refused.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,6 +1,6 @@
-//! `rolloutctl dataset delete NAME...`: its name and what the cluster knows of it, never what it names.
+//! `rolloutctl dataset delete NAME...`: deletes the cluster's record of a dataset, never the data that it names.
 //!
-//! Invariant: nothing is deleted without consent, on the terminal or as a flag, nor while a job reads it.
+//! Invariant: it deletes nothing without consent, on the terminal or as a flag, nor while a job reads it.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `rolloutctl dataset ...`: what training jobs read.
+//! `rolloutctl dataset ...`: the data that training jobs read.
 
 pub(crate) mod create;
 pub(crate) mod delete;

@@ -1,8 +1,8 @@
-//! `rolloutctl doctor --bundle FILE`: all that a report of a defect needs, in one archive.
+//! `rolloutctl doctor --bundle FILE`: everything that a bug report needs, in one archive.
 //!
-//! Invariant: what cannot be had is a file that says why, so that a bundle of a broken cluster is one too; the archive
-//! appears under its name when it is whole, readable by its owner alone, and replaces nothing. Deliberately absent: keys,
-//! secrets, rows and results. Names of runs and workers are in the events.
+//! Invariant: an item that cannot be collected becomes a file that says why, so a broken cluster gives a bundle too.
+//! The archive appears under its name only when complete, is readable by its owner alone, and replaces nothing.
+//! Deliberately absent: keys, secrets, rows and results. Names of runs and workers are in the events.
 
 mod tar;
 

@@ -1,6 +1,6 @@
-//! Certificate files of a daemon that is to run.
+//! The certificate files of a daemon before it starts.
 //!
-//! Invariant: what the daemon would refuse at its start is refused here. Deliberately absent: a connection.
+//! Invariant: a file that the daemon would refuse at its start is refused here. Deliberately absent: a connection.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A machine before a daemon serves on it.
 //!
-//! Invariant: works without a cluster, and with a configuration file checks what that file says. Deliberately absent:
-//! starting the daemon.
+//! Invariant: it works without a cluster and, with a configuration file, checks the file's settings. Deliberately
+//! absent: starting the daemon.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! How far apart the members are, and which profile of `[raft]` is meant for that.
+//! Round-trip times between the members, and the `[raft]` profile that fits them.
 //!
-//! Invariant: members measured it, between themselves. The 90th percentile of the last minute's round trips names the
-//! profile that fits, so that one moment of a busy machine changes no advice; a longest one above the limit of the profile in
-//! use is a warning by itself, because a profile promises nothing beyond its limit. Deliberately absent: limits;
-//! `rollout_proto` has them.
+//! Invariant: the members measured the times between themselves. The 90th percentile of the last minute's round trips
+//! decides the profile, so one moment of a busy machine does not change the advice. A maximum above the limit of the
+//! profile in use is a warning by itself, because a profile promises nothing beyond its limit. Deliberately absent:
+//! limits; `rollout_proto` has them.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! A cluster that runs, as far as it can be seen from here.
+//! A running cluster, as far as it is visible from here.
 //!
-//! Invariant: each member is asked itself, by its own name; without a quorum what can be read is read, and what cannot is
-//! a line that says so. Deliberately absent: what `cluster verify` compares; that takes a leader and time.
+//! Invariant: each member is asked directly, by its own name. Without a quorum it reads what it can, and prints a line
+//! for what it cannot. Deliberately absent: what `cluster verify` compares; that takes a leader and time.
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
-//! Plans of certificates, of the keys that issue them, and of the tokens by which they are got.
+//! Plans of changes to certificates, to the keys that issue them, and to join tokens.
 //!
-//! Invariant: no token is shown or spent, and no key is made.
+//! Invariant: no token is shown or used, and no key is made.
 
 use std::time::{Duration, UNIX_EPOCH};
 

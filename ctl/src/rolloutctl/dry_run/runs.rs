@@ -1,7 +1,7 @@
-//! Plans of changes of runs.
+//! Plans of changes to runs.
 //!
-//! Invariant: what a run that has ended, or whose rows have left the ledger, takes no more is refused here too, with exit
-//! code 5. Deliberately absent: quotas and deadlines that a retry may meet; the cluster knows those.
+//! Invariant: a change that is invalid for a run that has ended, or whose rows have left the ledger, is refused here
+//! too, with exit code 5. Deliberately absent: quotas and deadlines that a retry may exceed; the cluster knows those.
 
 use rollout_proto::{ClientError, services, v1};
 

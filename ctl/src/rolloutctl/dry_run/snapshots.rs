@@ -1,6 +1,6 @@
-//! Plans of snapshots: a file that would be written, a data directory that would be made.
+//! Plans of snapshots: a file to be written, a data directory to be made.
 //!
-//! Invariant: nothing is written, and a file that is read is read to its end, as the command itself does.
+//! Invariant: nothing is written, and an input file is read to its end, as the command itself does.
 
 use std::path::Path;
 

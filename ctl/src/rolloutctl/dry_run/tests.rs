@@ -1,4 +1,4 @@
-//! Every command of the tree either has a plan or is known to have none.
+//! Every command of the tree either has a plan or is listed as having none.
 
 use std::collections::BTreeSet;
 

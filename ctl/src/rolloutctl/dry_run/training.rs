@@ -1,6 +1,7 @@
-//! Plans of changes of what training jobs read, are and recover from.
+//! Plans of changes to datasets, training jobs and checkpoints.
 //!
-//! Invariant: what is taken already as another, is in use, is complete, or goes is refused here too, with exit code 5.
+//! Invariant: a change to a name that is taken by another spec, or to something in use, complete or being removed, is
+//! refused here too, with exit code 5.
 
 use rollout_proto::v1;
 

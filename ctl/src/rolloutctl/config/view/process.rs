@@ -1,4 +1,4 @@
-//! What a daemon is started with: flags and environment, as given here or as a running process has them.
+//! A daemon's flags and environment, as given here or as read from a running process.
 
 use std::collections::BTreeMap;
 

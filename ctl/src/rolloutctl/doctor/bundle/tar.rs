@@ -1,7 +1,7 @@
-//! A tar archive of regular files (POSIX ustar, and pax where a name is long), as much as a bundle needs.
+//! A tar archive of regular files (POSIX ustar, and pax for long names), as much as a bundle needs.
 //!
-//! Invariant: every file is followed by zeros up to a block, and the archive by two blocks of them. A name for which a
-//! header has no room is in a record before it. Deliberately absent: directories, owners.
+//! Invariant: zeros pad every file to a block, and two blocks of zeros end the archive. A name too long for a header
+//! is in a record before it. Deliberately absent: directories, owners.
 
 use std::io::{self, Write};
 

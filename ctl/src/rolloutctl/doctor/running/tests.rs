@@ -1,4 +1,4 @@
-//! What is found of a cluster that runs, and that what is to be done can be given as it is printed.
+//! Findings about a running cluster; every printed fix is a command that can be run as printed.
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
