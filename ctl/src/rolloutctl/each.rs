@@ -1,7 +1,7 @@
 //! One verb for several names.
 //!
-//! Invariant: the others are done where one fails; each failure is said, and the exit code is the worst. Deliberately absent: one
-//! request for all; each name has its own.
+//! Invariant: if one name fails, the others are still processed. Each failure is printed, and the exit code is the
+//! worst. Deliberately absent: one request for all; each name has its own.
 
 use std::fmt::Display;
 

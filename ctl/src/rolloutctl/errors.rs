@@ -1,7 +1,7 @@
 //! `rolloutctl errors list|explain`: the pages of docs/errors, built in.
 //!
-//! Invariant: works without a cluster and without the documentation at hand. Deliberately absent: a
-//! second copy of the texts.
+//! Invariant: it works without a cluster and without the documentation installed. Deliberately absent: a second copy
+//! of the texts.
 
 use rollout_proto::ErrorCode;
 use serde::Serialize;

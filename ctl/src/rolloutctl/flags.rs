@@ -1,7 +1,7 @@
-//! Which of the flags that every command parses a command takes, and help that shows these alone.
+//! Which of the globally parsed flags a command accepts, and help that shows only these.
 //!
-//! Invariant: a flag that a command's help shows is one that it accepts. Deliberately absent: refusing the others; that is done
-//! where they are used, with the reason.
+//! Invariant: a command accepts every flag that its help shows. Deliberately absent: refusing the others; the code
+//! that uses a flag does that, with the reason.
 
 use clap::{Command, CommandFactory as _};
 

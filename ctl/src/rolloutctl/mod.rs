@@ -1,8 +1,7 @@
 //! `rolloutctl`, for operators: `rolloutctl <noun> <verb> [NAME] [flags]`.
 //!
-//! Invariant: one file a verb, named as the verb; data goes to stdout, talk to stderr, and the exit
-//! code says which kind of failure it was (see [`exit`]). Deliberately absent: hex ids on the
-//! command line; everything has a name.
+//! Invariant: one file per verb, named after the verb; data goes to stdout, messages to stderr, and the exit code
+//! gives the kind of failure (see [`exit`]). Deliberately absent: hex IDs on the command line; everything has a name.
 
 mod alarm;
 mod audit;

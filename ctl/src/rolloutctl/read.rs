@@ -1,7 +1,7 @@
 //! One read that the leader answers.
 //!
-//! Invariant: a read changes nothing, so it has no number and is repeated freely. Deliberately absent: answers while there is no
-//! leader; see `unconfirmed`.
+//! Invariant: a read changes nothing, so it has no number and may be repeated freely. Deliberately absent: answers
+//! while there is no leader; see `unconfirmed`.
 
 use rollout_proto::{Answer, CallOptions, Channel, Client, ClientError};
 use tonic::{Response, Status};

@@ -1,10 +1,10 @@
-//! `rolloutctl status`: every member asked at once, whatever the cluster's state.
+//! `rolloutctl status`: asks every member at once, whatever the cluster's state.
 //!
-//! Invariant: works without a quorum and without a leader; a member that does not answer is a line
-//! of the table that names the phase that failed. What only a leader knows comes from the member
-//! with the highest term that calls itself leader. A member whose connection ends for its certificate, or for ours, is
-//! distrusted, which is another thing than unreachable. A voter that waits with an empty disk is none: it counts as one that
-//! does not answer, and so does one in whose place another member of its name answers, which has no vote yet.
+//! Invariant: it works without a quorum and without a leader. A member that does not answer is a line of the table
+//! that names the phase that failed. What only a leader knows comes from the member with the highest term that calls
+//! itself leader. A member whose connection ends because of its certificate or the client's is shown as distrusted,
+//! not unreachable. A voter that waits with an empty disk counts as one that does not answer. So does a voter in whose
+//! place another member of its name answers, which has no vote yet.
 //! Deliberately absent: a stored answer.
 
 mod ask;

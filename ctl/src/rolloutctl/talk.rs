@@ -1,7 +1,7 @@
-//! What `rolloutctl` says on stderr besides why it failed: how much of it, and whether in colours.
+//! Messages of `rolloutctl` on stderr other than the reason for a failure: how many, and whether in color.
 //!
-//! Invariant: stdout is the same whatever is asked for here, and so is the exit code. Colours are on stderr alone.
-//! Deliberately absent: the usage errors of a command line that cannot be read; clap colours them, and knows `NO_COLOR`.
+//! Invariant: these settings change neither stdout nor the exit code. Colors are on stderr alone. Deliberately absent:
+//! the usage errors of an invalid command line; clap colors them, and knows `NO_COLOR`.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;

@@ -1,7 +1,8 @@
-//! `--watch`: a command that only looks, again and again.
+//! `--watch`: repeats a read-only command.
 //!
-//! Invariant: what changes anything is never repeated by itself; a cluster that cannot be reached for a while is told of
-//! and looked at again. Deliberately absent: a stream; `events --follow` and `run watch` have one.
+//! Invariant: a command that changes anything is never repeated by itself. If the cluster is unreachable for a while,
+//! that is reported, and the command is tried again. Deliberately absent: a stream; `events --follow` and `run watch`
+//! have one.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, SystemTime};

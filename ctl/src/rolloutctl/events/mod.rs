@@ -1,7 +1,7 @@
-//! `rolloutctl events`: what happened, and what happens.
+//! `rolloutctl events`: past and current events.
 //!
-//! Invariant: each event once and in order, whichever member it comes from; where events are gone the command says so
-//! and ends with status 9, or goes on and says what it left out. Whatever ends it, it says how to go on.
+//! Invariant: each event once and in order, whichever member sends it. If events are gone, the command reports it and
+//! ends with status 9, or continues and reports what it skipped. However it ends, it says how to continue.
 
 pub(super) mod line;
 mod since;

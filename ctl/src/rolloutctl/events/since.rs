@@ -1,7 +1,7 @@
-//! Which of the events that are read are shown: from a place, a moment or an age on, and the last of them.
+//! Which events are shown: from a position, a time or an age on, and the last of them.
 //!
-//! Invariant: at most [`TAIL_MAX`] events are held. From the first event that is late enough on all are shown: members' clocks may
-//! differ, places do not. Members leave out what is too old too, but for those of an older build.
+//! Invariant: at most [`TAIL_MAX`] events are held. From the first event that is late enough, all are shown: members'
+//! clocks may differ, positions do not. Members also omit events that are too old, except members of an older build.
 
 use std::collections::VecDeque;
 use std::time::Duration;

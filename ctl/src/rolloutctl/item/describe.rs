@@ -1,4 +1,4 @@
-//! `rolloutctl item describe RUN ROW|ID`: one row, and all that is remembered of it.
+//! `rolloutctl item describe RUN ROW|ID`: one row, and everything that the cluster remembers of it.
 
 use rollout_proto::{services, v1};
 use rollout_storage::BlobStore;

@@ -1,7 +1,7 @@
-//! `rolloutctl item`: single rows of a run, by number, or by id where one is described.
+//! `rolloutctl item`: single rows of a run, by number, or by ID in `describe`.
 //!
-//! Invariant: a row is shown the same way by every verb. Deliberately absent: what a row says; its
-//! prompt is in the input, its text in the output.
+//! Invariant: every verb shows a row the same way. Deliberately absent: a row's content; its prompt is in the input,
+//! its text in the output.
 
 pub(super) mod describe;
 mod find;

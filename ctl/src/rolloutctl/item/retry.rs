@@ -1,4 +1,4 @@
-//! `rolloutctl item retry RUN ROW...`: failed rows are tried again.
+//! `rolloutctl item retry RUN ROW...`: retries failed rows.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

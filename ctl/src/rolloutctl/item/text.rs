@@ -1,8 +1,7 @@
-//! A failure's long text, such as an engine's last words: an object of the run's store.
+//! A failure's long text, such as an engine's last output: an object of the run's store.
 //!
-//! Invariant: an object that is too large or cannot be read costs the description its text and nothing
-//! else; its name and why it cannot be read are said instead. What is printed moves no cursor.
-//! Deliberately absent: what it means.
+//! Invariant: if the object is too large or cannot be read, the description has its name and the reason instead, and
+//! nothing else fails. The printed text moves no cursor. Deliberately absent: what it means.
 
 use rollout_proto::v1;
 use rollout_storage::BlobStore;

@@ -1,6 +1,6 @@
 //! `rolloutctl job delete JOB...`: a training job with its claims and its checkpoints.
 //!
-//! Invariant: nothing is deleted without consent, on the terminal or as a flag, nor while the job has trainers.
+//! Invariant: it deletes nothing without consent, on the terminal or as a flag, nor while the job has trainers.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

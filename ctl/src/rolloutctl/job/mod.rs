@@ -1,4 +1,4 @@
-//! `rolloutctl job ...`: training jobs as a whole. What is in them has nouns of its own: rendezvous, barrier, shard,
+//! `rolloutctl job ...`: training jobs as a whole. Their parts have their own nouns: rendezvous, barrier, shard,
 //! checkpoint.
 
 pub(crate) mod delete;

@@ -1,4 +1,4 @@
-//! `rolloutctl leader`: who leads, and who shall.
+//! `rolloutctl leader`: show and transfer leadership.
 
 pub(super) mod show;
 pub(super) mod transfer;

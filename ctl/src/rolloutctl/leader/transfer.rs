@@ -1,4 +1,4 @@
-//! `rolloutctl leader transfer [NAME]`: leadership passes to another member.
+//! `rolloutctl leader transfer [NAME]`: transfers leadership to another member.
 
 use std::time::{Duration, Instant};
 

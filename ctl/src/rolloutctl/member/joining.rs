@@ -1,4 +1,5 @@
-//! The wait for a member that joins: told on stderr, and not needed, for the cluster goes on by itself.
+//! Waits for a member that joins and reports progress on stderr. The wait is optional, because the cluster continues
+//! by itself.
 
 use std::time::{Duration, Instant};
 

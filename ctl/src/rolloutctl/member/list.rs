@@ -1,4 +1,4 @@
-//! `rolloutctl member list`: one line a member, and how far each is.
+//! `rolloutctl member list`: one line per member, with how far it lags.
 
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `rolloutctl member`: who takes part in the cluster, by name.
+//! `rolloutctl member`: the members of the cluster, by name.
 
 pub(super) mod add;
 pub(super) mod describe;

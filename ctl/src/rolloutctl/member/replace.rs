@@ -1,4 +1,4 @@
-//! `rolloutctl member replace OLD [NEW]`: a new member gets the old one's vote in the step in which that one leaves.
+//! `rolloutctl member replace OLD [NEW]`: a new member gets the old one's vote in the step that removes the old one.
 
 use super::add::{NewMember, add};
 use crate::completer::{self, Names};

@@ -1,4 +1,4 @@
-//! `rolloutctl member update NAME`: another address or zone of a member.
+//! `rolloutctl member update NAME`: changes the address or zone of a member.
 
 use rollout_proto::{HostPort, services, v1};
 use serde::Serialize;

@@ -1,6 +1,6 @@
-//! `--all-namespaces`: a list of all that the caller may see.
+//! `--all-namespaces`: a list over every namespace that the caller may see.
 //!
-//! Invariant: the namespaces are those that the cluster shows to the caller, in one answer of one log index.
+//! Invariant: the cluster lists the caller's namespaces, in one answer of one log index.
 
 use rollout_proto::ALL_NAMESPACES;
 

@@ -1,4 +1,4 @@
-//! `rolloutctl namespace`: what each may use and does use.
+//! `rolloutctl namespace`: the quota and the usage of each namespace.
 
 pub(super) mod describe;
 pub(super) mod everywhere;

@@ -1,6 +1,6 @@
-//! `rolloutctl namespace set-quota NAME...`: what its runs together may use.
+//! `rolloutctl namespace set-quota NAME...`: the quota of a namespace's runs together.
 //!
-//! Invariant: a repeat of the request takes no bound back that somebody has set since.
+//! Invariant: a repeat of the request does not revert a quota that was set since.
 
 use rollout_proto::{services, v1};
 

@@ -1,4 +1,4 @@
-//! `rolloutctl rendezvous describe JOB...`: who takes part in a job, in which round, and who is gone.
+//! `rolloutctl rendezvous describe JOB...`: a job's participants, their round, and those that are gone.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

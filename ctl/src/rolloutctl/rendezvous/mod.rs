@@ -1,7 +1,6 @@
 //! `rolloutctl rendezvous`: training jobs, their participants and rounds, by the job's name.
 //!
-//! Invariant: a rendezvous is shown the same way by every verb. Deliberately absent: joining; that is what
-//! training processes do.
+//! Invariant: every verb shows a rendezvous the same way. Deliberately absent: joining; training processes do that.
 
 pub(super) mod close;
 pub(super) mod describe;

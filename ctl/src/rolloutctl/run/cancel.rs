@@ -1,6 +1,6 @@
 //! `rolloutctl run cancel NAME`: ends a run.
 //!
-//! Invariant: repeating it changes nothing; the rows that are done stay done, and the others get no outcome.
+//! Invariant: repeating it changes nothing. Finished rows stay finished, and the others get no outcome.
 
 use rollout_proto::v1::RunAction;
 

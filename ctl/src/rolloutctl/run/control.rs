@@ -1,4 +1,4 @@
-//! What cancel, pause and resume have in common: one request with an id, repeated until answered.
+//! The common part of cancel, pause and resume: one request with an ID, repeated until answered.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

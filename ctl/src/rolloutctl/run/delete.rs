@@ -1,6 +1,6 @@
 //! `rolloutctl run delete NAME`: an ended run with its input, results and record.
 //!
-//! Invariant: nothing is deleted without consent, on the terminal or as a flag; repeating it changes nothing.
+//! Invariant: it deletes nothing without consent, on the terminal or as a flag; repeating it changes nothing.
 
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! `rolloutctl run`: batch runs, by name.
 //!
-//! Invariant: a run is shown the same way by every verb. Deliberately absent: submitting; that is
-//! `rollout infer batch`.
+//! Invariant: every verb shows a run the same way. Deliberately absent: submitting; that is `rollout infer batch`.
 
 pub(super) mod cancel;
 pub(super) mod control;

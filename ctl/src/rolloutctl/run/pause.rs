@@ -1,6 +1,6 @@
-//! `rolloutctl run pause NAME`: no more rows of a run are granted.
+//! `rolloutctl run pause NAME`: stops granting a run's rows.
 //!
-//! Invariant: repeating it changes nothing; rows that run now may finish.
+//! Invariant: repeating it changes nothing; running rows may finish.
 
 use rollout_proto::v1::RunAction;
 

@@ -1,4 +1,4 @@
-//! `rolloutctl run resume NAME`: rows of a paused run are granted again.
+//! `rolloutctl run resume NAME`: grants a paused run's rows again.
 //!
 //! Invariant: repeating it changes nothing; the count of failures that paused it is kept.
 

@@ -1,4 +1,4 @@
-//! `rolloutctl run retry NAME... --failed`: all failed rows of a run are tried again.
+//! `rolloutctl run retry NAME... --failed`: retries all failed rows of a run.
 
 use super::super::item;
 use crate::completer::{self, Names};

@@ -1,6 +1,6 @@
 //! One run as every verb shows it.
 //!
-//! Invariant: times are RFC 3339 in JSON and relative in tables; a run that waits says for what.
+//! Invariant: times are RFC 3339 in JSON and relative in tables; a waiting run shows what it waits for.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

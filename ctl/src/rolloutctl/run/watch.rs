@@ -1,7 +1,7 @@
 //! `rolloutctl run watch NAME`: progress until the run ends.
 //!
-//! Invariant: a change of leader is a pause and no error: the stream is opened again at the new one.
-//! On a terminal the line is redrawn; elsewhere each change is a line, in JSON a document.
+//! Invariant: a change of leader is a pause, not an error: the stream is opened again at the new one. On a terminal
+//! the line is redrawn; elsewhere each change is a line, or a document in JSON.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! `rolloutctl shard list [JOB]`: the training jobs, their trainers, and the epochs under way.
+//! `rolloutctl shard list [JOB]`: the training jobs, their trainers, and the epochs in progress.
 
 use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! Owns: running `rollout-coordinator snapshot ...`, the program that has the ledger and its stores.
 //!
-//! Invariant: the one beside this program is run, else the one that PATH finds. What it says on stderr was said; its
-//! exit status is this program's.
+//! Invariant: the program next to this one is run, or else the one on PATH. Its stderr is passed on, and its exit
+//! status becomes this program's.
 //! Absent: what it does.
 
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! `rolloutctl snapshot`: the ledger as a file, and a new cluster from it.
 //!
-//! Invariant: a file that a command says to be there was read back and found whole. Deliberately absent: the ledger
-//! and its stores; `rollout-coordinator`, which has them, does what is done to a directory.
+//! Invariant: a file that a command reports as saved was read back and found intact. Deliberately absent: the ledger
+//! and its stores; `rollout-coordinator`, which has them, does all work on a directory.
 
 mod coordinator;
 pub(super) mod restore;

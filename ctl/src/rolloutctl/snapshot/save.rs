@@ -1,9 +1,9 @@
-//! `rolloutctl snapshot save FILE`: the ledger of a running cluster as a file; with `--from-dir`, what the last member
-//! has of it.
+//! `rolloutctl snapshot save FILE`: the ledger of a running cluster as a file; with `--from-dir`, the state that the
+//! last remaining member has.
 //!
-//! Invariant: FILE appears under its name only when all of it is durable and was read back; until then, and after a
-//! failure or a signal, there is nothing but what was there before. A leader that changes meanwhile costs a new beginning, of
-//! which there are only so many; a whole stream that makes no good file is a failure at once.
+//! Invariant: FILE appears under its name only after all of it is durable and was read back; until then, and after a
+//! failure or a signal, the previous content stays. If the leader changes, saving starts again, a bounded number of
+//! times. A complete stream that does not make an intact file is a failure at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;

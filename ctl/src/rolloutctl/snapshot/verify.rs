@@ -1,6 +1,6 @@
 //! `rolloutctl snapshot verify FILE`: reads a snapshot file to its last bit. Needs no cluster.
 //!
-//! Invariant: what it calls whole, `restore` takes, on a program of the same version or a newer one.
+//! Invariant: `restore` of a program of the same or a newer version accepts every file that this command calls intact.
 
 use std::path::PathBuf;
 

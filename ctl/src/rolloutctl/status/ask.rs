@@ -1,6 +1,6 @@
-//! Every member is asked for its state, or one address is.
+//! Asks every member for its state, or one address.
 //!
-//! Invariant: nobody is asked on behalf of another. Deliberately absent: what the answers mean together (`merge`).
+//! Invariant: no member is asked on behalf of another. Deliberately absent: combining the answers (`merge`).
 
 use std::time::{Duration, SystemTime};
 

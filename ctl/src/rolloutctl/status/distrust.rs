@@ -1,8 +1,8 @@
 //! Why a member gave no answer: no member was reached, or the two sides do not trust each other.
 //!
-//! Invariant: a distrusted member runs, so no text here says that it is down. Each text names the file that decides about
-//! trust.
-//! Deliberately absent: the certificate of the other side. A handshake that fails does not hand it out.
+//! Invariant: a distrusted member runs, so no text here says that it is down. Each text names the file that decides
+//! about trust.
+//! Deliberately absent: the certificate of the other side. A failed handshake does not reveal it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,8 +1,8 @@
-//! Commands that mend a member, with the addresses that the cluster has on record.
+//! Commands that fix a member, with the addresses that the cluster has on record.
 //!
-//! Invariant: a command that gives a member's place away is printed only for one that is lost by all that the cluster knows:
-//! its disk is empty, or no member has heard of it for a minute. One that merely does not answer here may be alive, and
-//! would lose its vote. DIR stays a word: only the operator knows where the authority's key is.
+//! Invariant: a command that replaces a member is printed only for one that is lost by all that the cluster knows: its
+//! disk is empty, or no member has heard of it for a minute. A member that merely does not answer here may be alive,
+//! and would lose its vote. DIR stays a placeholder: only the operator knows where the authority's key is.
 
 use std::net::IpAddr;
 

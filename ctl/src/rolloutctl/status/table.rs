@@ -1,7 +1,7 @@
 //! The survey on one screen.
 //!
-//! Invariant: every member is a line, also one that says nothing: its line has the phase that failed; and what is an alarm
-//! is a line too, with what mends it.
+//! Invariant: every member has a line, even one that does not answer: its line has the phase that failed. Every alarm
+//! has a line too, with its fix.
 
 use rollout_proto::pki::RENEWAL_WITHIN_S;
 

@@ -1,4 +1,4 @@
-//! What the members' answers together say.
+//! The view that the members' answers combine into.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,3 +1,3 @@
-//! `rolloutctl storage`: what members keep on their disks.
+//! `rolloutctl storage`: the data on members' disks.
 
 pub(super) mod stats;

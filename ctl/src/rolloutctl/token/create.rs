@@ -1,7 +1,7 @@
-//! `rolloutctl token create NAME`: lets a worker or a client come for a certificate.
+//! `rolloutctl token create NAME`: lets a worker or a client enroll for a certificate.
 //!
-//! Invariant: the secret is drawn here and only printed; a repeat under `--request-id` draws another one, so there is none:
-//! what became of a lost answer is seen in `token list`, and a token whose text is lost is revoked.
+//! Invariant: the secret is generated here and only printed. A repeat would generate another secret, so `--request-id`
+//! is not offered: after a lost answer, `token list` shows the outcome; revoke a token whose text is lost.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `rolloutctl token list`: every join token that is good yet, newest first.
+//! `rolloutctl token list`: every valid join token, newest first.
 
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;

@@ -1,6 +1,6 @@
-//! `rolloutctl token`: who may come for a certificate, without anybody carrying keys to it.
+//! `rolloutctl token`: who may enroll for a certificate, without copying keys to the host.
 //!
-//! Invariant: a secret is drawn here, shown once, and never sent: the cluster gets its hash.
+//! Invariant: a secret is generated here, shown once, and never sent: the cluster gets its hash.
 
 pub(super) mod create;
 pub(super) mod list;

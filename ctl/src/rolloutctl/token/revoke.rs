@@ -1,4 +1,5 @@
-//! `rolloutctl token revoke NAME...`: refuses the token from now on. Certificates that were issued for it stay valid until they expire.
+//! `rolloutctl token revoke NAME...`: refuses the token from now on. Certificates that were issued for it stay valid
+//! until they expire.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,7 +1,7 @@
-//! The terminal, taken whole for a while: another screen, raw keys, no cursor.
+//! The terminal in full-screen mode: alternate screen, raw keys, no cursor.
 //!
-//! Invariant: whatever ends the program, be it its end, an error, a panic or a signal that is listened for, the terminal is as it
-//! was. Deliberately absent: what is drawn.
+//! Invariant: however the program ends, be it normally, by an error, a panic or a handled signal, the terminal is
+//! restored. Deliberately absent: what is drawn.
 
 use std::io::{Stdout, stdout};
 use std::sync::Once;

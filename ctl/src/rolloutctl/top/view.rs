@@ -1,7 +1,7 @@
-//! What is on the screen, and what keys do to it.
+//! The content of the screen, and what keys do to it.
 //!
-//! Invariant: the last line says which keys there are. Where colours are not wanted no meaning is in a colour alone, and none is
-//! sent. Deliberately absent: any change to the cluster.
+//! Invariant: the last line lists the keys. Without colors, no meaning depends on a color, and none is sent.
+//! Deliberately absent: any change to the cluster.
 
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

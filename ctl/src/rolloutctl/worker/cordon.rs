@@ -1,4 +1,4 @@
-//! `rolloutctl worker cordon NAME`: no more work for a worker, or for one of its slots.
+//! `rolloutctl worker cordon NAME`: gives no more work to a worker, or to one of its slots.
 
 use rollout_proto::{services, v1};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `rolloutctl worker drain NAME`: a worker finishes what it can, gives back the rest, and leaves.
+//! `rolloutctl worker drain NAME`: a worker finishes what it can, returns the rest, and leaves.
 
 use std::time::{Duration, Instant};
 

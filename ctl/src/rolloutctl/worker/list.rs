@@ -1,4 +1,4 @@
-//! `rolloutctl worker list`: one line a worker, and why a slot of it takes no work.
+//! `rolloutctl worker list`: one line per worker, and why a slot takes no work.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! `rolloutctl worker uncordon NAME`: work again for what was cordoned.
+//! `rolloutctl worker uncordon NAME`: gives work again to a cordoned worker or slot.
 
 use super::cordon::cordon;
 use crate::completer::{self, Names};
