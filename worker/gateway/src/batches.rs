@@ -16,37 +16,37 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-/// Bytes of what waits or is under way in one queue.
+/// Bytes of queued and in-flight parts of one queue.
 const ROOM_BYTES: usize = 64 << 20;
-/// What one caller costs besides its bytes.
+/// Overhead of one caller besides its bytes.
 const CALLER_BYTES: usize = 256;
 
 /// One kind of request.
 pub(crate) trait Exchange: Clone + Send + Sync + 'static {
-    /// What one caller asks.
+    /// One caller's operation.
     type Part: Send + 'static;
-    /// What it is answered.
+    /// The answer to a part.
     type Answer: Send + 'static;
-    /// Requests under way at a time. More than one, and parts of different requests are answered in any order.
+    /// Requests in flight at a time. With more than one, parts of different requests are answered in any order.
     const IN_FLIGHT: usize;
-    /// Whether it changes nothing. Then it is dropped once all who asked have gone, or it would hold its place at the
-    /// leader for nobody. A change is never dropped: it may have been made already.
+    /// Whether it is read-only. If so, it is dropped once all of its callers have gone; otherwise it would occupy its
+    /// place at the leader for nothing. A change is never dropped: it may already have been made.
     const LOOKS: bool;
 
-    /// Bytes of a part, about.
+    /// Approximate bytes of a part.
     fn bytes(part: &Self::Part) -> usize;
 
-    /// How many from the front share a request: at least one of several.
+    /// How many parts from the front fit into one request; at least one.
     fn fitting<'a>(parts: impl Iterator<Item = &'a Self::Part>) -> usize;
 
-    /// Asks; an answer a part.
+    /// Sends one request; returns one answer per part.
     fn ask(
         &self,
         parts: Vec<Self::Part>,
     ) -> impl Future<Output = Result<Vec<Self::Answer>, ClientError>> + Send;
 }
 
-/// The answer of one part, once it is there.
+/// The future answer of one part.
 pub(crate) type Answered<A> = oneshot::Receiver<Result<A, ClientError>>;
 
 struct Waiting<E: Exchange> {
@@ -57,10 +57,10 @@ struct Waiting<E: Exchange> {
 
 struct Queue<E: Exchange> {
     waiting: VecDeque<Waiting<E>>,
-    /// Drivers, of which each has one request under way.
+    /// Drivers, each with one request in flight.
     drivers: Vec<AbortHandle>,
     driven: usize,
-    /// Nobody asks any more.
+    /// No more callers will come.
     closed: bool,
 }
 
@@ -70,7 +70,7 @@ struct Shared<E: Exchange> {
     room: Arc<Semaphore>,
 }
 
-/// Where parts are asked. What is under way ends when it is dropped.
+/// A queue of parts. Requests in flight end when it is dropped.
 pub(crate) struct Batches<E: Exchange>(Arc<Shared<E>>);
 
 impl<E: Exchange> Batches<E> {
@@ -85,7 +85,7 @@ impl<E: Exchange> Batches<E> {
     pub(crate) async fn begin(&self, part: E::Part) -> Answered<E::Answer> {
         let bytes = (E::bytes(&part) + CALLER_BYTES).min(ROOM_BYTES) as u32;
         let (answer, answered) = oneshot::channel();
-        // Nobody closes this semaphore; were it closed, the answer would be that there is none.
+        // This semaphore is never closed; if it were, the caller would get no answer.
         let Ok(room) = self.0.room.clone().acquire_many_owned(bytes).await else { return answered };
         let mut queue = self.0.queue.lock();
         queue.waiting.push_back(Waiting { part, answer, room });
@@ -98,7 +98,7 @@ impl<E: Exchange> Batches<E> {
         answered
     }
 
-    /// Asks, and waits for the answer.
+    /// Queues a part and waits for the answer.
     pub(crate) async fn ask(&self, part: E::Part) -> Result<E::Answer, ClientError> {
         answer(self.begin(part).await).await
     }
@@ -108,7 +108,7 @@ impl<E: Exchange> Batches<E> {
 pub(crate) async fn answer<A>(
     answered: impl Future<Output = Result<Result<A, ClientError>, oneshot::error::RecvError>>,
 ) -> Result<A, ClientError> {
-    // Only where the runtime ends, or the request panicked, is nobody left to answer.
+    // No answer arrives only if the runtime ends or the request panics.
     let ended = || ClientError::OutcomeUnknown {
         what: "the shared store",
         waited_ms: 0,
@@ -130,18 +130,19 @@ impl<E: Exchange> Drop for Batches<E> {
     }
 }
 
-/// Sends requests until nothing waits. However it ends, another one follows for what waits: a panic in one request must not
-/// stop the queue for all who come later.
+/// Sends requests until the queue is empty. However it ends, another one follows for the parts that wait: a panic in
+/// one request must not stop the queue for later callers.
 struct Driver<E: Exchange> {
     shared: Arc<Shared<E>>,
-    /// It has run. One that a runtime drops unused, because that ends, has no successor.
+    /// It has run. One that an ending runtime drops unused has no successor.
     at_work: bool,
-    /// It is not counted any more.
+    /// It is no longer counted.
     over: bool,
 }
 
 impl<E: Exchange> Driver<E> {
-    /// Starts one, which is counted already. Not under the queue's lock: a runtime that ends drops it within this call.
+    /// Starts a driver that is already counted. Call it without the queue's lock: an ending runtime drops the driver
+    /// within this call.
     fn start(shared: &Arc<Shared<E>>, runtime: &Handle) {
         let driver = Self { shared: shared.clone(), at_work: false, over: false };
         let started = runtime.spawn(driver.drive()).abort_handle();
@@ -174,8 +175,8 @@ impl<E: Exchange> Driver<E> {
     async fn drive(mut self) {
         self.at_work = true;
         loop {
-            // Callers that were woken together, as by the end of a wait, ask one after another: a request for each would
-            // cost the leader as many times the work.
+            // Callers that one event wakes, such as the end of a wait, queue one after another: a request for each
+            // would cost the leader that many times the work.
             tokio::task::yield_now().await;
             let Some(taken) = self.next() else { return };
             let (mut parts, mut callers) = (Vec::new(), Vec::new());
@@ -210,7 +211,7 @@ impl<E: Exchange> Driver<E> {
     /// The callers that share the next request. Without any, this driver ends, and the next caller starts another one.
     fn next(&mut self) -> Option<Vec<Waiting<E>>> {
         let mut queue = self.shared.queue.lock();
-        // Who has gone away needs no answer, and what was not sent need not be.
+        // A caller that has gone needs no answer, and an unsent part need not be sent.
         queue.waiting.retain(|waiting| !waiting.answer.is_closed());
         let count = E::fitting(queue.waiting.iter().map(|waiting| &waiting.part));
         if count == 0 {
@@ -224,7 +225,7 @@ impl<E: Exchange> Driver<E> {
 
 type Caller<A> = (oneshot::Sender<Result<A, ClientError>>, OwnedSemaphorePermit);
 
-/// Returns once nobody waits for an answer.
+/// Returns once no caller waits for an answer.
 async fn all_gone<A>(callers: &mut [Caller<A>]) {
     for (caller, _room) in callers {
         caller.closed().await;
@@ -237,7 +238,7 @@ mod tests {
     use std::time::Duration;
     use tokio::sync::mpsc;
 
-    /// Each request is shown to the test, which lets it go on.
+    /// Shows each request to the test, which releases it.
     #[derive(Clone)]
     struct Shown(mpsc::UnboundedSender<(Vec<u32>, oneshot::Sender<bool>)>);
 
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(answer(fourth).await.expect("an answer"), 40);
     }
 
-    /// A change, which panics at the first part and is shown at the others.
+    /// A change that panics at the first part and is shown for the others.
     #[derive(Clone)]
     struct Fragile(Shown);
 

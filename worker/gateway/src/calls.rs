@@ -11,10 +11,10 @@ use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use super::sessions::until_answered;
 use super::wait_room::WaitRoom;
 
-/// One attempt of a wait: the leader's time, and some for the way.
+/// Limit of one attempt of a wait: the leader's time plus the round trip.
 const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
 
-/// Asks once for a change, as long as the client tries any.
+/// Sends a change once, with the client's own retries.
 pub(crate) async fn apply(
     client: &Client,
     request: v1::StoreApplyRequest,
@@ -38,7 +38,7 @@ pub(crate) async fn read(
     until_answered(|| client.with_leader_opts("read the store", CallOptions::read(), ask)).await
 }
 
-/// Waits, in its turn and for as long as the leader holds a wait.
+/// Waits for its turn, and then for as long as the leader holds a wait.
 pub(crate) async fn wait(
     (client, room): (&Client, &WaitRoom),
     request: v1::StoreWaitRequest,
@@ -47,7 +47,7 @@ pub(crate) async fn wait(
     look(client, v1::StoreWaitRequest { wait_ms: place.wait_ms, ..request }).await
 }
 
-/// The same, for as long as the request says and without a turn: ask for no wait.
+/// The same for as long as the request says, without a turn: use it only without a wait.
 pub(crate) async fn look(
     client: &Client,
     request: v1::StoreWaitRequest,

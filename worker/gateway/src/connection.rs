@@ -20,22 +20,22 @@ use super::unanswered::Unanswered;
 use super::waiting::Waiting;
 use super::wire::{self, Query, bad};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
 const STOP_WAITING: u8 = 0;
 const WAIT_CANCELED: u8 = 1;
 const READY: u8 = 0;
 const NOT_READY: u8 = 1;
-/// How long a pop goes on waiting where the client had waited for its queue and another one was faster: torch's own
-/// time-out, for the client's is not told.
+/// How long a pop continues to wait after the client waited for its queue and another client was faster. It is torch's
+/// own time-out, because the client does not send its own.
 const POP_WITHIN: Duration = Duration::from_secs(300);
 
-/// Bytes of values that are kept from the end of a wait to the get that follows it, and for how long: a client whose two
+/// Bytes of values kept from the end of a wait to the get that follows it, and for how long: a client whose two
 /// requests are one operation sends the second at once.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// Why a connection ended before its client wanted it to.
+/// Why a connection ended before its client closed it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
     #[error("{0}")]
@@ -52,23 +52,23 @@ pub(super) struct Connection {
     store: JobStore,
     /// Changes that the client does not wait for.
     unanswered: Unanswered,
-    /// What the last request waited for, if that was its end.
+    /// What the last request waited for, if that wait ended it.
     waited: Option<WaitedFor>,
 }
 
-/// The keys that a request waited for, and their values as of a moment after it came.
+/// The keys that a request waited for, and their values at one moment after it arrived.
 ///
-/// torch's client gets in two requests, a wait and a get, that are one operation: the get that follows a wait of the same
-/// keys on its connection, with nothing in between, is answered with these.
+/// torch's client gets in two requests, a wait and a get, that are one operation. These values answer a get that
+/// directly follows a wait for the same keys on its connection.
 struct WaitedFor {
     keys: Vec<Bytes>,
     values: Vec<Bytes>,
-    /// When the wait ended. They were read before, within the operation that the get ends.
+    /// When the wait ended. The values were read before that, within the operation that the get ends.
     since: Instant,
 }
 
 impl WaitedFor {
-    /// The values, if those are the keys and the values are not too old.
+    /// The values, if the keys match and the values are not too old.
     fn values_of(self, keys: &[Bytes], now: Instant) -> Option<Vec<Bytes>> {
         let young = now.saturating_duration_since(self.since) <= KEPT_FOR;
         (young && self.keys == keys && !self.values.is_empty()).then_some(self.values)
@@ -84,7 +84,7 @@ enum Waited {
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, store: JobStore) -> Self {
-        // Requests are small and each is waited for.
+        // Requests are small, and the client waits for each answer.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small packets are held back");
         }
@@ -99,10 +99,10 @@ impl Connection {
         let served = self.serve_all().await;
         let Self { reader, writer, mut unanswered, .. } = self;
         if served.is_err() {
-            // Its client hears of it now, and not only when the cluster has answered all that it said before.
+            // The client learns of it now, rather than after the cluster has answered all of its requests.
             drop((reader, writer));
         }
-        // What it said before it went takes effect.
+        // Changes that it sent before it disconnected take effect.
         served.and(unanswered.settled().await)
     }
 
@@ -183,7 +183,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Answers a request, when all that came before it has taken effect; false once the client has gone.
+    /// Answers a request after all earlier ones have taken effect; false once the client has gone.
     async fn answer(&mut self, query: Query, waited: Option<WaitedFor>) -> Result<bool, Ended> {
         use v1::store_op::Kind;
         match query {
@@ -287,7 +287,7 @@ impl Connection {
             return self.tell(&kept).await;
         }
         let values = self.store.values(keys).await?;
-        // What has none is empty, as in TCPStore.
+        // A key without a value is empty, as in TCPStore.
         let values: Vec<_> = values.into_iter().map(Option::unwrap_or_default).collect();
         self.tell(&values).await
     }
@@ -332,7 +332,7 @@ impl Connection {
         self.tell_waited(ended).await
     }
 
-    /// One more has arrived; nobody passes before all have.
+    /// One more participant has arrived; none passes before all have.
     async fn barrier(&mut self) -> Result<bool, Ended> {
         let key = wire::key(&mut self.reader).await?;
         let size = self.reader.read_i64_le().await?;
@@ -352,7 +352,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Waits, unless the client takes it back.
+    /// Waits, unless the client cancels the wait.
     async fn until_there(&mut self, awaited: Vec<v1::StoreAwaited>) -> Result<Waited, Ended> {
         let (store, waiting) = (self.store.clone(), Waiting::new(awaited));
         self.until(async move { store.wait(&waiting).await.map(|()| None) }).await
@@ -370,7 +370,7 @@ impl Connection {
                 None => return Ok(Waited::Gone),
                 Some(&byte) => {
                     if Query::of(byte)? != Query::CancelWait {
-                        // A client that does not wait for its answer: the next request has its turn.
+                        // The client sent its next request without waiting for this answer; this one ends first.
                         return Ok(Waited::Ready(wait.await?));
                     }
                 }
@@ -380,8 +380,8 @@ impl Connection {
         Ok(Waited::Canceled)
     }
 
-    /// A client that waits for an element waits for the queue first, and then pops. Of several that wait, all learn of
-    /// an element and one gets it; the others go on waiting here.
+    /// A client that waits for an element waits for the queue first, and then pops. If several wait, all learn of an
+    /// element and one gets it; the others keep waiting here.
     async fn pop(&mut self, waited: Option<WaitedFor>) -> Result<bool, Ended> {
         let queue = wire::key(&mut self.reader).await?;
         let for_it = waited.is_some_and(|waited| waited.keys == [queue.clone()]);
@@ -391,7 +391,7 @@ impl Connection {
             if let v1::store_answer::Kind::Value(value) = popped {
                 break Some(value);
             }
-            // A key with a value of that name would end every wait at once.
+            // A key of that name with a value would end every wait at once.
             if !for_it || self.store.has_value(queue.clone()).await? {
                 break None;
             }

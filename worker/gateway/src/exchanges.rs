@@ -14,24 +14,24 @@ use super::calls;
 use super::sessions::Sessions;
 use super::wait_room::WaitRoom;
 
-/// Operations in one request: what the cluster takes.
+/// Operations in one request: the cluster's limit.
 const OPS_MAX: usize = 1024;
-/// Those of them that are answered with a value.
+/// How many of them may be answered with a value.
 const VALUE_OPS_MAX: usize = 8;
-/// Keys in one read: what the cluster takes.
+/// Keys in one read: the cluster's limit.
 const KEYS_MAX: usize = 4096;
-/// What a pair takes besides its bytes, at most.
+/// Maximum overhead of a pair.
 const PAIR_BYTES: usize = 32;
-/// Bytes of operations that share a request. One that is larger goes alone, and is judged by the cluster.
+/// Bytes of operations that share a request. A larger operation is sent alone, and the cluster accepts or refuses it.
 const SHARED_BYTES: usize = STORE_REQUEST_BYTES_MAX / 4;
 
-/// Whether the store may be larger for it. A cluster whose disk is full takes only what is not.
+/// Whether the operation may enlarge the store. A cluster whose disk is full accepts only others.
 pub(crate) fn grows(op: &Op) -> bool {
     !matches!(op, Op::Delete(_) | Op::Pop(_))
 }
 
-/// Changes, in order: one request is under way at a time. Those that may make the store larger and the others have a
-/// queue each, so that what frees room never waits for what needs it.
+/// Changes, in order, with one request in flight at a time. Operations that may enlarge the store and the others have
+/// separate queues, so that freeing space never waits for an operation that needs space.
 #[derive(Clone)]
 pub(crate) struct Changes {
     pub(crate) client: Client,
@@ -58,10 +58,10 @@ fn answers_value(op: &Op) -> bool {
 }
 
 impl Exchange for Changes {
-    /// Operations that one caller asks for together.
+    /// Operations that one caller requests together.
     type Part = Vec<Op>;
     type Answer = Vec<Answer>;
-    // Two at a time would change the order.
+    // Two in flight would change the order.
     const IN_FLIGHT: usize = 1;
     const LOOKS: bool = false;
 
@@ -108,9 +108,9 @@ pub(crate) struct Gets {
 }
 
 impl Exchange for Gets {
-    /// The keys that one caller asks for.
+    /// The keys that one caller reads.
     type Part = Vec<Bytes>;
-    /// Their values as of one moment, or nothing where they are too many for one answer.
+    /// Their values at one moment, or nothing if they are too many for one answer.
     type Answer = Option<Vec<Option<Bytes>>>;
     const IN_FLIGHT: usize = 1;
     const LOOKS: bool = true;
@@ -146,8 +146,9 @@ impl Exchange for Gets {
     }
 }
 
-/// Waits for one thing. Each caller's wait is registered at the leader when it comes, so that it sees a key that is set
-/// and deleted at once: callers that come together share a request, and so do those beyond `IN_FLIGHT`.
+/// A wait for one key or queue. The leader registers each caller's wait when it arrives, so that the wait sees a key
+/// that is set and immediately deleted. Callers that arrive together share a request, and so do those beyond
+/// `IN_FLIGHT`.
 #[derive(Clone)]
 pub(crate) struct WaitForOne {
     pub(crate) client: Client,
@@ -157,7 +158,7 @@ pub(crate) struct WaitForOne {
 
 impl Exchange for WaitForOne {
     type Part = ();
-    /// The values at the end of the wait, where the request asks for them.
+    /// The values at the end of the wait, if the request asks for them.
     type Answer = Vec<Option<Bytes>>;
     const IN_FLIGHT: usize = 64;
     const LOOKS: bool = true;

@@ -16,10 +16,10 @@ use v1::store_answer::Kind;
 use v1::{cluster_server, store_server};
 
 pub(crate) const VALUE: &[u8] = b"v";
-/// Calls of one connection at a time, as at a member.
+/// Calls of one connection at a time, as in a member.
 const STREAMS_MAX: u32 = 200;
 
-/// What the store was asked.
+/// The requests that the store has received.
 #[derive(Clone, Default)]
 pub(crate) struct Asked {
     reads: Arc<AtomicUsize>,
@@ -28,18 +28,18 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Waits have no answer from now on.
+    /// From now on, waits are not answered.
     pub(crate) fn hold_waits(&self) {
         self.holds.store(true, Ordering::SeqCst);
     }
 
-    /// How many reads, and how many waits.
+    /// The number of reads and of waits.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.reads.load(Ordering::SeqCst), self.waits.load(Ordering::SeqCst))
     }
 }
 
-/// Starts one, and a client of it.
+/// Starts a fake leader and a client of it.
 pub(crate) async fn start() -> (Client, Asked, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

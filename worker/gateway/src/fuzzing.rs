@@ -7,7 +7,7 @@ use std::io;
 
 use crate::wire::{self, Query};
 
-/// Reads requests until the bytes end or are no request.
+/// Reads requests until the bytes end or are not a request.
 ///
 /// # Errors
 /// Why reading ended.

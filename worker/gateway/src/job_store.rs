@@ -20,11 +20,12 @@ use super::sessions::Sessions;
 use super::wait_room::WaitRoom;
 use super::waiting::Waiting;
 
-/// Between two tries when the cluster has no leader for long.
+/// The pause between two tries when the cluster has no leader for long.
 pub const PAUSE: Duration = Duration::from_millis(100);
-/// How often the store is used when nobody else does: well within the day after which it would be forgotten.
+/// How often the store is touched when it is otherwise unused: well within the day after which the cluster would
+/// forget it.
 const USE_EVERY: Duration = Duration::from_secs(3600);
-/// Bytes of values in one answer. A store has no more, but a key may be asked for twice.
+/// Bytes of values in one answer. A store has no more, but a request may name a key twice.
 const VALUES_BYTES_MAX: usize = 64 << 20;
 
 /// A job's store. Clones share connections, sessions and requests.
@@ -32,21 +33,21 @@ const VALUES_BYTES_MAX: usize = 64 << 20;
 pub struct JobStore {
     client: Client,
     name: v1::StoreName,
-    /// What may make the store larger,
+    /// Changes that may enlarge the store.
     growing: Arc<Batches<Changes>>,
-    /// and what may not.
+    /// Changes that do not enlarge it.
     others: Arc<Batches<Changes>>,
     gets: Arc<Batches<Gets>>,
-    /// Waits for one thing, while somebody waits for it.
+    /// Waits for one key, while a caller waits for it.
     waits: Arc<Mutex<Waits>>,
     room: WaitRoom,
     sessions: Sessions,
 }
 
-/// By the key, what it is to be at least, and whether its value is asked for.
+/// By key, minimum value, and whether the value is requested.
 type Waits = HashMap<(Bytes, Option<i64>, bool), Weak<Batches<WaitForOne>>>;
 
-/// A change that was begun.
+/// A change in flight.
 pub(crate) struct Begun(Answered<Vec<v1::store_answer::Kind>>);
 
 impl Begun {
@@ -55,7 +56,7 @@ impl Begun {
         batches::answer(&mut self.0).await.map(only)
     }
 
-    /// Its answer, if it is there.
+    /// Its answer, if it has arrived.
     pub(crate) fn try_answer(&mut self) -> Option<Result<v1::store_answer::Kind, ClientError>> {
         self.0.try_recv().ok().map(|answer| answer.map(only))
     }
@@ -66,12 +67,12 @@ fn only(answers: Vec<v1::store_answer::Kind>) -> v1::store_answer::Kind {
 }
 
 impl JobStore {
-    /// The store of this name. Nothing is asked of the cluster yet.
+    /// The store of this name. This sends no request yet.
     pub fn new(client: Client, name: v1::StoreName) -> Self {
         Self::sharing(client, WaitRoom::new(), name)
     }
 
-    /// The same, for a client that others wait with too: their waits share the places of `room`.
+    /// The same, for a client whose connection other waits use too: their waits share the places of `room`.
     pub fn sharing(client: Client, room: WaitRoom, name: v1::StoreName) -> Self {
         Self::with_sessions(Sessions::new(client.clone()), (client, room), name)
     }
@@ -95,7 +96,7 @@ impl JobStore {
         Self { client, name, growing, others, gets, waits: Arc::default(), room, sessions }
     }
 
-    /// The client that it asks with.
+    /// The client that sends its requests.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -105,18 +106,18 @@ impl JobStore {
         &self.name
     }
 
-    /// Says that the store is in use.
+    /// Tells the cluster that the store is in use.
     pub async fn use_it(&self) -> Result<(), ClientError> {
         self.others.ask(Vec::new()).await.map(|_| ())
     }
 
-    /// A job may compute for days without its store; it must not be forgotten meanwhile. Returns only when the cluster
+    /// Keeps the store from being forgotten while a job computes for days without it. Returns only when the cluster
     /// refuses it.
     pub async fn keep_using(&self) -> ClientError {
         loop {
             tokio::time::sleep(USE_EVERY).await;
             match self.use_it().await {
-                // It was used, or the next time it is, in another session.
+                // It was touched, or will be next time, in another session.
                 Err(ClientError::OutcomeUnknown { .. }) => {}
                 Err(error) => return error,
                 Ok(()) => {}
@@ -124,7 +125,7 @@ impl JobStore {
         }
     }
 
-    /// One change, and what it answered.
+    /// Makes one change; returns its answer.
     pub async fn change(
         &self,
         kind: v1::store_op::Kind,
@@ -132,7 +133,7 @@ impl JobStore {
         self.begin(kind).await.answer().await
     }
 
-    /// Changes that take effect in this order, and what each answered.
+    /// Makes changes that take effect in this order; returns the answer of each.
     pub async fn change_all(
         &self,
         kinds: Vec<v1::store_op::Kind>,
@@ -140,14 +141,14 @@ impl JobStore {
         self.growing.ask(kinds).await
     }
 
-    /// Begins a change. Of those that may make the store larger, and of the others, each takes effect after those that
-    /// were begun before it.
+    /// Starts a change. Changes that may enlarge the store take effect in the order in which they were started, and so
+    /// do the others.
     pub(crate) async fn begin(&self, kind: v1::store_op::Kind) -> Begun {
         let queue = if grows(&kind) { &self.growing } else { &self.others };
         Begun(queue.begin(vec![kind]).await)
     }
 
-    /// Values of one moment by position, or nothing where they are too many for one answer.
+    /// Values at one moment, by position, or nothing if they are too many for one answer.
     pub(crate) async fn values_at_once(
         &self,
         keys: Vec<Bytes>,
@@ -155,8 +156,8 @@ impl JobStore {
         self.gets.ask(keys).await
     }
 
-    /// Values by position, or nothing where a key has none. They are of one moment only where they are few: what is
-    /// over 8 MiB is asked for again.
+    /// Values by position, or nothing for a key without a value. They are of one moment only if they are few: values
+    /// over 8 MiB are read again.
     pub async fn values(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Bytes>>, ClientError> {
         if let Some(values) = self.values_at_once(keys.clone()).await? {
             return Ok(values);
@@ -183,12 +184,12 @@ impl JobStore {
         Ok(values)
     }
 
-    /// Whether the key itself has a value, whatever the queue of its name has.
+    /// Whether the key itself has a value, regardless of the queue of its name.
     pub async fn has_value(&self, key: Bytes) -> Result<bool, ClientError> {
         Ok(self.values(vec![key]).await?.first().is_some_and(Option::is_some))
     }
 
-    /// What the store says of itself.
+    /// The store's own figures.
     pub async fn read(
         &self,
         request: v1::StoreReadRequest,
@@ -197,19 +198,19 @@ impl JobStore {
         calls::read(&self.client, request).await
     }
 
-    /// Whether all of these are there now.
+    /// Whether all of these exist now.
     pub async fn there(&self, keys: Vec<Bytes>) -> Result<bool, ClientError> {
         let awaited = keys.into_iter().map(present).collect();
         Ok(calls::look(&self.client, self.asked(awaited, false)).await?.ready)
     }
 
-    /// Returns once each of these was there, though not all at one time: as in TCPStore.
+    /// Returns once each of these has existed, though not all at the same time, as in TCPStore.
     pub async fn wait(&self, waiting: &Waiting) -> Result<(), ClientError> {
         self.wait_with(waiting, false).await.map(drop)
     }
 
-    /// The same, and the values of all of them as of one moment within the call. Nothing where one has none by then,
-    /// where they are too many for one answer, or where one was seen long before the last: then read them.
+    /// The same, with the values of all of them at one moment within the call. Returns nothing if one has no value by
+    /// then, if they are too many for one answer, or if one was seen long before the last: then read them.
     pub async fn wait_for_values(
         &self,
         waiting: &Waiting,
@@ -225,7 +226,7 @@ impl JobStore {
         loop {
             let left = waiting.left();
             let asked = waiting.asked();
-            // An answer has the values of what it was asked to wait for, and of nothing that was seen before.
+            // An answer has the values of the keys in its request, and of none that was seen before.
             let values = values && left.len() == asked;
             let all = |values: Vec<Option<Bytes>>| {
                 let values: Option<Vec<Bytes>> = values.into_iter().collect();
@@ -245,7 +246,7 @@ impl JobStore {
         }
     }
 
-    /// Where those who wait for this wait together.
+    /// The wait that all callers that wait for this share.
     fn waits_for(&self, one: &v1::StoreAwaited, values: bool) -> Arc<Batches<WaitForOne>> {
         let mut waits = self.waits.lock();
         let known = (one.key.clone(), one.at_least, values);
@@ -260,13 +261,13 @@ impl JobStore {
         wait
     }
 
-    /// Whether these are there now.
+    /// Whether these exist now.
     fn asked(&self, awaited: Vec<v1::StoreAwaited>, values: bool) -> v1::StoreWaitRequest {
         v1::StoreWaitRequest { store: Some(self.name.clone()), awaited, wait_ms: 0, values }
     }
 }
 
-/// A key with a value, or a queue with something in it.
+/// A key with a value, or a queue with an element.
 pub fn present(key: Bytes) -> v1::StoreAwaited {
     v1::StoreAwaited { key, at_least: None }
 }

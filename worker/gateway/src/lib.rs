@@ -39,39 +39,39 @@ pub use self::sessions::{Lent, Sessions, until_answered, was_forgotten};
 pub use self::wait_room::WaitRoom;
 pub use self::waiting::Waiting;
 
-/// Where a gateway listens when nothing says otherwise: torchrun's own port.
+/// The default listen address of a gateway: torchrun's own port.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:29400";
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 512;
-/// Before the next connection is accepted where the last one failed.
+/// The pause before the next accept if the last one failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Which store, and where.
+/// Which store to serve, and where.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// Namespace of the job.
+    /// The job's namespace.
     pub namespace: String,
     /// The job.
     pub job: String,
-    /// The round of its rendezvous; 0 for what outlives rounds.
+    /// The round of its rendezvous; 0 for data that outlives rounds.
     pub round: u64,
-    /// The ticket of this host's member of the round; 0: none is named.
+    /// The ticket of this host's member of the round; 0 for none.
     pub ticket: u64,
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Anybody who reaches the port may read and write the store. Without it only [`LocalUsers`] may.
+    /// Anyone who reaches the port may read and write the store. Otherwise only [`LocalUsers`] may.
     pub insecure: bool,
 }
 
-/// Why a gateway ended, or did not begin.
+/// Why a gateway ended or did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// The port is reachable from elsewhere, and the protocol knows neither TLS nor passwords.
+    /// The port is reachable from other hosts, and the protocol has neither TLS nor passwords.
     #[error(
         "{0} can be reached from other hosts, and TCPStore knows no TLS: listen on 127.0.0.1, or say --insecure-tcpstore"
     )]
     Exposed(SocketAddr),
-    /// The address cannot be listened on.
+    /// The gateway cannot listen on the address.
     #[error("cannot listen on {addr}: {cause}")]
     Listen {
         /// The address.
@@ -84,8 +84,8 @@ pub enum GatewayError {
     Client(#[from] ClientError),
 }
 
-/// Serves this process's own user and root until it is dropped, and every connection with it, or the cluster refuses it for
-/// good. `ready` is told where it listens.
+/// Serves this process's own user and root until it is dropped, with all connections, or the cluster refuses it
+/// permanently. `ready` receives the listen address.
 pub async fn serve(
     client: Client,
     options: GatewayOptions,
@@ -94,7 +94,7 @@ pub async fn serve(
     serve_users(client, options, LocalUsers::own(), ready).await
 }
 
-/// As [`serve`], for a client that others wait with too: their waits share the places of `room`.
+/// As [`serve`], for a client whose connection other waits use too: their waits share the places of `room`.
 pub async fn serve_sharing(
     client: Client,
     room: WaitRoom,
@@ -140,14 +140,14 @@ async fn serve_store(
     }
 }
 
-/// Serves connections of these users; none: everyone's.
+/// Serves connections of these users, or of everyone if there are none.
 async fn accept(listener: TcpListener, store: JobStore, users: Option<LocalUsers>) {
     let users = Arc::new(users);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Dropped with the gateway, and then all of them end.
+    // Dropping the gateway drops this set, which ends every connection.
     let mut connections = JoinSet::new();
     loop {
-        // invariant: nobody closes this semaphore.
+        // invariant: this semaphore is never closed.
         let Ok(permit) = room.clone().acquire_owned().await else { return };
         while connections.try_join_next().is_some() {}
         match listener.accept().await {

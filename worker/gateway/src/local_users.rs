@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-/// A table that changes while it is read may lack a row that is there, so it is read this often.
+/// A table that changes while it is read may miss an existing row, so it is read this many times.
 const LOOKS: u32 = 3;
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 /// The kernel's tables of this process's network namespace.
@@ -50,10 +50,10 @@ impl LocalUsers {
         self
     }
 
-    /// Whether the other end of an accepted connection is a process of one of them.
+    /// Checks that the other end of an accepted connection is a process of one of them.
     pub(super) async fn admit(&self, stream: &TcpStream) -> Result<(), Refused> {
         let ends = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?)));
-        // Without an address the connection is gone.
+        // Without an address the connection has ended.
         let (client, server) = ends.map_err(|_| Refused::Unknown)?;
         for look in 0..LOOKS {
             if look > 0 {
@@ -70,7 +70,7 @@ impl LocalUsers {
     }
 }
 
-/// The user whose process has the client's end of a connection.
+/// The user that owns the client's end of a connection.
 fn user_of(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
     for path in TABLES {
         let table = match File::open(path) {
@@ -98,7 +98,7 @@ fn user_in(table: impl BufRead, client: SocketAddr, server: SocketAddr) -> io::R
     Ok(None)
 }
 
-/// What a line of a table says.
+/// One line of a table.
 struct Row {
     local: SocketAddr,
     remote: SocketAddr,
@@ -136,7 +136,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(canonical(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?)))
 }
 
-/// An IPv4 address in the form of IPv6 is that IPv4 address. Scopes and flows are no part of it.
+/// An IPv4-mapped IPv6 address becomes that IPv4 address. Scopes and flow labels are ignored.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -183,11 +183,11 @@ mod tests {
         assert_eq!(uid(&[v6], "[::1]:40000", "[::1]:29400"), Some(1003));
     }
 
-    /// Connects, as that user where this process may become it; the client's end and the gateway's.
+    /// Connects, as that user if this process may switch to it; returns the client's and the gateway's end.
     async fn connected(user: Option<u32>) -> (std::net::TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // On a thread of its own, which ends: the user of the file system is a thread's.
+        // On a separate thread, because the file system's user is set per thread.
         let connect = std::thread::spawn(move || {
             if let Some(user) = user {
                 // SAFETY: setfsuid(2) reads no memory.
@@ -212,7 +212,7 @@ mod tests {
     async fn another_user_is_refused_unless_it_is_listed() {
         // SAFETY: geteuid(2) reads no memory and cannot fail.
         let own = unsafe { libc::geteuid() };
-        // To a gateway of another user, this process is a stranger. This needs no root.
+        // To a gateway of another user, this process is foreign. This needs no root.
         let users = LocalUsers(vec![own.wrapping_add(1)]);
         let (_client, stream) = connected(None).await;
         let refused = users.admit(&stream).await.unwrap_err();

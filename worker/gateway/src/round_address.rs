@@ -6,10 +6,10 @@
 
 use std::net::Ipv4Addr;
 
-/// Places in 127.1.0.1 to 127.254.255.254: what is at 127.0.*.* is everybody's, and no place ends in 0 or 255.
+/// Addresses in 127.1.0.1 to 127.254.255.254: 127.0.*.* is used by everyone, and no address ends in 0 or 255.
 const PLACES: u64 = 254 * 256 * 254;
 
-/// The loopback address of that round of a job: the next round has the next one, and after 16 million they begin anew.
+/// The loopback address of a job's round: the next round has the next address, and after 16 million they wrap around.
 pub fn round_address(namespace: &str, job: &str, round: u64) -> Ipv4Addr {
     let first = fnv1a(&[namespace.as_bytes(), &[0xff], job.as_bytes()].concat());
     let place = (first % PLACES + round % PLACES) % PLACES;

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::job_store::PAUSE;
 
-/// Sessions that wait for their next change. The cluster forgets those over it by itself, after a day.
+/// Sessions that wait for their next change. The cluster forgets surplus ones by itself, after a day.
 const IDLE_MAX: usize = 64;
-/// A session that was not used for so long is left alone: half of what the cluster remembers it for.
+/// A session unused for this long is not used again: half of the time for which the cluster remembers it.
 const USED_WITHIN: Duration = Duration::from_secs(12 * 3600);
 
 /// Sessions of one client. Clones share them.
@@ -26,7 +26,7 @@ pub struct Sessions {
     idle: Arc<Mutex<Vec<(Session, Instant)>>>,
 }
 
-/// A session, for one change; the next one gets it when this is dropped.
+/// A session on loan for one change; dropping it returns it for the next one.
 pub struct Lent {
     session: Session,
     idle: Arc<Mutex<Vec<(Session, Instant)>>>,
@@ -39,10 +39,10 @@ impl Sessions {
         Self { client, idle: Arc::default() }
     }
 
-    /// The session that was used last, or a new one, for which one call asks: as long as the client tries any.
+    /// The session that was used last, or a new one, opened by one call with the client's own retries.
     ///
     /// # Errors
-    /// A new one is needed, and was refused, or the cluster cannot be reached.
+    /// A new session is needed and was refused, or the cluster is unreachable.
     pub async fn take_once(&self) -> Result<Lent, ClientError> {
         let last = self.idle.lock().pop();
         match last {
@@ -54,7 +54,7 @@ impl Sessions {
     /// A new session.
     ///
     /// # Errors
-    /// The cluster refuses, or cannot be reached.
+    /// The cluster refuses or is unreachable.
     pub async fn open(&self) -> Result<Lent, ClientError> {
         Ok(self.lend(self.client.open_session("training").await?))
     }
@@ -63,11 +63,11 @@ impl Sessions {
         Lent { session, idle: self.idle.clone(), forgotten: false }
     }
 
-    /// Asks for a change under a request id of its own. Where the cluster has forgotten the session before, it is asked
-    /// for once more in a new one. How long `ask` tries is its own business; it is one call of the client.
+    /// Makes a change under its own request ID. If the cluster had already forgotten the session, the change is made
+    /// once more in a new one. `ask` decides how long it tries; it is one call of the client.
     ///
     /// # Errors
-    /// The last answer of `ask`, or that there is no session to be had.
+    /// The last answer of `ask`, or that no session could be opened.
     pub async fn change<T, Fut>(&self, ask: impl Fn(v1::RequestId) -> Fut) -> Result<T, ClientError>
     where
         Fut: Future<Output = Result<T, ClientError>>,
@@ -78,10 +78,11 @@ impl Sessions {
         }
     }
 
-    /// The same, repeated until the cluster answers or refuses, however long it has no leader. Whoever waits has a limit.
+    /// The same, repeated until the cluster answers or refuses, even if it has no leader for long. The caller sets a
+    /// limit.
     ///
     /// # Errors
-    /// The refusal; or `OutcomeUnknown` where the cluster has forgotten the session after an attempt that may have been
+    /// The refusal, or `OutcomeUnknown` if the cluster has forgotten the session after an attempt that may have been
     /// executed.
     pub async fn change_until_answered<T, Fut>(
         &self,
@@ -104,20 +105,19 @@ impl Sessions {
     }
 }
 
-/// Whether a change that was asked for in one call of the client was refused, and not made, because the cluster had
-/// forgotten its session before. Where an attempt of the call may have been executed, the client says that instead.
+/// Whether a change sent in one call of the client was refused and not made because the cluster had already forgotten
+/// its session. If an attempt of the call may have been executed, the client reports that instead.
 pub fn was_forgotten(refusal: &ClientError) -> bool {
     refusal.code() == Some(ErrorCode::SessionUnknown)
 }
 
 impl Lent {
-    /// The session; one request of it at a time.
+    /// The session; it carries one request at a time.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Notes an answer to what was asked for in this session: one that the cluster does not know any more is lent to
-    /// nobody again.
+    /// Records an answer to a request in this session: a session that the cluster no longer knows is not lent again.
     pub fn heard<T>(&mut self, answer: &Result<T, ClientError>) {
         let unknown = |error: &ClientError| {
             was_forgotten(error)
@@ -137,7 +137,7 @@ impl Lent {
     }
 }
 
-/// Repeats the same request until the cluster answers or refuses. Whoever waits has a limit.
+/// Repeats the same request until the cluster answers or refuses. The caller sets a limit.
 ///
 /// # Errors
 /// The refusal.
@@ -153,8 +153,8 @@ where
     }
 }
 
-/// Repeats the same change until the cluster answers or refuses. Once an attempt may have been executed, that the session
-/// is forgotten is no refusal: whether it was executed is then unknown for good.
+/// Repeats the same change until the cluster answers or refuses. Once an attempt may have been executed, a forgotten
+/// session is not a refusal: it leaves the outcome permanently unknown.
 async fn until_certain<T, Fut>(ask: impl Fn() -> Fut) -> Result<T, ClientError>
 where
     Fut: Future<Output = Result<T, ClientError>>,

@@ -12,9 +12,9 @@ use rollout_proto::v1::store_answer::Kind as Answer;
 use super::connection::Ended;
 use super::job_store::Begun;
 
-/// Changes of one connection under way.
+/// In-flight changes of one connection.
 const COUNT_MAX: usize = 4096;
-/// Their bytes; a single one may have more.
+/// Their bytes; a single change may exceed this.
 const BYTES_MAX: usize = 4 << 20;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl Unanswered {
         self.begun.is_empty()
     }
 
-    /// Returns when so many bytes more are within the bounds.
+    /// Returns when this many more bytes fit within the bounds.
     pub(super) async fn make_room(&mut self, bytes: usize) -> Result<(), Ended> {
         while let Some((first, _)) = self.begun.front_mut()
             && let Some(answer) = first.try_answer()
@@ -49,7 +49,7 @@ impl Unanswered {
         self.begun.push_back((begun, bytes));
     }
 
-    /// Returns when the oldest has taken effect. It may be dropped at any time, and called again.
+    /// Returns when the oldest has taken effect. It is cancel-safe and may be called again.
     pub(super) async fn first(&mut self) -> Result<(), Ended> {
         let Some((first, _)) = self.begun.front_mut() else { return Ok(()) };
         let answer = first.answer().await;

@@ -12,18 +12,18 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Waits at a time.
 pub(crate) const PLACES: usize = 128;
-/// How long the leader holds a wait before it says that nothing has come,
+/// How long the leader holds a wait before it answers that nothing has changed.
 const LONG_MS: u64 = 10_000;
-/// and where many wait.
+/// The same when there are many waits.
 const SHORT_MS: u64 = 500;
 
 /// Places for the waits of all stores and gateways that share a client's connections. Clones share them.
 #[derive(Clone)]
 pub struct WaitRoom(Arc<Semaphore>);
 
-/// One place, until it is dropped.
+/// One place, released on drop.
 pub(crate) struct WaitPlace<'a> {
-    /// How long the leader is to hold the wait.
+    /// How long the leader holds the wait.
     pub(crate) wait_ms: u64,
     _place: Option<SemaphorePermit<'a>>,
 }
@@ -34,7 +34,7 @@ impl WaitRoom {
         Self(Arc::new(Semaphore::new(PLACES)))
     }
 
-    /// A place; those who ask first get one first.
+    /// Takes a place, first come, first served.
     pub(crate) async fn enter(&self) -> WaitPlace<'_> {
         // This semaphore is never closed.
         let place = self.0.acquire().await.ok();

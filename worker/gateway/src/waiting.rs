@@ -7,29 +7,29 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rollout_proto::v1;
 
-/// Several things that somebody waits for.
+/// Several keys or queues that a client waits for.
 pub struct Waiting {
     asked: Vec<v1::StoreAwaited>,
     left: Mutex<Vec<v1::StoreAwaited>>,
 }
 
 impl Waiting {
-    /// All of these; none is seen yet.
+    /// A wait for all of these; none has been seen yet.
     pub fn new(asked: Vec<v1::StoreAwaited>) -> Self {
         Self { left: Mutex::new(asked.clone()), asked }
     }
 
-    /// All of them anew.
+    /// Waits for all of them again.
     pub fn again(&self) {
         self.left.lock().clone_from(&self.asked);
     }
 
-    /// How many there are in all.
+    /// How many there are in total.
     pub fn asked(&self) -> usize {
         self.asked.len()
     }
 
-    /// The keys that were not seen, as far as is known.
+    /// The keys that have not been seen yet.
     pub fn missing(&self) -> Vec<Bytes> {
         self.left.lock().iter().map(|awaited| awaited.key.clone()).collect()
     }
@@ -38,7 +38,7 @@ impl Waiting {
         self.left.lock().clone()
     }
 
-    /// Those at these positions of what was left were seen.
+    /// Marks those at these positions of the remaining ones as seen.
     pub(crate) fn saw(&self, seen: &[u32]) {
         let mut at = 0..;
         let not_seen = |_: &v1::StoreAwaited| at.next().is_some_and(|at| !seen.contains(&at));

@@ -9,16 +9,16 @@ use std::io;
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Begins every connection.
+/// The first bytes of every connection.
 pub(super) const MAGIC: u32 = 0x3C85_F7CE;
-/// Bytes of a key: what the cluster takes.
+/// Bytes of a key: the cluster's limit.
 const KEY_BYTES_MAX: u64 = 1024;
-/// Bytes of a value: what the cluster takes.
+/// Bytes of a value: the cluster's limit.
 const VALUE_BYTES_MAX: u64 = 1 << 20;
 /// Keys in one request.
 const KEYS_MAX: u64 = 4096;
 
-/// What a client asks for, by its first byte.
+/// A client's request, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Query {
     Validate,
@@ -74,12 +74,12 @@ impl Query {
     }
 }
 
-/// Something that this protocol does not have.
+/// The error for input that this protocol does not have.
 pub(super) fn bad(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// A number of things, within a bound.
+/// A count within a bound.
 fn bounded(count: u64, max: u64, what: &str) -> io::Result<usize> {
     match count <= max {
         true => Ok(count as usize),
@@ -102,7 +102,7 @@ pub(super) async fn value(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Byt
     sized(from, VALUE_BYTES_MAX, "bytes of a value").await
 }
 
-/// How many keys follow.
+/// The number of keys that follow.
 pub(super) async fn count(from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
     bounded(from.read_u64_le().await?, KEYS_MAX, "keys")
 }
@@ -116,7 +116,7 @@ pub(super) async fn keys(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<
     Ok(keys)
 }
 
-/// Adds bytes with their length before them.
+/// Appends bytes, prefixed with their length.
 pub(super) fn put_sized(out: &mut BytesMut, bytes: &[u8]) {
     out.put_u64_le(bytes.len() as u64);
     out.put_slice(bytes);
