@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: u32 = 4;
 /// Bytes of a frame: a row's body is at most a segment.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Bytes of a result that a frame has room for.
+/// Bytes of a result that fit into a frame.
 const RESULT_BYTES_MAX: usize = FRAME_BYTES_MAX - 1024;
 /// Holds the number of the inherited socket's descriptor.
 pub const SOCKET_ENV: &str = "ROLLOUT_ENGINE_FD";
-/// Names the file that an engine's process leaves before it dies of an exception.
+/// Names the file that an engine's process writes before it dies of an exception.
 pub const CRASH_FILE_ENV: &str = "ROLLOUT_CRASH_FILE";
 
-/// From the agent.
+/// Messages from the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToEngine {
     /// First.
@@ -35,9 +35,9 @@ pub enum ToEngine {
         /// The engine's block of the configuration, as JSON.
         options: String,
     },
-    /// Takes up a row beside those that run.
+    /// Starts a row beside those that run.
     Start(Row),
-    /// Stops a row, which is answered by [`FromEngine::Stopped`]. One that has ended is no error.
+    /// Stops a row; [`FromEngine::Stopped`] answers it. Stopping a row that has ended is not an error.
     Cancel {
         /// The execution.
         ticket: u64,
@@ -57,13 +57,13 @@ pub struct Row {
     pub name: String,
     /// The run's model.
     pub model: String,
-    /// What is asked: `generate`, `embed`, `score`, or `openai`.
+    /// The task: `generate`, `embed`, `score`, or `openai`.
     pub task: String,
     /// The run's sampling parameters, a JSON object.
     pub sampling: String,
     /// The row's number in the run.
     pub row: u64,
-    /// Under which attempt it was granted.
+    /// The attempt under which it was granted.
     pub attempt: u64,
     /// The item's id.
     pub item_id: [u8; 32],
@@ -71,51 +71,51 @@ pub struct Row {
     pub body: Vec<u8>,
 }
 
-/// From the engine.
+/// Messages from the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromEngine {
-    /// First, as soon as the process runs.
+    /// The first message, sent as soon as the process runs.
     Hello {
         /// The process's [`VERSION`].
         version: u32,
     },
-    /// The engine is loaded: rows may come.
+    /// The engine is loaded and accepts rows.
     Ready,
-    /// A row has its completion.
+    /// A row's completion.
     Finished {
         /// The execution.
         ticket: u64,
         /// The completion.
         text: String,
-        /// Why it ends where it ends, in the engine's words.
+        /// Why generation ended, in the engine's words.
         finish_reason: String,
         /// Tokens of the prompt.
         prompt_tokens: u64,
-        /// Tokens of the completion, of all of them where several were asked for.
+        /// Tokens of the completion, or of all completions if several were requested.
         completion_tokens: u64,
-        /// What else came of it, a JSON object; empty where nothing did.
+        /// Further results, as a JSON object; empty if there are none.
         extra: String,
     },
-    /// A row has failed; the engine lives on.
+    /// A row has failed; the engine keeps running.
     Failed {
         /// The execution.
         ticket: u64,
         /// Why.
         failure: RowFailure,
     },
-    /// The engine's own counters. While rows run and neither steps nor tokens grow, it hangs.
+    /// The engine's own counters. If rows run and neither steps nor tokens grow, it hangs.
     Progress(Counters),
-    /// A row that was to be stopped runs no more, or had ended.
+    /// A row that the agent stopped no longer runs, or had already ended.
     Stopped {
         /// The execution.
         ticket: u64,
     },
-    /// What was loaded, once, before [`FromEngine::Ready`]; an engine that has nothing to say leaves it out.
+    /// What was loaded, sent once, before [`FromEngine::Ready`]; optional.
     Loaded(Loaded),
 }
 
 impl FromEngine {
-    /// The same, or that its result is too large, where no frame has room for it.
+    /// The same message, or a failure for a result that is too large for a frame.
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
@@ -135,66 +135,66 @@ impl FromEngine {
     }
 }
 
-/// What an engine says of itself.
+/// What an engine reports about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loaded {
     /// Versions by name, and the kind of device as `gpu`.
     pub versions: BTreeMap<String, String>,
-    /// Every name that the loaded revision of the model has; none where it is not known.
+    /// Every name of the loaded revision of the model; none if it is unknown.
     pub revisions: Vec<String>,
-    /// Tokens that it can hold at once, of prompts and completions; 0 where it does not say.
+    /// Tokens of prompts and completions that it can hold at once; 0 if unknown.
     pub room_tokens: u64,
 }
 
-/// What an engine has done in this life; all only grow.
+/// What an engine has done in this life; all counters only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Steps of its loop that had rows to run.
     pub steps: u64,
     /// Tokens that it has generated.
     pub tokens: u64,
-    /// Steps with fewer running sequences than it has room for.
+    /// Steps with fewer running sequences than the engine has room for.
     pub steps_not_full: u64,
-    /// Of these, the steps in which no other sequence waited in it.
+    /// Of these, the steps in which no other sequence waited in the engine.
     pub steps_hungry: u64,
     /// Sequences that began to run.
     pub admitted: u64,
-    /// Of these, how many began while others were decoding.
+    /// Of these, the sequences that started while others were decoding.
     pub admitted_beside: u64,
     /// Sequences that were aborted.
     pub aborted: u64,
-    /// Tokens that sequences were given after they were aborted.
+    /// Tokens generated for sequences after they were aborted.
     pub tokens_after_abort: u64,
 }
 
-/// Why a row failed while its engine lives on.
+/// Why a row failed while its engine keeps running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowFailure {
-    /// What follows from it.
+    /// The class, which decides whether the row is retried.
     pub class: RowClass,
-    /// One word for machines.
+    /// One word for programs.
     pub code: String,
-    /// What a person reads.
+    /// The text for people.
     pub message: String,
 }
 
 /// Classes that an engine may give to a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RowClass {
-    /// The row is at fault: it is not tried again.
+    /// The row is at fault and is not retried.
     Invalid,
-    /// It may go well another time.
+    /// A retry may succeed.
     Transient,
-    /// The engine's memory did not suffice for it.
+    /// The engine ran out of memory for it.
     OutOfMemory,
-    /// The engine is of no more use.
+    /// The engine is no longer usable.
     EngineDied,
 }
 
-/// A message with its length before it.
+/// A message, prefixed with its length.
 ///
 /// # Errors
-/// When it is longer than a frame may be.
+/// The message is longer than a frame may be.
 pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(io::Error::other)?;
     let length = frame.len() - 4;
@@ -205,10 +205,10 @@ pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The bytes that follow a length.
+/// Checks a frame's length and returns it.
 ///
 /// # Errors
-/// When they are more than a frame may have.
+/// The frame would be too long.
 pub fn checked_length(length: u32) -> io::Result<usize> {
     match length as usize {
         length if length <= FRAME_BYTES_MAX => Ok(length),
@@ -219,10 +219,10 @@ pub fn checked_length(length: u32) -> io::Result<usize> {
     }
 }
 
-/// The message of a frame.
+/// Decodes the message of a frame.
 ///
 /// # Errors
-/// When the bytes are none.
+/// The bytes are not a message.
 pub fn decode<T: DeserializeOwned>(frame: &[u8]) -> io::Result<T> {
     postcard::from_bytes(frame).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

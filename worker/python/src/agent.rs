@@ -38,24 +38,24 @@ pub struct Agent {
     options: String,
 }
 
-/// What goes to the agent.
+/// Messages to the agent.
 struct Out {
     socket: UnixStream,
     pending: Vec<u8>,
 }
 
-/// One thing that the agent wants.
+/// One request of the agent.
 #[derive(IntoPyObject)]
 enum Event<'py> {
     /// Ticket, task, model, sampling (JSON), row (JSON).
     Start((u64, String, String, String, Bound<'py, PyBytes>)),
-    /// The ticket of a row that is to be stopped.
+    /// The ticket of a row to stop.
     Cancel(u64),
 }
 
 #[pymethods]
 impl Agent {
-    /// Greets the agent over the inherited socket. Raises RuntimeError where no agent started this process.
+    /// Greets the agent over the inherited socket. Raises RuntimeError if no agent started this process.
     #[new]
     fn connect(py: Python<'_>) -> PyResult<Self> {
         let connected = py.detach(connect);
@@ -64,14 +64,14 @@ impl Agent {
         Ok(Self { events: Mutex::new(events), out, slot, options })
     }
 
-    /// Says that the engine is loaded. Raises EOFError once the agent is gone.
+    /// Reports that the engine is loaded. Raises EOFError once the agent is gone.
     fn ready(&self, py: Python<'_>) -> PyResult<()> {
         self.put(&FromEngine::Ready)?;
         self.flush(py)
     }
 
-    /// Says what was loaded, before `ready`: versions by name, and the names that the model's revision has.
-    /// The tokens that the engine can hold at once come last, 0 for not known.
+    /// Reports what was loaded, before `ready`: versions by name, and the names of the model's revision. The last
+    /// argument is the number of tokens that the engine can hold at once, 0 if unknown.
     fn loaded(
         &self,
         versions: BTreeMap<String, String>,
@@ -81,9 +81,9 @@ impl Agent {
         self.put(&FromEngine::Loaded(Loaded { versions, revisions, room_tokens }))
     }
 
-    /// What the agent wants: tuples (ticket, task, model, sampling, row) to start, or a ticket to stop. At most `limit`.
-    /// Waits for the first one, `timeout_ms` at most, or for ever where that is None. Raises EOFError once the agent
-    /// is gone.
+    /// The agent's requests: tuples (ticket, task, model, sampling, row) to start, or a ticket to stop. At most
+    /// `limit`. Waits for the first one, at most `timeout_ms`, or forever if that is None. Raises EOFError once the
+    /// agent is gone.
     #[pyo3(signature = (limit, timeout_ms))]
     fn poll<'py>(
         &self,
@@ -123,7 +123,7 @@ impl Agent {
             completion_tokens,
             extra,
         };
-        // One that is too large is the row's failure, not the engine's end.
+        // A completion that is too large fails the row, not the engine.
         self.put(&finished.bounded())
     }
 
@@ -139,7 +139,7 @@ impl Agent {
         self.put(&FromEngine::Failed { ticket, failure: RowFailure { class, code, message } })
     }
 
-    /// A row that was to be stopped runs no more.
+    /// A row that the agent stopped no longer runs.
     fn stopped(&self, ticket: u64) -> PyResult<()> {
         self.put(&FromEngine::Stopped { ticket })
     }
@@ -169,7 +169,7 @@ impl Agent {
         }))
     }
 
-    /// Sends what was given since the last time. Raises EOFError once the agent is gone.
+    /// Sends everything queued since the last call. Raises EOFError once the agent is gone.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let sent = py.detach(|| {
             let mut out = self.out.lock();
@@ -213,8 +213,8 @@ fn connect() -> io::Result<(UnixStream, Events, u32, String)> {
 fn inherited() -> io::Result<UnixStream> {
     let missing = || io::Error::other(format!("{SOCKET_ENV} names no socket"));
     let fd = std::env::var(SOCKET_ENV).map_err(|_| missing())?.parse().map_err(|_| missing())?;
-    // SAFETY: the agent passed this descriptor on for this purpose, and `Agent` is made once in a process; of one
-    // that is not open, the first use fails.
+    // SAFETY: the agent passed this descriptor on for this purpose, and a process makes one `Agent`. If the descriptor
+    // is not open, its first use fails.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.set_nonblocking(false)?;
     Ok(socket)

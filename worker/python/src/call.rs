@@ -20,7 +20,7 @@ use rollout_proto::{Answer, BytesCodec, CallOptions, Client, ClientError, MESSAG
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request, Response, Status};
 
-/// What an attempt may take beyond the time for which the leader holds the question.
+/// Time for an attempt beyond the time for which the leader holds the request.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 static CONTRACT: LazyLock<Result<DescriptorPool, String>> =
@@ -34,7 +34,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Of a method (`Barrier/Arrive`) and its request in JSON.
+    /// Parses a method (`Barrier/Arrive`) and its request in JSON.
     pub(crate) fn parse(method: &str, request: &str) -> PyResult<Self> {
         let wrong = |what: String| PyValueError::new_err(format!("{method}: {what}"));
         let contract = CONTRACT.as_ref().map_err(|error| wrong(error.clone()))?;
@@ -55,7 +55,7 @@ impl Call {
         Ok(Self { path, request, answer: found.output() })
     }
 
-    /// Sends it until the cluster answers or refuses. Whoever waits has a limit.
+    /// Sends it until the cluster answers or refuses. The caller sets a limit.
     pub(crate) async fn send(
         self,
         client: &Client,
@@ -82,7 +82,7 @@ impl Call {
         Ok(answer?.bytes)
     }
 
-    /// Asks once with these bytes: as long as the client tries any.
+    /// Sends these bytes once, with the client's own retries.
     async fn ask(
         &self,
         client: &Client,
@@ -104,7 +104,7 @@ impl Call {
         asked.await
     }
 
-    /// An answer's bytes as JSON, without what every answer says of the cluster.
+    /// An answer's bytes as JSON, without the header about the cluster.
     pub(crate) fn told(answer: &MessageDescriptor, bytes: Bytes) -> PyResult<String> {
         let wrong = |what: String| PyValueError::new_err(format!("the answer: {what}"));
         let mut message = DynamicMessage::decode(answer.clone(), bytes)
@@ -126,7 +126,7 @@ impl Call {
     }
 }
 
-/// Where a request says under which id it is repeated, if it changes something.
+/// The field of a request that holds its request ID, if it changes something.
 fn id_field(request: &MessageDescriptor) -> Option<(FieldDescriptor, MessageDescriptor)> {
     let field = request.get_field_by_name("request")?;
     match field.kind() {
@@ -143,7 +143,7 @@ fn id_value(of: MessageDescriptor, id: v1::RequestId) -> Value {
     Value::Message(message)
 }
 
-/// An answer as it came, and what it says of the cluster.
+/// An answer's bytes, and its header about the cluster.
 struct Told {
     header: Option<v1::ClusterHeader>,
     bytes: Bytes,

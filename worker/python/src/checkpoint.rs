@@ -23,15 +23,15 @@ use crate::wait::{FOR_EVER, runtime, wait, wait_or_raise};
 
 /// Names and bytes, as Python gives them.
 pub(crate) type PyFiles = Vec<(String, PyBackedBytes)>;
-/// What becomes of something that was begun; none: it is under way.
+/// The outcome of an operation; none while it is in progress.
 pub(crate) type Outcome<T> = Option<Result<T, Arc<TrainError>>>;
 
-/// Without a copy: Python's objects live until their bytes are durable.
+/// Copies nothing: Python's objects live until their bytes are durable.
 pub(crate) fn files(given: PyFiles) -> Files {
     given.into_iter().map(|(name, bytes)| (name, Bytes::from_owner(bytes))).collect()
 }
 
-/// Names and bytes, as Python gets them.
+/// Converts names and bytes for Python.
 pub(crate) fn handed_over<'py>(
     py: Python<'py>,
     files: &Files,
@@ -39,7 +39,7 @@ pub(crate) fn handed_over<'py>(
     files.iter().map(|(name, bytes)| (name.clone(), PyBytes::new(py, bytes))).collect()
 }
 
-/// Waits for what was begun.
+/// Waits for an operation to end.
 pub(crate) async fn ended<T: Clone>(mut told: watch::Receiver<Outcome<T>>) -> PyResult<T> {
     let outcome = told.wait_for(Option::is_some).await;
     match outcome.ok().and_then(|outcome| outcome.clone()) {
@@ -48,7 +48,7 @@ pub(crate) async fn ended<T: Clone>(mut told: watch::Receiver<Outcome<T>>) -> Py
     }
 }
 
-/// A limit in seconds; none: there is none.
+/// A time limit from seconds; None means no limit.
 pub(crate) fn limit(timeout_s: Option<f64>) -> Duration {
     let within = timeout_s.and_then(|s| Duration::try_from_secs_f64(s.max(0.0)).ok());
     within.unwrap_or(FOR_EVER).min(FOR_EVER)
@@ -62,14 +62,14 @@ pub struct CheckpointWriter {
 
 #[pymethods]
 impl CheckpointWriter {
-    /// Opens the store of that URL. Raises OSError where there can be none.
+    /// Opens the store of that URL. Raises OSError if the URL names no store.
     #[new]
     fn open(store_url: &str) -> PyResult<Self> {
         let writer = rollout_training::CheckpointWriter::open(store_url);
         Ok(Self { writer: writer.map_err(|error| raised_training(&error))? })
     }
 
-    /// Begins to write files, as (name, bytes), below a checkpoint's prefix, and returns at once.
+    /// Starts to write files, given as (name, bytes), under a checkpoint's prefix, and returns at once.
     fn begin(
         &self,
         prefix: String,
@@ -86,7 +86,7 @@ impl CheckpointWriter {
                 written = writing.wait() => {
                     tell.send_replace(Some(written.map_err(Arc::new)));
                 }
-                // Nobody is left who asks: a store that does not answer is not waited for.
+                // No caller is left, so there is no need to wait for a store that does not answer.
                 () = tell.closed() => {}
             }
         });
@@ -94,7 +94,7 @@ impl CheckpointWriter {
     }
 }
 
-/// A rank's part on its way.
+/// A rank's part while it is written.
 #[pyclass(frozen)]
 pub struct Writing {
     told: watch::Receiver<Outcome<Written>>,
@@ -102,13 +102,14 @@ pub struct Writing {
 
 #[pymethods]
 impl Writing {
-    /// Whether there is nothing to wait for.
+    /// Whether the write has ended.
     fn done(&self) -> bool {
         self.told.borrow().is_some()
     }
 
-    /// Waits until all is durable: the manifest's digest and length, the bytes and the number of the objects that it
-    /// names. Raises OSError where the store refused, TimeoutError after `timeout_s`, where that is not None.
+    /// Waits until everything is durable. Returns the manifest's digest and length, and the bytes and the number of
+    /// the objects that it names. Raises OSError if the store refused, and TimeoutError after `timeout_s` if that is
+    /// not None.
     #[pyo3(signature = (timeout_s = None))]
     fn wait<'py>(
         &self,
@@ -122,8 +123,8 @@ impl Writing {
     }
 }
 
-/// The files of a rank, as (name, bytes), from its manifest. Raises OSError where anything is missing, or not what was
-/// written.
+/// The files of a rank, as (name, bytes), from its manifest. Raises OSError if anything is missing or differs from
+/// what was written.
 #[pyfunction]
 pub(crate) fn restore_checkpoint<'py>(
     py: Python<'py>,

@@ -27,7 +27,7 @@ use crate::wait::{runtime, wait_or_raise};
 pub struct Cluster {
     client: Client,
     sessions: Sessions,
-    /// For the waits of all stores and gateways of this connection.
+    /// Places for the waits of all stores and gateways of this connection.
     room: WaitRoom,
 }
 
@@ -46,7 +46,8 @@ impl Cluster {
 
 #[pymethods]
 impl Cluster {
-    /// Of `ca`, `cert` and `key` all are given, or none and `insecure_plaintext`. `dial_map` has entries NAME=HOST:PORT.
+    /// Give all of `ca`, `cert` and `key`, or none of them and `insecure_plaintext`. `dial_map` has entries
+    /// NAME=HOST:PORT.
     #[new]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     #[pyo3(signature = (endpoints, *, ca=None, cert=None, key=None, insecure_plaintext=false, dial_map=Vec::new(), timeout_ms=30_000))]
@@ -73,26 +74,26 @@ impl Cluster {
         config.dial_map = DialMap::from_entries(&dial_map)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         config.timeout = Duration::from_millis(timeout_ms);
-        // A wait is long by its nature, and nothing to tell.
+        // Waits are long by design and not worth a message.
         config.on_wait = Some(Arc::new(|_| ()));
         Self::open(py, config)
     }
 
-    /// The same cluster, over connections of its own.
+    /// The same cluster, over separate connections.
     fn fresh(&self, py: Python<'_>) -> PyResult<Self> {
         Self::open(py, self.client.config().clone())
     }
 
-    /// A job's store. Nothing is asked of the cluster yet. With the ticket of a member of the round, the cluster refuses it
-    /// once the ticket is void.
+    /// A job's store. This sends no request yet. With the ticket of a member of the round, the cluster refuses the
+    /// store once the ticket is void.
     #[pyo3(signature = (namespace, job, round, ticket=0))]
     fn store(&self, namespace: String, job: String, round: u64, ticket: u64) -> PyResult<JobStore> {
         let name = v1::StoreName { namespace, job, round, ticket };
         JobStore::start(self.client.clone(), self.room.clone(), name)
     }
 
-    /// A port of this host that speaks TCPStore's protocol for a round's store, until it is closed; 0: any that is free. It
-    /// is at an address of 127.0.0.0/8 that no other round of the job has. `ticket` as for `store`.
+    /// A port of this host that serves TCPStore's protocol for a round's store until it is closed; 0 chooses a free
+    /// port. Its address, in 127.0.0.0/8, belongs to no other round of the job. `ticket` as for `store`.
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     #[pyo3(signature = (namespace, job, round, port, timeout_ms, ticket=0))]
     fn gateway(
@@ -110,7 +111,7 @@ impl Cluster {
         Gateway::start(py, (self.client.clone(), self.room.clone()), name, port, within)
     }
 
-    /// A participant of a job's rendezvous; it joins when it is told to.
+    /// A participant of a job's rendezvous; it joins on request.
     #[expect(clippy::too_many_arguments, reason = "what a participant is")]
     fn rendezvous(
         &self,
@@ -133,7 +134,7 @@ impl Cluster {
         Rendezvous::new(self.client.clone(), v1::JobName { namespace, job }, participant)
     }
 
-    /// A participant of a job that joins no rendezvous, kept alive from now on.
+    /// A participant of a job without a rendezvous, kept alive from now on.
     #[expect(clippy::too_many_arguments, reason = "what a participant is")]
     fn participate(
         &self,
@@ -160,9 +161,9 @@ impl Cluster {
         Participant::start(py, self.client.clone(), job, participant, within)
     }
 
-    /// A trainer of a job, kept alive from now on. With a `world`, all trainers by rank, it begins the lineage of `round`,
-    /// or joins the others in it; without one it joins the present lineage. `patience_ms`: how long a call is tried.
-    /// `instance`: of a start that was not answered and is repeated, the same; 0: drawn.
+    /// A trainer of a job, kept alive from now on. With a `world`, all trainers by rank, it begins the lineage of
+    /// `round` or joins the others in it; without one it joins the present lineage. `patience_ms` is how long each
+    /// call is retried. `instance` is the same when a start that was not answered is repeated; 0 draws a new one.
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     #[pyo3(signature = (namespace, job, name, host, keep_alive_ms, patience_ms, *, instance=0, world=Vec::new(), round=0, checkpoint=0, continue_on_loss=false))]
     fn trainer(
@@ -196,8 +197,9 @@ impl Cluster {
         Trainer::start(py, &self.client, options, recovery, patience)
     }
 
-    /// Any call of the contract with one answer, such as "Barrier/Arrive": request and answer in JSON. Asks for
-    /// `timeout_ms`; the leader may hold each question for `hold_ms`. A change that timed out may yet take effect, once.
+    /// Makes any API call with a single answer, such as "Barrier/Arrive", with request and answer in JSON. Retries for
+    /// `timeout_ms`; the leader may hold each request for `hold_ms`. A change that timed out may still take effect,
+    /// once.
     #[pyo3(signature = (method, request, *, timeout_ms, hold_ms=0))]
     fn call(
         &self,
@@ -216,7 +218,7 @@ impl Cluster {
         Call::told(&answer, bytes)
     }
 
-    /// The cluster's id; empty until somebody answered.
+    /// The cluster's ID; empty until a member has answered.
     #[getter]
     fn cluster_id(&self) -> String {
         self.client.cluster_id()

@@ -25,13 +25,13 @@ pyo3::create_exception!(
     "The others have recovered without this trainer, or a trainer is gone, with state that the others may not have."
 );
 
-/// What Python is told of it.
+/// The Python exception for a client error.
 pub(crate) fn raised(error: ClientError) -> PyErr {
     told(&error)
 }
 
-/// What Python is told of what went wrong for a trainer: an `OSError` is the store's, or of a checkpoint that is not what
-/// it says; one that is a `ConnectionError` may pass.
+/// The Python exception for a trainer's error: `OSError` for a store error or a damaged checkpoint; `ConnectionError`,
+/// a kind of `OSError`, for a transient one.
 pub(crate) fn raised_training(error: &TrainError) -> PyErr {
     match error {
         _ if error.has_to_recover() => HasToRecover::new_err(error.to_string()),
@@ -47,7 +47,7 @@ fn told(error: &ClientError) -> PyErr {
     let text = error.to_string();
     match error {
         ClientError::Connect(_) | ClientError::NoLeader { .. } => PyConnectionError::new_err(text),
-        // What is repeated after a time-out must be safe to repeat.
+        // A call that is repeated after a time-out must be safe to repeat.
         ClientError::OutcomeUnknown { forgotten: true, .. } => RolloutError::new_err(text),
         ClientError::Timeout { .. } | ClientError::OutcomeUnknown { .. } => {
             PyTimeoutError::new_err(text)

@@ -48,7 +48,7 @@ impl Gateway {
         self.error.lock().clone()
     }
 
-    /// Ends it, and every connection.
+    /// Closes the port and every connection.
     fn close(&self) {
         if let Some(serving) = self.serving.lock().take() {
             serving.abort();
@@ -80,7 +80,7 @@ impl Gateway {
         let serving = runtime()?.spawn(async move {
             let mut listens = Some(listens);
             let ended = serve_sharing(client, room, options, |addr| {
-                // Nobody waits for it where a signal came meanwhile.
+                // A signal may have ended the caller's wait meanwhile.
                 let _ = listens.take().map(|listens| listens.send(Ok(addr)));
             });
             if let Err(error) = ended.await {
@@ -99,7 +99,7 @@ impl Gateway {
     }
 }
 
-/// Ends the task unless it is kept.
+/// Aborts the task on drop, unless it is kept.
 struct Abort(Option<JoinHandle<()>>);
 
 impl Abort {

@@ -17,13 +17,13 @@ use tokio::time::sleep;
 use crate::error::raised;
 use crate::wait::{runtime, wait_or_raise};
 
-/// A participant. Dropped, it is kept alive no more, and lost after a while.
+/// A participant. Dropping it stops its keep-alives, so the cluster declares it lost after a while.
 #[pyclass(frozen)]
 pub struct Participant {
     client: Client,
     sessions: Sessions,
     job: v1::JobName,
-    /// Under which it is known.
+    /// The ticket by which the cluster knows it.
     #[pyo3(get)]
     ticket: u64,
     gone: Arc<Mutex<String>>,
@@ -37,7 +37,7 @@ impl Drop for Participant {
 }
 
 impl Participant {
-    /// Takes the place of whoever had its name.
+    /// Replaces any earlier participant of its name.
     pub(crate) fn start(
         py: Python<'_>,
         client: Client,
@@ -64,13 +64,13 @@ impl Participant {
 
 #[pymethods]
 impl Participant {
-    /// Why the cluster does not count it any more; empty: it does.
+    /// Why the cluster no longer counts it; empty if it does.
     #[getter]
     fn gone(&self) -> String {
         self.gone.lock().clone()
     }
 
-    /// Goes, and is kept alive no more.
+    /// Leaves, and stops the keep-alives.
     fn leave(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<()> {
         self.keeping.abort();
         let left = leave(&self.client, &self.sessions, &self.job, self.ticket);
@@ -99,7 +99,7 @@ async fn come(
     came.await
 }
 
-/// Gives a ticket back.
+/// Returns a ticket.
 pub(crate) async fn leave(
     client: &Client,
     sessions: &Sessions,
@@ -116,7 +116,7 @@ pub(crate) async fn leave(
     left.await.map(drop)
 }
 
-/// Keeps a ticket alive until `heard` says of an answer that this is over.
+/// Keeps a ticket alive until `heard` decides from an answer that it is over.
 pub(crate) async fn keep_alive(
     client: Client,
     job: v1::JobName,
@@ -140,7 +140,7 @@ pub(crate) async fn keep_alive(
             Err(error @ ClientError::Rpc(_)) if !error.may_pass() => {
                 v1::KeepAliveAnswer { gone: error.to_string(), ..v1::KeepAliveAnswer::default() }
             }
-            // Every moment counts: whoever leads next has a clock of its own for it.
+            // Retry after a short pause, not a full period: the next leader has its own clock for the ticket.
             Err(_) => {
                 sleep(PAUSE).await;
                 continue;

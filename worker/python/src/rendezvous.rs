@@ -19,12 +19,12 @@ use crate::error::raised;
 use crate::participant;
 use crate::wait::{FOR_EVER, runtime, wait, wait_or_raise};
 
-/// How long the leader holds a question before it says that nothing has changed.
+/// How long the leader holds a request before it answers that nothing has changed.
 const HELD_MS: u64 = 10_000;
-/// One attempt of such a question: the leader's time, and some for the way.
+/// Limit of one attempt of such a request: the leader's time plus the round trip.
 const HELD_ATTEMPT: Duration = Duration::from_secs(15);
-/// Between an answer and the next question of it. While a thousand participants come there are a thousand versions, and
-/// an answer has all of them.
+/// The pause between an answer and the next request. While a thousand participants join there are a thousand versions,
+/// and each answer lists them all.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// A complete round.
@@ -38,7 +38,7 @@ pub(crate) struct Round {
     rank: u32,
     /// Members.
     world_size: u32,
-    /// Their names, by rank.
+    /// The members' names, by rank.
     members: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Round {
 #[pyclass(frozen)]
 pub struct Rendezvous {
     shared: Arc<Shared>,
-    /// What keeps it alive and looks after its round.
+    /// The tasks that keep it alive and watch its round.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -58,16 +58,16 @@ struct Shared {
     seen: Mutex<Seen>,
 }
 
-/// What the cluster said last.
+/// The cluster's last answers.
 #[derive(Default)]
 struct Seen {
     ticket: u64,
     /// Why the ticket is void.
     gone: Option<String>,
-    /// The round that it is a member of, and how many it had.
+    /// The round of which it is a member, and the round's size.
     round: u64,
     world_size: u32,
-    /// Those that are there yet.
+    /// How many members are still present.
     joined: u32,
     waiting: u32,
     closed: bool,
@@ -83,10 +83,10 @@ impl Rendezvous {
 
 #[pymethods]
 impl Rendezvous {
-    /// Joins, leaving a round that it is a member of, and waits for the next round to be complete. Answers
-    /// ("completed", round), ("closed", None), ("redundant", None: closed, and there were enough without it),
-    /// ("timed_out", None), or the reason for which the participant is gone. ConnectionError: nobody has answered for
-    /// `silence_ms`.
+    /// Joins, leaving any round of which it is a member, and waits for the next round to be complete. Returns
+    /// ("completed", round), ("closed", None), ("redundant", None) if it was closed with enough participants without
+    /// this one, ("timed_out", None), or the reason why the participant is gone. Raises ConnectionError if no member
+    /// has answered for `silence_ms`.
     fn next(
         &self,
         py: Python<'_>,
@@ -125,9 +125,9 @@ impl Rendezvous {
         Ok((what, round))
     }
 
-    /// How many a new round would have to wait for it to begin: those who came late, or those of this round that are
-    /// gone, this participant included. 0: the round is as it was, or the rendezvous is closed. Then no other round
-    /// begins, and whoever has something left to do in this one is to do it: members that are done close, and go.
+    /// How many participants wait for a new round to begin: late arrivals, or members of this round that are gone,
+    /// including this participant. 0 if the round is unchanged, or if the rendezvous is closed. After a close no other
+    /// round begins, and members finish their work in this one: members that are done close it, and leave.
     fn waiting(&self) -> u32 {
         let seen = self.shared.seen.lock();
         match &seen.gone {
@@ -137,7 +137,7 @@ impl Rendezvous {
         }
     }
 
-    /// Whether nobody joins any more. Of a job that is not there yet nobody has closed anything.
+    /// Whether the rendezvous is closed to new participants. A job that does not exist yet is not closed.
     fn is_closed(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         if self.shared.seen.lock().closed {
             return Ok(true);
@@ -150,14 +150,14 @@ impl Rendezvous {
         }
     }
 
-    /// Closes the rendezvous for good.
+    /// Closes the rendezvous permanently.
     fn close(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<()> {
         let within = Duration::from_millis(timeout_ms);
         let closed = wait_or_raise(py, within, "the cluster does not answer", self.shared.close())?;
         closed.map_err(raised)
     }
 
-    /// Goes, and is kept alive no more.
+    /// Leaves, and stops the keep-alives.
     fn leave(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<()> {
         self.tasks.lock().abort_all();
         let within = Duration::from_millis(timeout_ms);
@@ -257,14 +257,14 @@ impl Shared {
         participant::keep_alive(client, job, ticket, keep_alive_ms / attempts, heard).await;
     }
 
-    /// Whether the participant of that ticket is to be kept alive further.
+    /// Whether to keep the participant of that ticket alive.
     fn heard(&self, ticket: u64, answer: v1::KeepAliveAnswer) -> bool {
         let mut seen = self.seen.lock();
         if seen.ticket != ticket {
             return false;
         }
         seen.waiting = answer.num_nodes_waiting;
-        // For good, whichever of two answers is here first.
+        // Closing is permanent, whichever of two answers arrives first.
         seen.closed |= answer.closed;
         let lives = answer.gone.is_empty();
         if !lives {
@@ -273,7 +273,7 @@ impl Shared {
         lives
     }
 
-    /// Learns within [`BETWEEN_LOOKS`], and the way, who comes and who is gone.
+    /// Watches the round: learns of arrivals and departures within [`BETWEEN_LOOKS`] plus the round trip.
     async fn look_after(self: Arc<Self>) {
         let mut known = None;
         loop {
@@ -283,13 +283,13 @@ impl Shared {
                     let mut seen = self.seen.lock();
                     seen.waiting = now.num_nodes_waiting;
                     seen.closed |= now.closed;
-                    // Of another round it is no member.
+                    // It is not a member of another round.
                     let same = now.complete && now.round == seen.round;
                     seen.joined = if same { now.joined } else { 0 };
                 }
                 Err(_) => sleep(PAUSE).await,
             }
-            // What changes meanwhile is told in one answer: each has every participant.
+            // One answer covers all changes meanwhile, because each lists every participant.
             sleep(BETWEEN_LOOKS).await;
         }
     }

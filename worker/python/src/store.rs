@@ -39,7 +39,7 @@ impl JobStore {
         let store = Store::sharing(client, room, name);
         let used = store.clone();
         let using = runtime.spawn(async move {
-            // Whoever uses it next is told what is wrong.
+            // The next call of a user reports the error.
             let _refused = used.keep_using().await;
         });
         Ok(Self { store, using })
@@ -55,7 +55,7 @@ impl JobStore {
         wait_or_raise(py, Duration::from_millis(timeout_ms), what, work)?.map_err(raised)
     }
 
-    /// As [`Self::ask`]; TimeoutError names what was not seen.
+    /// As [`Self::ask`]; TimeoutError names the keys that were not seen.
     fn await_<T: Send>(
         &self,
         py: Python<'_>,
@@ -87,12 +87,12 @@ impl JobStore {
 
 #[pymethods]
 impl JobStore {
-    /// Says that the store is in use, and so whether the cluster can be reached.
+    /// Tells the cluster that the store is in use, which also checks that the cluster is reachable.
     fn connect(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<()> {
         self.ask(py, timeout_ms, "the cluster does not answer", self.store.use_it())
     }
 
-    /// All pairs or none.
+    /// Sets all pairs or none.
     fn set(
         &self,
         py: Python<'_>,
@@ -107,7 +107,7 @@ impl JobStore {
         self.change(py, timeout_ms, &what, Op::Set(v1::StoreSet { pairs })).map(drop)
     }
 
-    /// The values of keys, once all are there. What has only a queue of its name is empty.
+    /// The values of keys, once all exist. A key that has only a queue of its name is empty.
     fn get<'py>(
         &self,
         py: Python<'py>,
@@ -126,7 +126,7 @@ impl JobStore {
         self.number(py, timeout_ms, &what, Op::Add(v1::StoreAdd { key: key.into(), delta }))
     }
 
-    /// The value that the key has then.
+    /// Returns the value that the key has afterward.
     fn compare_set<'py>(
         &self,
         py: Python<'py>,
@@ -147,7 +147,7 @@ impl JobStore {
         }
     }
 
-    /// Adds to the end of a value.
+    /// Appends to a value.
     fn append(
         &self,
         py: Python<'_>,
@@ -159,26 +159,26 @@ impl JobStore {
         self.change(py, timeout_ms, &what, Op::Append(pair(key, &value))).map(drop)
     }
 
-    /// Whether there was one.
+    /// Deletes a key; returns whether it existed.
     fn delete_key(&self, py: Python<'_>, key: String, timeout_ms: u64) -> PyResult<bool> {
         let what = format!("delete_key({key})");
         Ok(self.number(py, timeout_ms, &what, Op::Delete(key.into()))? != 0)
     }
 
-    /// Whether all are there now.
+    /// Whether all keys exist now.
     fn check(&self, py: Python<'_>, keys: Vec<String>, timeout_ms: u64) -> PyResult<bool> {
         let keys = keys.into_iter().map(Bytes::from).collect();
         self.ask(py, timeout_ms, "no answer to check", self.store.there(keys))
     }
 
-    /// Returns once all are there.
+    /// Returns once all keys exist.
     fn wait(&self, py: Python<'_>, keys: Vec<String>, timeout_ms: u64) -> PyResult<()> {
         let keys: Vec<Bytes> = keys.into_iter().map(Bytes::from).collect();
         let waiting = waiting_for(&keys);
         self.await_(py, timeout_ms, &waiting, self.store.wait(&waiting))
     }
 
-    /// One more has arrived at the key; returns once `size` have.
+    /// Counts one more arrival at the key; returns once `size` have arrived.
     fn barrier(&self, py: Python<'_>, key: String, size: i64, timeout_ms: u64) -> PyResult<()> {
         let what = format!("not all {size} have arrived at {key}");
         let key = Bytes::from(key);
@@ -194,7 +194,7 @@ impl JobStore {
         arrived.map_err(|why| RolloutError::new_err(format!("the store refuses: {why}")))
     }
 
-    /// Keys with a value.
+    /// The number of keys with a value.
     fn num_keys(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<u64> {
         let asked = self.store.read(v1::StoreReadRequest::default());
         Ok(self.ask(py, timeout_ms, "no answer to num_keys", asked)?.keys)
@@ -208,7 +208,7 @@ impl JobStore {
         Ok(keys.present.iter().map(text).collect())
     }
 
-    /// Puts an element at a queue's end.
+    /// Appends an element to a queue.
     fn queue_push(
         &self,
         py: Python<'_>,
@@ -220,7 +220,7 @@ impl JobStore {
         self.change(py, timeout_ms, &what, Op::Push(pair(queue, &value))).map(drop)
     }
 
-    /// Takes a queue's first element; with `block` it waits for one. None: there is none.
+    /// Takes a queue's first element; with `block` it waits for one. Returns None if there is none.
     fn queue_pop<'py>(
         &self,
         py: Python<'py>,
@@ -237,7 +237,7 @@ impl JobStore {
         }
     }
 
-    /// Elements of a queue.
+    /// The number of elements of a queue.
     fn queue_len(&self, py: Python<'_>, queue: String, timeout_ms: u64) -> PyResult<u64> {
         let asked = v1::StoreReadRequest { queues: vec![queue.into()], ..Default::default() };
         let read = self.ask(py, timeout_ms, "no answer to queue_len", self.store.read(asked))?;
@@ -253,7 +253,7 @@ fn waiting_for(keys: &[Bytes]) -> Waiting {
     Waiting::new(keys.iter().cloned().map(present).collect())
 }
 
-/// What a wait that was too long did not see.
+/// The keys that a timed-out wait did not see.
 fn unseen(waiting: &Waiting) -> String {
     const NAMED: usize = 8;
     let missing = waiting.missing();
@@ -287,7 +287,7 @@ async fn fetch(
         if there {
             return Ok(values.into_iter().map(Option::unwrap_or_default).collect());
         }
-        // What has gone since it was seen is waited for again: there is nothing to get.
+        // A key deleted since it was seen has no value to get, so wait for it again.
         waiting.again();
         if let Some(values) = store.wait_for_values(waiting).await? {
             return Ok(values);
@@ -295,11 +295,11 @@ async fn fetch(
     }
 }
 
-/// Of several that wait, all learn of an element and one gets it; the others go on waiting.
+/// If several wait, all learn of an element and one gets it; the others keep waiting.
 async fn pop(store: &Store, queue: Bytes, block: bool) -> Result<Answer, ClientError> {
     loop {
         let popped = store.change(Op::Pop(queue.clone())).await?;
-        // A key with a value of that name would end every wait at once.
+        // A key of that name with a value would end every wait at once.
         if !block || !matches!(popped, Answer::Nothing(_)) || store.has_value(queue.clone()).await?
         {
             return Ok(popped);

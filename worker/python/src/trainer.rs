@@ -21,7 +21,7 @@ use crate::checkpoint::{Outcome, PyFiles, ended, files, handed_over, limit};
 use crate::error::raised_training;
 use crate::wait::{FOR_EVER, runtime, wait_or_raise};
 
-/// Between two reports of a part that is durable, where the cluster has no leader.
+/// The pause between two reports of a durable part while the cluster has no leader.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A shard that the trainer holds.
@@ -97,7 +97,7 @@ impl Trainer {
         Ok(Self { trainer: Arc::new(trainer), writer, recovered })
     }
 
-    /// The trainer's own patience ends it.
+    /// Ends when the trainer's own patience does.
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
@@ -110,8 +110,8 @@ impl Trainer {
 
 #[pymethods]
 impl Trainer {
-    /// The lineage: its number, its round, its last complete checkpoint (0: none) and the step of that, and all trainers
-    /// by rank, as it was when this one came.
+    /// The lineage as it was when this trainer joined: its number, its round, its last complete checkpoint (0: none),
+    /// that checkpoint's step, and all trainers by rank.
     #[getter]
     fn lineage(&self) -> (u32, u64, u32, u64, Vec<String>) {
         let lineage = self.trainer.lineage();
@@ -119,7 +119,7 @@ impl Trainer {
         (number, round, lineage.checkpoint, lineage.step, lineage.trainers.clone())
     }
 
-    /// What was recovered from: the checkpoint's number, its step, and who wrote it, by rank. None: nothing.
+    /// The checkpoint that was recovered from: its number, its step, and its writers by rank; None if there was none.
     #[getter]
     fn checkpoint(&self) -> Option<(u32, u64, Vec<String>)> {
         let checkpoint = self.recovered.checkpoint.as_ref()?;
@@ -127,7 +127,7 @@ impl Trainer {
         Some((checkpoint.number, checkpoint.step, ranks))
     }
 
-    /// The epochs that were under way then: dataset, epoch, and the shards that this trainer gets first.
+    /// The epochs in progress at that time: dataset, epoch, and the shards that this trainer gets first.
     #[getter]
     fn assigned(&self) -> Vec<(String, u64, Vec<u32>)> {
         let passes = self.recovered.passes.iter();
@@ -138,13 +138,14 @@ impl Trainer {
         assigned.collect()
     }
 
-    /// Whether the cluster has said that the trainer has to recover.
+    /// Whether the cluster has answered that the trainer must recover.
     #[getter]
     fn lost(&self) -> bool {
         self.trainer.is_lost()
     }
 
-    /// The next shard of an epoch, once there is one; None: the epoch is finished. TimeoutError: others have what is left.
+    /// The next shard of an epoch, once there is one; None if the epoch is finished. TimeoutError: other trainers hold
+    /// the rest.
     fn claim(
         &self,
         py: Python<'_>,
@@ -170,21 +171,22 @@ impl Trainer {
         }
     }
 
-    /// All samples of a claim are in the job's state after `step`. True: the epoch is finished with it.
+    /// Reports that all samples of a claim are in the job's state after `step`. Returns True if this finishes the
+    /// epoch.
     fn finish(&self, py: Python<'_>, claim: &Claim, step: u64) -> PyResult<bool> {
         let (pass, shard) = claim.named();
         self.ask(py, self.trainer.finish(pass, &shard, step))
     }
 
-    /// Gives a shard back, of which the samples before `end_sample` are in the job's state after `step`.
+    /// Returns a shard whose samples before `end_sample` are in the job's state after `step`.
     fn release(&self, py: Python<'_>, claim: &Claim, end_sample: u64, step: u64) -> PyResult<()> {
         let (pass, shard) = claim.named();
         self.ask(py, self.trainer.release(pass, &shard, end_sample, step))
     }
 
-    /// Begins the checkpoint of a step, or finds it, and writes and reports this rank's files, as (name, bytes), while
-    /// the loop goes on. `progress` has, of each shard in hand, dataset, epoch, number, and one past the last sample that
-    /// is in. Waits up to `timeout_ms` for ranks that have not come yet.
+    /// Begins the checkpoint of a step, or finds it, and writes and reports this rank's files, given as (name, bytes),
+    /// in the background. `progress` lists, for each shard in hand: dataset, epoch, number, and one past the last
+    /// sample that is in. Waits up to `timeout_ms` for ranks that have not joined yet.
     fn save(
         &self,
         py: Python<'_>,
@@ -209,16 +211,16 @@ impl Trainer {
         let files = self::files(files);
         runtime()?.spawn(async move {
             let reported = part.write(files).await;
-            // Nobody may be left who asks.
+            // There may be no caller left.
             tell.send_replace(Some(reported.map_err(Arc::new)));
         });
         let (trainer, number) = (self.trainer.clone(), checkpoint.number);
         Ok(Saving { trainer, number, step, told })
     }
 
-    /// The files of a rank of the checkpoint that was recovered from, every byte compared with what was reported. Raises
-    /// OSError where anything is missing, or not what was written, ConnectionError where the store does not answer for ten
-    /// minutes, and LookupError where it has no such rank.
+    /// The files of a rank of the checkpoint that was recovered from, every byte compared with what was reported.
+    /// Raises OSError if anything is missing or differs from what was written, ConnectionError if the store does not
+    /// answer for ten minutes, and LookupError if the checkpoint has no such rank.
     fn restore<'py>(
         &self,
         py: Python<'py>,
@@ -239,12 +241,12 @@ impl Trainer {
         Ok(handed_over(py, &restored.files))
     }
 
-    /// Leaves the job; what it did stays. To leave with a shard in hand is to be lost.
+    /// Leaves the job; its work stays. Leaving with a shard in hand counts as being lost.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         self.ask(py, self.trainer.leave())
     }
 
-    /// Is kept alive no more, and says nothing: it is lost, as if its process had died.
+    /// Stops the keep-alives without a message: the trainer is lost, as if its process had died.
     fn abandon(&self) {
         self.trainer.abandon();
     }
@@ -259,7 +261,7 @@ struct Part {
 }
 
 impl Part {
-    /// Writes it, and reports it until somebody has heard it.
+    /// Writes it, and reports it until a leader has answered.
     async fn write(self, files: rollout_training::Files) -> Result<(), TrainError> {
         let number = self.checkpoint.number;
         let writing = self.writer.begin(&self.checkpoint, self.trainer.name(), files);
@@ -268,7 +270,7 @@ impl Part {
             let progress = self.progress.clone();
             match self.trainer.report_checkpoint(number, &written, progress).await {
                 Ok(_) => return Ok(()),
-                // A later one was complete before, or it was given up: nobody needs this one any more.
+                // A later checkpoint was complete first, or this one was aborted, so this part is no longer needed.
                 Err(error) if error.checkpoint_is_over() => return Ok(()),
                 Err(error) if error.may_pass() && !self.trainer.is_lost() => {
                     tokio::time::sleep(PAUSE).await;
@@ -279,7 +281,7 @@ impl Part {
     }
 }
 
-/// A checkpoint on its way.
+/// A checkpoint in progress.
 #[pyclass(frozen)]
 pub struct Saving {
     trainer: Arc<rollout_training::Trainer>,
@@ -292,21 +294,21 @@ pub struct Saving {
 
 #[pymethods]
 impl Saving {
-    /// Whether this rank's part is durable and reported, or never will be: `reported` then says why.
+    /// Whether this rank's part is durable and reported, or never will be: `reported` then gives the reason.
     fn done(&self) -> bool {
         self.told.borrow().is_some()
     }
 
-    /// Waits until this rank's part is durable and reported. Raises OSError where the store refused, TimeoutError after
-    /// `timeout_s`, where that is not None.
+    /// Waits until this rank's part is durable and reported. Raises OSError if the store refused, and TimeoutError
+    /// after `timeout_s` if that is not None.
     #[pyo3(signature = (timeout_s = None))]
     fn reported(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<()> {
         let what = "the rank's part is not reported yet";
         wait_or_raise(py, limit(timeout_s), what, ended(self.told.clone()))?
     }
 
-    /// Waits until all ranks have reported. False: it will never be complete, because a later one was before, or it was
-    /// given up; or it was complete, and is pruned by now.
+    /// Waits until all ranks have reported. Returns False if the checkpoint will never be complete, because a later
+    /// one was complete first or it was aborted, or if it was complete and is pruned by now.
     #[pyo3(signature = (timeout_s = None))]
     fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
         let within = limit(timeout_s);

@@ -13,11 +13,11 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{Instant, timeout_at};
 
-/// How often a wait looks whether a signal has come.
+/// How often a wait checks for a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Longer than anybody waits.
+/// Longer than any real wait.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// They only wait for sockets; hashing and files have threads of their own.
+/// They only wait for sockets; hashing and files have their own threads.
 const THREADS: usize = 2;
 
 static RUNTIME: OnceLock<(u32, Runtime)> = OnceLock::new();
@@ -34,7 +34,7 @@ pub(crate) fn runtime() -> PyResult<Handle> {
                 .enable_all()
                 .build()
                 .map_err(|error| PyRuntimeError::new_err(format!("no threads: {error}")))?;
-            // Two threads may come here at once; the second one's threads end unused.
+            // Two threads may get here at once; the second one's runtime ends unused.
             RUNTIME.get_or_init(|| (pid, made))
         }
     };
@@ -46,7 +46,8 @@ pub(crate) fn runtime() -> PyResult<Handle> {
     }
 }
 
-/// Waits for `work` without the interpreter's lock, until a signal raises. None: it took longer than `within`.
+/// Waits for `work` without the interpreter's lock, until a signal handler raises. Returns None if it took longer than
+/// `within`.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     within: Duration,
@@ -58,7 +59,7 @@ pub(crate) fn wait<T: Send>(
         let mut work = pin!(work);
         loop {
             let look = until.min(Instant::now() + LOOK_EVERY);
-            // The timer is made inside: it is the runtime's.
+            // The timer must be made inside the runtime.
             let done = runtime.block_on(async { timeout_at(look, &mut work).await });
             if let Ok(done) = done {
                 return Ok(Some(done));
@@ -66,13 +67,13 @@ pub(crate) fn wait<T: Send>(
             if Instant::now() >= until {
                 return Ok(None);
             }
-            // Outside of the runtime: a handler of Python's may call the package, and waits as this does.
+            // Outside of the runtime, because a Python signal handler may call the package and wait as this does.
             Python::attach(|py| py.check_signals())?;
         }
     })
 }
 
-/// As [`wait`], and a wait that was too long raises TimeoutError.
+/// As [`wait`], but a wait that takes too long raises TimeoutError.
 pub(crate) fn wait_or_raise<T: Send>(
     py: Python<'_>,
     within: Duration,
@@ -82,7 +83,7 @@ pub(crate) fn wait_or_raise<T: Send>(
     wait(py, within, work)?.ok_or_else(|| too_long(within, what))
 }
 
-/// What a wait that was too long raises.
+/// The exception of a wait that took too long.
 pub(crate) fn too_long(within: Duration, what: &str) -> PyErr {
     PyTimeoutError::new_err(format!("wait timeout after {}ms: {what}", within.as_millis()))
 }
