@@ -37,34 +37,34 @@ use crate::stores::Stores;
 
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What ends an agent other than a drain.
+/// Why an agent ends other than by a drain.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
     /// The configuration, the directory, an engine or a certificate cannot be used.
     #[error("{0:#}")]
     Start(anyhow::Error),
-    /// The local disk failed or is full: finished rows may not be kept.
+    /// The local disk failed or is full, so finished rows may be lost.
     #[error("the local disk failed: {0}; what the leader has not answered for runs again")]
     Disk(String),
-    /// The cluster is not the one that this worker belongs to, or does not speak its version.
+    /// The cluster is not the one that this worker belongs to, or does not support its version.
     #[error("{0}")]
     Cluster(String),
-    /// The cluster was restored from a snapshot, and does not know this worker: what it held is void. It has forgotten the
-    /// old cluster; started again, it registers anew.
+    /// The cluster was restored from a snapshot and does not know this worker, so the rows that it held are void. The
+    /// worker has forgotten the old cluster; after a restart it registers as a new worker.
     #[error(
         "{0}; this worker has forgotten it, and registers as a new worker when it is started again"
     )]
     Restored(String),
-    /// The leader refuses to register this worker, and did so for as long as the configuration bears.
+    /// The leader refused to register this worker for as long as the configuration allows.
     #[error("refused for {refused_ms} ms, and only a person can mend it: {reason}")]
     Refused {
-        /// How long it was tried.
+        /// How long the worker retried.
         refused_ms: u64,
-        /// The leader's last words.
+        /// The leader's last reason.
         reason: String,
     },
-    /// A defect of the agent itself.
+    /// A bug in the agent itself.
     #[error("the agent failed: {0}")]
     Internal(&'static str),
 }
@@ -72,18 +72,18 @@ pub enum AgentError {
 /// How a drained agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// False: results stay in the spool, for the next start in the same directory.
+    /// False if results stay in the spool, for the next start in the same directory.
     pub everything_answered: bool,
 }
 
-/// Runs an agent until somebody asks for its end.
+/// Runs an agent until a drain is requested.
 pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentError> {
     let mut asked = drains.watch();
     let _renewing = tokio::select! {
-        // First: one that has nothing to wait for is not kept from starting.
+        // First, so that an agent that has nothing to wait for can still start.
         biased;
         certified = enrolment::certify(&mut config) => certified?,
-        // invariant: `drains` is held here, so that there is always somebody to ask.
+        // invariant: this function holds `drains`, so the sender lives.
         _ = asked.wait_for(Option::is_some) => return Ok(Drained { everything_answered: false }),
     };
     let (failed, mut disk_failed) = mpsc::channel(1);
@@ -92,7 +92,7 @@ pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentErr
     let mut session = agent.session;
     let mut orders = drains.watch();
     tokio::select! {
-        // invariant: `drains` is held here, so that there is always somebody to ask.
+        // invariant: this function holds `drains`, so the sender lives.
         _ = orders.wait_for(Option::is_some) => {}
         Some(reason) = disk_failed.recv() => {
             session.abort();
@@ -107,7 +107,7 @@ pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentErr
     let ended = tokio::select! {
         biased;
         ended = ended => Some(ended),
-        // Nobody would answer the slots any more.
+        // Without the session, the slots would get no more answers.
         ended = &mut session => {
             return Err(ended.unwrap_or(AgentError::Internal("the session's task panicked")));
         }
@@ -118,7 +118,7 @@ pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentErr
         }
     };
     session.abort();
-    // Gone with all that it held, its connection's span included, which is to be sent before the process ends.
+    // Drop everything that it held, including its connection's span, which must be sent before the process ends.
     let _ = session.await;
     let all = |ended: Vec<Result<bool, _>>| ended.iter().all(|slot| matches!(slot, Ok(true)));
     let everything_answered = ended.is_some_and(all);
@@ -129,14 +129,14 @@ pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentErr
     Ok(Drained { everything_answered })
 }
 
-/// Tells the slots until when rows may run, and again when that comes nearer. Returns when the time is over.
+/// Tells the slots how long rows may run, and again when that time is shortened. Returns when the time is over.
 async fn pass_on(
     mut orders: watch::Receiver<Option<DrainOrder>>,
     slots: Vec<mpsc::Sender<SlotCommand>>,
 ) {
     loop {
         let Some(order) = orders.borrow_and_update().clone() else { return };
-        // All at once: one that hangs keeps no other from hearing of it. One that has ended is drained.
+        // All at once, so that a slot that hangs does not delay the others. A slot that has ended is drained.
         let tell = slots.iter().map(|slot| slot.send(SlotCommand::Drain(order.rows_until)));
         let told = futures::future::join_all(tell).then(|_| futures::future::pending::<()>());
         tokio::select! {
@@ -145,7 +145,7 @@ async fn pass_on(
                 tracing::warn!("the time is over");
                 return;
             }
-            // Nobody left to ask: the end stays as it is.
+            // No sender is left, so the deadline stays as it is.
             Ok(()) = orders.changed() => {}
         }
     }
@@ -177,7 +177,7 @@ struct Agent {
     /// Drawn for this process.
     instance: u64,
     slots: Vec<RunningSlot>,
-    /// Dropped with the agent, and it ends.
+    /// Dropped with the agent, which ends it.
     _store_gateway: JoinSet<()>,
 }
 
@@ -209,7 +209,7 @@ impl Agent {
             ..ClusterHeader::default()
         };
         match client.observe(&seen) {
-            // The client's own file may be newer: then the agent's says nothing new.
+            // The client's own file may be newer; then the agent's has nothing new.
             Err(error) if error.code != ErrorCode::StaleEpoch => {
                 return Err(error).context("the directory's own files disagree");
             }
@@ -233,7 +233,7 @@ impl Agent {
             config: config.clone(),
         };
         let (slots, mut links) = start_slots(&shared, &disk).await?;
-        // While the engines load.
+        // This runs while the engines load.
         let installed = crate::versions::installed(&config.engine).await;
         let of_slots = config.engine.iter().zip(&installed.of_blocks);
         let of_slots = of_slots.flat_map(|(block, own)| (0..block.slots).map(move |_| own));
@@ -261,7 +261,7 @@ impl Agent {
     }
 }
 
-/// With connections of its own: what a job waits for is long by its nature, and nothing to warn of.
+/// It has its own connections: a job's waits are long by design and not worth a warning.
 fn start_store_gateway(config: &Config, disk: &DataDir) -> anyhow::Result<JoinSet<()>> {
     let mut running = JoinSet::new();
     if let Some(gateway) = &config.store_gateway {
@@ -284,7 +284,7 @@ fn client(config: &Config, disk: &DataDir) -> anyhow::Result<Client> {
     Ok(Client::new(client)?)
 }
 
-/// How members are reached, by whatever certificate the configuration names.
+/// How to reach members, with the certificate that the configuration names.
 pub(crate) fn connect(config: &Config) -> anyhow::Result<ClientConfig> {
     let tls = &config.tls;
     let security = match (&tls.ca_file, &tls.cert_file, &tls.key_file) {
@@ -330,7 +330,7 @@ async fn start_slots(
     let blocks = shared.config.engine.iter();
     let engines: Vec<_> =
         blocks.flat_map(|block| (0..block.slots).map(move |n| (block, n))).collect();
-    // Slots that there are no more leave their parts to the first.
+    // Slots that no longer exist leave their parts to the first slot.
     let orphans = spools.split_off(&(engines.len() as u32));
     let dir = &shared.config.data_dir;
     let built = (0..).zip(&engines).map(|(number, (block, of_block))| {

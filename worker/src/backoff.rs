@@ -13,7 +13,7 @@ pub(crate) struct Backoff {
     first: Duration,
     max: Duration,
     next: Duration,
-    /// The least part of a step that is waited.
+    /// The least fraction of a step to wait.
     least: f64,
 }
 
@@ -27,7 +27,7 @@ impl Backoff {
         Self { least: 0.0, ..Self::new(first, max) }
     }
 
-    /// The wait before the next try.
+    /// The wait before the next retry.
     pub(crate) fn wait(&mut self) -> Duration {
         let step = self.next.min(self.max);
         self.next = (step * 2).min(self.max);
@@ -38,18 +38,18 @@ impl Backoff {
         tokio::time::sleep(self.wait()).await;
     }
 
-    /// Begins anew, after a success.
+    /// Starts over, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// Bounds the waits from now on.
+    /// Bounds all later waits.
     pub(crate) fn at_most(&mut self, max: Duration) {
         self.max = max.max(self.first);
     }
 }
 
-/// A time drawn from nothing up to `longest`.
+/// A random time from zero to `longest`.
 pub(crate) fn spread(longest: Duration) -> Duration {
     longest.mul_f64(rand::rng().random_range(0.0..=1.0))
 }

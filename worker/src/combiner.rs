@@ -23,46 +23,46 @@ use crate::part::{Finished, OpenPart, PartId};
 use crate::slot::Book;
 use crate::spool::{SpoolHandle, SpoolRoom};
 
-/// A part whose slot has free places and gets no rows closes after so long: its rows may be what a quota waits for. Where
-/// its run has nothing more for anybody, it closes so long after the last row of a slot that holds none any more: the
-/// ledger gives a slot a trial only once it holds no rows.
+/// When a slot has free places and gets no rows, its part closes at this age, because a quota may be waiting for these
+/// rows. If the part's run has no more rows to grant, the part closes this long after the last row of a slot that
+/// holds no other rows: the ledger gives a slot a bisection lease only once the slot holds no rows.
 const STARVED_AFTER: Duration = Duration::from_secs(1);
-/// After a run's last row: delay of an idle slot.
+/// Delay after a run's last row, in an idle slot.
 const QUIET_IDLE: Duration = Duration::from_millis(100);
-/// After a run's last row: delay of a slot busy with other runs.
+/// Delay after a run's last row, in a slot busy with other runs.
 const QUIET_BUSY: Duration = Duration::from_millis(500);
-/// Rows and bytes of all open parts, above which the oldest closes. The ledger bounds what a slot holds to twice these
-/// rows.
+/// Rows and bytes of all open parts; above either, the oldest closes. The ledger bounds what a slot holds to twice
+/// this number of rows.
 const OPEN_ROWS_MAX: usize = 8192;
 const OPEN_BYTES_MAX: usize = 64 << 20;
-/// Runs that are remembered to have nothing more for anybody.
+/// How many runs without more rows to grant are remembered.
 const TAILS_MAX: usize = 1024;
 
-/// How much a slot has to do.
+/// How busy a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Appetite {
-    /// Rows wait in it, or no more fit.
+    /// It has waiting rows, or no free place.
     Fed,
-    /// It has places, and its pull waits at the leader.
+    /// It has free places, and its pull waits at the leader.
     Hungry,
-    /// It holds no row that has not ended.
+    /// It holds no unfinished row.
     Idle,
-    /// It drains, and holds no row that has not ended.
+    /// It drains and holds no unfinished row.
     Leaving,
 }
 
 /// Why a part was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    /// It has as many rows or bytes as it may.
+    /// It has the maximum number of rows or bytes.
     Size,
     Age,
-    /// A slot has places and gets no rows.
+    /// A slot has free places and gets no rows.
     Starved,
     /// The worker holds no unfinished row of the run.
     Quiet,
     Drain,
-    /// Open parts of all runs together have too many rows or bytes.
+    /// Open parts of all runs together exceed their bounds of rows or bytes.
     Bounds,
 }
 
@@ -79,11 +79,11 @@ impl Reason {
     }
 }
 
-/// What is known of a slot.
+/// The combiner's record of a slot.
 pub(crate) struct Member {
     pub(crate) book: Arc<Mutex<Book>>,
     pub(crate) spool: SpoolHandle,
-    /// Told when something of this slot's changed by another slot's doing.
+    /// Notified when another slot changes something of this slot's.
     pub(crate) changed: Arc<Notify>,
 }
 
@@ -98,7 +98,7 @@ struct Inner {
     /// By run.
     open: BTreeMap<u32, Open>,
     closed: Backlog,
-    /// Runs that have nothing more for anybody, as the leader said last.
+    /// Runs that have no more rows to grant, as the leader last reported.
     tails: BTreeSet<u32>,
     next: u64,
 }
@@ -108,7 +108,7 @@ struct Open {
     close_by: Instant,
     /// Since when the worker holds no unfinished row of the run.
     quiet: Option<Instant>,
-    /// When each slot wrote to it last.
+    /// When each slot last wrote to it.
     written: BTreeMap<u32, Instant>,
 }
 
@@ -117,7 +117,7 @@ impl Open {
         self.part.files.iter().any(|(of, _)| *of == slot)
     }
 
-    /// When a slot that wrote to it closes it, and why.
+    /// When a slot that wrote to it will close it, and why.
     fn closes(&self, slot: u32, appetite: Appetite, tail: bool) -> (Instant, Reason) {
         let opened = self.part.opened;
         let hungry = appetite != Appetite::Fed;
@@ -144,15 +144,15 @@ impl Combiner {
         Self { config, inner: Mutex::default() }
     }
 
-    /// A slot whose parts have numbers below `next`, if it has any from an earlier process.
+    /// Adds a slot. The numbers of its parts from an earlier process, if any, are below `next`.
     pub(crate) fn join(&self, slot: u32, member: Member, next: u64) {
         let mut inner = self.inner.lock();
         inner.next = inner.next.max(next);
         inner.slots.insert(slot, member);
     }
 
-    /// Adds a row that has ended, and keeps it in its slot's spool; returns the parts that this closes. Its part is
-    /// closed by `close_by`.
+    /// Adds an ended row, and keeps it in its slot's spool; returns the parts that this closes. Its part is closed by
+    /// `close_by`.
     pub(crate) fn add(
         &self,
         (slot, run): (u32, u32),
@@ -170,7 +170,7 @@ impl Combiner {
         let open = inner.open_for(run, close_by, now);
         open.close_by = open.close_by.min(close_by);
         let id = open.part.id;
-        // Before the lock is given back: whoever closes the part syncs its files, and finds the row there.
+        // Before the lock is released: the slot that closes the part syncs its files and must find the row there.
         room.append(id, row.clone());
         open.part.files.insert((slot, id));
         open.written.insert(slot, now);
@@ -186,7 +186,7 @@ impl Combiner {
         closed
     }
 
-    /// Closes what a slot wrote to and is due.
+    /// Closes the parts that a slot wrote to and that are due.
     pub(crate) fn due(&self, slot: u32, appetite: Appetite, now: Instant) -> Vec<OpenPart> {
         let mut inner = self.inner.lock();
         let due = inner.of_slot(slot, appetite).filter(|(_, at, _)| *at <= now);
@@ -194,7 +194,7 @@ impl Combiner {
         due.into_iter().filter_map(|(run, reason)| inner.close(run, reason)).collect()
     }
 
-    /// When the next one is due.
+    /// When the next part is due.
     pub(crate) fn next_due(&self, slot: u32, appetite: Appetite) -> Option<Instant> {
         self.inner.lock().of_slot(slot, appetite).map(|(_, at, _)| at).min()
     }
@@ -208,8 +208,8 @@ impl Combiner {
         }
     }
 
-    /// The leader says that a run has nothing more for anybody: its results are no hurry before the last of them, or until
-    /// a slot holds nothing else.
+    /// The leader reports that a run has no more rows to grant: its results are not urgent until its last row has
+    /// ended, or until a slot holds nothing else.
     pub(crate) fn at_tail(&self, run: u32) {
         let mut inner = self.inner.lock();
         if inner.tails.len() >= TAILS_MAX {
@@ -218,14 +218,14 @@ impl Combiner {
         inner.tails.insert(run);
     }
 
-    /// Rows have ended, or were taken away, without a result.
+    /// Rows have ended, or were revoked, without a result.
     pub(crate) fn rows_left(&self, now: Instant) {
         let mut inner = self.inner.lock();
         let runs: Vec<u32> = inner.open.keys().copied().collect();
         runs.into_iter().for_each(|run| inner.look_for_quiet(run, None, now));
     }
 
-    /// Takes rows of a slot out of open parts; returns the files in its spool that hold nothing more.
+    /// Removes rows of a slot from open parts; returns the files in its spool that are now empty.
     pub(crate) fn take_away(&self, slot: u32, named: &Named) -> Vec<PartId> {
         let mut inner = self.inner.lock();
         let mut emptied = Vec::new();
@@ -241,7 +241,7 @@ impl Combiner {
         emptied
     }
 
-    /// A part of an earlier process, which is closed as it is.
+    /// Adds a part of an earlier process, which is closed as it is.
     pub(crate) fn recovered(&self, slot: u32, mut part: OpenPart) -> OpenPart {
         let mut inner = self.inner.lock();
         part.files = BTreeSet::from([(slot, part.id)]);
@@ -251,7 +251,7 @@ impl Combiner {
         part
     }
 
-    /// Leaves those rows of a part that are still their slots' to report.
+    /// Keeps only the rows of a part that their slots must still report.
     pub(crate) fn keep_wanted(&self, part: &mut OpenPart) {
         let inner = self.inner.lock();
         let (books, run) = (inner.books_of(part), part.id.run);
@@ -261,7 +261,7 @@ impl Combiner {
         part.retain(wanted);
     }
 
-    /// Whether any of them is.
+    /// Whether the part has such a row.
     pub(crate) fn is_wanted(&self, part: &OpenPart) -> bool {
         let inner = self.inner.lock();
         let (books, run) = (inner.books_of(part), part.id.run);
@@ -277,12 +277,12 @@ impl Combiner {
         }
     }
 
-    /// A closed part is without some of its rows now, of which another report tells.
+    /// A closed part lost some of its rows, which another report now covers.
     pub(crate) fn shrunk(&self, part: &OpenPart) {
         self.inner.lock().closed.shrunk(part);
     }
 
-    /// The rows of a closed part, which another report tells of from now on.
+    /// Takes the rows of a closed part, which another report covers from now on.
     pub(crate) fn give_up_rows(&self, id: PartId) -> Held {
         let mut all = Held::default();
         self.inner.lock().closed.take_rows(id).values().for_each(|rows| all.extend(rows));
@@ -294,7 +294,7 @@ impl Combiner {
         inner.closed.get(id).map_or(0, |closed| closed.rows.values().map(Held::len).sum())
     }
 
-    /// The leader has answered for a part, or nobody wants it.
+    /// The leader has answered for a part, or it is no longer wanted.
     pub(crate) async fn settle(&self, id: PartId) {
         let files = {
             let mut inner = self.inner.lock();
@@ -306,7 +306,7 @@ impl Combiner {
                 }
             }
             for (slot, member) in &inner.slots {
-                // Each may start rows again, or end.
+                // Each of these slots may start rows again, or end.
                 if full || closed.files.iter().any(|(of, _)| of == slot) {
                     member.changed.notify_one();
                 }
@@ -318,7 +318,7 @@ impl Combiner {
         }
     }
 
-    /// The leader has answered for rows that are in no part; they are of any slot.
+    /// The leader has answered for rows that are in no part; they may belong to any slot.
     pub(crate) fn settle_rows(&self, rows: &Held) {
         if rows.is_empty() {
             return;
@@ -377,7 +377,7 @@ impl Inner {
         Some(part)
     }
 
-    /// The open parts that a slot wrote to: run, when it closes it, and why.
+    /// The open parts that a slot wrote to: the run, when the slot will close the part, and why.
     fn of_slot(
         &self,
         slot: u32,
@@ -390,7 +390,7 @@ impl Inner {
         })
     }
 
-    /// Notes that the worker holds no unfinished row of the run, where that is so, and tells those who wrote to its part.
+    /// If the worker holds no unfinished row of the run, records it and notifies the slots that wrote to its part.
     fn look_for_quiet(&mut self, run: u32, asking: Option<u32>, now: Instant) {
         let Some(open) = self.open.get_mut(&run) else { return };
         if self.slots.values().any(|member| member.book.lock().has_run(run)) {

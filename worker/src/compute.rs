@@ -29,38 +29,38 @@ use self::gcp::Gcp;
 use crate::config::{ComputeConfig, ComputeProvider, Config};
 use crate::drain::{DrainOrder, Drains};
 
-/// All clouds answer at this address, which is the link's own.
+/// All clouds answer at this link-local address.
 const LINK_LOCAL: &str = "http://169.254.169.254";
-/// How long a worker that is to find out by itself where it is waits for an answer.
+/// How long a worker that must detect its cloud waits for an answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
-/// How long a start waits for what the machine is.
+/// How long a start waits for the machine's description.
 const LABELS_LIMIT: Duration = Duration::from_secs(2);
 /// Bytes of a label's value, as the ledger bounds them.
 const LABEL_BYTES_MAX: usize = 128;
 
-/// What a cloud says of the machine.
+/// A cloud's notice about the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// It goes. What is to be done has to be done within this time, which leaves some of the provider's.
+    /// The machine ends. A drain must be done within this time, which leaves part of the provider's notice.
     Goes {
         /// The time that a drain may take.
         within: Duration,
         /// For people.
         what: String,
     },
-    /// It may go, without a time.
+    /// The machine may end; the notice gives no time.
     MayGo {
         /// For people.
         what: String,
     },
 }
 
-/// Whoever knows that this machine is to go.
+/// A source of notices that this machine will end.
 pub trait ComputeHint: Send {
-    /// Resolves with the next notice; with each only once. May be dropped at any time, and asked again.
+    /// Resolves with the next notice, and with each notice only once. It is cancel-safe.
     fn next(&mut self) -> BoxFuture<'_, Notice>;
 
-    /// What the machine is, as far as it is said: `zone`, `instance_type`, `instance_id`, `lifecycle`.
+    /// The machine's description, as far as it is available: `zone`, `instance_type`, `instance_id`, `lifecycle`.
     fn labels(&mut self) -> BoxFuture<'_, BTreeMap<String, String>>;
 }
 
@@ -72,8 +72,8 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// Finds the cloud that the configuration names, or that answers; none where none does. Takes three seconds at
-    /// most. Fails only where no HTTP client can be set up.
+    /// Finds the cloud that the configuration names, or the one that answers, if any. Takes at most three seconds.
+    /// Fails only if no HTTP client can be set up.
     pub async fn find(config: &ComputeConfig) -> anyhow::Result<Option<Self>> {
         let endpoint = config.endpoint.as_deref().unwrap_or(LINK_LOCAL);
         let poll = Duration::from_millis(config.poll_ms);
@@ -95,14 +95,14 @@ impl Cloud {
         Ok(Some(Self { provider, hint, labels }))
     }
 
-    /// Adds what the machine is to the worker's labels. A configured label of the same name stays.
+    /// Adds the machine's description to the worker's labels. A configured label of the same name stays.
     pub fn label(&self, config: &mut Config) {
         for (name, value) in &self.labels {
             config.labels.entry(name.clone()).or_insert_with(|| value.clone());
         }
     }
 
-    /// Turns notices into wishes to drain, for ever.
+    /// Turns notices into drain requests, forever.
     pub async fn watch(mut self, drains: Drains) {
         let provider = self.provider.name();
         loop {
@@ -126,7 +126,7 @@ impl Cloud {
     }
 }
 
-/// Asks all who they are.
+/// Asks every metadata service for its cloud.
 async fn probe(aws: &mut Aws, azure: &mut Azure, gcp: &Gcp) -> ComputeProvider {
     let (is_aws, is_azure, is_gcp) = tokio::join!(
         tokio::time::timeout(PROBE_LIMIT, aws.is_here()),
@@ -135,7 +135,7 @@ async fn probe(aws: &mut Aws, azure: &mut Azure, gcp: &Gcp) -> ComputeProvider {
     );
     let is = |answers: Result<bool, tokio::time::error::Elapsed>| answers.unwrap_or(false);
     let found = match (is(is_gcp), is(is_azure), is(is_aws)) {
-        // Google's answers name whose they are, and Azure's describe the machine as no other does.
+        // Google's answers carry Google's header, and only Azure describes the machine in its way.
         (true, ..) => ComputeProvider::Gcp,
         (_, true, _) => ComputeProvider::Azure,
         (_, _, true) => ComputeProvider::Aws,
@@ -148,7 +148,7 @@ async fn probe(aws: &mut Aws, azure: &mut Azure, gcp: &Gcp) -> ComputeProvider {
     found
 }
 
-/// A value that may be a label: short and printable.
+/// The value, if it is a valid label: short and printable.
 fn as_label(text: &str) -> Option<String> {
     let text = text.trim();
     let fits = !text.is_empty() && text.len() <= LABEL_BYTES_MAX;

@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::held::Held;
 use crate::part::{OpenPart, PartId};
 
-/// Bytes and rows of closed parts without an answer, above which no slot starts anything more.
+/// Bytes and rows of closed parts without an answer; above either, slots start no more rows.
 const BACKLOG_BYTES: usize = 256 << 20;
 pub(super) const BACKLOG_ROWS: usize = 65_536;
-/// And their number, for each slot. Each has files in the spool and an upload; but of a hundred runs, parts of a few rows
-/// close within seconds, and a short outage of the store must not stop the slots.
+/// The same for their number, for each slot, because each part has files in the spool and an upload. The bound is high
+/// because parts of a few rows from a hundred runs close within seconds, and a short outage of the store must not stop
+/// the slots.
 pub(super) const BACKLOG_PARTS_PER_SLOT: usize = 1024;
 
-/// A part on its way, or of an earlier process.
+/// A part in flight, or of an earlier process.
 pub(super) struct Closed {
     pub(super) rows: BTreeMap<u32, Held>,
     pub(super) files: BTreeSet<(u32, PartId)>,
@@ -58,14 +59,14 @@ impl Backlog {
         Some(closed)
     }
 
-    /// A part is without some of its rows now.
+    /// A part lost some of its rows.
     pub(super) fn shrunk(&mut self, part: &OpenPart) {
         if self.parts.contains_key(&part.id) {
             self.insert(part);
         }
     }
 
-    /// Takes the rows of a part, which another report tells of. The part counts as before until it is removed.
+    /// Takes the rows of a part, which another report now covers. The part counts as before until it is removed.
     pub(super) fn take_rows(&mut self, id: PartId) -> BTreeMap<u32, Held> {
         self.parts.get_mut(&id).map(|closed| std::mem::take(&mut closed.rows)).unwrap_or_default()
     }
@@ -78,7 +79,7 @@ impl Backlog {
         self.parts.values()
     }
 
-    /// Whether a worker of so many slots starts nothing more for now.
+    /// Whether a worker with this many slots must start no more rows for now.
     pub(super) fn is_full(&self, slots: usize) -> bool {
         self.rows >= BACKLOG_ROWS
             || self.bytes >= BACKLOG_BYTES

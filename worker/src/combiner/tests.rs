@@ -7,10 +7,10 @@ use crate::engine::Completion;
 use crate::held::Lease;
 use crate::spool::SlotSpool;
 
-/// Any wait that a part may have beside its age.
+/// The longest wait that a part may have besides its age.
 const LONG: Duration = Duration::from_secs(10);
 
-/// A combiner of some slots, each with a book and a spool, and no task.
+/// A combiner of several slots, each with a book and a spool, without tasks.
 struct Worker {
     combiner: Combiner,
     books: Vec<Arc<Mutex<Book>>>,
@@ -50,7 +50,7 @@ impl Worker {
         self.combiner.granted(run);
     }
 
-    /// A row ends well `after` the beginning.
+    /// A row ends successfully, `after` the beginning.
     async fn ends(&self, slot: usize, run: u32, row: u64, after: Duration) -> Vec<OpenPart> {
         let room = self.spools[slot].room().await;
         self.books[slot].lock().end(lease(run), row);
@@ -187,9 +187,9 @@ async fn a_part_closes_soon_after_the_workers_last_row_of_its_run() {
     worker.ends(1, 1, 2, ms(300)).await;
     assert_eq!(worker.next(1, Appetite::Idle), Some(ms(300) + QUIET_IDLE));
     assert_eq!(worker.next(1, Appetite::Fed), Some(ms(300) + QUIET_BUSY));
-    // The first slot is told, for it may have nothing to wake it before its part's age.
+    // The first slot is notified, because it may otherwise not wake before its part's age.
     worker.changed[0].notified().await;
-    // More of the run comes: it is not the last one.
+    // More rows of the run arrive, so that row was not the last one.
     worker.grant(0, 1, 3..4);
     assert_eq!(worker.next(1, Appetite::Fed), Some(LONG));
     worker.ends(0, 1, 3, ms(400)).await;
@@ -315,7 +315,7 @@ async fn a_row_of_which_another_report_tells_is_no_longer_the_parts() {
     assert!(worker.books[1].lock().held().is_empty());
 }
 
-/// A closed part of so many rows, without an upload.
+/// A closed part with this many rows, without an upload.
 fn close_part(worker: &Worker, number: u64, rows: u64) -> PartId {
     let mut part = OpenPart::new(PartId { run: 1, number });
     (0..rows).for_each(|row| part.push(finished(row)));

@@ -22,7 +22,7 @@ use super::{ComputeHint, Notice, as_label, terms};
 const TOKEN_PATH: &str = "/latest/api/token";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
 const TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
-/// The longest that the service grants.
+/// The longest lifetime that the service grants.
 const TTL_SECONDS: u64 = 21_600;
 const TOKEN_BYTES_MAX: usize = 1024;
 const ACTION_PATH: &str = "/latest/meta-data/spot/instance-action";
@@ -34,7 +34,7 @@ const LABELS: [(&str, &str); 4] = [
     ("lifecycle", "/latest/meta-data/instance-life-cycle"),
 ];
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// Of an action's name that people are told.
+/// Characters of an action's name that are logged.
 const ACTION_CHARS_MAX: usize = 32;
 
 struct Token {
@@ -47,9 +47,9 @@ pub(super) struct Aws {
     metadata: Metadata,
     poll: Duration,
     token: Option<Token>,
-    /// The interruption that was told.
+    /// The interruption that was reported.
     told: Option<String>,
-    /// Whether a rebalance recommendation was.
+    /// Whether a rebalance recommendation was reported.
     advised: bool,
     trouble: Trouble,
 }
@@ -73,7 +73,7 @@ impl Aws {
         })
     }
 
-    /// Whether such a service answers.
+    /// Whether this service answers.
     pub(super) async fn is_here(&mut self) -> bool {
         self.token().await.is_ok()
     }
@@ -102,11 +102,11 @@ impl Aws {
         Ok(text)
     }
 
-    /// What is at a path; nothing where the service says so.
+    /// The value at a path; nothing if the service reports that there is none.
     async fn get(&mut self, path: &str) -> Result<Option<Answer>, MetadataError> {
         let answer = self.get_with_token(path).await?;
         let answer = match answer.status {
-            // The token may have ended before its time: the machine slept, or the service was restarted.
+            // The token may have expired early: the machine slept, or the service was restarted.
             StatusCode::UNAUTHORIZED => {
                 self.token = None;
                 self.get_with_token(path).await?
@@ -136,7 +136,7 @@ impl Aws {
         if self.advised {
             return Ok(None);
         }
-        // Advice that cannot be had must not slow down the look for what matters.
+        // A failed request for advice must not delay the request for interruptions.
         let advice = self.get(REBALANCE_PATH).await.unwrap_or_else(|error| {
             tracing::debug!(%error, "no rebalance recommendations");
             None
@@ -189,8 +189,8 @@ impl ComputeHint for Aws {
     }
 }
 
-/// Reads an interruption. Its time is the cloud's: it is compared with the service's own clock, which the answer's
-/// `Date` shows, or else with this host's. One without a readable time has just begun.
+/// Reads an interruption. Its time is compared with the service's own clock, as the answer's `Date` gives it, or else
+/// with this host's. An interruption without a readable time counts as just begun.
 pub(super) fn interruption(answer: &Answer) -> Result<Notice, MetadataError> {
     let action: Action =
         serde_json::from_str(&answer.body).map_err(|_| answer.garbled("no instance action"))?;

@@ -22,13 +22,13 @@ const EVENTS_PATH: &str = "/metadata/scheduledevents?api-version=2020-07-01";
 const MACHINE_PATH: &str = "/metadata/instance/compute?api-version=2021-02-01";
 const HEADER: (&str, &str) = ("metadata", "true");
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// The first question about events switches them on for the machine, which may take two minutes.
+/// The first request for events enables them for the machine, which may take two minutes.
 const FIRST_LIMIT: Duration = Duration::from_secs(130);
-/// A preemption leaves half a minute: the service wants to be asked every second.
+/// A preemption gives half a minute of notice, and the service asks to be polled every second.
 const PACE_MAX: Duration = Duration::from_secs(1);
-/// Events that are remembered as told; the document has those of the machine's neighbours, too.
+/// How many reported events are remembered; the document also has those of neighboring machines.
 const TOLD_MAX: usize = 256;
-/// Of an event's type that people are told.
+/// Characters of an event's type that are logged.
 const TYPE_CHARS_MAX: usize = 32;
 
 #[derive(Debug, Deserialize)]
@@ -45,7 +45,7 @@ struct Event {
     event_type: String,
     #[serde(default)]
     event_status: String,
-    /// The machines that it is about, by name.
+    /// The machines that it affects, by name.
     #[serde(default)]
     resources: Vec<String>,
     /// Not before this time; empty once it has begun.
@@ -53,7 +53,7 @@ struct Event {
     not_before: String,
 }
 
-/// What the machine is, as far as it is of interest here.
+/// The parts of the machine's description that are used here.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Machine {
@@ -69,9 +69,9 @@ pub(super) struct Azure {
     metadata: Metadata,
     poll: Duration,
     machine: Option<Machine>,
-    /// Whether events were answered once.
+    /// Whether a request for events was ever answered.
     answered: bool,
-    /// Identity and time of what was told and is still in the document.
+    /// Identity and time of each event that was reported and is still in the document.
     told: Vec<(String, String)>,
     trouble: Trouble,
 }
@@ -88,7 +88,7 @@ impl Azure {
         })
     }
 
-    /// Whether such a service answers.
+    /// Whether this service answers.
     pub(super) async fn is_here(&mut self) -> bool {
         self.machine().await.is_ok()
     }
@@ -124,7 +124,7 @@ impl Azure {
         let now = answer.now();
         let new = mine.iter().filter(|event| !self.told.contains(&key(event)));
         let notices = new.map(|event| (key(event), notice(event, now)));
-        // The hardest one first; the others follow with the next questions.
+        // The most urgent first; the others follow with the next polls.
         let hardest = notices.min_by_key(|(_, notice)| match notice {
             Notice::Goes { within, .. } => *within,
             Notice::MayGo { .. } => Duration::MAX,
@@ -189,11 +189,11 @@ impl ComputeHint for Azure {
     }
 }
 
-/// Reads what the machine is.
+/// Reads the machine's description.
 fn machine(answer: &Answer) -> Result<Machine, MetadataError> {
     let machine: Machine = serde_json::from_str(&answer.body)
         .map_err(|_| answer.garbled("no description of a machine"))?;
-    // Without its name, whose events they are cannot be told.
+    // Without the machine's name, its events cannot be recognized.
     match machine.name.is_empty() || machine.vm_id.is_empty() {
         true => Err(answer.garbled("not from Azure's metadata service")),
         false => Ok(machine),
@@ -206,7 +206,7 @@ fn events(answer: &Answer) -> Result<Vec<Event>, MetadataError> {
     document.map(|document| document.events).map_err(|_| answer.garbled("no document of events"))
 }
 
-/// Reads an answer as each of those that there are.
+/// Reads an answer as each kind of answer.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read(answer: &Answer) {
     drop(machine(answer));
@@ -215,13 +215,13 @@ pub(super) fn read(answer: &Answer) {
     }
 }
 
-/// Reads an event. Its time is the cloud's, and is compared with the service's own clock.
+/// Reads an event. Its time is compared with the service's own clock.
 fn notice(event: &Event, now: OffsetDateTime) -> Notice {
     let kind: String = event.event_type.chars().take(TYPE_CHARS_MAX).collect();
     let terms = match event.event_type.as_str() {
         "Preempt" => terms::AZURE,
         "Reboot" | "Redeploy" | "Terminate" => terms::AZURE_MAINTENANCE,
-        // `Freeze` pauses the machine for seconds; of others nothing is known.
+        // `Freeze` pauses the machine for seconds; other types are unknown.
         _ => return Notice::MayGo { what: format!("scheduled event ({kind})") },
     };
     let begun = event.event_status == "Started";

@@ -18,15 +18,15 @@ use super::{ComputeHint, Notice, as_label, terms};
 
 const INSTANCE: &str = "/computeMetadata/v1/instance/";
 const FLAVOR: (&str, &str) = ("metadata-flavor", "Google");
-/// How long the service holds a question that nothing changes.
+/// How long the service holds a request while the value does not change.
 const HOLD: Duration = Duration::from_secs(60);
 /// How long it may take beyond that.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// Between two questions to a service that does not hold them.
+/// The pause between two requests to a service that does not hold them.
 const PACE: Duration = Duration::from_secs(1);
 const ETAG_BYTES_MAX: usize = 128;
 
-/// One value that is waited on.
+/// One watched value.
 struct Watched {
     name: &'static str,
     known: &'static [&'static str],
@@ -48,7 +48,7 @@ impl Watched {
         Self { name, known, etag: None, value: None, asked: None, trouble }
     }
 
-    /// Resolves with the first value, and then whenever it is another.
+    /// Resolves with the first value, and then whenever it changes.
     async fn changed(&mut self, metadata: &Metadata) -> &'static str {
         loop {
             if let Some(asked) = self.asked {
@@ -84,7 +84,7 @@ impl Watched {
     }
 }
 
-/// Whether an entity tag can be handed back in a query as it is.
+/// Whether an entity tag can be sent back in a query unchanged.
 fn usable(etag: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     !etag.is_empty() && etag.len() <= ETAG_BYTES_MAX && etag.chars().all(plain)
@@ -114,7 +114,7 @@ impl Gcp {
         })
     }
 
-    /// Whether such a service answers.
+    /// Whether this service answers.
     pub(super) async fn is_here(&self) -> bool {
         ask(&self.metadata, "id", ANSWER_LIMIT).await.is_ok()
     }

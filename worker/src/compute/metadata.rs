@@ -13,25 +13,25 @@ use reqwest::{Client, Method, StatusCode};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-/// Far more than any answer that is of interest.
+/// Far more than any relevant answer.
 const BODY_BYTES_MAX: usize = 16 << 10;
-/// Bytes of an answer that are told to people.
+/// Bytes of an answer that are logged.
 const QUOTE_CHARS_MAX: usize = 80;
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// A metadata service did not answer as it should.
+/// An error of a metadata service.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MetadataError {
-    /// No whole answer in time.
+    /// No complete answer in time.
     #[error("{url}: {reason}")]
     Unreachable { url: String, reason: String },
-    /// Another status than expected.
+    /// An unexpected status.
     #[error("{url}: answers with status {status}")]
     Status { url: String, status: StatusCode },
     /// An answer over the bound.
     #[error("{url}: answers with more than {BODY_BYTES_MAX} bytes")]
     TooLong { url: String },
-    /// An answer that such a service does not give.
+    /// An answer that such a service would not give.
     #[error("{url}: answers {quote:?}, which is {why}")]
     Garbled { url: String, quote: String, why: &'static str },
 }
@@ -45,7 +45,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// One with this body, sent at this date.
+    /// An answer with this body, sent at this date.
     #[cfg(feature = "fuzzing")]
     pub(super) fn of(date: &[u8], body: &[u8]) -> Self {
         let mut headers = HeaderMap::new();
@@ -60,7 +60,7 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The time at the service, or else at this host.
+    /// The service's time, or else this host's.
     pub(super) fn now(&self) -> OffsetDateTime {
         let date = self.header("date").and_then(|date| OffsetDateTime::parse(date, &Rfc2822).ok());
         date.unwrap_or_else(OffsetDateTime::now_utc)

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-/// A machine whose end seems to lie behind it still runs: a clock is wrong, or it ends this moment.
+/// A machine past its announced end is still running: a clock is wrong, or it ends right now.
 const LEAST: Duration = Duration::from_secs(2);
 
-/// What a provider promises, and what is made of it.
+/// How long a provider's notice is, and how much of it a drain may use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     /// From the first notice to the machine's end.
     pub(super) lead: Duration,
-    /// Of that, what a drain may take.
+    /// The part of it that a drain may take.
     pub(super) budget: Duration,
 }
 
@@ -25,21 +25,21 @@ pub(super) const AWS: Terms =
 /// A spot or preemptible instance's preemption.
 pub(super) const GCP: Terms =
     Terms { lead: Duration::from_secs(30), budget: Duration::from_secs(15) };
-/// Maintenance that ends an instance. Machines with GPUs are told an hour before, others a minute: the answer
-/// does not say which.
+/// Maintenance that ends an instance. Machines with GPUs get an hour of notice, others a minute; the answer does not
+/// say which.
 pub(super) const GCP_MAINTENANCE: Terms =
     Terms { lead: Duration::from_secs(60), budget: Duration::from_secs(30) };
 
 /// A spot machine's eviction.
 pub(super) const AZURE: Terms =
     Terms { lead: Duration::from_secs(30), budget: Duration::from_secs(15) };
-/// A reboot, a move to another host, or a deletion that was told before: five to fifteen minutes.
+/// A reboot, a move to another host, or an announced deletion: five to fifteen minutes.
 pub(super) const AZURE_MAINTENANCE: Terms =
     Terms { lead: Duration::from_secs(600), budget: Duration::from_secs(300) };
 
 impl Terms {
-    /// What a drain may take when the machine ends at `end`, by the clock that shows `now`: the budget's share of
-    /// the time that is left.
+    /// How long a drain may take if the machine ends at `end`, by the clock that shows `now`: the budget's share of
+    /// the remaining time.
     pub(super) fn within(&self, end: OffsetDateTime, now: OffsetDateTime) -> Duration {
         let left = Duration::try_from(end - now).unwrap_or(Duration::ZERO).min(self.lead);
         let share = self.budget.as_secs_f64() / self.lead.as_secs_f64();

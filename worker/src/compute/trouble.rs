@@ -19,7 +19,7 @@ impl Trouble {
         Self { backoff: Backoff::new(Duration::from_millis(500).min(longest), longest), met: false }
     }
 
-    /// How long to wait before the next try.
+    /// How long to wait before the next retry.
     pub(super) fn met(&mut self, error: &MetadataError) -> Duration {
         metrics::counter!("rollout_worker_compute_errors_total").increment(1);
         if self.met {
@@ -31,7 +31,7 @@ impl Trouble {
         self.backoff.wait()
     }
 
-    /// It answers as it should.
+    /// The service answers properly again.
     pub(super) fn over(&mut self) {
         if std::mem::take(&mut self.met) {
             tracing::info!("the cloud's metadata service answers again");

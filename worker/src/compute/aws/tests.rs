@@ -10,16 +10,16 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Version 2 of the service: no answer without a token that it gave and that has not ended.
+/// Version 2 of the service: it answers only with a token that it issued and that has not expired.
 struct Imds {
     tokens: Vec<String>,
     issued: u32,
     ttl_seconds: u64,
     values: BTreeMap<String, Value>,
-    /// Paths asked with a token that is good.
+    /// Paths requested with a valid token.
     asked: Vec<String>,
     refused: u32,
-    /// What `Date` says.
+    /// The `Date` header.
     date: Option<&'static str>,
 }
 
@@ -102,7 +102,7 @@ async fn seconds_of_next(aws: &mut Aws) -> u64 {
     }
 }
 
-/// Waits until the service was asked for the action so many more times.
+/// Waits until the service has had this many more requests for the action.
 async fn asked_again(imds: &Shared<Imds>, times: usize) {
     let count = || imds.lock().asked.iter().filter(|path| *path == ACTION_PATH).count();
     let wanted = count() + times;
@@ -113,7 +113,7 @@ async fn asked_again(imds: &Shared<Imds>, times: usize) {
 async fn an_interruption_is_told_once_and_a_nearer_one_again() {
     let (imds, server) = imds().await;
     let mut aws = aws(&server);
-    // Nothing is said while nothing is there, and dropping the question loses nothing.
+    // No notice is reported while none is there, and dropping the future loses nothing.
     tokio::select! {
         notice = aws.next() => panic!("{notice:?}"),
         () = asked_again(&imds, 3) => {}
@@ -146,7 +146,7 @@ async fn a_token_is_renewed_before_it_ends_and_taken_anew_when_it_was_refused() 
     imds.lock().ttl_seconds = TTL_SECONDS;
     aws.token = None;
     aws.token().await.unwrap();
-    // The service forgets what it gave.
+    // The service forgets the tokens that it issued.
     imds.lock().tokens.clear();
     imds.lock().values.insert(ACTION_PATH.into(), ok(&at(120)));
     assert!(seconds_of_next(&mut aws).await >= 55);
@@ -218,7 +218,7 @@ async fn a_wrong_clock_on_either_side_gives_neither_no_time_nor_endless_time() {
     assert_eq!(seconds_of_next(&mut aws(&server)).await, 60);
     imds.lock().date = Some("Mon, 01 Mar 2027 12:00:00 GMT");
     assert_eq!(seconds_of_next(&mut aws(&server)).await, 2);
-    // No time that can be read: it has just begun.
+    // Without a readable time, it counts as just begun.
     imds.lock().values.insert(ACTION_PATH.into(), ok(r#"{"action":"stop","time":"soon"}"#));
     assert_eq!(seconds_of_next(&mut aws(&server)).await, 60);
 }

@@ -9,7 +9,7 @@ use super::super::{ComputeHint, Notice};
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What the service's clock says.
+/// The service's clock.
 const NOON: &str = "Sun, 01 Mar 2026 12:00:00 GMT";
 const MACHINE: &str = r#"{"name": "gpu_3", "vmId": "42-7", "vmSize": "Standard_NC24ads_A100_v4",
     "location": "westeurope", "zone": "2", "priority": "Spot", "osType": "Linux"}"#;
@@ -82,7 +82,7 @@ async fn seconds_of_next(azure: &mut Azure) -> u64 {
     }
 }
 
-/// No notice while the service is asked several times more.
+/// Expects no notice over several more polls.
 async fn nothing(azure: &mut Azure, service: &Shared<Service>) {
     let wanted = service.lock().asked + 3;
     tokio::select! {
@@ -100,7 +100,7 @@ async fn a_preemption_drains_for_half_of_what_is_left_and_is_told_once() {
     let (within, what) = (Duration::from_secs(15), "scheduled event (Preempt)".to_owned());
     assert_eq!(next(&mut azure).await, Notice::Goes { within, what });
     nothing(&mut azure, &service).await;
-    // It begins: this moment may be the last.
+    // The event begins: the machine may end at any moment.
     service.lock().events = event("e1", "Preempt", "gpu_3", "Started", "");
     assert_eq!(seconds_of_next(&mut azure).await, 2);
     nothing(&mut azure, &service).await;
@@ -127,7 +127,7 @@ async fn maintenance_gets_more_time_and_a_freeze_drains_nothing() {
     let freeze = event("e1", "Freeze", "gpu_3", "Scheduled", &at_noon_and(900));
     let reboot = event("e2", "Reboot", "gpu_3", "Scheduled", &at_noon_and(900));
     let preempt = event("e3", "Preempt", "gpu_3", "Scheduled", &at_noon_and(24));
-    // All at once: the hardest comes first.
+    // All at once: the most urgent comes first.
     service.lock().events = format!("{freeze}, {reboot}, {preempt}");
     assert_eq!(seconds_of_next(&mut azure).await, 12);
     assert_eq!(seconds_of_next(&mut azure).await, 300);

@@ -13,16 +13,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Default)]
 struct Values {
-    /// Value by name; its entity tag is made of it.
+    /// Values by name; the entity tag of each derives from it.
     values: BTreeMap<&'static str, &'static str>,
-    /// Answers without the header that says whose they are.
+    /// Answers without the header that identifies Google.
     anonymous: bool,
     status: Option<u16>,
 }
 
 struct Service {
     values: watch::Sender<Values>,
-    /// Name and query of every question.
+    /// Name and query of every request.
     asked: Shared<Vec<String>>,
     server: Server,
 }
@@ -31,7 +31,7 @@ fn etag(value: &str) -> String {
     format!("e{}{}", value.len(), value.bytes().map(u32::from).sum::<u32>())
 }
 
-/// Answers as Google's service does: a question that waits is held until the value's tag is another.
+/// Answers as Google's service does: a waiting request is held until the value's tag changes.
 async fn serve(mut values: watch::Receiver<Values>, request: Request) -> Response {
     if header(request.headers(), "metadata-flavor") != Some("Google") {
         return answer(403, &[], "Missing Metadata-Flavor:Google header.");
@@ -85,8 +85,8 @@ impl Service {
         });
     }
 
-    /// How often the value that was waited on least was waited on. A question whose neighbour is answered is dropped
-    /// and asked again, so that one value alone may have been waited on several times.
+    /// How often the least-watched value was waited on. A request is dropped and repeated when the other one is
+    /// answered, so a single value may have been waited on several times.
     fn held(&self) -> usize {
         let asked = self.asked.lock();
         let of = |value: &str| {
@@ -96,7 +96,7 @@ impl Service {
         of("preempted").min(of("maintenance-event"))
     }
 
-    /// Waits until each value is, or was, waited on so often.
+    /// Waits until each value has been waited on this many times.
     async fn holds(&self, times: usize) {
         until("questions are held", || self.held() >= times).await;
     }
@@ -125,7 +125,7 @@ async fn a_preemption_ends_the_wait_at_once_and_is_told_once() {
     let waits =
         format!("preempted?wait_for_change=true&timeout_sec=60&last_etag={}", etag("FALSE"));
     assert!(service.asked.lock().contains(&waits), "{:?}", service.asked.lock());
-    // It comes between two questions: the tag of the last one has it answered at once.
+    // The change falls between two requests: with the last tag, the next request is answered at once.
     service.set("preempted", "TRUE");
     assert_eq!(next(&mut gcp).await, preempted());
     let held = service.held();
@@ -153,7 +153,7 @@ async fn maintenance_that_ends_the_instance_drains_and_one_that_migrates_it_is_t
     let within = Duration::from_secs(30);
     let what = "host maintenance (terminate)".to_owned();
     assert_eq!(next(&mut gcp).await, Notice::Goes { within, what });
-    // A preemption in the middle of that is the harder notice.
+    // A preemption during maintenance is the more urgent notice.
     service.set("preempted", "TRUE");
     assert_eq!(next(&mut gcp).await, preempted());
 }
