@@ -34,10 +34,10 @@ pub const SLOTS_MAX: usize = 64;
 pub const CREDIT_ROWS_MAX: u32 = 4096;
 /// Rows that a slot may hold; the ledger's own bound.
 pub(crate) const SLOT_ROWS_MAX: u32 = 16_384;
-/// Tokens that a slot's rows may take, where the configuration says it.
+/// Maximum of `credit.tokens`.
 const CREDIT_TOKENS_MAX: u64 = 1 << 40;
 
-/// A configuration cannot be used.
+/// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -45,27 +45,27 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file is no TOML, or a value has the wrong type.
+    /// The file is not TOML, or a value has the wrong type.
     #[error("{origin}: {message}")]
     Parse {
-        /// The file, or where the text came from.
+        /// The file, or the origin of the text.
         origin: String,
-        /// Where and what.
+        /// The position and the problem.
         message: String,
     },
-    /// A key that nobody reads.
+    /// An unknown key.
     #[error("{origin}: unknown key {key}{}", meant(nearest.as_deref(), known))]
     UnknownKey {
-        /// The file, or where the text came from.
+        /// The file, or the origin of the text.
         origin: String,
         /// The key with its path.
         key: String,
-        /// The known key that looks most like it.
+        /// The most similar known key.
         nearest: Option<String>,
-        /// The keys that its table has.
+        /// The known keys of its table.
         known: Vec<String>,
     },
     /// A value is missing or out of bounds.
@@ -73,7 +73,7 @@ pub enum ConfigError {
     Invalid {
         /// The key with its path.
         key: &'static str,
-        /// What is wrong, and what would do.
+        /// What is wrong, and what would be valid.
         reason: String,
     },
 }
@@ -85,25 +85,25 @@ fn meant(nearest: Option<&str>, known: &[String]) -> String {
     }
 }
 
-/// Everything an agent is told.
+/// All settings of an agent.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The worker's name, unique in its namespace; its certificate names the same.
+    /// The worker's name, unique in its namespace; its certificate has the same name.
     pub name: String,
     /// The namespace that it works for.
     pub namespace: String,
     /// Where the session, the spool and the member list are kept.
     pub data_dir: PathBuf,
-    /// Members to begin with, `host:port`; the list that they answer replaces it.
+    /// Initial members, `host:port`; the members' own list replaces it.
     pub endpoints: Vec<String>,
-    /// Labels of every slot, which a run's selector is compared with.
+    /// Labels of every slot, which a run's selector matches.
     pub labels: BTreeMap<String, String>,
-    /// Files of the mutual TLS, or its renunciation.
+    /// Files for mutual TLS, or the flag that disables it.
     pub tls: TlsConfig,
-    /// A join token, in the place of those files.
+    /// A join token, instead of those files.
     pub enrolment: Option<EnrolmentConfig>,
-    /// Members dialled at another address than their own, name to `host:port`.
+    /// Members to dial at another address than their own, name to `host:port`.
     pub dial_map: BTreeMap<String, String>,
     /// Object stores besides the cluster's.
     pub store: StoreConfig,
@@ -115,21 +115,21 @@ pub struct Config {
     pub timing: TimingConfig,
     /// Input segments kept in memory.
     pub cache: CacheConfig,
-    /// Notices of the cloud below.
+    /// Notices of the cloud that runs this machine.
     pub compute: ComputeConfig,
     /// A training job's store for the torch processes of this host; none by default.
     pub store_gateway: Option<StoreGatewayConfig>,
-    /// Where spans go; nowhere by default.
+    /// Where spans are sent; nowhere by default.
     pub tracing: TracingSettings,
     /// Where metrics are served over HTTP; nowhere by default.
     pub metrics_listen: Option<SocketAddr>,
-    /// Where a person finds this worker; its host's name and process id by default.
+    /// Where to find this worker; its host's name and process ID by default. For people.
     pub address: String,
     /// The engines, each with its slots.
     pub engine: Vec<EngineConfig>,
 }
 
-/// Mutual TLS: three files, or none and the flag that says so.
+/// Mutual TLS: three files, or none and the flag that disables TLS.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsConfig {
@@ -139,7 +139,7 @@ pub struct TlsConfig {
     pub cert_file: Option<PathBuf>,
     /// Its key, PEM.
     pub key_file: Option<PathBuf>,
-    /// No TLS at all: everybody who reaches the port is trusted.
+    /// No TLS at all: everyone who reaches the port is trusted.
     pub insecure_plaintext: bool,
 }
 
@@ -147,7 +147,7 @@ pub struct TlsConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreConfig {
-    /// URLs that runs may name, and all below them.
+    /// URLs that runs may name, including everything below them.
     pub urls: Vec<String>,
 }
 
@@ -157,12 +157,12 @@ pub struct StoreConfig {
 pub struct CreditConfig {
     /// Rows of a slot that are queued or running; twice its engine's concurrency by default.
     pub rows: Option<u32>,
-    /// Tokens that they may take, prompts with completions at their longest; twice what its engine holds at once, where it
-    /// says that.
+    /// Tokens that they may take, prompts with completions at their longest; by default twice what its engine reports
+    /// that it holds at once.
     pub tokens: Option<u64>,
 }
 
-/// When a part of results is closed: whichever bound is met first.
+/// When a part of results is closed: at the first bound that is reached.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartConfig {
@@ -179,19 +179,18 @@ pub struct PartConfig {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimingConfig {
-    /// Without an answered heartbeat for so long no row is started. The leader's own value applies where it is
-    /// smaller.
+    /// Without an answered heartbeat for this long, no row is started. The leader's own value applies if it is smaller.
     pub self_fence_ms: u64,
-    /// A heartbeat unanswered for so long has another leader looked for.
+    /// After a heartbeat is unanswered for this long, the worker looks for another leader.
     pub leader_silent_ms: u64,
     /// How long a drain lets running rows finish.
     pub drain_ms: u64,
-    /// How often an engine that cannot be reached is tried again.
+    /// How often an unreachable engine is tried again.
     pub probe_ms: u64,
-    /// A worker whose registration is refused for a reason that a person has to mend, such as a name that a
-    /// live process has, tries again for so long and then ends.
+    /// How long a worker retries a registration that is refused for a reason that needs an operator, such as a name
+    /// that a live process has. After that it exits.
     pub register_refused_ms: u64,
-    /// A part that the store has refused for so long is dropped, and its rows go back to the leader.
+    /// A part that the store has refused for this long is dropped, and its rows go back to the leader.
     pub store_refused_ms: u64,
 }
 
@@ -260,7 +259,7 @@ impl Default for CacheConfig {
 }
 
 impl Config {
-    /// Reads the file that the flags name, lays the flags over it and checks the whole.
+    /// Reads the file that the flags name, applies the flags and checks the result.
     pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
         let mut config = match &flags.config {
             Some(path) => Self::read(path)?,
@@ -269,7 +268,7 @@ impl Config {
         flags.apply(&mut config);
         config.check()?;
         config.assign_devices(&devices::Host::here())?;
-        // So many slots `"auto"` may have been.
+        // `"auto"` may have produced too many slots.
         config.check()?;
         Ok(config)
     }
@@ -280,7 +279,7 @@ impl Config {
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Parses a file's text, without the checks that need it whole.
+    /// Parses a file's text, without the checks that need the complete configuration.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
         let parse = |error: toml::de::Error| {
             let line = nearest::line_of(text, error.span());
@@ -292,7 +291,7 @@ impl Config {
         toml::from_str(text).map_err(parse)
     }
 
-    /// Refuses what is missing or out of bounds.
+    /// Refuses missing and out-of-bounds values.
     pub fn check(&self) -> Result<(), ConfigError> {
         let invalid = |key, reason: &str| Err(ConfigError::Invalid { key, reason: reason.into() });
         if self.name.is_empty() || self.name.len() > 128 {
@@ -383,8 +382,8 @@ impl Config {
         Ok(())
     }
 
-    /// Rows that a slot with such an engine may have queued, running or not answered for. `None` where it finds that out
-    /// from what its engine does.
+    /// Rows that a slot with such an engine may have queued, running or unanswered. `None` if the slot derives the
+    /// number from its engine's speed.
     pub fn credit_rows(&self, engine: &EngineConfig) -> Option<u32> {
         let twice = (engine.seats() == 0).then(|| engine.concurrency.saturating_mul(2));
         self.credit.rows.or(twice).map(|rows| rows.min(SLOT_ROWS_MAX))

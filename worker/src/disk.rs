@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The file of the spool that names its cluster.
 const OWNER: &str = "CLUSTER";
 
-/// The directory cannot be used.
+/// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskError {
     #[error("{}: {action}: {source}", path.display())]
@@ -32,13 +32,13 @@ pub(crate) enum DiskError {
     Corrupt { path: PathBuf, reason: String },
 }
 
-/// What outlives the process. u64 values are strings, so that no reader rounds them.
+/// The state that outlives the process. u64 values are strings, so that no reader rounds them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerState {
     /// 0: none yet.
     #[serde(with = "decimal")]
     pub(crate) session: u64,
-    /// Empty: never met a cluster.
+    /// Empty if the worker has never met a cluster.
     pub(crate) cluster_id: String,
     #[serde(with = "decimal")]
     pub(crate) coord_epoch: u64,
@@ -51,7 +51,7 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Creates the directory where it is missing, for this user alone, and locks it for this process.
+    /// Creates the directory if it is missing, for this user alone, and locks it for this process.
     pub(crate) fn open(root: &Path) -> Result<Self, DiskError> {
         if let Some(parent) = root.parent() {
             fs::create_dir_all(parent).map_err(io_error(parent, "cannot create the directory"))?;
@@ -79,7 +79,7 @@ impl DataDir {
         self.root.join("spool")
     }
 
-    /// Takes away a spool whose rows are not known to be `cluster_id`'s, and says where to.
+    /// Moves away a spool whose rows are not known to belong to `cluster_id`; returns where it is now.
     pub(crate) fn set_aside_foreign_spool(
         &self,
         cluster_id: &str,
@@ -94,7 +94,7 @@ impl DataDir {
         if (owner == cluster_id && !owner.is_empty()) || !holds_rows(&spool)? {
             return Ok(None);
         }
-        // A name that is not one of ours names nothing.
+        // A name in an unknown format names no cluster.
         let hex = !owner.is_empty() && owner.bytes().all(|byte| byte.is_ascii_hexdigit());
         let stem = format!("spool-of-{}", if hex { owner } else { "unknown" });
         let mut aside = self.root.join(&stem);
@@ -141,8 +141,8 @@ impl DataDir {
         }
     }
 
-    /// Keeps the state, and names the spool after its cluster. Done before any row is granted, it proves that both
-    /// can be written.
+    /// Saves the state, and names the spool after its cluster. It runs before any row is granted, and so proves that
+    /// both are writable.
     pub(crate) fn save(&self, state: &WorkerState) -> Result<(), DiskError> {
         let path = self.root.join("worker.json");
         let bytes = serde_json::to_vec_pretty(state)
@@ -205,8 +205,8 @@ mod decimal {
     }
 }
 
-/// Why a process of user `own` cannot trust a directory of this owner and mode. One of root's is as an orchestrator mounts it,
-/// with access for the group where that is the process's.
+/// Why a process of user `own` cannot trust a directory of this owner and mode. A directory of root's is accepted as
+/// an orchestrator mounts it, with access for the group if that is the process's group.
 fn objection(own: u32, owner: u32, mode: u32) -> Option<String> {
     if owner != own && owner != 0 {
         return Some(format!("it belongs to uid {owner}, this process to {own}"));
@@ -214,8 +214,8 @@ fn objection(own: u32, owner: u32, mode: u32) -> Option<String> {
     (mode & 0o002 != 0).then(|| format!("its mode is {mode:o}"))
 }
 
-/// Checks a directory that was there before. An earlier version made its own readable for everybody and writable for the
-/// group: that is taken back.
+/// Checks an existing directory. An earlier version made its own world-readable and group-writable: those permissions
+/// are removed.
 fn claim(root: &Path) -> Result<(), DiskError> {
     let cannot = || io_error(root, "cannot look at the directory");
     let of_path = fs::symlink_metadata(root).map_err(cannot())?;
@@ -257,7 +257,7 @@ mod tests {
         let path = root.path().join("a/data");
         drop(DataDir::open(&path).unwrap());
         assert_eq!(mode(&path), 0o700);
-        // As an earlier version made it.
+        // As an earlier version created it.
         with_mode(&path, 0o775);
         drop(DataDir::open(&path).unwrap());
         assert_eq!(mode(&path), 0o700);
@@ -271,7 +271,7 @@ mod tests {
         assert!(error.to_string().contains("its mode is 777"), "{error}");
         assert!(!root.path().join("LOCK").exists());
         with_mode(root.path(), 0o700);
-        // Only root can give a directory to somebody else.
+        // Only root can give a directory to another user.
         if std::os::unix::fs::chown(root.path(), Some(65_533), None).is_ok() {
             let error = DataDir::open(root.path()).unwrap_err();
             assert!(error.to_string().contains("belongs to uid 65533"), "{error}");
@@ -284,7 +284,7 @@ mod tests {
         for (owner, mode) in [(OWN, 0o700), (OWN, 0o775), (0, 0o755), (0, 0o2770)] {
             assert_eq!(objection(OWN, owner, mode), None, "{owner} {mode:o}");
         }
-        // Of root, and yet everybody's: /tmp is one.
+        // Owned by root and yet writable by everyone, such as /tmp.
         for (owner, mode, why) in [
             (0, 0o1777, "its mode is 1777"),
             (0, 0o2777, "its mode is 2777"),
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(dir.set_aside_foreign_spool("cd").unwrap(), Some(aside.clone()));
         assert!(aside.join("slot-0/x.spool").exists() && !dir.spool().exists());
 
-        // One of which nobody can say whose it is, and one of a worker that no longer knows its cluster.
+        // One spool without a known cluster, and one of a worker that no longer knows its cluster.
         fill().unwrap();
         let unknown = root.path().join("spool-of-unknown");
         assert_eq!(dir.set_aside_foreign_spool("ab").unwrap(), Some(unknown));

@@ -10,43 +10,43 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// What uploads and answers may take after the last row, where nobody has set an end.
+/// How long uploads and answers may take after the last row, if no deadline is set.
 const SETTLE: Duration = Duration::from_secs(15);
-/// Of the time until a set end, one part in so many is for uploads and answers; at most [`SETTLE`].
+/// With a deadline, this fraction of the time is for uploads and answers; at most [`SETTLE`].
 const SETTLE_PART: u32 = 4;
 
-/// A wish that this process goes.
+/// A request that this process drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainOrder {
-    /// Rows that run then are stopped and go back.
+    /// Rows that still run at this time are stopped and go back.
     pub rows_until: Instant,
-    /// The process ends then, whatever is left.
+    /// The process ends at this time, whatever is left.
     pub gone_by: Instant,
     /// For people.
     pub reason: String,
 }
 
 impl DrainOrder {
-    /// Rows may run for so long; then what they made is stored and answered for.
+    /// Rows may run for this long; then their results are stored and answered for.
     pub fn rows_for(time: Duration, reason: impl Into<String>) -> Self {
         let rows_until = Instant::now() + time;
         Self { rows_until, gone_by: rows_until + SETTLE, reason: reason.into() }
     }
 
-    /// Whatever is left of this process is lost after so long.
+    /// The process is gone after this long, whatever is left.
     pub fn gone_within(time: Duration, reason: impl Into<String>) -> Self {
         let gone_by = Instant::now() + time;
         let rows_until = gone_by - SETTLE.min(time / SETTLE_PART);
         Self { rows_until, gone_by, reason: reason.into() }
     }
 
-    /// What is left of its time.
+    /// The remaining time.
     pub(crate) fn left(&self) -> Duration {
         self.gone_by.saturating_duration_since(Instant::now())
     }
 }
 
-/// Where all wishes meet.
+/// Combines all drain requests.
 #[derive(Debug, Clone)]
 pub struct Drains {
     order: Arc<watch::Sender<Option<DrainOrder>>>,
@@ -59,7 +59,7 @@ impl Default for Drains {
 }
 
 impl Drains {
-    /// Asks for the end. True where it is news: a first wish, or a nearer end.
+    /// Requests a drain. Returns true if that changes something: the first request, or an earlier deadline.
     pub fn ask(&self, wish: DrainOrder) -> bool {
         let reason = wish.reason.clone();
         let news = self.order.send_if_modified(|order| match order {
@@ -82,7 +82,7 @@ impl Drains {
         news
     }
 
-    /// The wish as it is now.
+    /// The combined request as it is now.
     pub fn current(&self) -> Option<DrainOrder> {
         self.order.borrow().clone()
     }

@@ -36,7 +36,7 @@ use self::openai::OpenAiEngine;
 use crate::config::{EngineConfig, EngineKind};
 use crate::run::RunInfo;
 
-/// Bytes of what an engine printed last, or of a failure's long message, that are kept.
+/// How much of an engine's last output, or of a failure's long message, is kept, in bytes.
 pub(crate) const LAST_WORDS_BYTES_MAX: usize = 16 << 10;
 
 /// One execution of one row.
@@ -48,51 +48,51 @@ pub(crate) struct EngineRow {
     pub(crate) item_id: [u8; 32],
     /// The row's JSON object, as it was submitted.
     pub(crate) body: Bytes,
-    /// Tokens that it may take, by the slot's guess.
+    /// Tokens that it may take, by the slot's estimate.
     pub(crate) tokens: u64,
 }
 
-/// What an engine made of a row.
+/// An engine's result for a row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) text: String,
     pub(crate) finish_reason: String,
     pub(crate) prompt_tokens: u64,
     pub(crate) completion_tokens: u64,
-    /// What else came of it, a JSON object: `completions`, `logprobs`, `prompt_logprobs`, `embedding`, `score`,
-    /// `response`. Empty: nothing.
+    /// Further results, as a JSON object: `completions`, `logprobs`, `prompt_logprobs`, `embedding`, `score`,
+    /// `response`. Empty if there are none.
     pub(crate) extra: String,
 }
 
-/// Why an engine made nothing of a row.
+/// Why an engine has no result for a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EngineFailure {
     pub(crate) class: FailureClass,
     pub(crate) code: Cow<'static, str>,
     pub(crate) message: String,
-    /// The engine itself cannot be reached: the slot takes no more rows until a probe succeeds.
+    /// The engine itself is unreachable: the slot takes no more rows until a probe succeeds.
     pub(crate) unreachable: bool,
-    /// What the row or its run asks for is the reason: it says nothing about the engine.
+    /// The cause is the request of the row or its run: it says nothing about the engine.
     pub(crate) by_request: bool,
     pub(crate) end: RowEnd,
 }
 
-/// Whose failure it is.
+/// What a failure says about the row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum RowEnd {
-    /// The row's, or of the engine with this row.
+    /// The row failed, or the engine failed with this row.
     #[default]
     Failed,
-    /// The engine's process died with the row started: [`News::Died`] names it, before or after.
+    /// The engine's process died after the row started; [`News::Died`] names the row, before or after this.
     Died,
-    /// The engine's process never heard of the row.
+    /// The engine's process never received the row.
     NotStarted,
 }
 
-/// What an engine in a process of its own tells its slot.
+/// What an engine in a separate process reports to its slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Rows can be run, for the first time or again.
+    /// The engine accepts rows, for the first time or again.
     Ready,
     Died(Box<Death>),
 }
@@ -113,14 +113,14 @@ impl EngineFailure {
     }
 }
 
-/// A row that takes too long counts as a failure that may pass: elsewhere it may be quicker.
+/// A row that takes too long counts as a transient failure: another engine may be faster.
 fn timed_out(limit: Duration) -> EngineFailure {
     let message = format!("no result within {limit:?}");
     let failure = EngineFailure::new(FailureClass::Transient, "ATTEMPT_TIMEOUT", message);
     EngineFailure { by_request: true, ..failure }
 }
 
-/// Runs a row in an engine that has it from now on, for as long as its run allows.
+/// Runs a row that an engine has from now on, for as long as its run allows.
 async fn timed(
     limit: Option<Duration>,
     row: impl Future<Output = Result<Completion, EngineFailure>>,
@@ -146,34 +146,34 @@ pub(crate) async fn run_caught(
 }
 
 pub(crate) trait Engine: Send + Sync {
-    /// Runs a row, for at most the `attempt_timeout` of its run from when the engine is given it. One that the engine is
-    /// not given for so long comes back as not started.
+    /// Runs a row, for at most the `attempt_timeout` of its run from when the engine gets it. If the engine does not
+    /// get the row within that time, it comes back as not started.
     fn run(&self, row: EngineRow) -> BoxFuture<'_, Result<Completion, EngineFailure>>;
 
-    /// Whether rows can be run now; else why not.
+    /// Checks whether the engine can run rows now; else the reason.
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// False while its process is not there: rows are not to be started.
+    /// False while its process is down: no rows may be started.
     fn is_up(&self) -> bool {
         true
     }
 
-    /// What it has done so far, if it counts that.
+    /// Its counters so far, if it counts.
     fn fed(&self) -> Option<Fed> {
         None
     }
 
-    /// Returns when [`fed`](Self::fed) has changed since it was last looked at; never, where nothing is counted.
+    /// Returns when [`fed`](Self::fed) has changed since it was last read; never for an engine that does not count.
     fn progressed(&self) -> BoxFuture<'_, ()> {
         futures::future::pending().boxed()
     }
 
-    /// What it says that it has loaded; nothing before it is up for the first time.
+    /// What it reports as loaded; nothing before it is up for the first time.
     fn loaded(&self) -> Option<Loaded> {
         None
     }
 
-    /// The next news of its process; never, where it has none.
+    /// The next news of its process; never for an engine without one.
     fn news(&self) -> BoxFuture<'_, News> {
         futures::future::pending().boxed()
     }
@@ -182,13 +182,13 @@ pub(crate) trait Engine: Send + Sync {
 /// Which slot an engine is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlotPlace {
-    /// Of the worker's slots.
+    /// Among the worker's slots.
     pub(crate) number: u32,
-    /// Of those of its block.
+    /// Among those of its block.
     pub(crate) of_block: u32,
 }
 
-/// Makes the engine of one slot. `dir` is the agent's, where an engine's process may leave files.
+/// Makes the engine of one slot. `dir` is the agent's directory, in which an engine's process may leave files.
 pub(crate) fn build(
     config: &EngineConfig,
     slot: SlotPlace,

@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use super::ConfigError;
 
-/// Whose metadata service is asked.
+/// Which metadata service is polled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ComputeProvider {
-    /// Whoever answers when the worker starts.
+    /// The service that answers when the worker starts.
     #[default]
     Auto,
     /// EC2's instance metadata service, version 2.
@@ -49,16 +49,15 @@ impl ComputeProvider {
     }
 }
 
-/// Notices of a cloud that takes its machines back.
+/// Notices of a cloud that reclaims its machines.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeConfig {
     /// Whose.
     pub provider: ComputeProvider,
-    /// Where its metadata service is, where not at its usual address: `http://host[:port]`.
+    /// The address of its metadata service, if not the usual one: `http://host[:port]`.
     pub endpoint: Option<String>,
-    /// How often AWS is asked, in milliseconds, and Azure, but at least every second; GCP answers when there is
-    /// something to say.
+    /// How often AWS is polled, in milliseconds; Azure at least every second. GCP answers when something changes.
     pub poll_ms: u64,
 }
 

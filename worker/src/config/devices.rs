@@ -14,16 +14,16 @@ use super::{Config, ConfigError, EngineConfig, EngineKind};
 
 /// `slots = "auto"`, until the devices are known.
 pub(super) const SLOTS_AUTO: u32 = u32::MAX;
-/// What CUDA reads of the devices that a process may use.
+/// CUDA's variable for the devices that a process may use.
 pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-/// Where the kernel's module of NVIDIA lists its devices.
+/// Where NVIDIA's kernel module lists its devices.
 const DRIVER_LIST: &str = "/proc/driver/nvidia/gpus";
 
 /// A device of `[[engine]] devices`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Device {
-    /// Counted within what the agent was given.
+    /// An index into the agent's own devices.
     Number(u32),
     /// A UUID, as `nvidia-smi -L` shows it, or a MIG instance's.
     Name(String),
@@ -33,7 +33,7 @@ pub enum Device {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Host {
     entries: Vec<String>,
-    /// The entries were inherited: there are no others.
+    /// The entries were inherited, so there are no others.
     inherited: bool,
 }
 
@@ -43,10 +43,10 @@ impl Host {
         Self::of(std::env::var(VISIBLE).ok().as_deref(), count)
     }
 
-    /// Of what was inherited, or of the driver's count.
+    /// From the inherited list, or from the driver's count.
     fn of(visible: Option<&str>, count: usize) -> Self {
         match visible {
-            // CUDA ignores what follows an entry that is none.
+            // CUDA ignores everything after an invalid entry.
             Some(list) => Self {
                 entries: list
                     .split(',')
@@ -60,7 +60,7 @@ impl Host {
         }
     }
 
-    /// The device of a number. What the driver does not list may be there all the same.
+    /// The device with a number. It may exist even if the driver does not list it.
     fn numbered(&self, number: usize) -> Result<String, String> {
         match self.entries.get(number) {
             Some(entry) => Ok(entry.clone()),
@@ -81,7 +81,7 @@ impl Host {
 }
 
 impl EngineConfig {
-    /// Devices of a slot, where it has its own; 0: vLLM chooses.
+    /// Devices per slot if it has its own; 0: vLLM chooses.
     fn devices_each(&self) -> usize {
         let sized = |name: &str| self.engine_args.get(name).and_then(serde_json::Value::as_u64);
         let parallel = sized("tensor_parallel_size").unwrap_or(self.tensor_parallel_size.into())
@@ -95,10 +95,10 @@ impl EngineConfig {
 }
 
 impl Config {
-    /// Gives every slot its devices, and settles how many slots `"auto"` is.
+    /// Assigns devices to every slot, and decides how many slots `"auto"` is.
     ///
     /// # Errors
-    /// Where devices are missing, left over, or named twice.
+    /// Devices are missing, left over, or named twice.
     pub(super) fn assign_devices(&mut self, host: &Host) -> Result<(), ConfigError> {
         let invalid = |reason| ConfigError::Invalid { key: "engine.devices", reason };
         let mut taken = BTreeSet::new();
@@ -116,7 +116,7 @@ impl Config {
             }
             let slots = (named.len() / each) as u32;
             match engine.slots {
-                // Without a number there are as many slots as the devices suffice for.
+                // Without a number there are as many slots as the devices allow.
                 SLOTS_AUTO | 1 => engine.slots = slots,
                 asked if asked == slots => {}
                 asked => {
@@ -148,7 +148,7 @@ impl Config {
     }
 }
 
-/// The next so many devices that nobody named.
+/// The next devices that no block names.
 fn next(
     host: &Host,
     offset: &mut usize,
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(slots, [vec!["0"], vec!["1"], vec!["2", "3", "4", "5"], vec!["6"], vec!["7"]]);
         let error = assigned("slots = 3\ngpus_per_slot = 3", &eight()).unwrap_err();
         assert!(error.contains("no device 8, only 8"), "{error}");
-        // A driver that lists nothing is no proof that there is nothing.
+        // A driver that lists nothing does not prove that there is nothing.
         assert_eq!(assigned("slots = 2\ngpus_per_slot = 1", &Host::of(None, 0)).unwrap().len(), 2);
     }
 

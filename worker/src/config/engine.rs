@@ -15,7 +15,7 @@ use crate::engine::request::Task;
 
 /// Rows that one engine may run at a time.
 const CONCURRENCY_MAX: u32 = 4096;
-/// Bounds of how long an engine's process is waited for.
+/// Bounds of the time to wait for an engine's process.
 const TIMEOUT_MS_MIN: u64 = 100;
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
@@ -25,7 +25,7 @@ const TIMEOUT_MS_MAX: u64 = 86_400_000;
 pub enum EngineKind {
     /// Deterministic answers, for tests and demonstrations.
     Mock,
-    /// Any server that speaks the OpenAI HTTP API.
+    /// Any server with the OpenAI HTTP API.
     Openai,
     /// vLLM, in a Python process that the agent starts for each slot.
     Vllm,
@@ -42,7 +42,7 @@ impl EngineKind {
     }
 }
 
-/// How the mock's latencies are spread between their bounds.
+/// The distribution of the mock's latencies between their bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tail {
@@ -53,28 +53,28 @@ pub enum Tail {
     Pareto,
 }
 
-/// One engine block: so many slots, each with an engine of its own.
+/// One engine block: several slots, each with its own engine.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineConfig {
     /// Which engine.
     pub kind: EngineKind,
-    /// Slots with such an engine; `"auto"`: as many as there are devices for.
+    /// Slots with such an engine; `"auto"` for as many as the devices allow.
     #[serde(default = "one", deserialize_with = "devices::slots")]
     pub slots: u32,
     /// Model URIs that it serves; `"*"` for any.
     #[serde(default = "any_model")]
     pub models: Vec<String>,
-    /// What it can be asked: `generate`, `embed`, `score`, `openai`; empty for what its kind can.
+    /// Tasks: `generate`, `embed`, `score`, `openai`; empty for all that its kind supports.
     #[serde(default)]
     pub tasks: Vec<String>,
-    /// Adapters that rows may name, and where they are.
+    /// Adapters that rows may name, and their paths.
     #[serde(default)]
     pub loras: BTreeMap<String, PathBuf>,
     /// Rows that run in it at a time.
     #[serde(default = "concurrency")]
     pub concurrency: u32,
-    /// Labels of its slots, over the agent's.
+    /// Labels of its slots, which override the agent's.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 
@@ -84,20 +84,20 @@ pub struct EngineConfig {
     /// mock: the longest latency of a row, milliseconds.
     #[serde(default)]
     pub latency_ms_max: u64,
-    /// mock: which latencies; with the item's id it decides them.
+    /// mock: the seed that, with the item's ID, decides the latencies.
     #[serde(default)]
     pub seed: u64,
-    /// mock: how latencies are spread.
+    /// mock: the distribution of latencies.
     #[serde(default)]
     pub tail: Tail,
     /// mock: the exponent of the Pareto tail; the smaller, the heavier.
     #[serde(default = "tail_alpha")]
     pub tail_alpha: f64,
-    /// mock: where a line is appended as each execution starts and finishes.
+    /// mock: the file to which a line is appended when each execution starts and finishes.
     #[serde(default)]
     pub side_file: Option<PathBuf>,
-    /// mock: where a file is left for each row that failed once; engines that share it fail no row of
-    /// `MOCK_FAIL_TRANSIENT_ONCE` twice. Without it each engine remembers for itself.
+    /// mock: the directory with a file for each row that failed once; engines that share it fail no row of
+    /// `MOCK_FAIL_TRANSIENT_ONCE` twice. Without it each engine remembers its own.
     #[serde(default)]
     pub once_dir: Option<PathBuf>,
     /// mock: row numbers that fail as invalid.
@@ -112,13 +112,13 @@ pub struct EngineConfig {
     /// mock: its process ends with this status whenever it starts.
     #[serde(default)]
     pub exit_at_start: Option<u8>,
-    /// mock: its process ends with this status at whichever row is the first to be through with its latency.
+    /// mock: its process ends with this status at the first row that has waited for its latency.
     #[serde(default)]
     pub exit_at_row: Option<u8>,
-    /// mock, vllm: without progress for so long, while rows run, its process is killed; milliseconds.
+    /// mock, vllm: if rows run without progress for this long, the process is killed; milliseconds.
     #[serde(default = "stall_timeout_ms")]
     pub stall_timeout_ms: u64,
-    /// mock, vllm: how long its process may take to be ready, milliseconds.
+    /// mock, vllm: how long its process may take to become ready, milliseconds.
     #[serde(default = "start_timeout_ms")]
     pub start_timeout_ms: u64,
 
@@ -131,7 +131,7 @@ pub struct EngineConfig {
     /// openai: how long one request may take, milliseconds.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
-    /// openai: the model's name at the server, where it differs from the run's.
+    /// openai: the model's name at the server, if it differs from the run's.
     #[serde(default)]
     pub served_model: Option<String>,
 
@@ -141,30 +141,30 @@ pub struct EngineConfig {
     /// vllm: the model, a directory or a name that vLLM finds.
     #[serde(default)]
     pub model: String,
-    /// vllm: the model's revision, where it is not a directory.
+    /// vllm: the model's revision, if the model is not a directory.
     #[serde(default)]
     pub revision: String,
-    /// vllm: its engine arguments, by vLLM's own names.
+    /// vllm: engine arguments, by vLLM's own names.
     #[serde(default)]
     pub engine_args: BTreeMap<String, serde_json::Value>,
     /// vllm: variables of its process's environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// vllm, mock: variables of the agent's environment that the process gets besides those that every engine gets. One that
-    /// ends with `*` means all with that beginning.
+    /// vllm, mock: variables of the agent's environment that the process gets besides those that every engine gets. A
+    /// name that ends with `*` is a prefix.
     #[serde(default)]
     pub pass_env: Vec<String>,
-    /// vllm: devices of a slot, the next that no other slot has. 0 leaves the choice to vLLM, where neither `devices` nor
-    /// `slots = "auto"` is said.
+    /// vllm: devices of a slot, the next ones that no other slot has. 0 leaves the choice to vLLM, unless `devices` or
+    /// `slots = "auto"` is set.
     #[serde(default)]
     pub gpus_per_slot: u32,
     /// vllm: the devices of these slots, in order.
     #[serde(default)]
     pub devices: Vec<Device>,
-    /// vllm: devices that one engine is spread over.
+    /// vllm: devices that one engine spans.
     #[serde(default = "one")]
     pub tensor_parallel_size: u32,
-    /// The devices of each slot, as `CUDA_VISIBLE_DEVICES` names them; none where vLLM chooses.
+    /// The devices of each slot, as `CUDA_VISIBLE_DEVICES` names them; none if vLLM chooses.
     #[serde(skip)]
     pub(crate) assigned: Vec<Vec<String>>,
 }
@@ -247,13 +247,13 @@ impl EngineConfig {
         }
     }
 
-    /// Whether the models' names are the operator's, who may have written a revision behind them.
+    /// Whether the model names come from the operator, who may have appended a revision.
     pub(crate) fn tells_revisions(&self) -> bool {
         self.models != any_model()
     }
 
-    /// Sequences that vLLM runs at once, so that rows beyond are to wait in it; 0 for other engines, and where
-    /// `concurrency` and vLLM's own `max_num_seqs` say that already.
+    /// Sequences that vLLM runs at once, so that further rows wait in it; 0 for other engines, and if `concurrency`
+    /// and vLLM's own `max_num_seqs` already imply that.
     pub fn seats(&self) -> u32 {
         let own = self.engine_args.get("max_num_seqs").and_then(serde_json::Value::as_u64);
         match own {
@@ -263,7 +263,7 @@ impl EngineConfig {
         }
     }
 
-    /// What it can be asked. vLLM generates, or, where it pools, embeds and scores.
+    /// Its tasks. vLLM generates or, as a pooling engine, embeds and scores.
     pub fn tasks(&self) -> Vec<String> {
         let pools = self.engine_args.get("runner").is_some_and(|runner| runner == "pooling");
         let tasks: &[Task] = match self.kind {

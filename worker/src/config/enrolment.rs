@@ -9,13 +9,13 @@ use serde::Deserialize;
 
 use super::ConfigError;
 
-/// A join token, and where to show it.
+/// A join token, and the endpoints to which it is presented.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnrolmentConfig {
     /// The file with the token, as `rolloutctl token create` printed it.
     pub token_file: PathBuf,
-    /// The members' enrolment addresses, `host:port`; all of them, for whoever leads certifies.
+    /// The members' enrollment addresses, `host:port`; list all of them, because the leader issues the certificate.
     pub endpoints: Vec<String>,
 }
 

@@ -101,7 +101,7 @@ fn kind(text: &str) -> Result<EngineKind, String> {
     match text {
         "mock" => Ok(EngineKind::Mock),
         "openai" => Ok(EngineKind::Openai),
-        // vllm needs more than flags can say: it has a block in the file.
+        // vllm needs more settings than flags have: configure it as a block in the file.
         _ => Err("mock or openai; others are configured in the file".to_owned()),
     }
 }

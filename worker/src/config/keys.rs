@@ -93,7 +93,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static str> {
     ROOT.iter().chain(blocks).chain(ENGINE).chain(MOCK).chain(OPENAI).chain(VLLM).copied()
 }
 
-/// Refuses the first key that nobody reads.
+/// Refuses the first unknown key.
 pub(super) fn check(table: &Table, origin: &str) -> Result<(), ConfigError> {
     check_table(table, "", ROOT, origin)?;
     for (name, known) in BLOCKS {

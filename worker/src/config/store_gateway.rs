@@ -15,11 +15,11 @@ use super::ConfigError;
 pub struct StoreGatewayConfig {
     /// The job; its namespace is the worker's.
     pub job: String,
-    /// The round of its rendezvous; 0 for what outlives rounds.
+    /// The round of its rendezvous; 0 for data that outlives rounds.
     pub round: u64,
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Everyone who can connect reads and writes the store, without TLS: other hosts, and all users of this one.
+    /// Everyone who can connect may read and write the store, without TLS: other hosts, and all users of this one.
     pub insecure_tcpstore: bool,
     /// Users of this host that it serves besides the worker's own and root.
     pub allow_uids: Vec<u32>,
