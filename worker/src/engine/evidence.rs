@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::xid::Xid;
 
-/// The version of that file.
+/// The version of the crash file.
 const CRASH_VERSION: u32 = 1;
-/// Bytes of it that are read.
+/// Bytes of it to read.
 const CRASH_BYTES_MAX: u64 = 64 << 10;
-/// Classes of exceptions that say that memory ran out, by their full names.
+/// Full names of exception classes that mean that memory ran out.
 const OUT_OF_MEMORY: [&str; 4] = [
     "MemoryError",
     "torch.OutOfMemoryError",
@@ -25,13 +25,14 @@ const OUT_OF_MEMORY: [&str; 4] = [
     "rollout.MockOutOfMemory",
 ];
 
-/// An exception that says no more than that another process is dead: that one's end speaks.
+/// An exception that means only that another process died; that process's end is the evidence.
 const CORE_IS_DEAD: &str = "vllm.v1.engine.exceptions.EngineDeadError";
 
 /// The crash file, a JSON object: `{"version": 1, "exception": "torch.OutOfMemoryError", "message": "..."}`.
-/// Whoever meets a fatal exception first writes it under another name and renames it to
-/// [`CRASH_FILE_ENV`](rollout_engine_protocol::CRASH_FILE_ENV)'s, unless it is there. One that names a child's signal goes over
-/// another, unless memory had run out: whoever exchanges with a process that is killed meets an exception of its own. Fields that are not known are ignored.
+/// The first process to meet a fatal exception writes it under another name and renames it to
+/// [`CRASH_FILE_ENV`](rollout_engine_protocol::CRASH_FILE_ENV)'s, unless that exists. A report that names a child's
+/// signal replaces an existing one, unless that says that memory ran out: a process that communicates with a killed
+/// one meets an exception as a consequence. Unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Crash {
     pub(crate) version: u32,
@@ -39,7 +40,7 @@ pub(crate) struct Crash {
     pub(crate) exception: String,
     #[serde(default)]
     pub(crate) message: String,
-    /// How a process of the engine's own ended, without which the one that the agent started was of no use.
+    /// How a process of the engine's own ended; without it the process that the agent started was useless.
     #[serde(default)]
     pub(crate) child_exit_code: Option<i32>,
     #[serde(default)]
@@ -57,7 +58,7 @@ impl Crash {
         }
     }
 
-    /// Leaves the file; an error is nobody's who is about to die.
+    /// Writes the file. Errors are ignored, because the process is about to die.
     pub(crate) fn leave(&self, path: &Path) {
         let written = path.with_extension("tmp");
         if let Ok(bytes) = serde_json::to_vec(self)
@@ -67,48 +68,49 @@ impl Crash {
         }
     }
 
-    /// Reads the file; `None` where there is none, or none of this version.
+    /// Reads the file; `None` if there is none, or none of this version.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let mut bytes = Vec::new();
         std::fs::File::open(path).ok()?.take(CRASH_BYTES_MAX).read_to_end(&mut bytes).ok()?;
         Self::parse(&bytes)
     }
 
-    /// `None` where it is none of this version.
+    /// `None` if the bytes are not a file of this version.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok().filter(|crash: &Self| crash.version == CRASH_VERSION)
     }
 }
 
-/// What is known of a death.
+/// The known facts about a death.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeathEvidence {
-    /// The exit status, where the process ended by itself.
+    /// The exit status, if the process exited.
     pub(crate) exit_code: Option<i32>,
     /// The signal that ended it.
     pub(crate) signal: Option<i32>,
-    /// What it left behind.
+    /// The crash file that it left.
     pub(crate) crash: Option<Crash>,
-    /// The kernel killed a process in this control group, for want of memory, while it lived, which no other death explains.
+    /// The kernel OOM-killed a process in this control group while this one lived, and no other death explains the
+    /// kill.
     pub(crate) oom_killed: bool,
-    /// The first error that the driver told of its devices while it lived.
+    /// The first error that the driver reported for its devices while it lived.
     pub(crate) xid: Option<Xid>,
-    /// The agent killed it, because it made no progress.
+    /// The agent killed it because it made no progress.
     pub(crate) stalled: bool,
-    /// The agent killed it, because it broke the protocol.
+    /// The agent killed it because it broke the protocol.
     pub(crate) garbled: bool,
 }
 
 impl DeathEvidence {
-    /// Whether it ended as what the kernel kills for want of memory does: by SIGKILL alone; an engine of several processes
-    /// ends by itself when one is killed.
+    /// Whether it ended as an OOM-killed process does: by SIGKILL alone. An engine of several processes exits by
+    /// itself when one of them is killed.
     pub(crate) fn as_the_kernel_kills(&self) -> bool {
         let killed =
             matches!((self.signal, self.exit_code), (Some(libc::SIGKILL), _) | (None, Some(_)));
         killed && self.crash.is_none() && self.xid.is_none() && !self.stalled && !self.garbled
     }
 
-    /// The same, with the end of the process that died first, where the one that the agent started only followed it.
+    /// The same, with the end of the process that died first if the one that the agent started only followed it.
     pub(crate) fn of_the_core(mut self) -> Self {
         let Some(crash) = self.crash.take_if(|crash| crash.exception == CORE_IS_DEAD) else {
             return self;
@@ -121,7 +123,7 @@ impl DeathEvidence {
 /// The class and the code of a death.
 pub(crate) fn classify(evidence: &DeathEvidence) -> (FailureClass, &'static str) {
     let exception = evidence.crash.as_ref().map(|crash| crash.exception.as_str());
-    // What the agent did itself explains the signal, and the rest.
+    // The agent's own action explains the signal, and everything else.
     if evidence.stalled {
         let code = if evidence.xid.is_some() { "GPU_XID" } else { "ENGINE_STALLED" };
         return (FailureClass::EngineDied, code);
@@ -133,7 +135,7 @@ pub(crate) fn classify(evidence: &DeathEvidence) -> (FailureClass, &'static str)
         (Some(class), ..) if OUT_OF_MEMORY.contains(&class) => {
             (FailureClass::OutOfMemory, "ENGINE_OUT_OF_MEMORY")
         }
-        // A device that fails ends its process in many ways; some rows make one fail, so that bisection goes on.
+        // A failing device ends its process in many ways. Some rows make a device fail, so bisection continues.
         _ if evidence.xid.is_some() => (FailureClass::EngineDied, "GPU_XID"),
         (Some(_), ..) => (FailureClass::EngineDied, "ENGINE_EXCEPTION"),
         _ if evidence.oom_killed && evidence.as_the_kernel_kills() => {

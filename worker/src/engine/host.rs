@@ -34,30 +34,30 @@ use crate::held::Lease;
 
 /// News that may wait for the slot.
 const NEWS: usize = 16;
-/// Longer than the kernel takes to end a process that it can end.
+/// Longer than the kernel needs to end a process that can end.
 pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the agent's start waits for an engine before it goes on without.
+/// How long the agent's start waits for an engine before it continues without.
 const FIRST_PROBE: Duration = Duration::from_secs(5);
 
-/// What is known of the GPUs that an engine has.
+/// The GPUs of an engine.
 pub(crate) struct Gpus {
-    /// Their indices on the bus; empty where they are not known, which means all of the host's.
+    /// Their indices on the bus; empty if unknown, which means all of the host's.
     pub(crate) devices: Vec<u32>,
     pub(crate) xids: Arc<Xids>,
 }
 
-/// How an engine's process is run.
+/// How to run an engine's process.
 pub(crate) struct HostConfig {
     pub(crate) program: Program,
     /// The engine's block of the configuration, as JSON.
     pub(crate) options: String,
-    /// The devices whose errors speak of its death.
+    /// The devices whose errors count as evidence of its death.
     pub(crate) gpus: Option<Gpus>,
-    /// Without progress for so long, while rows run, it is killed.
+    /// If rows run without progress for this long, it is killed.
     pub(crate) stall_timeout: Duration,
-    /// So long it may take until rows may come.
+    /// How long it may take to become ready.
     pub(crate) start_timeout: Duration,
-    /// One that was killed is told as dead after so long, also where the kernel has not ended it.
+    /// A killed process is reported dead after this long, even if the kernel has not ended it.
     pub(crate) kill_timeout: Duration,
 }
 
@@ -71,19 +71,19 @@ impl HostConfig {
     }
 }
 
-/// An engine's process has ended.
+/// The death of an engine's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Death {
     pub(crate) evidence: DeathEvidence,
-    /// What it printed last; may be empty.
+    /// Its last output; may be empty.
     pub(crate) last_words: String,
-    /// What a person reads.
+    /// The text for people.
     pub(crate) message: String,
-    /// Rows that it had been told of and had not ended.
+    /// Rows that were sent to it and had not ended.
     pub(crate) rows: Vec<(Lease, u64)>,
-    /// Rows that it had been told to stop and may have run still: any of them may be why it died.
+    /// Stopped rows that it may still have run: any of them may be the cause of its death.
     pub(crate) unwanted: usize,
-    /// None takes its place for now: it died before rows could come, or was killed and does not end.
+    /// No process replaces it for now: it died before it was ready, or was killed and does not end.
     pub(crate) down: bool,
 }
 
@@ -95,11 +95,11 @@ enum State {
     Down(String),
 }
 
-/// A row on its way.
+/// A row that the engine has taken.
 struct Waiting {
     key: (Lease, u64),
     reply: oneshot::Sender<Result<Completion, EngineFailure>>,
-    /// Told when the process is given the row; gone from then on.
+    /// Notified when the row is sent to the process; gone from then on.
     begun: Option<oneshot::Sender<()>>,
 }
 
@@ -114,23 +114,23 @@ struct Rows {
     last_ticket: u64,
     queue: VecDeque<(u64, EngineRow)>,
     waiting: HashMap<u64, Waiting>,
-    /// Started rows that nobody wants any more; never more than were started.
+    /// Started rows that are no longer wanted; never more than were started.
     cancelled: Vec<u64>,
-    /// Of these and of those that the process was told to stop: what it may still run.
+    /// These and the rows that the process was told to stop: it may still run them.
     stopping: HashSet<u64>,
-    /// Why no process comes for rows, until one is ready again: the slot may not have heard of it yet.
+    /// Why there is no process for rows, until one is ready again: the slot may not know it yet.
     down: Option<String>,
 }
 
-/// What the slot's side and the supervisor share. Its size is bounded by the slot's concurrency.
+/// State shared by the slot's side and the supervisor. The slot's concurrency bounds its size.
 #[derive(Default)]
 struct Shared {
     rows: Mutex<Rows>,
     changed: Notify,
-    /// What the engine has done, over all its lives.
+    /// What the engine has done, over all of its lives.
     fed: Mutex<Fed>,
     progressed: Notify,
-    /// What the latest process that was ready said of itself.
+    /// What the latest ready process reported about itself.
     loaded: Mutex<Option<Loaded>>,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct HostEngine {
     shared: Arc<Shared>,
     news: tokio::sync::Mutex<mpsc::Receiver<News>>,
     state: watch::Receiver<State>,
-    /// Ends the process with the engine.
+    /// Ends the process when the engine is dropped.
     _stop: DropGuard,
 }
 
@@ -156,7 +156,7 @@ impl HostEngine {
         Self { shared, news, state: watched, _stop: stop.drop_guard() }
     }
 
-    /// Resolves when a row's time is over: that in which it was not begun, or that of its run.
+    /// Resolves when a row's time is over: the time to start, or the time of its run.
     async fn too_late(
         &self,
         ticket: u64,
@@ -165,7 +165,7 @@ impl HostEngine {
     ) -> EngineFailure {
         let Some(limit) = limit else { return std::future::pending().await };
         let waited = tokio::time::timeout(limit, begins).await;
-        // Begun in this very moment, it has its time as well.
+        // A row that starts at this very moment gets its full time too.
         if waited.is_err() && self.shared.rows.lock().take_back(ticket) {
             return not_started(&format!("the engine could not be given it within {limit:?}"));
         }
@@ -238,7 +238,7 @@ impl Engine for HostEngine {
     }
 }
 
-/// Takes a row back when nobody waits for it any more.
+/// Takes a row back when its caller no longer waits for it.
 struct Forget<'a> {
     shared: &'a Shared,
     ticket: u64,
@@ -260,7 +260,7 @@ impl Drop for Forget<'_> {
 }
 
 impl Rows {
-    /// Takes a row, or answers at once that it is not started where no process comes for it.
+    /// Takes a row, or answers at once that it is not started because there is no process for it.
     fn add(
         &mut self,
         row: EngineRow,
@@ -269,7 +269,7 @@ impl Rows {
     ) -> u64 {
         self.last_ticket += 1;
         if let Some(reason) = &self.down {
-            // Nobody waits any more: then nobody wants it.
+            // If the caller has gone, the row is no longer wanted.
             let _ = reply.send(Err(not_started(reason)));
             return self.last_ticket;
         }
@@ -279,7 +279,7 @@ impl Rows {
         self.last_ticket
     }
 
-    /// Takes a row back before the process was told of it; false where it was, or the row is answered for.
+    /// Takes a row back before it is sent to the process; false if it was sent or is answered for.
     fn take_back(&mut self, ticket: u64) -> bool {
         if self.waiting.get(&ticket).is_none_or(Waiting::started) {
             return false;
@@ -289,7 +289,7 @@ impl Rows {
         true
     }
 
-    /// Rows that the process has been told of.
+    /// Rows that were sent to the process.
     fn started(&self) -> usize {
         self.waiting.values().filter(|waiting| waiting.started()).count()
     }
@@ -304,7 +304,7 @@ impl Rows {
         let (ticket, row) = self.queue.pop_front()?;
         if let Some(begun) = self.waiting.get_mut(&ticket).and_then(|waiting| waiting.begun.take())
         {
-            // Nobody waits any more: then nobody wants it.
+            // If the caller has gone, the row is no longer wanted.
             let _ = begun.send(());
         }
         Some((ticket, row))
@@ -313,12 +313,13 @@ impl Rows {
     fn end(&mut self, ticket: u64, outcome: Result<Completion, EngineFailure>) {
         self.stopping.remove(&ticket);
         if let Some(waiting) = self.waiting.remove(&ticket) {
-            // Nobody waits any more: then nobody wants it.
+            // If the caller has gone, the row is no longer wanted.
             let _ = waiting.reply.send(outcome);
         }
     }
 
-    /// Ends what the dead process ran, and names it; with how many rows it may have run beside, that nobody wanted.
+    /// Ends the rows of the dead process, and returns them with the number of unwanted rows that it may have run
+    /// besides.
     fn bury(&mut self) -> (Vec<(Lease, u64)>, usize) {
         self.cancelled.clear();
         let unwanted = std::mem::take(&mut self.stopping).len();
@@ -333,7 +334,7 @@ impl Rows {
         (rows, unwanted)
     }
 
-    /// Gives back what waits for a process that does not come, and what is added until one is ready.
+    /// Gives back the rows that wait for a process that will not come, and rows added until one is ready.
     fn give_back(&mut self, reason: &str) {
         self.down = Some(reason.to_owned());
         self.queue.clear();
@@ -348,7 +349,7 @@ fn not_started(reason: &str) -> EngineFailure {
     EngineFailure { end: RowEnd::NotStarted, ..EngineFailure::new(class, "ENGINE_DIED", reason) }
 }
 
-/// Where an engine's process of a slot leaves its crash file.
+/// The path of the crash file of a slot's engine process.
 pub(super) fn crash_file(dir: &std::path::Path, slot: u32) -> PathBuf {
     dir.join(format!("slot-{slot}.crash.json"))
 }
@@ -373,7 +374,7 @@ mod tests {
             drop(Forget { shared: &shared, ticket });
         }
         let mut rows = shared.rows.lock();
-        // One has ended, as it happens; of the other nothing was heard.
+        // One has ended normally; the other has not been reported.
         rows.end(one, Err(not_started("")));
         assert_eq!(rows.waiting.keys().collect::<Vec<_>>(), [&three]);
         let (started, unwanted) = rows.bury();

@@ -25,10 +25,10 @@ use self::deadly::Deadly;
 use super::{Completion, Engine, EngineFailure, EngineRow, timed};
 use crate::config::{EngineConfig, Tail};
 
-/// Rows remembered as having failed once already.
+/// How many rows that failed once are remembered.
 const ONCE_MAX: usize = 65_536;
 
-/// What a prompt can ask for: the text, and the failure it stands for.
+/// Failures that a prompt can request, by the prompt's text.
 const FAILURES: [(&str, FailureClass, &str); 4] = [
     ("MOCK_FAIL_INVALID", FailureClass::InvalidRow, "MOCK_INVALID"),
     ("MOCK_FAIL_TRANSIENT", FailureClass::Transient, "MOCK_TRANSIENT"),
@@ -77,17 +77,17 @@ impl MockEngine {
         })
     }
 
-    /// An engine whose process may die of what it is asked.
+    /// An engine whose process may die at a prompt's request.
     pub(super) fn in_own_process(config: &EngineConfig) -> anyhow::Result<Self> {
         Ok(Self { mortal: true, ..Self::new(config)? })
     }
 
-    /// Whether any row makes progress: one that hangs makes none.
+    /// Whether any row makes progress; a hanging row makes none.
     pub(super) fn is_working(&self) -> bool {
         self.working.load(Ordering::Relaxed) > 0
     }
 
-    /// The row's latency: a number in 0..1 from seed and id, put through the distribution.
+    /// The row's latency: a number in 0..1 from seed and ID, mapped through the distribution.
     fn latency(&self, item_id: &[u8; 32]) -> Duration {
         let (min, max) = self.latency_ms;
         if max == 0 {
@@ -132,7 +132,7 @@ impl MockEngine {
         Some(EngineFailure::new(*class, *code, format!("the prompt contains {text}")))
     }
 
-    /// Whether nobody who remembers with this engine has failed this row.
+    /// Whether no engine that shares this one's record has failed this row.
     fn fails_first(&self, row: &EngineRow) -> bool {
         let Some(dir) = &self.once_dir else {
             let mut once = self.failed_once.lock();
@@ -178,7 +178,7 @@ impl MockEngine {
     }
 }
 
-/// Counts a row while it makes progress, however it ends.
+/// Counts a row while it makes progress, and stops on drop.
 struct Working<'a>(&'a AtomicUsize);
 
 impl<'a> Working<'a> {

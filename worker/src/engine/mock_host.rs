@@ -24,10 +24,10 @@ use crate::run::RunInfo;
 
 /// Messages that may wait for the socket.
 const MESSAGES: usize = 256;
-/// How often progress is looked for.
+/// How often progress is checked.
 const PROGRESS_EVERY: Duration = Duration::from_millis(25);
 
-/// Runs the mock engine for the agent that started this process, until that agent hangs up.
+/// Runs the mock engine for the agent that started this process, until that agent closes the socket.
 pub fn mock_engine() -> ExitCode {
     let served = inherited().and_then(|socket| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -50,7 +50,7 @@ fn inherited() -> io::Result<std::os::unix::net::UnixStream> {
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(missing());
     }
-    // SAFETY: it is open, was inherited for this purpose, and nothing else in this process knows of it.
+    // SAFETY: it is open, was inherited for this purpose, and nothing else in this process uses it.
     let socket = std::os::unix::net::UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.set_nonblocking(true)?;
     Ok(socket)
@@ -102,7 +102,7 @@ async fn rows(
                         Ok(row) => frame::of_row(ticket, engine.run(row).await),
                         Err(failure) => FromEngine::Failed { ticket, failure },
                     };
-                    // The socket has ended, and the process will.
+                    // The socket has ended, and the process will too.
                     let _ = out.send(message).await;
                 });
                 running.insert(ticket, task);
@@ -111,7 +111,7 @@ async fn rows(
                 if let Some(task) = running.remove(&ticket) {
                     task.abort();
                 }
-                // The socket has ended, and the process will.
+                // The socket has ended, and the process will too.
                 let _ = out.send(FromEngine::Stopped { ticket }).await;
             }
             ToEngine::Hello { .. } => return Err(io::Error::other("a second hello")),

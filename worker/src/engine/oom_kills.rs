@@ -8,18 +8,19 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 
-/// The steps of the count that have explained a death.
+/// The kills that have already explained a death.
 #[derive(Debug, Default)]
 pub(crate) struct OomKills {
-    /// All up to this one.
+    /// All kills up to this count are claimed.
     used: Mutex<u64>,
 }
 
-/// Those of this process's control group, which all of its engines share.
+/// The kills in this process's control group, which all of its engines share.
 pub(crate) static OF_THIS_HOST: OomKills = OomKills { used: Mutex::new(0) };
 
 impl OomKills {
-    /// Whether a step of the count that nobody has claimed was made since it stood at `then`. It is claimed with that.
+    /// Claims a kill that was counted since the count stood at `then` and that is unclaimed; returns whether there was
+    /// one.
     pub(crate) fn claim(&self, then: Option<u64>, now: Option<u64>) -> bool {
         let (Some(then), Some(now)) = (then, now) else { return false };
         let mut used = self.used.lock();
@@ -32,8 +33,7 @@ impl OomKills {
     }
 }
 
-/// The kernel's count of processes killed for want of memory in this process's control group; `None` where it
-/// cannot be read.
+/// The kernel's count of OOM kills in this process's control group; `None` if it cannot be read.
 pub(crate) fn count() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;

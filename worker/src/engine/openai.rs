@@ -28,7 +28,8 @@ use crate::config::EngineConfig;
 
 const ANSWER_BYTES_MAX: usize = 15 << 20;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// What a row of the OpenAI Batch format may call: the paths that OpenAI's batch API or vLLM's batch runner takes with JSON.
+/// Paths that a row of the OpenAI Batch format may call: those that OpenAI's batch API or vLLM's batch runner accepts
+/// with JSON.
 const CALL_PATHS: [&str; 9] = [
     "/v1/chat/completions",
     "/v1/completions",
@@ -48,13 +49,13 @@ pub(super) struct OpenAiEngine {
     api_key: Option<String>,
     timeout: Duration,
     served_model: Option<String>,
-    /// What the slot offers.
+    /// The models that the slot offers.
     models: Vec<String>,
-    /// It refused a row for what it is, and not for what the row is.
+    /// It refused a row for a reason on the server's side, not the row's.
     doubted: AtomicBool,
 }
 
-/// The list of a server's models.
+/// A server's list of models.
 #[derive(Deserialize)]
 struct Models<'a> {
     #[serde(borrow)]
@@ -106,7 +107,7 @@ impl OpenAiEngine {
         }
     }
 
-    /// The path and body of what a row asks: its sampling, with model and prompt over it.
+    /// The path and body of a row's request: its sampling, overridden by model and prompt.
     fn call(
         &self,
         run_model: &str,
@@ -115,10 +116,10 @@ impl OpenAiEngine {
         let Request { input, sampling, template, lora, embeds } = request;
         let mut body = if embeds { Map::new() } else { sampling };
         let served = self.served_model.as_deref().unwrap_or(run_model);
-        // A server of vLLM's kind knows an adapter as a model.
+        // A server like vLLM's exposes an adapter as a model.
         let named = lora.unwrap_or_else(|| served.to_owned());
         body.insert("model".to_owned(), named.into());
-        // As vLLM's server and SGLang's take them; a server of another kind refuses what it does not know.
+        // As vLLM's and SGLang's servers accept them; other servers refuse unknown fields.
         if !template.is_empty() && matches!(input, Input::Messages(_)) {
             body.insert("chat_template_kwargs".to_owned(), template.into());
         }
@@ -174,8 +175,8 @@ impl OpenAiEngine {
         }
     }
 
-    /// A server that refuses the key, or does not know the path or the model, refuses every row: the slot stops, and no row is
-    /// blamed for it.
+    /// A server that refuses the key, or does not know the path or the model, refuses every row: the slot stops, and
+    /// the row is not blamed.
     fn refused(&self, status: StatusCode, bytes: &[u8]) -> EngineFailure {
         let mut failure = answer::refusal(status, bytes);
         if matches!(status.as_u16(), 401 | 403 | 404 | 405) {
@@ -186,8 +187,8 @@ impl OpenAiEngine {
         failure
     }
 
-    /// What the server lacks of the models that this slot offers, once it has refused a row. Before that it may be a server
-    /// that takes any name.
+    /// Which of the slot's models the server lacks, once it has refused a row. Before that it may be a server that
+    /// accepts any name.
     fn missing_model(&self, bytes: &[u8]) -> Option<String> {
         if !self.doubted.load(Ordering::Relaxed) {
             return None;
@@ -215,7 +216,7 @@ impl OpenAiEngine {
             Ok(response) => response,
             Err(error) => return Err(format!("{url}: {}", cause(&error))),
         };
-        // A server without that page is there all the same.
+        // A server without that page is reachable all the same.
         match response.status() {
             status if status.is_success() => {
                 let bytes = read(response).await.map_err(|failure| failure.message)?;
@@ -273,7 +274,7 @@ fn of_transport(error: reqwest::Error) -> EngineFailure {
     failure
 }
 
-/// An error with what lies below it, where the reason usually is.
+/// An error with its causes, which usually contain the reason.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();

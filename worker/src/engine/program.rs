@@ -15,11 +15,11 @@ use super::xid::Xids;
 use crate::config::{EngineConfig, VISIBLE};
 use crate::engine::SlotPlace;
 
-/// vLLM looks for free ports from here on, each slot in a range of its own.
+/// First port that vLLM tries; each slot has its own range.
 const PORT_FIRST: u32 = 29_600;
 const PORTS_PER_SLOT: u32 = 64;
 
-/// The mock engine is this very program, in a process of its own.
+/// The mock engine is this same program, in a separate process.
 pub(super) fn mock(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Result<HostConfig> {
     let path = match &config.program {
         Some(path) => path.clone(),
@@ -28,7 +28,7 @@ pub(super) fn mock(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Resu
     host(config, slot, dir, path, vec!["mock-engine".to_owned()], Vec::new())
 }
 
-/// vLLM is hosted by the Python of its own environment, so that interpreter and libraries fit.
+/// vLLM runs in the Python of its own environment, so that interpreter and libraries match.
 pub(super) fn vllm(
     config: &EngineConfig,
     slot: SlotPlace,
@@ -48,8 +48,8 @@ pub(super) fn vllm(
     ];
     if let Some(devices) = config.assigned.get(slot.of_block as usize) {
         env.push((VISIBLE.to_owned(), devices.join(",")));
-        // CUDA would count the fastest first; the driver's errors, like `nvidia-smi`, count along the bus.
-        // Inherited numbers were counted as whoever set them said.
+        // CUDA would number the fastest device first; the driver's errors, like `nvidia-smi`, number by bus order.
+        // Inherited numbers use the order of the environment that set them.
         if std::env::var_os("CUDA_DEVICE_ORDER").is_none() {
             env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned()));
         }
@@ -59,7 +59,7 @@ pub(super) fn vllm(
     Ok(HostConfig { gpus: Some(gpus), ..host(config, slot.number, dir, python, args, env)? })
 }
 
-/// The devices that the engine sees, where its environment counts them; else none, which means all.
+/// The devices that the engine sees, if its environment lists them by number; else none, which means all.
 fn visible(env: &[(String, String)]) -> Vec<u32> {
     let named = env.iter().rev().find(|(key, _)| key == VISIBLE);
     let counted =

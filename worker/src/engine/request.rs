@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{EngineFailure, EngineRow};
 
-/// What is asked of the rows of a run.
+/// The task of a run's rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Task {
     /// A completion.
@@ -53,10 +53,10 @@ impl FromStr for Task {
     }
 }
 
-/// What a row gives.
+/// A row's input.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Input {
-    /// A text to go on from.
+    /// A text to continue.
     Text(String),
     /// A conversation, as the OpenAI API writes it.
     Messages(Vec<Value>),
@@ -66,17 +66,17 @@ pub(crate) enum Input {
     Call { url: String, body: Map<String, Value> },
 }
 
-/// What a row asks for.
+/// A row's request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Request {
     pub(crate) input: Input,
-    /// The run's, with the row's over them.
+    /// The run's parameters, overridden by the row's.
     pub(crate) sampling: Map<String, Value>,
-    /// Arguments of the model's chat template: the run's, with the row's over them.
+    /// Arguments of the model's chat template: the run's, overridden by the row's.
     pub(crate) template: Map<String, Value>,
     /// An adapter's name.
     pub(crate) lora: Option<String>,
-    /// A vector is wanted, no completion.
+    /// The row requests a vector, not a completion.
     pub(crate) embeds: bool,
 }
 
@@ -97,7 +97,7 @@ impl EngineRow {
             Task::Openai => call(&fields)?,
         };
         let mut sampling = self.run.sampling.clone();
-        // A request of the OpenAI format says everything in its body.
+        // A request of the OpenAI format has everything in its body.
         let own = self.run.task != Task::Openai;
         if own && let Some(set) = field::<Map<String, Value>>(&fields, "sampling_params")? {
             sampling.extend(set);
@@ -137,7 +137,7 @@ fn needed<T: DeserializeOwned>(fields: &Fields<'_>, name: &str) -> Result<T, Eng
     field(fields, name)?.ok_or_else(|| shape(format!("the row has no {name}")))
 }
 
-/// A field; null is none.
+/// A field; null counts as missing.
 fn field<T: DeserializeOwned>(fields: &Fields<'_>, name: &str) -> Result<Option<T>, EngineFailure> {
     match fields.get(name) {
         Some(raw) => serde_json::from_str(raw.get())

@@ -66,7 +66,7 @@ const NAMES: &[&str] = &[
     "NO_COLOR",
     "LLVM_PROFILE_FILE",
     "ROLLOUT_LOG",
-    // No secrets, in spite of their names: two numbers of tokens, and a switch.
+    // Not secrets, despite their names: two numbers of tokens, and a switch.
     "VLLM_MULTI_STREAM_GEMM_TOKEN_THRESHOLD",
     "VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD",
     "HF_HUB_DISABLE_IMPLICIT_TOKEN",
@@ -77,7 +77,7 @@ const PREFIXES: &[&str] = &[
     "PYTHON",
     "RUST_",
     "MALLOC_",
-    // Devices and what they are connected with.
+    // Devices and their interconnects.
     "CUDA_",
     "CUDNN_",
     "CUBLAS_",
@@ -153,11 +153,11 @@ const PREFIXES: &[&str] = &[
     "NUMEXPR_",
     "NUMBA_",
 ];
-/// Where only its beginning is listed, a name with one of these between its underscores is that of a secret: VLLM_API_KEY,
+/// If a name is listed only by prefix, one of these between its underscores marks a secret: VLLM_API_KEY,
 /// RAY_AUTH_TOKEN.
 const SECRETS: [&str; 6] = ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "CREDENTIALS"];
 
-/// Of these variables the ones that an engine does not get.
+/// Which of these variables an engine does not get.
 pub(super) fn withheld(
     names: impl IntoIterator<Item = OsString>,
     pass_env: &[String],
@@ -175,7 +175,7 @@ fn is_an_engines(name: &str) -> bool {
     NAMES.contains(&name) || (begins && !secret)
 }
 
-/// Whether an entry of `pass_env` means this name: it is the name, or its beginning and a `*`.
+/// Whether an entry of `pass_env` matches this name: it is the name, or a prefix of it and a `*`.
 fn is_meant(passed: &str, name: &str) -> bool {
     match passed.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
@@ -228,7 +228,7 @@ mod tests {
             "MOONCAKE_CONFIG_PATH",
         ];
         assert!(of(&settings, &[]).is_empty(), "{:?}", of(&settings, &[]));
-        // What tells a loader of models where its store is comes with the keys of the store.
+        // The variable that names a model loader's store comes with the store's keys.
         assert_eq!(of(&["S3_ENDPOINT_URL", "S3_ACCESS_KEY_ID"], &["S3_*"]).len(), 0);
         assert_eq!(of(&["S3_ENDPOINT_URL", "S3_ACCESS_KEY_ID"], &[]).len(), 2);
     }

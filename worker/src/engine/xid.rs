@@ -18,16 +18,16 @@ use parking_lot::Mutex;
 
 /// The name under which every driver installs it.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// How long one wait for an event takes; nothing depends on it.
+/// The limit of one wait for an event; any value works.
 const WAIT_MS: u32 = 60_000;
-/// The wait after one that failed.
+/// The pause after a wait that failed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Errors that are remembered: a dying GPU tells many, and the first of a life is the one that counts.
+/// How many errors are remembered: a dying GPU reports many, and the first of a life counts.
 const SEEN_MAX: usize = 256;
-/// What NVML says when it does not know the error's number.
+/// NVML's value for an unknown error number.
 const UNKNOWN: u64 = 999;
 
-/// One critical error: NVIDIA's catalogue of XIDs says what the number means.
+/// One critical error: NVIDIA's catalog of XIDs explains the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Xid {
     /// The device's index on the bus, as NVML and `nvidia-smi` count.
@@ -37,7 +37,7 @@ pub(crate) struct Xid {
 
 #[derive(Default)]
 struct Seen {
-    /// How many were told since the start.
+    /// How many were reported since the start.
     told: u64,
     last: VecDeque<Xid>,
 }
@@ -47,7 +47,7 @@ struct Seen {
 pub(crate) struct Xids(Mutex<Seen>);
 
 impl Xids {
-    /// Those of the installed driver; listened to from the first call on.
+    /// The installed driver's errors, watched from the first call on.
     pub(crate) fn of_this_host() -> Arc<Self> {
         static WATCHED: OnceLock<Arc<Xids>> = OnceLock::new();
         WATCHED.get_or_init(|| Self::listen(LIBRARY.into())).clone()
@@ -56,7 +56,7 @@ impl Xids {
     fn listen(library: OsString) -> Arc<Self> {
         let xids = Arc::new(Self::default());
         let weak = Arc::downgrade(&xids);
-        // NVML's waits block, and its set of events is for one thread.
+        // NVML's waits block, and its set of events belongs to one thread.
         let spawned = std::thread::Builder::new().name("gpu-errors".into()).spawn(move || {
             let told = |xid: Xid| match weak.upgrade() {
                 Some(xids) => {
@@ -86,7 +86,7 @@ impl Xids {
         }
     }
 
-    /// Where a life begins.
+    /// Marks where a life begins.
     pub(crate) fn mark(&self) -> u64 {
         self.0.lock().told
     }
@@ -100,7 +100,7 @@ impl Xids {
     }
 }
 
-/// Tells errors until nobody listens, or NVML has no device to watch.
+/// Reports errors until the receiver stops listening, or NVML has no device to watch.
 fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
     let nvml = Nvml::builder().lib_path(library).init()?;
     let (events, indices) = watch(&nvml)?;
@@ -114,7 +114,7 @@ fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
             Err(NvmlError::Timeout) => continue,
             Err(error @ NvmlError::Uninitialized) => return Err(error),
             Err(error) => {
-                // As where a GPU has fallen off the bus: the others may have errors yet.
+                // For example when a GPU has fallen off the bus: the others may still report errors.
                 if !warned {
                     tracing::warn!(%error, "cannot wait for the errors of the GPUs, trying again");
                     warned = true;
@@ -142,8 +142,8 @@ fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
     }
 }
 
-/// The events of all devices that can be watched, and the devices' indices by their handles' addresses: of a device that
-/// has fallen off the bus the driver does not tell the index any more.
+/// The events of all devices that can be watched, and the devices' indices by the addresses of their handles: the
+/// driver no longer reports the index of a device that has fallen off the bus.
 fn watch(nvml: &Nvml) -> Result<(EventSet<'_>, HashMap<usize, u32>), NvmlError> {
     let unwatched = |index: u32, error: &NvmlError| {
         tracing::warn!(device = index, %error, "the errors (XIDs) of a GPU are not known here");
@@ -155,7 +155,7 @@ fn watch(nvml: &Nvml) -> Result<(EventSet<'_>, HashMap<usize, u32>), NvmlError> 
             Err(error) => unwatched(index, &error),
         }
     }
-    // The set is lost with a device that cannot be registered: the others get a new one.
+    // A device that cannot be registered loses the set: the others get a new one.
     'set: loop {
         let mut events = nvml.create_event_set()?;
         for (at, (index, device)) in devices.iter().enumerate() {
@@ -173,9 +173,9 @@ fn watch(nvml: &Nvml) -> Result<(EventSet<'_>, HashMap<usize, u32>), NvmlError> 
     }
 }
 
-/// Names a device among those of this process.
+/// An identifier of a device within this process.
 fn address(device: &Device<'_>) -> usize {
-    // SAFETY: the handle is not used, its value alone is read.
+    // SAFETY: the handle is not used; only its value is read.
     unsafe { device.handle() }.addr()
 }
 
@@ -186,7 +186,7 @@ mod tests {
 
     const DRIVER: &str = include_str!("xid/driver.c");
 
-    /// A driver that tells two errors and no more, as a shared library of the C compiler that links Rust.
+    /// A driver that reports exactly two errors, as a shared library built with the C compiler that links Rust.
     fn driver(dir: &std::path::Path) -> OsString {
         let (source, library) = (dir.join("driver.c"), dir.join("libdriver.so"));
         std::fs::write(&source, DRIVER).unwrap();

@@ -15,7 +15,7 @@ pub(crate) struct Fed {
 }
 
 impl Fed {
-    /// Adds what a life has done between two of its messages.
+    /// Adds what a life did between two of its messages.
     pub(super) fn add(&mut self, before: Counters, now: Counters) {
         let grown = |of: fn(&Counters) -> u64| of(&now).saturating_sub(of(&before));
         self.steps += grown(|c| c.steps);

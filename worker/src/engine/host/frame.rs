@@ -39,7 +39,7 @@ impl From<RowFailure> for EngineFailure {
     }
 }
 
-/// What an engine says of a row's end.
+/// The message for a row's end.
 pub(crate) fn of_row(ticket: u64, outcome: Result<Completion, EngineFailure>) -> FromEngine {
     match outcome {
         Ok(Completion { text, finish_reason, prompt_tokens, completion_tokens, extra }) => {
@@ -64,7 +64,7 @@ pub(crate) async fn write<T: Serialize>(
     to.write_all(&encode(message)?).await
 }
 
-/// The next message; an error also at the connection's end. Not to be dropped half-way.
+/// The next message; the connection's end is an error too. Not cancel-safe.
 pub(crate) async fn read<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<T> {

@@ -47,7 +47,7 @@ enum Why {
     /// It ended by itself.
     Itself,
     Stalled,
-    /// It said what cannot be understood, or what has no place there.
+    /// It sent an invalid or unexpected message.
     Garbled,
     /// It speaks another version of the protocol.
     Version(u32),
@@ -56,7 +56,7 @@ enum Why {
     Stopped,
 }
 
-/// What was counted when a life began.
+/// Counts at the start of a life.
 struct Counts {
     oom_kills: Option<u64>,
     xids: u64,
@@ -65,9 +65,9 @@ struct Counts {
 /// How a life ended.
 struct End {
     evidence: DeathEvidence,
-    /// What a person reads.
+    /// The text for people.
     how: String,
-    /// It was killed, and has not ended.
+    /// It was killed and has not ended.
     stuck: bool,
 }
 
@@ -81,7 +81,7 @@ struct Life {
     ready: bool,
     /// Whether any row was started.
     worked: bool,
-    /// What the process has told of itself.
+    /// The counters that the process last reported.
     counters: Counters,
     progress: Instant,
 }
@@ -118,7 +118,7 @@ impl Supervisor {
         self.shared.rows.lock().give_back("the engine is stopped");
     }
 
-    /// One life, until the next may begin; whether it did any work. None: no other is wanted.
+    /// Runs one life until the next may begin; returns whether it did any work. None: no other is wanted.
     async fn life(&self, process: Process, before: Counts) -> Option<bool> {
         let mut life = Life::begin(process);
         let why = self.live(&mut life).await;
@@ -129,7 +129,7 @@ impl Supervisor {
         let (stuck, last_words) = (end.stuck, life.last_words.text().await);
         self.tell(self.death(&life, end, last_words)).await;
         if stuck {
-            // Until then its devices and their memory are its own.
+            // Until then its devices and their memory are in use.
             tokio::select! {
                 _ = &mut life.ended => {}
                 () = self.stop.cancelled() => return None,
@@ -170,11 +170,11 @@ impl Supervisor {
         } else {
             self.state.send_replace(State::Starting);
         }
-        // The slot is gone: it wants no news.
+        // The slot is gone and wants no news.
         let _ = self.news.send(News::Died(Box::new(death))).await;
     }
 
-    /// Speaks with the process until it has to end.
+    /// Talks to the process until it must end.
     async fn live(&self, life: &mut Life) -> Why {
         let program = &self.config.program;
         let options = self.config.options.clone();
@@ -239,7 +239,7 @@ impl Supervisor {
         }
     }
 
-    /// Hands over what fits of what waits.
+    /// Sends as many waiting rows as fit.
     fn feed(&self, life: &mut Life) -> Result<(), Why> {
         let mut rows = self.shared.rows.lock();
         while life.outgoing.capacity() > 0 {
@@ -258,14 +258,14 @@ impl Supervisor {
             };
             match life.outgoing.try_send(message) {
                 Ok(()) => {}
-                // The writer has ended, so the socket has.
+                // The writer has ended, so the socket has too.
                 Err(TrySendError::Closed(_) | TrySendError::Full(_)) => return Err(Why::Itself),
             }
         }
         Ok(())
     }
 
-    /// False where the message has no place here.
+    /// False if the message is not allowed here.
     fn take(&self, life: &mut Life, message: FromEngine) -> bool {
         let mut rows = self.shared.rows.lock();
         match message {
@@ -304,7 +304,7 @@ impl Supervisor {
         true
     }
 
-    /// Sees the process end, takes up its last words, and gathers what speaks of its death.
+    /// Waits for the process to end, processes its last messages, and gathers evidence about its death.
     async fn end(&self, life: &mut Life, why: Why, before: Counts) -> End {
         let mut status = None;
         if why == Why::Itself {
@@ -315,7 +315,7 @@ impl Supervisor {
             status = timeout(self.config.kill_timeout, &mut life.ended).await.ok();
         }
         let stuck = status.is_none();
-        // Whatever came before the end came before the death.
+        // Messages that arrived before the end belong before the death.
         while let Ok(Some(Ok(message))) = timeout(END_TIMEOUT, life.incoming.recv()).await {
             if life.ready {
                 self.take(life, message);
@@ -336,7 +336,7 @@ impl Supervisor {
         };
         let followed = evidence.exit_code;
         let mut evidence = evidence.of_the_core();
-        // Only a death that it may explain takes a kill away from the others.
+        // Claim a kill only for a death that it may explain; a claimed kill explains no other death.
         evidence.oom_killed = why == Why::Itself
             && evidence.as_the_kernel_kills()
             && oom_kills::OF_THIS_HOST.claim(before.oom_kills, oom_kills::count());
@@ -411,7 +411,7 @@ fn write_all(mut socket: OwnedWriteHalf) -> mpsc::Sender<ToEngine> {
     let (sender, mut receiver) = mpsc::channel(MESSAGES);
     tokio::spawn(async move {
         while let Some(message) = receiver.recv().await {
-            // The reader sees the same end, and says so.
+            // The reader sees the same end and reports it.
             if frame::write(&mut socket, &message).await.is_err() {
                 break;
             }

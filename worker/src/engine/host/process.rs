@@ -22,17 +22,17 @@ use super::frame::SOCKET_ENV;
 use super::stderr::{self, LastWords};
 use rollout_engine_protocol::CRASH_FILE_ENV;
 
-/// What is started.
+/// The program to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) args: Vec<String>,
-    /// Over the agent's own environment; of one name, the last counts.
+    /// Variables that override the agent's own environment; of duplicates, the last counts.
     pub(crate) env: Vec<(String, String)>,
-    /// What it does not get of the agent's own environment.
+    /// Variables of the agent's own environment that it does not get.
     pub(crate) withheld: Vec<OsString>,
     pub(crate) slot: u32,
-    /// Where the process says what it died of.
+    /// Where the process writes why it died.
     pub(crate) crash_file: PathBuf,
 }
 
@@ -45,13 +45,13 @@ pub(super) struct Process {
     pub(super) last_words: LastWords,
 }
 
-/// Waits for the end of its input, which is the agent's end, and kills its process group with itself.
+/// Waits for the end of its input, which means the agent's end, and kills its process group including itself.
 const GUARD: [&str; 3] = ["/bin/sh", "-c", "read -r _; kill -9 0"];
 
-/// A process of the group that outlives the agent by a moment. It holds the group's id as well.
+/// A process of the group that outlives the agent by a moment. It also keeps the group's ID in use.
 struct Guard {
     process: Child,
-    /// Closed with the agent, however that ends.
+    /// Closed with the agent, however the agent ends.
     _lifeline: io::PipeWriter,
 }
 
@@ -70,7 +70,7 @@ impl Guard {
     }
 }
 
-/// Ends the group while there is one.
+/// Kills the group while it exists.
 #[derive(Clone)]
 pub(super) struct Killer {
     /// The process that leads the group.
@@ -89,7 +89,7 @@ impl Killer {
 }
 
 impl Program {
-    /// Starts it from a thread of its own, which stays until the process has ended.
+    /// Starts it from a dedicated thread, which stays until the process has ended.
     pub(super) async fn start(&self) -> io::Result<Process> {
         let (socket, theirs) = UnixStream::pair()?;
         let (started, starting) = oneshot::channel();
@@ -111,12 +111,12 @@ impl Program {
                 .ok();
             let pid = child.id() as i32;
             let killer = Killer { pid, group: Arc::new(Mutex::new(Some(pid))) };
-            // Nobody there to take it: it is of no use.
+            // The caller has gone, so the process is of no use.
             if started.send(Ok((killer.clone(), last_words))).is_err() {
                 killer.kill();
             }
             let status = reap(&mut child, &killer);
-            // Of the group, and killed with it.
+            // It belongs to the group, and was killed with it.
             if let Some(mut guard) = guard {
                 let _ = guard.process.wait();
             }
@@ -151,14 +151,14 @@ impl Program {
             command.pre_exec(move || inherit(fd, parent));
         }
         let child = command.spawn()?;
-        // The command holds the pipe's writing end, which must be the child's alone.
+        // The command holds the pipe's writing end, which only the child may hold.
         drop(command);
         let last_words = stderr::follow(log, self.slot)?;
         Ok((child, last_words))
     }
 }
 
-/// In the child: to die with the agent, and to keep the socket, under the number that it has here.
+/// In the child: arranges to die with the agent, and to keep the socket under its present number.
 fn inherit(fd: i32, parent: u32) -> io::Result<()> {
     // SAFETY: plain system calls on numbers; the descriptor is open, the parent holds it until the spawn returned.
     unsafe {
@@ -175,7 +175,7 @@ fn inherit(fd: i32, parent: u32) -> io::Result<()> {
     }
 }
 
-/// Waits for the end; then the rest of the group goes, and only then the id.
+/// Waits for the end; then kills the rest of the group, and only then releases the ID.
 fn reap(child: &mut Child, killer: &Killer) -> io::Result<ExitStatus> {
     loop {
         // SAFETY: the structure is plain numbers, for which zero is a value, and is written by the call alone.
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that starts another, which ignores what it can, and waits; their numbers are in a file.
+    /// A process that starts another, which ignores the signals that it can, and waits; their PIDs are in a file.
     fn tree(dir: &Path) -> Program {
         let pids = dir.join("pids");
         let script = format!(
@@ -240,7 +240,7 @@ mod tests {
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// A process that waits to be reaped is gone.
+    /// A process that waits to be reaped counts as gone.
     fn lives(pid: &i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
@@ -260,13 +260,13 @@ mod tests {
     fn a_guard_kills_the_group_when_its_agent_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let program = tree(dir.path());
-        // As the agent starts it, but without the kernel's signal, which only the first process gets.
+        // As the agent starts it, but without the parent-death signal, which only the first process gets.
         let mut child =
             Command::new(&program.path).args(&program.args).process_group(0).spawn().unwrap();
         let Guard { process: mut guard, _lifeline } = Guard::start(child.id() as i32).unwrap();
         eventually("both run", || pids(dir.path()).len() == 2);
         assert!(guard.try_wait().unwrap().is_none(), "it waits");
-        // What the kernel does with an agent's descriptors, however it ends.
+        // What the kernel does with an agent's descriptors, however the agent ends.
         drop(_lifeline);
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
         assert_eq!(guard.wait().unwrap().signal(), Some(libc::SIGKILL));

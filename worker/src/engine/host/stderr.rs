@@ -17,12 +17,12 @@ use crate::engine::LAST_WORDS_BYTES_MAX;
 
 /// Bytes of a line that are logged.
 const LINE_BYTES_MAX: usize = 2048;
-/// Lines of a second that are logged.
+/// Lines per second that are logged.
 const LINES_MAX: u32 = 100;
-/// How long a dead process's pipe may stay open, where a process that left its group still holds it.
+/// How long a dead process's pipe may stay open because a process that left its group still holds it.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The end of what a process prints.
+/// The tail of a process's output.
 pub(super) struct LastWords {
     kept: Arc<Mutex<Kept>>,
     /// Closed when the pipe has been read to its end.
@@ -30,9 +30,9 @@ pub(super) struct LastWords {
 }
 
 impl LastWords {
-    /// What the process printed last, once it has ended: whole lines, where there are any.
+    /// The process's last output, after its end: whole lines, if there are any.
     pub(super) async fn text(&mut self) -> String {
-        // Whoever keeps the pipe open is not waited for.
+        // Do not wait for a process that keeps the pipe open.
         let _ = timeout(END_TIMEOUT, &mut self.ended).await;
         self.kept.lock().text()
     }
@@ -69,7 +69,7 @@ pub(super) fn follow(mut pipe: io::PipeReader, slot: u32) -> io::Result<LastWord
 #[derive(Default)]
 struct Kept {
     bytes: VecDeque<u8>,
-    /// Whether there were more before them.
+    /// Whether earlier bytes were dropped.
     cut: bool,
 }
 
@@ -91,7 +91,7 @@ impl Kept {
         }
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim();
-        // A byte that is no text takes three.
+        // An invalid byte becomes three.
         let start = text.ceil_char_boundary(text.len().saturating_sub(LAST_WORDS_BYTES_MAX));
         text[start..].to_owned()
     }

@@ -14,7 +14,7 @@ const DIMENSIONS: usize = 8;
 /// Completions of a row.
 const N_MAX: u64 = 64;
 
-/// What the mock goes by: a prompt, the text of the last message of a user, a query, or a request's own words.
+/// The text that the mock answers: a prompt, the text of a user's last message, a query, or a request's own words.
 pub(super) fn prompt_of(input: &Input) -> Result<String, EngineFailure> {
     match input {
         Input::Text(text) => Ok(text.clone()),
@@ -88,7 +88,7 @@ fn generated(
     Ok(Completion { text, completion_tokens, extra, ..plain })
 }
 
-/// What a server would say to a request.
+/// A server's answer to a request.
 fn called(
     plain: Completion,
     model: &str,
@@ -145,7 +145,7 @@ fn called(
     Ok(Completion { completion_tokens: tokens, extra, ..plain })
 }
 
-/// Numbers from 0 to 1 that a text decides.
+/// Numbers from 0 to 1, derived from a text.
 fn vector(text: &str) -> [f64; DIMENSIONS] {
     let hash = blake3::hash(text.as_bytes());
     std::array::from_fn(|at| f64::from(hash.as_bytes()[at]) / 256.0)
@@ -164,7 +164,7 @@ fn text_of(body: &Map<String, Value>, name: &str) -> Result<String, EngineFailur
     text.ok_or_else(|| shape(format!("the body's {name} is no text")))
 }
 
-/// The content of the last message of a user: a text, or the texts of its parts.
+/// The content of a user's last message: a text, or the texts of its parts.
 fn last_user_text(messages: &[Value]) -> Result<String, EngineFailure> {
     let last = messages.iter().rev().find(|m| m.get("role") == Some(&Value::from("user")));
     match last.and_then(|message| message.get("content")) {

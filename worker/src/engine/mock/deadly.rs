@@ -20,9 +20,9 @@ pub(super) enum Deadly {
     Kill,
     /// `MOCK_EXIT_<status>`.
     Exit(i32),
-    /// `MOCK_OOM_DIE`: leaves the class of an exception, then ends.
+    /// `MOCK_OOM_DIE`: writes an exception class to the crash file, then ends.
     OutOfMemory,
-    /// `MOCK_FREEZE`: does nothing more, until it is killed.
+    /// `MOCK_FREEZE`: does nothing more until it is killed.
     Freeze,
 }
 
@@ -45,7 +45,7 @@ impl Deadly {
         digits.parse::<u8>().ok().map(|status| Self::Exit(status.into()))
     }
 
-    /// What becomes of the row where the process may not end.
+    /// The row's failure if the process may not end.
     pub(super) fn spared(self) -> Option<EngineFailure> {
         let (class, code) = match self {
             Self::OutOfMemory => (FailureClass::OutOfMemory, "MOCK_OOM"),
@@ -54,7 +54,7 @@ impl Deadly {
         Some(EngineFailure::new(class, code, "the prompt would have killed the engine's process"))
     }
 
-    /// Ends this process, or its use.
+    /// Ends or freezes this process.
     pub(super) fn die(self) -> ! {
         eprintln!("mock engine: this end was asked for: {self:?}");
         match self {
@@ -71,7 +71,7 @@ impl Deadly {
                 }
                 std::process::exit(1)
             }
-            // Of the one thread that serves all rows and the agent.
+            // Blocks the single thread that serves all rows and the agent.
             Self::Freeze => loop {
                 std::thread::park();
             },

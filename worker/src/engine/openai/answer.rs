@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::engine::{Completion, EngineFailure};
 
-/// Bytes of a server's own words in a failure's message.
+/// Bytes of a server's own message that a failure quotes.
 const QUOTE_BYTES_MAX: usize = 400;
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ struct Usage {
     completion_tokens: u64,
 }
 
-/// Servers that count nothing say `null`.
+/// Servers that do not count say `null`.
 fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -118,7 +118,7 @@ fn json<T: Serialize>(value: &T) -> Result<String, EngineFailure> {
     serde_json::to_string(value).map_err(|error| bad(format!("cannot be written: {error}")))
 }
 
-/// The bytes of an answer without line breaks. In JSON they stand between tokens alone, where a space means the same.
+/// An answer without line breaks. JSON allows them only between tokens, where a space means the same.
 pub(super) fn in_one_line(mut bytes: Vec<u8>) -> Vec<u8> {
     for byte in bytes.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';
@@ -161,7 +161,7 @@ pub(super) fn completion(bytes: &[u8]) -> Result<Completion, EngineFailure> {
     })
 }
 
-/// The answer to what is to be a vector.
+/// The answer to a request for a vector.
 pub(super) fn embedding(bytes: &[u8]) -> Result<Completion, EngineFailure> {
     let answer: Vectors<'_> = serde_json::from_slice(bytes).map_err(unreadable)?;
     let vector = answer.data.first().ok_or_else(|| bad("has no vector"))?;
@@ -177,7 +177,7 @@ pub(super) fn embedding(bytes: &[u8]) -> Result<Completion, EngineFailure> {
     })
 }
 
-/// The answer to a request of the OpenAI Batch format; an error is the row's with the answer as its message.
+/// The answer to a request of the OpenAI Batch format; an error fails the row, with the answer as its message.
 pub(super) fn called(
     status: StatusCode,
     request_id: &str,
@@ -213,7 +213,7 @@ pub(super) fn called(
     })
 }
 
-/// Whether a server refuses a path or a body that a row chose. It may serve all others.
+/// Whether a server refuses a path or a body that a row chose. It may accept all other rows.
 fn is_of_the_call(status: StatusCode) -> bool {
     status.is_client_error() && !matches!(status.as_u16(), 401 | 403 | 408 | 429)
 }

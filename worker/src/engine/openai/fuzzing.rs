@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 use super::answer::{called, completion, embedding, in_one_line};
 use crate::part::Finished;
 
-/// Reads an answer of the kind that the first byte chooses, and writes it as a result.
+/// Reads an answer of the kind that the first byte selects, and writes it as a result.
 ///
 /// # Errors
 /// Why the answer is refused.

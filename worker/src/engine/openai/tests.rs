@@ -234,7 +234,7 @@ fn extra(done: &Completion) -> Value {
     in_one_line(&done.extra)
 }
 
-/// What has to go into one line of an output, however the server wrote it.
+/// The value after it was put on one line of an output, however the server formatted it.
 fn in_one_line(text: &str) -> Value {
     assert!(!text.contains(['\n', '\r']), "{text}");
     serde_json::from_str(text).unwrap()

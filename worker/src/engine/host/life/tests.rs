@@ -12,7 +12,7 @@ use crate::run::RunInfo;
 const STALL: Duration = Duration::from_millis(400);
 const START: Duration = Duration::from_secs(10);
 
-/// What the engine's side says and hears.
+/// The engine's side of the socket.
 struct Played {
     socket: UnixStream,
 }
@@ -27,7 +27,7 @@ impl Played {
         heard.expect("the agent says something").unwrap()
     }
 
-    /// The ticket of the row that it is given next.
+    /// The ticket of the next row that it receives.
     async fn started(&mut self) -> u64 {
         match self.hear().await {
             ToEngine::Start(row) => row.ticket,
@@ -38,7 +38,7 @@ impl Played {
 
 struct Agent<T = Why> {
     shared: Arc<Shared>,
-    /// Ends with the life, with why it ended.
+    /// Ends with the life, and returns why it ended.
     lives: tokio::task::JoinHandle<T>,
     news: mpsc::Receiver<News>,
     state: watch::Receiver<State>,
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Agent<T> {
         (agent, played)
     }
 
-    /// An engine that has heard the agent's hello and said nothing yet.
+    /// An engine that has received the agent's hello and sent nothing yet.
     async fn begin<L: Future<Output = T> + Send + 'static>(
         dir: &std::path::Path,
         stall_timeout: Duration,
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Agent<T> {
         &self.shared.rows
     }
 
-    /// Somebody wants a row.
+    /// A caller requests a row.
     fn want(&self) -> (u64, oneshot::Receiver<Result<Completion, crate::engine::EngineFailure>>) {
         let (reply, outcome) = oneshot::channel();
         let ticket = self.rows().lock().add(
@@ -131,12 +131,12 @@ impl<T: Send + 'static> Agent<T> {
         (ticket, outcome)
     }
 
-    /// Nobody wants it any more.
+    /// Its caller no longer wants the row.
     fn forget(&self, ticket: u64) {
         drop(Forget { shared: &self.shared, ticket });
     }
 
-    /// What the slot has of it.
+    /// The slot's side of the engine.
     fn engine(self) -> HostEngine {
         let stop = CancellationToken::new();
         let (shared, state, news) = (self.shared, self.state, tokio::sync::Mutex::new(self.news));
@@ -166,7 +166,7 @@ async fn an_engine_that_answers_for_what_nobody_wants_lives_and_gets_the_next_ro
     let (agent, mut engine) = Agent::start(dir.path()).await;
     let (mut last, _outcome) = agent.want();
     assert_eq!(engine.started().await, last);
-    // Longer than a hang, by and by.
+    // Longer than a hang in total.
     for _ in 0..4 {
         tokio::time::sleep(STALL / 2).await;
         agent.forget(last);
@@ -199,7 +199,7 @@ async fn a_rows_time_begins_when_the_engine_is_given_it() {
     let failure = hanging.await.unwrap().unwrap_err();
     assert_eq!((&*failure.code, failure.end), ("ATTEMPT_TIMEOUT", RowEnd::Failed));
     assert_eq!(played.hear().await, ToEngine::Cancel { ticket });
-    // Until the engine has answered for it, others wait: in vain, which is no fault of theirs, or with success.
+    // Until the engine has answered for it, others wait: one times out, which is no fault of its own, and one succeeds.
     let (in_vain, waits) = (run(100), run(4000));
     assert_eq!(in_vain.await.unwrap().unwrap_err().end, RowEnd::NotStarted);
     tokio::time::sleep(Duration::from_millis(2000)).await;
@@ -216,7 +216,7 @@ async fn an_engine_that_does_not_end_when_it_is_killed_is_told_as_dead_and_has_n
     let dir = tempfile::tempdir().unwrap();
     let (end, ended) = oneshot::channel();
     let (mut agent, mut engine) = Agent::start_as(dir.path(), STALL, |supervisor, process| {
-        // As where a driver holds it: nobody is told of its end.
+        // As if a driver held it: its end is never reported.
         let process = Process { ended, ..process };
         let before = Counts { oom_kills: None, xids: 0 };
         async move { supervisor.life(process, before).await }
@@ -232,7 +232,7 @@ async fn an_engine_that_does_not_end_when_it_is_killed_is_told_as_dead_and_has_n
     assert!(death.message.contains("does not end"), "{}", death.message);
     assert_eq!(outcome.try_recv().unwrap().unwrap_err().end, RowEnd::Died);
     assert!(matches!(&*agent.state.borrow(), State::Down(why) if why.contains("does not end")));
-    // The slot may hand over another row before it takes up the news.
+    // The slot may send another row before it processes the news.
     let (_, late) = agent.want();
     let late = timeout(Duration::from_secs(10), late).await.expect("it comes back").unwrap();
     let failure = late.unwrap_err();
