@@ -19,21 +19,21 @@ use crate::agent::{AgentError, connect};
 use crate::backoff::Backoff;
 use crate::config::{Config, EnrolmentConfig};
 
-/// The directory of key, certificate and authorities, within the agent's.
+/// The directory of key, certificate and authorities, within the agent's own.
 const DIR: &str = "identity";
-/// What came with the certificate.
+/// Metadata that came with the certificate.
 const KEPT: &str = "enrolment.json";
-/// How long all members are asked before it is told that none could.
+/// How long to try all members before logging that none could issue a certificate.
 const ROUND: Duration = Duration::from_secs(30);
-/// How long a sleeper trusts the clock.
+/// How often a long sleep checks the clock.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// What came with the certificate, and outlives the process.
+/// Metadata that came with the certificate and outlives the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
-    /// Of every slot, as the token said.
+    /// Labels of every slot, from the token.
     pub(crate) labels: BTreeMap<String, String>,
-    /// How long the certificate was good when it came.
+    /// The lifetime of the certificate when it was issued.
     lifetime_ms: u64,
 }
 
@@ -43,7 +43,7 @@ impl Kept {
     }
 }
 
-/// Whoever has the certificate renewed.
+/// The owner of the certificate, which renews it.
 struct Holder {
     name: String,
     settings: EnrolmentConfig,
@@ -52,11 +52,12 @@ struct Holder {
     client: ClientConfig,
 }
 
-/// Sees that the agent has a certificate where it is to enrol, and has it renewed for as long as what is returned lives.
-/// Until there is one it waits: for members that cannot be reached, and for a name that is still somebody's.
+/// Gets a certificate if the agent enrolls, and renews it for as long as the returned set lives. Until there is one it
+/// waits: for unreachable members, and for a name that is still in use.
 ///
 /// # Errors
-/// [`AgentError::Refused`] where the token lets nobody in, [`AgentError::Start`] for a disk or a token that cannot be used.
+/// [`AgentError::Refused`] if the token does not admit this worker, [`AgentError::Start`] for a disk or a token that
+/// cannot be used.
 pub(crate) async fn certify(config: &mut Config) -> Result<JoinSet<()>, AgentError> {
     let mut renewing = JoinSet::new();
     let Some(settings) = config.enrolment.clone() else { return Ok(renewing) };
@@ -76,25 +77,25 @@ pub(crate) async fn certify(config: &mut Config) -> Result<JoinSet<()>, AgentErr
         true => holder.read_kept(),
         false => holder.first(Duration::from_millis(config.timing.register_refused_ms)).await?,
     };
-    // What the operator said with the token goes over what the host says of itself.
+    // The operator's labels in the token override those that the host reports.
     config.labels.extend(kept.labels.clone());
     renewing.spawn(holder.keep_renewing(kept));
     Ok(renewing)
 }
 
 impl Holder {
-    /// Whether there is a certificate that is good now.
+    /// Whether there is a valid certificate.
     fn has_one(&self) -> bool {
         ClientTls::load(&Security::Mtls(self.files.clone())).is_ok()
     }
 
-    /// Until there is one, or a person has to mend something.
+    /// Tries until there is a certificate, or an error needs an operator.
     async fn first(&self, refused_max: Duration) -> Result<Kept, AgentError> {
         let mut refused_since = None;
         loop {
             match self.enrol().await.map_err(AgentError::Start)? {
                 Ok(enrolled) => return self.keep(enrolled).map_err(AgentError::Start),
-                // Its own last life, perhaps, whose session has not ended yet.
+                // Perhaps this worker's previous process, whose session has not ended yet.
                 Err(error) if error.code() == Some(ErrorCode::WorkerNameTaken) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
                     if since.elapsed() >= refused_max {
@@ -114,7 +115,7 @@ impl Holder {
         }
     }
 
-    /// Shows the token, which may be another one by now.
+    /// Presents the token, which may have been replaced meanwhile.
     async fn enrol(&self) -> anyhow::Result<Result<Enrolled, EnrolError>> {
         let path = &self.settings.token_file;
         let text = std::fs::read_to_string(path);
@@ -138,7 +139,7 @@ impl Holder {
         written.and_then(|()| std::fs::rename(&new, &self.kept)).context("enrolment.json")
     }
 
-    /// What is missing or torn is only told: the certificate does not depend on it.
+    /// A missing or damaged file is only logged: the certificate does not depend on it.
     fn read_kept(&self) -> Kept {
         let read =
             |path: &Path| -> anyhow::Result<Kept> { Ok(Kept::parse(&std::fs::read(path)?)?) };
@@ -148,7 +149,7 @@ impl Holder {
         })
     }
 
-    /// At two thirds of each certificate's life it is renewed, and tried again until that works.
+    /// Renews each certificate at two thirds of its life, and retries until that succeeds.
     async fn keep_renewing(self, mut kept: Kept) {
         loop {
             self.until_due(kept.lifetime_ms).await;
@@ -175,7 +176,7 @@ impl Holder {
         if lifetime_ms == 0 {
             return; // Nobody knows: the next one says it.
         }
-        // Not all of a fleet at once, which came at once.
+        // Spreads the renewals of a fleet that enrolled at the same time.
         let left = pki::renewal_ahead(Duration::from_millis(lifetime_ms));
         let left = left.mul_f64(rand::rng().random_range(1.0..1.1));
         loop {
@@ -191,7 +192,7 @@ impl Holder {
         }
     }
 
-    /// The next one: by the one that there is, or, where that is no good any more, by the token.
+    /// Gets the next certificate with the present one or, if that is no longer valid, with the token.
     async fn another(&self, kept: &Kept) -> anyhow::Result<Kept> {
         if self.has_one() {
             let client = Client::new(self.client.clone())?;
@@ -200,7 +201,7 @@ impl Holder {
                     let labels = kept.labels.clone().into_iter().collect();
                     return self.keep(Enrolled { labels, ..enrolled });
                 }
-                // Another issuing key has its place.
+                // Another issuing key has replaced the old one.
                 Err(error) if error.code() == Some(ErrorCode::EnrolmentOff) => {
                     tracing::warn!(%error, "trying the join token instead");
                 }

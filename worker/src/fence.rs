@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Which registration of the worker it is, from 1; before the first it is 0.
+/// The number of a registration of the worker, from 1; 0 before the first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Registration(u64);
 
@@ -19,17 +19,17 @@ struct Vouched {
     registration: Registration,
 }
 
-/// Says until when rows may be started.
+/// Sets until when rows may be started.
 #[derive(Debug)]
 pub(crate) struct FenceKeeper {
     vouched: watch::Sender<Vouched>,
 }
 
-/// Asks whether rows may be started; each slot has its own.
+/// Checks whether rows may be started; each slot has its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     vouched: watch::Receiver<Vouched>,
-    /// The last registration whose losses this slot has heard of.
+    /// The last registration whose losses this slot has processed.
     heard: Registration,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn fence() -> (FenceKeeper, Fence) {
 }
 
 impl FenceKeeper {
-    /// A message sent at `sent` was answered: rows may start until `lasts` after it.
+    /// A message sent at `sent` was answered: rows may start until `lasts` after that.
     pub(crate) fn answered(&self, sent: Instant, lasts: Duration) {
         let until = sent + lasts;
         self.vouched.send_if_modified(|vouched| {
@@ -51,13 +51,13 @@ impl FenceKeeper {
         });
     }
 
-    /// The worker has registered anew: every slot stays shut until it has heard what this says.
+    /// The worker has registered again: every slot stays shut until it has processed the losses of this registration.
     pub(crate) fn registered(&self) -> Registration {
         self.vouched.send_modify(|vouched| vouched.registration.0 += 1);
         self.vouched.borrow().registration
     }
 
-    /// True while a slot that has heard everything may start rows.
+    /// True while a slot that has processed every registration may start rows.
     pub(crate) fn is_open(&self) -> bool {
         is_open(self.vouched.borrow().until)
     }
@@ -70,12 +70,12 @@ impl Fence {
         vouched.registration == self.heard && is_open(vouched.until)
     }
 
-    /// What was lost by that registration, this slot holds no more.
+    /// This slot has dropped the rows that were lost by that registration.
     pub(crate) fn heard(&mut self, registration: Registration) {
         self.heard = registration;
     }
 
-    /// Returns after the next answered heartbeat; never, once the keeper is gone.
+    /// Returns after the next answered heartbeat; never once the keeper is gone.
     pub(crate) async fn changed(&mut self) {
         if self.vouched.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -98,7 +98,7 @@ mod tests {
         let now = Instant::now();
         keeper.answered(now, Duration::from_secs(60));
         assert!(fence.open());
-        // An older heartbeat's late answer takes nothing back.
+        // A late answer to an older heartbeat does not shorten the time.
         keeper.answered(now - Duration::from_secs(30), Duration::from_secs(1));
         assert!(fence.open());
     }

@@ -29,7 +29,7 @@ pub fn row(run: v1::GetRunResponse, body: &[u8]) -> Result<(), String> {
     row.request().map(drop).map_err(|failure| failure.message)
 }
 
-/// Reads the rows of what the leader grants or revokes, and says how many there are.
+/// Reads the rows that the leader grants or revokes; returns their number.
 pub fn rows(held: Vec<v1::HeldRows>) -> usize {
     let rows = held.iter().flat_map(|set| &set.rows).filter_map(listed).map(|rows| rows.len());
     let rows = rows.sum();
@@ -47,7 +47,7 @@ pub fn state(bytes: &[u8]) -> Result<u64, String> {
     state.map(|state| state.session).map_err(|error| error.to_string())
 }
 
-/// Reads `enrolment.json`, and says how many labels it has.
+/// Reads `enrolment.json`; returns the number of labels.
 ///
 /// # Errors
 /// Why it is refused.
@@ -55,17 +55,17 @@ pub fn enrolment(bytes: &[u8]) -> Result<usize, String> {
     Kept::parse(bytes).map(|kept| kept.labels.len()).map_err(|error| error.to_string())
 }
 
-/// Reads the crash file of an engine, and says the code of its death; `None` where the file is of no use.
+/// Reads an engine's crash file; returns the code of its death, or `None` if the file is unusable.
 pub fn crash(bytes: &[u8]) -> Option<&'static str> {
     let crash = Crash::parse(bytes)?;
     let evidence = DeathEvidence { crash: Some(crash), ..DeathEvidence::default() };
     Some(classify(&evidence.of_the_core()).1)
 }
 
-/// Reads what the environment of an engine says of its versions, and says how many there are.
+/// Reads the versions that an engine's environment reports; returns their number.
 ///
 /// # Errors
-/// Why it is refused.
+/// Why the text is refused.
 pub fn versions(said: &[u8]) -> Result<usize, String> {
     versions::parse(said).map(|versions| versions.len())
 }

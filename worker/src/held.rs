@@ -13,7 +13,7 @@ pub(crate) const GRANT_ROWS_MAX: usize = 4096;
 /// A run's number and an attempt.
 pub(crate) type Lease = (u32, u64);
 
-/// Rows, each under the attempt that it is held by.
+/// Rows, each under the attempt that holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     sets: BTreeMap<Lease, BTreeSet<u64>>,
@@ -109,7 +109,7 @@ pub(crate) fn ranges(rows: impl Iterator<Item = u64>) -> v1::Rows {
     ranges
 }
 
-/// The first of them, in at most so many ranges.
+/// The first rows, in at most `max` ranges.
 pub(crate) fn first_ranges(mut held: Vec<v1::HeldRows>, max: usize) -> Vec<v1::HeldRows> {
     let mut room = max;
     held.retain_mut(|set| {
@@ -122,7 +122,7 @@ pub(crate) fn first_ranges(mut held: Vec<v1::HeldRows>, max: usize) -> Vec<v1::H
     held
 }
 
-/// The rows of a message, each under the attempt that they are named with, without listing them.
+/// The rows of a message, each under its attempt, without listing them.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     sets: BTreeMap<Lease, Vec<v1::Rows>>,
@@ -146,7 +146,7 @@ impl Named {
     }
 }
 
-/// The row numbers of a grant; `None` where there are more than a grant may have.
+/// The row numbers of a grant; `None` if there are more than a grant may have.
 pub(crate) fn listed(rows: &v1::Rows) -> Option<Vec<u64>> {
     let total: u64 = rows.lens.iter().map(|len| u64::from(*len)).sum();
     if total > GRANT_ROWS_MAX as u64 || rows.starts.len() != rows.lens.len() {

@@ -15,11 +15,11 @@ use rollout_worker::{AgentError, Cloud, Config, DrainOrder, Drained, Drains, Fla
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// What is left after a second signal.
+/// The time left after a second signal.
 const HURRY: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    // An agent starts this very program as the process of a mock engine; no person does.
+    // An agent starts this same program as the process of a mock engine; users do not.
     if std::env::args_os().nth(1).is_some_and(|arg| arg == "mock-engine") {
         return rollout_worker::mock_engine();
     }
@@ -58,8 +58,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Keeps this process's environment and memory from others of its user, the engines among them, which could read both in
-/// /proc. Their own environment has what engines need alone (`pass_env`).
+/// Hides this process's environment and memory from other processes of its user, including engines, which could read
+/// both in /proc. Their own environment has only what engines need (`pass_env`).
 fn hide_from_engines() {
     // SAFETY: a plain system call on numbers.
     if unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) } != 0 {
@@ -111,7 +111,7 @@ async fn work_until_drained(mut config: Config) -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    // It has started whether a cluster answers or not: nobody is to start it again for a cluster that is away.
+    // It has started whether or not a cluster answers: the supervisor must not restart it because a cluster is away.
     supervisor.ready();
     tokio::spawn(supervisor.clone().keep_alive(String::new));
     let ended = rollout_worker::run(config, drains).await;
@@ -136,8 +136,8 @@ async fn work_until_drained(mut config: Config) -> ExitCode {
     }
 }
 
-/// The first SIGTERM or SIGINT drains, the second leaves [`HURRY`], the third ends the process at once. SIGHUP ends nothing:
-/// changed certificates are seen without it, at the next connection.
+/// The first SIGTERM or SIGINT drains, the second leaves [`HURRY`], the third ends the process at once. SIGHUP is
+/// ignored: changed certificates are used at the next connection without it.
 fn drain_on_signals(
     drains: Drains,
     drain: Duration,
@@ -170,7 +170,7 @@ fn drain_on_signals(
     Ok(())
 }
 
-/// Starts the log. An empty filter, as of a variable without a value, says nothing.
+/// Starts the log. An empty filter, as from an empty variable, logs nothing.
 fn log() -> Result<(), String> {
     let said = std::env::var("ROLLOUT_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = said.as_deref().unwrap_or("info");

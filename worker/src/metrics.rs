@@ -13,16 +13,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// Bytes of a request that are read; the rest says nothing of interest.
+/// Bytes of a request that are read; the rest is irrelevant.
 const REQUEST_BYTES_MAX: usize = 8192;
-/// Connections that are answered at a time. Further ones wait in the kernel.
+/// Connections that are answered at a time. Others wait in the kernel.
 const CONNECTIONS_MAX: usize = 32;
-/// How long one may take.
+/// The limit of one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long accepting rests when the process is out of descriptors.
+/// The pause before the next accept when the process is out of descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
-/// Serves the metrics on `address` until the process ends. To be called once.
+/// Serves the metrics on `address` until the process ends. Call it once.
 pub async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     let handle = PrometheusBuilder::new().install_recorder().context("cannot record metrics")?;
     begin_counting();
@@ -37,7 +37,7 @@ pub async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
 async fn answer_all(listener: TcpListener, handle: PrometheusHandle) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        // invariant: nobody closes this semaphore.
+        // invariant: this semaphore is never closed.
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_REST).await;
@@ -45,7 +45,7 @@ async fn answer_all(listener: TcpListener, handle: PrometheusHandle) {
         };
         let handle = handle.clone();
         tokio::spawn(async move {
-            // A scraper that went away, or dawdles, is no concern of ours.
+            // A scraper that went away or is slow does not matter here.
             let _ = tokio::time::timeout(ANSWER_TIMEOUT, answer(stream, &handle)).await;
             drop(place);
         });
@@ -71,8 +71,8 @@ async fn answer(mut stream: TcpStream, handle: &PrometheusHandle) -> std::io::Re
     stream.shutdown().await
 }
 
-/// A counter that appears with its first event has not grown for an alert: those that one event, or some, are worth an alert
-/// of are there before. Deaths of engines are counted by what they left, which nobody knows before.
+/// Creates the counters that alerts use: an alert sees no growth in a counter that first appears with its first event.
+/// Deaths of engines are counted by class, which is not known in advance.
 fn begin_counting() {
     metrics::counter!("rollout_worker_gpu_errors_total").increment(0);
     metrics::counter!("rollout_worker_upload_retries_total").increment(0);

@@ -10,11 +10,11 @@ use rollout_engine_protocol::Loaded;
 
 use crate::config::{EngineConfig, EngineKind};
 
-/// Names, versions and revisions that are passed on, and the bytes of each: a ledger takes no more.
+/// How many names, versions and revisions are passed on, and the bytes of each: the ledger's limits.
 const NAMED_MAX: usize = 48;
 const BYTES_MAX: usize = 128;
 
-/// The models that a slot offers: `name`, `name@revision`, or `name@` where the revision is not known.
+/// The models that a slot offers: `name`, `name@revision`, or `name@` if the revision is unknown.
 pub(crate) fn models(config: &EngineConfig, loaded: Option<&Loaded>) -> Vec<String> {
     let names = config.served();
     if config.kind == EngineKind::Mock {
@@ -38,7 +38,7 @@ pub(crate) fn models(config: &EngineConfig, loaded: Option<&Loaded>) -> Vec<Stri
     offers.take(NAMED_MAX).collect()
 }
 
-/// Whether a slot has what a run asks for, as the ledger compares it.
+/// Whether a slot has what a run needs, by the ledger's comparison.
 pub(crate) fn serves(
     config: &EngineConfig,
     loaded: Option<&Loaded>,
@@ -53,7 +53,7 @@ pub(crate) fn serves(
         })
 }
 
-/// What a slot's engine runs with: what is installed for it, and over it what the engine itself says.
+/// The versions of a slot's engine: those installed for it, overridden by those that the engine reports.
 pub(crate) fn versions(
     installed: &BTreeMap<String, String>,
     loaded: Option<&Loaded>,

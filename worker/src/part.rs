@@ -22,12 +22,12 @@ use crate::config::PartConfig;
 use crate::engine::Completion;
 use crate::held::ranges;
 
-/// Bytes that a row needs beside its body, and some.
+/// A row's overhead beside its body, rounded up.
 const ROW_OVERHEAD: usize = 32;
 /// The largest body of a result.
 pub(crate) const BODY_BYTES_MAX: usize = PART_BYTES_MAX - 64 * 1024;
 
-/// A row's body in a part: what whoever writes a run's output reads.
+/// A row's body in a part, as the export of a run reads it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Body<'a> {
     #[serde(borrow)]
@@ -36,14 +36,14 @@ struct Body<'a> {
     finish_reason: Cow<'a, str>,
     prompt_tokens: u64,
     completion_tokens: u64,
-    /// When, by this host's clock; for people.
+    /// The time by this host's clock; for people.
     generated_at: String,
-    /// What else came of the row, an object.
+    /// Further results of the row, an object.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     extra: Option<&'a RawValue>,
 }
 
-/// A part on this worker, or the file with a slot's rows of it: its run and a number that no other part of this worker has.
+/// A part on this worker, or the file with a slot's rows of it: its run, and a number that is unique on this worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PartId {
     pub(crate) run: u32,
@@ -53,7 +53,7 @@ pub(crate) struct PartId {
 /// One finished row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// The slot whose row it was; 0 until it is in a part.
+    /// The slot of the row; 0 until the row is in a part.
     pub(crate) slot: u32,
     pub(crate) attempt: u64,
     pub(crate) row: u64,
@@ -98,7 +98,7 @@ impl Finished {
     }
 }
 
-/// An engine's extra fields, which have to be an object.
+/// An engine's extra fields, which must be an object.
 fn extra(text: &str) -> serde_json::Result<Option<&RawValue>> {
     if text.is_empty() {
         return Ok(None);
@@ -111,24 +111,24 @@ fn extra(text: &str) -> serde_json::Result<Option<&RawValue>> {
 fn now_text() -> String {
     let now = OffsetDateTime::now_utc();
     let now = now.replace_nanosecond(0).unwrap_or(now);
-    // invariant: years of four digits can be written so; another year is no reason to fail a row.
+    // invariant: years of four digits can be formatted; another year is no reason to fail a row.
     now.format(&Rfc3339).unwrap_or_default()
 }
 
-/// A part that still grows, or waits for its upload.
+/// A part that still grows or waits for its upload.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenPart {
     pub(crate) id: PartId,
     pub(crate) rows: Vec<Finished>,
     pub(crate) bytes: usize,
     pub(crate) opened: Instant,
-    /// Where its rows are spooled: slots, and the files there.
+    /// Where its rows are spooled: the slots, and their files.
     pub(crate) files: BTreeSet<(u32, PartId)>,
     /// When the store first refused it.
     pub(crate) refused_since: Option<Instant>,
 }
 
-/// A part as bytes, with what the leader is told of it.
+/// A part as bytes, with its report to the leader.
 #[derive(Debug)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Bytes,
@@ -149,7 +149,7 @@ impl OpenPart {
         }
     }
 
-    /// Whether one more such row keeps it within what a part may be.
+    /// Whether the part stays within its limits with this row.
     pub(crate) fn fits(&self, row: &Finished) -> bool {
         self.rows.len() < PART_ROWS_MAX
             && self.bytes + row.body.len() + ROW_OVERHEAD <= BODY_BYTES_MAX + ROW_OVERHEAD
@@ -160,7 +160,7 @@ impl OpenPart {
         self.rows.push(row);
     }
 
-    /// Whether rows or bytes say that it is closed now.
+    /// Whether its rows or bytes require closing it now.
     pub(crate) fn is_full(&self, config: &PartConfig) -> bool {
         self.rows.len() >= config.rows || self.bytes >= config.bytes
     }
@@ -170,7 +170,7 @@ impl OpenPart {
         self.bytes = self.rows.iter().map(|row| row.body.len() + ROW_OVERHEAD).sum();
     }
 
-    /// The part's bytes; sorts its rows. An error means that [`fits`](Self::fits) was not asked.
+    /// The part's bytes; sorts its rows. An error means that the caller did not check [`fits`](Self::fits).
     pub(crate) fn encode(&mut self) -> Result<Encoded, rollout_storage::Full> {
         self.rows.sort_by_key(|row| (row.attempt, row.row));
         let mut writer = PartWriter::new();

@@ -17,7 +17,7 @@ use crate::engine::request::Task;
 
 const RUNS_MAX: usize = 256;
 
-/// What rows of a run have in common.
+/// What the rows of a run have in common.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunInfo {
     pub(crate) number: u32,
@@ -31,24 +31,24 @@ pub(crate) struct RunInfo {
     pub(crate) task: Task,
     /// Exactly the fields that were set.
     pub(crate) sampling: Map<String, Value>,
-    /// Empty: the cluster's.
+    /// Empty for the cluster's store.
     pub(crate) store_url: String,
     /// How long an engine may run one row.
     pub(crate) attempt_timeout: Option<Duration>,
-    /// How long the run may take from its creation on.
+    /// How long the run may take, from its creation.
     pub(crate) deadline: Option<Duration>,
 }
 
-/// A run cannot be had.
+/// Why a run cannot be loaded.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum RunError {
-    /// The cluster knows no such run: its rows are nobody's any more.
+    /// The cluster has no such run, so its rows are void.
     #[error("run {run} is gone: {reason}")]
     Gone { run: u32, reason: String },
-    /// The run asks for what no worker understands.
+    /// The run requires something that no worker supports.
     #[error("run {run}: {reason}")]
     Unusable { run: u32, reason: String },
-    /// Nobody answered; ask again.
+    /// No member answered; ask again.
     #[error("run {run}: {reason}")]
     Unavailable { run: u32, reason: String },
 }
@@ -119,7 +119,7 @@ impl Runs {
     }
 
     pub(crate) async fn get(&self, run: u32) -> Result<Arc<RunInfo>, RunError> {
-        // Held while the leader is asked: whoever else wants a run would ask the same leader.
+        // Held during the request: other callers would ask the same leader.
         let mut known = self.known.lock().await;
         if let Some(info) = known.runs.get(&run) {
             return Ok(info.clone());

@@ -13,13 +13,13 @@ use rollout_proto::v1;
 use rollout_storage::{BlobError, BlobStore, SEGMENT_BYTES_MAX, Segment};
 use tokio::sync::OnceCell;
 
-/// A segment cannot be had.
+/// Why a segment cannot be loaded.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum SegmentError {
-    /// It is missing, corrupt or no segment at all: not without somebody's help.
+    /// It is missing, corrupt or not a segment, and needs an operator.
     #[error("segment {number}: {reason}")]
     Unreadable { number: u32, code: &'static str, reason: String },
-    /// The store refuses to give it: the segment may be as good as any, and only a person can mend that.
+    /// The store refuses to serve it: the segment may be intact, but the refusal needs an operator.
     #[error("segment {number}: {reason}")]
     Refused { number: u32, reason: String },
     /// The store may answer later.
@@ -64,7 +64,7 @@ impl SegmentCache {
             return Err(unreadable("SEGMENT_REF", "the grant does not name its object".into()));
         };
         let key = (store.url().to_owned(), digest);
-        // No writer makes a larger one, whatever the grant says.
+        // No writer makes a larger one, whatever the grant claims.
         let bytes = blob.bytes.min(SEGMENT_BYTES_MAX as u64);
         let cell = self.cell(&key, bytes as usize);
         let fetch = || async {
@@ -108,7 +108,7 @@ impl SegmentCache {
         cell
     }
 
-    /// A failure is not kept, so that the next one who asks tries again.
+    /// A failure is not cached, so the next caller tries again.
     fn forget(&self, key: &Key, cell: &Cell) {
         let mut entries = self.entries.lock();
         let same = entries.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.cell, cell));

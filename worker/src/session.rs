@@ -30,11 +30,11 @@ use crate::fence::FenceKeeper;
 use crate::slot::{Book, SlotCommand};
 use crate::stores::Stores;
 
-/// How the session reaches a slot.
+/// The session's handle of a slot.
 pub(crate) struct SlotLink {
     pub(crate) block: EngineConfig,
     pub(crate) engine: Arc<dyn Engine>,
-    /// What is installed for its engine.
+    /// The versions installed for its engine.
     pub(crate) versions: BTreeMap<String, String>,
     pub(crate) commands: mpsc::Sender<SlotCommand>,
     pub(crate) book: Arc<Mutex<Book>>,
@@ -48,28 +48,28 @@ pub(crate) struct Session {
     pub(crate) state: WorkerState,
     /// Drawn when the process started.
     pub(crate) instance: u64,
-    /// Of this program, its engines and the driver, by name.
+    /// Versions of this program, its engines and the driver, by name.
     pub(crate) versions: BTreeMap<String, String>,
     pub(crate) slots: Vec<SlotLink>,
     pub(crate) stores: Arc<Stores>,
     pub(crate) fence: FenceKeeper,
-    /// Told when a slot becomes able, or unable, to take work.
+    /// Notified when a slot becomes able or unable to take work.
     pub(crate) eligibility: Arc<Notify>,
-    /// Told when a slot has run out of rows to start.
+    /// Notified when a slot has run out of rows to start.
     pub(crate) ran_dry: Arc<Notify>,
-    /// Where the leader's wish that this worker goes meets those of others.
+    /// Combines the leader's drain request with those of others.
     pub(crate) drains: Drains,
-    /// The session's number for whoever ends it; 0: none.
+    /// The session's number, for the code that ends it; 0: none.
     pub(crate) current: Arc<AtomicU64>,
     pub(crate) link: Link,
 }
 
-/// Between heartbeats, where the leader does not say it.
+/// Time between heartbeats unless the leader sets it.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// The least that a leader can ask for.
+/// The shortest interval that a leader can set.
 const HEARTBEAT_MIN_MS: u64 = 10;
 
-/// What the leader decided when the worker registered, or since.
+/// What the leader decided at registration, or since.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     registered: bool,
@@ -92,7 +92,8 @@ impl Link {
         }
     }
 
-    /// What the leader asks for, but two heartbeats at least before this worker fences itself; 0: as it was.
+    /// Sets the interval that the leader asks for, but keeps at least two heartbeats before this worker fences itself;
+    /// 0 changes nothing.
     fn set_heartbeat(&mut self, ms: u32) {
         if ms > 0 {
             let asked = Duration::from_millis(u64::from(ms).max(HEARTBEAT_MIN_MS));
@@ -104,27 +105,27 @@ impl Link {
 /// How long to wait before the next connection.
 struct Pauses {
     backoff: Backoff,
-    /// For refusals that a person has to mend.
+    /// For refusals that need an operator.
     denied: Backoff,
-    /// The present connection follows a broken one without a pause.
+    /// The present connection followed a broken one without a pause.
     at_once: bool,
 }
 
-/// What precedes the next connection.
+/// The wait before the next connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    /// Nothing: one connection broke, and its leader is asked again.
+    /// None: a single connection broke, and its leader is tried again.
     AtOnce,
-    /// A part of the fleet's time, and the pause of a try that failed.
+    /// A random part of the fleet's reconnect time, and the backoff after a failed try.
     Spread,
-    /// The pause of a try that failed.
+    /// The backoff after a failed try.
     Usual,
 }
 
 /// How a stream went.
 struct Ended {
     broke: bool,
-    /// The worker itself wanted to register anew.
+    /// The worker itself wanted to register again.
     wanted: bool,
     /// A heartbeat was answered on it.
     served: bool,
@@ -142,8 +143,9 @@ impl Pauses {
         }
     }
 
-    /// A dead leader refuses the first connection, at no cost for the members that elect another, and only then do workers
-    /// wait. A worker that waited after every reset would become suspect, and lose rows, for one lost packet.
+    /// After a stream breaks, the worker reconnects at once. A dead leader refuses that connection, at no cost for the
+    /// members that are electing another, and only then do workers wait. A worker that waited after every reset would
+    /// become suspect, and lose rows, because of one lost packet.
     fn next(&mut self, ended: &Ended) -> Next {
         let failed = std::mem::take(&mut self.at_once) && !ended.served;
         if ended.served {
@@ -160,28 +162,28 @@ impl Pauses {
     }
 }
 
-/// The longest wait between two tries of a worker of a small fleet.
+/// The longest wait between two tries in a small fleet.
 const WAIT_MAX: Duration = Duration::from_millis(250);
-/// The heartbeat interval of a small fleet. The leader lets the workers of a larger one say less.
+/// The heartbeat interval of a small fleet. In a larger fleet the leader sets a longer one.
 const HEARTBEAT_OF_FEW: Duration = Duration::from_millis(500);
-/// A fleet comes back within so many times of what its heartbeats are apart beyond that.
+/// A fleet reconnects over this multiple of the interval's excess over that of a small fleet.
 const SPREAD_FACTOR: u32 = 3;
-/// At the most.
+/// The longest reconnect time.
 const SPREAD_MAX: Duration = Duration::from_secs(6);
-/// A stream that breaks sooner does so again and again: an overloaded leader is not to be asked at once each time.
+/// A stream that breaks sooner may break again and again: do not reconnect at once to an overloaded leader each time.
 const STEADY_AFTER: Duration = SPREAD_MAX;
-/// The connection of a stream that broke is known to be gone only a moment later.
+/// The client learns only a moment later that a broken stream's connection is gone.
 const GONE_AFTER: Duration = Duration::from_millis(10);
 
-/// Over what time the workers of a fleet with such heartbeats come back when they lose their leader, all at the same moment:
-/// it must serve each a TLS handshake, beside its election. Few come back at once. The workers of `rolloutctl bench fleet`
-/// have the same rules.
+/// How long the workers of a fleet with this heartbeat interval take to reconnect after they all lose their leader at
+/// once: the new leader must serve each a TLS handshake, beside its election. A small fleet reconnects at once. The
+/// workers of `rolloutctl bench fleet` follow the same rules.
 fn reconnect_spread(heartbeat: Duration) -> Duration {
     (heartbeat.saturating_sub(HEARTBEAT_OF_FEW) * SPREAD_FACTOR).min(SPREAD_MAX)
 }
 
 impl Session {
-    /// Keeps the worker registered and connected; returns only with what no retry can mend.
+    /// Keeps the worker registered and connected; returns only with an error that no retry can fix.
     pub(crate) async fn run(mut self) -> AgentError {
         let mut pauses = Pauses::new();
         loop {
@@ -199,7 +201,7 @@ impl Session {
         }
     }
 
-    /// Registers where it has to, and serves one stream to its end. In one trace, here and at the leader.
+    /// Registers if necessary, and serves one stream to its end. In one trace, here and at the leader.
     async fn connect(&mut self, pauses: &mut Pauses) -> Result<(), AgentError> {
         if !self.link.registered
             && let Err(error) = self.register().await
@@ -224,7 +226,7 @@ impl Session {
             never = client.keep_standby_connections() => match never {},
         };
         for slot in &self.slots {
-            // A slot that has ended needs to know nothing.
+            // A slot that has ended needs no message.
             let _ = slot.commands.send(SlotCommand::Offline).await;
         }
         metrics::counter!("rollout_worker_streams_ended_total").increment(1);
@@ -283,7 +285,7 @@ impl Session {
         }
     }
 
-    /// Judges an answer by its header, and keeps a new epoch on disk before the answer is used.
+    /// Checks an answer by its header, and saves a new epoch to disk before the answer is used.
     async fn observe(&mut self, header: Option<&ClusterHeader>) -> Result<(), Observed> {
         if let Some(header) = header {
             self.client.observe(header).map_err(Observed::Refused)?;
@@ -299,8 +301,8 @@ impl Session {
         self.save().await.map_err(Observed::Fatal)
     }
 
-    /// With a cluster that was restored from a moment of this worker's, nothing is left of it but its name: the next
-    /// process in this directory begins as a new worker.
+    /// If the cluster was restored to a state that does not know this worker, forgets everything except the name: the
+    /// next process in this directory begins as a new worker.
     async fn ended(&mut self, error: AgentError) -> AgentError {
         if !matches!(error, AgentError::Restored(_)) {
             return error;
@@ -314,7 +316,7 @@ impl Session {
         }
     }
 
-    /// Takes the heartbeat interval that the leader asks for, which tells how large the fleet is.
+    /// Sets the heartbeat interval that the leader asks for, which indicates the fleet's size.
     fn set_heartbeat(&mut self, ms: u32) {
         self.link.set_heartbeat(ms);
         self.client.wait_at_most(WAIT_MAX + reconnect_spread(self.link.heartbeat));
@@ -342,7 +344,7 @@ enum Observed {
     Fatal(AgentError),
 }
 
-/// An error that only a person can mend; the process ends with it.
+/// An error that needs an operator; the process ends with it.
 fn fatal(error: &ClientError) -> Option<AgentError> {
     match error.code() {
         Some(ErrorCode::ClusterRestored) => Some(AgentError::Restored(error.to_string())),

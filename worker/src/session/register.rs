@@ -23,7 +23,7 @@ use crate::slot::{SlotCommand, to_wire};
 use crate::store_probe::probe;
 
 impl Session {
-    /// Registers, however long it takes.
+    /// Registers, and retries for as long as it takes.
     pub(super) async fn register(&mut self) -> Result<(), AgentError> {
         let mut backoff = Backoff::of_many(Duration::from_millis(100), Duration::from_secs(5));
         let bears = Duration::from_millis(self.config.timing.register_refused_ms);
@@ -109,7 +109,7 @@ impl Session {
         Ok(())
     }
 
-    /// Resolves with whether the store, which could not be used, can be used now.
+    /// Resolves with whether the store, which was unusable, is usable now.
     pub(super) fn store_usable(&self) -> BoxFuture<'static, bool> {
         let (client, stores) = (self.client.clone(), self.stores.clone());
         let config = self.config.clone();
@@ -150,8 +150,8 @@ impl Session {
     }
 }
 
-/// Whether a failed registration may succeed later without anybody doing anything. A session that the cluster
-/// has forgotten is replaced by the next try.
+/// Whether a failed registration may succeed later without an operator. The next try replaces a session that the
+/// cluster has forgotten.
 fn mends_itself(error: &ClientError) -> bool {
     match error {
         ClientError::Rpc(refusal) => refusal.retryable || refusal.code == ErrorCode::SessionUnknown,
@@ -165,7 +165,7 @@ pub(super) enum Failed {
     Fatal(AgentError),
 }
 
-/// The ledger takes no longer texts.
+/// The ledger accepts no longer texts.
 fn shortened(mut text: String) -> String {
     if text.len() > 512 {
         let end = (0..=512).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);

@@ -28,29 +28,29 @@ use crate::slot::{SlotCommand, Uplink, to_wire};
 
 /// Messages that may wait for the network.
 const OUTBOX: usize = 512;
-/// Heartbeats without an answer after which the stream is given up, whoever leads.
+/// How many unanswered heartbeats end the stream, whoever leads.
 const UNANSWERED_MAX: usize = 32;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Ranges of rows that a heartbeat asks about, at most: a megabyte.
+/// The maximum of row ranges that a heartbeat asks about: a megabyte.
 const UNFINISHED_RANGES_MAX: usize = 65_536;
 /// The shortest time between two reports that a slot has run out of rows.
 const DRY_EVERY: Duration = Duration::from_millis(50);
-/// With so many heartbeats unanswered no extra one is sent.
+/// With this many unanswered heartbeats, no extra one is sent.
 const DRY_UNANSWERED_MAX: usize = 2;
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a stream ended.
 #[derive(Debug)]
 pub(super) enum StreamEnd {
-    /// The connection is gone, or what came over it cannot be believed.
+    /// The connection is gone, or an invalid message arrived.
     Broken(String),
-    /// So many heartbeats are unanswered that it is given up.
+    /// Too many heartbeats are unanswered.
     Silent(String),
     /// The leader closed it and said why.
     Refused(RpcError),
-    /// Somebody else leads.
+    /// Another member leads.
     Other(MemberRef),
-    /// The worker has something new to register.
+    /// The worker has a change to register.
     Reregister,
 }
 
@@ -58,14 +58,14 @@ pub(super) enum StreamEnd {
 struct Live {
     uplink: Uplink,
     leader: MemberRef,
-    /// Heartbeats without an answer, and when each was sent.
+    /// Unanswered heartbeats, and when each was sent.
     unanswered: VecDeque<(u64, Instant)>,
     last_heartbeat: u64,
-    /// Looks for another leader while this one is silent.
+    /// Searches for another leader while this one is silent.
     search: Option<BoxFuture<'static, MemberRef>>,
-    /// Lets the slots come to rest before the worker registers anew.
+    /// Waits until the slots are quiet before the worker registers again.
     rest: Option<BoxFuture<'static, ()>>,
-    /// Asks whether the store, which could not be used, can be used now.
+    /// Checks whether the store, which was unusable, is usable now.
     probe: Option<BoxFuture<'static, bool>>,
     /// When a heartbeat goes out for a slot that has run out of rows, and when the last one did.
     dry: Option<Instant>,
@@ -74,7 +74,7 @@ struct Live {
 }
 
 impl Session {
-    /// Serves one stream; says why it ended, and whether a heartbeat was answered on it.
+    /// Serves one stream; returns why it ended, and whether a heartbeat was answered on it.
     pub(super) async fn stream(
         &mut self,
         leader: &MemberRef,
@@ -113,7 +113,7 @@ impl Session {
         }
         let end = self.serve(&mut live, &mut incoming).await?;
         if live.rest.is_some() && !matches!(end, StreamEnd::Reregister) {
-            // It was about to register anew, and the next stream would not know of it.
+            // The worker was about to register again; notify again, so that the next stream learns of it.
             self.eligibility.notify_one();
         }
         Ok((end, live.served))
@@ -176,7 +176,7 @@ impl Session {
                     if live.unanswered.len() > UNANSWERED_MAX {
                         return Ok(StreamEnd::Silent("the leader is silent".to_owned()));
                     }
-                    // It asks nobody before the oldest one was unanswered for long enough.
+                    // The search sends nothing before the oldest heartbeat has been unanswered for long enough.
                     if live.search.is_none() {
                         live.search = Some(self.search_after_silence(live));
                     }
@@ -191,7 +191,8 @@ impl Session {
                         self.heartbeat(live);
                     }
                 }
-                // Whoever goes says so at once: what it cannot finish has to be somebody's in time.
+                // A draining worker reports it at once, so that rows that it cannot finish move to other workers in
+                // time.
                 Ok(()) = drains.changed() => self.heartbeat(live),
                 other = ready(&mut live.search) => return Ok(StreamEnd::Other(other)),
                 () = eligibility.notified(), if live.rest.is_none() => {
@@ -224,7 +225,7 @@ impl Session {
         match message.kind {
             Some(Kind::Heartbeat(answer)) => {
                 self.set_heartbeat(answer.heartbeat_ms);
-                // Silent for so long, this worker may have lost rows: it asks which before it starts one.
+                // After such a silence this worker may have lost rows: it asks which before it starts one.
                 if self.fence.is_open() {
                     self.heartbeat_answered(live, answer.seq);
                 } else if live.rest.is_none() {
@@ -239,7 +240,7 @@ impl Session {
                         answer.slot
                     ))));
                 };
-                // A slot answers for two exchanges at most, so its queue is full only when it hangs.
+                // A slot has at most two exchanges in flight, so its queue is full only if it hangs.
                 if slot.commands.try_send(SlotCommand::Answer(answer)).is_err() {
                     return Ok(Some(StreamEnd::Broken("a slot does not follow".to_owned())));
                 }
@@ -259,7 +260,7 @@ impl Session {
             }
             Some(Kind::Yield(asked)) => {
                 if let Some(slot) = self.slots.get(asked.slot as usize) {
-                    // A slot with a full queue has other things to do; the leader asks somebody else.
+                    // A slot with a full queue is busy; the leader asks another slot.
                     let _ = slot.commands.try_send(SlotCommand::Yield(asked));
                 }
             }
@@ -268,7 +269,7 @@ impl Session {
         Ok(None)
     }
 
-    /// The leader's wish; 0: as long as the configuration gives rows.
+    /// The leader's drain request; 0 uses the configured time for rows.
     pub(super) fn asked_to_go(&self, within_ms: u64, reason: String) {
         self.drains.ask(match within_ms {
             0 => DrainOrder::rows_for(Duration::from_millis(self.config.timing.drain_ms), reason),
@@ -310,14 +311,14 @@ impl Session {
         live.last_heartbeat += 1;
         let seq = live.last_heartbeat;
         let drain = self.drains.current().map(|order| v1::Drain {
-            // 0 would be no bound.
+            // 0 would mean no limit.
             deadline_ms: (order.left().as_millis() as u64).max(1),
             reason: order.reason,
         });
         let started = to_wire(&started);
         let unfinished = first_ranges(to_wire(&unfinished), UNFINISHED_RANGES_MAX);
         let heartbeat = v1::Heartbeat { seq, started, slots: loads, drain, unfinished };
-        // Also where it does not fit into the stream: that, too, is a heartbeat without an answer.
+        // Even if it does not fit into the stream, it counts as an unanswered heartbeat.
         live.uplink.post(v1::worker_message::Kind::Heartbeat(heartbeat));
         live.unanswered.push_back((seq, Instant::now()));
     }
@@ -338,7 +339,7 @@ impl Session {
         live.search = None;
     }
 
-    /// Resolves when another member leads; asks only after the leader was silent for long enough.
+    /// Resolves when another member leads; asks only after the leader has been silent for long enough.
     fn search(&self, leader: &MemberRef) -> BoxFuture<'static, MemberRef> {
         let (client, leader) = (self.client.clone(), leader.clone());
         let silent = Duration::from_millis(self.config.timing.leader_silent_ms);
@@ -350,7 +351,7 @@ impl Session {
         .boxed()
     }
 
-    /// The same, counted from the oldest heartbeat without an answer.
+    /// The same, counted from the oldest unanswered heartbeat.
     fn search_after_silence(&self, live: &Live) -> BoxFuture<'static, MemberRef> {
         let (client, leader) = (self.client.clone(), live.leader.clone());
         let silent = Duration::from_millis(self.config.timing.leader_silent_ms);
@@ -363,15 +364,15 @@ impl Session {
         .boxed()
     }
 
-    /// Resolves once no slot waits for rows, so that none is granted any while the worker registers. What is not
-    /// answered in time goes out again afterwards.
+    /// Resolves once no slot waits for rows, so that none is granted any during registration. Unanswered messages are
+    /// sent again afterward.
     fn quiesce(&self) -> BoxFuture<'static, ()> {
         let commands: Vec<_> = self.slots.iter().map(|slot| slot.commands.clone()).collect();
         let rest = async move {
             let mut quiet = Vec::new();
             for slot in commands {
                 let (done, rest) = oneshot::channel();
-                // A slot that has ended is at rest.
+                // A slot that has ended is quiet.
                 let _ = slot.send(SlotCommand::Quiesce(done)).await;
                 quiet.push(rest);
             }
@@ -381,7 +382,7 @@ impl Session {
     }
 }
 
-/// Ticks as often, from then on.
+/// Ticks with this period from now on.
 fn heartbeats_every(period: Duration) -> Interval {
     let mut heartbeats = interval(period);
     heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -397,7 +398,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// What a future gives, if there is one.
+/// The result of a future, if there is one.
 async fn ready<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     match future {
         Some(future) => future.await,
