@@ -3,22 +3,22 @@
 use rollout_proto::{ClientError, ErrorCode};
 use rollout_storage::BlobError;
 
-/// Why something was not done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// The cluster refused, or could not be reached.
+    /// The cluster refused, or was unreachable.
     #[error(transparent)]
     Cluster(#[from] ClientError),
-    /// The store refused, or has other bytes than it should.
+    /// The store refused, or its bytes are wrong.
     #[error(transparent)]
     Store(#[from] BlobError),
-    /// A checkpoint is not what it says.
+    /// A checkpoint does not match its manifest.
     #[error("{0}")]
     Damaged(String),
-    /// The trainer was lost before its part of a checkpoint was durable: nobody needs that any more.
+    /// The trainer was lost before its part of a checkpoint was durable, so the part is no longer needed.
     #[error("the trainer must recover, and abandons its part of the checkpoint")]
     Lost,
-    /// The writer's task ended before its work.
+    /// The writer's task ended before it finished.
     #[error("the checkpoint's writer ended early")]
     WriterEnded,
 }
@@ -32,19 +32,20 @@ impl TrainError {
         }
     }
 
-    /// Whether the trainer has to recover: the others have, or a trainer was lost with what the others may not have.
+    /// Whether the trainer must recover: the others have, or a trainer was lost with state that the others may not
+    /// have.
     pub fn has_to_recover(&self) -> bool {
         matches!(self, TrainError::Lost)
             || matches!(self.code(), Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
     }
 
-    /// Whether the checkpoint that this was asked of is open no more: a later one was complete before, or it was given up,
-    /// and the cluster may have forgotten it by now. Nobody needs the part of a rank that is told so.
+    /// Whether the checkpoint of this request is no longer open: a later one was complete first, or it was aborted,
+    /// and the cluster may have forgotten it by now. The rank's part is then no longer needed.
     pub fn checkpoint_is_over(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::CheckpointClosed | ErrorCode::CheckpointNotFound))
     }
 
-    /// Whether the same request may yet be answered: nothing but time is in its way.
+    /// Whether the same request may still succeed: only time is needed.
     pub fn may_pass(&self) -> bool {
         matches!(self, TrainError::Cluster(error) if error.may_pass())
     }

@@ -12,18 +12,18 @@ const FOLDS: usize = 4;
 /// How fast the weights change.
 const RATE: f32 = 1e-3;
 
-/// The model, and what went into it.
+/// The model, and the samples that it was trained on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MockModel {
     seed: u64,
     steps: u64,
     weights: [f32; WEIGHTS],
-    /// Of the samples that went in: their digests' sum, and how many.
+    /// The fold of the samples used: the sum of their digests, and their number.
     fold: [u64; FOLDS],
     samples: u64,
 }
 
-/// What a forward pass leaves for the optimizer.
+/// The result of a forward pass, for the optimizer.
 #[derive(Clone, Debug)]
 pub struct GradHandle {
     step: u64,
@@ -31,7 +31,7 @@ pub struct GradHandle {
 }
 
 impl MockModel {
-    /// As it is before the first step.
+    /// The model before the first step.
     pub fn new(seed: u64) -> Self {
         let weights = [seed as f32 / 1000.0; WEIGHTS];
         Self { seed, steps: 0, weights, fold: [0; FOLDS], samples: 0 }
@@ -42,7 +42,7 @@ impl MockModel {
         self.steps
     }
 
-    /// Samples that went in, and their fold.
+    /// The number of samples used, and their fold.
     pub fn folded(&self) -> (u64, [u64; FOLDS]) {
         (self.samples, self.fold)
     }
@@ -52,7 +52,7 @@ impl MockModel {
         (0.5, GradHandle { step: self.steps + 1, samples: samples.to_vec() })
     }
 
-    /// Takes a step: `(seed + step) * rate` for every weight, and the samples into the fold.
+    /// Takes a step: adds `(seed + step) * rate` to every weight, and the samples to the fold.
     pub fn optimizer_step(&mut self, grad: GradHandle) {
         let delta = (self.seed + grad.step) as f32 * RATE;
         self.weights.iter_mut().for_each(|weight| *weight += delta);
@@ -67,26 +67,26 @@ impl MockModel {
         self.steps = grad.step;
     }
 
-    /// Adds what another trainer folded in.
+    /// Adds another trainer's fold.
     pub fn absorb(&mut self, other: &MockModel) {
         self.fold.iter_mut().zip(other.fold).for_each(|(sum, more)| *sum = sum.wrapping_add(more));
         self.samples += other.samples;
     }
 
-    /// The same weights and steps, with nothing folded in: what another rank has folded is not ours.
+    /// The same weights and steps with an empty fold: another rank's fold is not this one's.
     pub fn without_samples(mut self) -> Self {
         (self.fold, self.samples) = ([0; FOLDS], 0);
         self
     }
 
-    /// All of it as bytes.
+    /// The complete model as bytes.
     pub fn save_weights(&self) -> Bytes {
         let weights = self.weights.iter().flat_map(|weight| weight.to_le_bytes());
         let numbers = [self.seed, self.steps, self.samples].into_iter().chain(self.fold);
         numbers.flat_map(u64::to_le_bytes).chain(weights).collect()
     }
 
-    /// From what [`save_weights`](Self::save_weights) gave; none where it is something else.
+    /// Restores the output of [`save_weights`](Self::save_weights); none for other bytes.
     pub fn load_weights(bytes: &[u8]) -> Option<Self> {
         let (numbers, weights) = bytes.split_at_checked(8 * (3 + FOLDS))?;
         let mut numbers = numbers.chunks_exact(8).map(|n| n.try_into().map(u64::from_le_bytes));

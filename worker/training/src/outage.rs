@@ -9,12 +9,13 @@ use std::time::Duration;
 use rand::Rng;
 use rollout_storage::BlobError;
 
-/// Before the second try, after those of the store's client; each pause is up to twice as long as the one before.
+/// The pause before the second try, after the store client's own retries; each pause is up to twice as long as the one
+/// before.
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
-/// No pause is longer.
+/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The store's answer, or its last error once nobody wants one any more.
+/// The store's answer, or its last error once the caller no longer wants one.
 pub(crate) async fn until_answered<T, Fut>(
     wanted: impl Fn() -> bool,
     ask: impl Fn() -> Fut,
@@ -27,7 +28,7 @@ where
         match ask().await {
             Err(error) if error.retryable() && wanted() => {
                 tracing::warn!(%error, "the store does not answer, trying again");
-                // Of many ranks that are told the same at once, not all ask again at once.
+                // Spreads the retries of many ranks that get the same error at once.
                 let share = rand::rng().random_range(0.5..=1.0);
                 tokio::time::sleep(pause.mul_f64(share)).await;
                 pause = (pause * 2).min(PAUSE_MAX);

@@ -11,7 +11,7 @@ use rollout_proto::v1;
 use crate::error::TrainError;
 use crate::trainer::Trainer;
 
-/// How long it waits for others before it claims again all the same.
+/// How long it waits for other trainers before it claims again anyway.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Reads an epoch of a dataset.
@@ -21,7 +21,7 @@ pub struct ShardReader {
     epoch: u64,
     /// The shard in hand, and its next sample.
     held: Option<(v1::ShardAssignment, u64)>,
-    /// Shards that were read to their end since the last step.
+    /// Shards that were read completely since the last step.
     ended: Vec<v1::ShardAssignment>,
     finished: bool,
 }
@@ -33,10 +33,10 @@ impl ShardReader {
         Self { trainer, dataset, epoch, held, ended, finished: false }
     }
 
-    /// The next samples for one step: up to `count`, fewer where others have what is left, none at the epoch's end.
+    /// The next samples for one step: up to `count`, fewer if other trainers hold the rest, none at the epoch's end.
     ///
     /// # Errors
-    /// [`TrainError::has_to_recover`], or the cluster cannot be reached.
+    /// [`TrainError::has_to_recover`], or the cluster is unreachable.
     pub async fn take(&mut self, count: usize) -> Result<Vec<u64>, TrainError> {
         let mut samples = Vec::with_capacity(count);
         while samples.len() < count && !self.finished {
@@ -56,7 +56,7 @@ impl ShardReader {
                 }
                 (None, finished) if finished && self.ended.is_empty() => self.finished = true,
                 (None, _) if samples.is_empty() && self.ended.is_empty() => {
-                    // Whoever has them finishes them, or is lost: the cluster answers in both cases.
+                    // The trainers that hold them finish them or are lost: the cluster answers in both cases.
                     self.trainer.wait_for_shard(&self.dataset, self.epoch, LOOK_AGAIN).await?;
                 }
                 (None, _) => break,
@@ -65,15 +65,15 @@ impl ShardReader {
         Ok(samples)
     }
 
-    /// Whether all of the epoch is finished: there is nothing to take any more, and nothing to give back.
+    /// Whether all of the epoch is finished, so that there is nothing to take and nothing to give back.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// What was taken so far is in the trainer's state after this step.
+    /// Reports that all samples taken so far are in the trainer's state after this step.
     ///
     /// # Errors
-    /// [`TrainError::has_to_recover`], or the cluster cannot be reached.
+    /// [`TrainError::has_to_recover`], or the cluster is unreachable.
     pub async fn stepped(&mut self, step: u64) -> Result<(), TrainError> {
         while let Some(shard) = self.ended.last() {
             self.trainer.finish((&self.dataset, self.epoch), shard, step).await?;
@@ -82,7 +82,7 @@ impl ShardReader {
         Ok(())
     }
 
-    /// How far it is in the shard in hand: for a checkpoint of the step that was told last.
+    /// The progress in the shard in hand, for a checkpoint of the step that was reported last.
     pub fn progress(&self) -> Vec<v1::ShardProgress> {
         let held = self.held.iter().map(|(shard, next)| v1::ShardProgress {
             dataset: self.dataset.clone(),
@@ -93,10 +93,10 @@ impl ShardReader {
         held.collect()
     }
 
-    /// Gives the shard in hand back, with what of it is in after `step`.
+    /// Gives the shard in hand back, with the samples of it that are in after `step`.
     ///
     /// # Errors
-    /// [`TrainError::has_to_recover`], or the cluster cannot be reached.
+    /// [`TrainError::has_to_recover`], or the cluster is unreachable.
     pub async fn give_back(&mut self, step: u64) -> Result<(), TrainError> {
         self.stepped(step).await?;
         if let Some((shard, next)) = &self.held {

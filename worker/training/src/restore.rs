@@ -14,28 +14,28 @@ use crate::error::TrainError;
 use crate::outage::until_answered;
 use crate::writer::{FORMAT, Files, key};
 
-/// For so long a store may not answer for one object while a rank is restored: what it would do instead is to end, and to
-/// be started anew for the same.
+/// How long a store may fail to answer for one object while a rank is restored. Giving up earlier would only restart
+/// the rank for the same restore.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(600);
-/// The same while a checkpoint is looked at: somebody waits for a verdict.
+/// The same for verification, where a user waits for the result.
 const VERIFY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A rank's part of a checkpoint.
 #[derive(Clone, Debug)]
 pub struct Restored {
-    /// Who wrote it.
+    /// The trainer that wrote it.
     pub trainer: String,
-    /// Of which step it is.
+    /// The step of the checkpoint.
     pub step: u64,
     /// Names and bytes, as they were written.
     pub files: Files,
 }
 
-/// Reads one rank's files. A store that does not answer is asked again for ten minutes; whoever has a shorter limit
-/// drops this.
+/// Reads one rank's files. A store that does not answer is retried for ten minutes; a caller with a shorter limit
+/// drops the future.
 ///
 /// # Errors
-/// Something is missing, or not what it was, or the store refused.
+/// Something is missing or differs from what was written, or the store refused.
 pub async fn restore_rank(
     checkpoint: &v1::Checkpoint,
     rank: usize,
@@ -49,11 +49,11 @@ pub async fn restore_rank(
     Ok(Restored { trainer: manifest.trainer, step: manifest.step, files })
 }
 
-/// Reads everything that a checkpoint names, and answers how many bytes that was. A store that does not answer is asked
-/// again for half a minute.
+/// Reads everything that a checkpoint names; returns the number of bytes. A store that does not answer is retried for
+/// half a minute.
 ///
 /// # Errors
-/// The first thing that is missing, or not what it was.
+/// The first object that is missing or differs from what was written.
 pub async fn verify(checkpoint: &v1::Checkpoint) -> Result<u64, TrainError> {
     let store = Source::open(checkpoint, VERIFY_PATIENCE)?;
     let mut bytes = 0;
@@ -82,14 +82,14 @@ async fn manifest_of(
     Ok(manifest)
 }
 
-/// Memory that is set aside for a file before its first chunk was read.
+/// Memory reserved for a file before its first chunk is read.
 const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
 
-/// Where a checkpoint's objects are.
+/// The location of a checkpoint's objects.
 struct Source<'a> {
     store: BlobStore,
     prefix: &'a str,
-    /// For so long the store may not answer for one object.
+    /// How long the store may fail to answer for one object.
     patience: Duration,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Source<'a> {
         if sum != file.bytes {
             return Err(damaged(format!("{} has chunks that do not match its length", file.name)));
         }
-        // What was read is there; what a manifest says may not be.
+        // Reserve no more: the size in a manifest may be wrong.
         let mut content = BytesMut::with_capacity(sum.min(READ_AHEAD_BYTES_MAX) as usize);
         for chunk in &file.chunks {
             content.extend_from_slice(&self.read(chunk).await?);
@@ -136,7 +136,7 @@ fn damaged(why: impl Into<String>) -> TrainError {
 mod tests {
     use super::*;
 
-    /// A checkpoint of one rank, whose manifest names this file.
+    /// A checkpoint of one rank whose manifest names this file.
     async fn checkpoint_of(dir: &std::path::Path, file: v1::CheckpointFile) -> v1::Checkpoint {
         let (store_url, prefix) = (format!("file://{}", dir.display()), "training/default/sft/1");
         let files = vec![file];

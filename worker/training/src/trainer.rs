@@ -21,57 +21,58 @@ use tokio::task::JoinHandle;
 use self::shards::Asked;
 use crate::error::TrainError;
 
-/// How long the leader holds a wait before it says that nothing has come.
+/// How long the leader holds a wait before it answers that nothing has changed.
 const WAIT_MS: u64 = 10_000;
-/// One attempt of a wait: the leader's time, and some for the way.
+/// Limit of one attempt of a wait: the leader's time plus the round trip.
 const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
-/// Silence after which a trainer is lost that names none.
+/// The default silence after which a trainer is lost.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Of this silence, a keep-alive is sent so often.
+/// How many keep-alives are sent within this silence.
 const KEEP_ALIVES: u32 = 3;
 
-/// Who it is, and where.
+/// The trainer's identity and job.
 #[derive(Clone, Debug, Default)]
 pub struct TrainerOptions {
     /// The job's namespace; empty for `default`.
     pub namespace: String,
     /// The job.
     pub job: String,
-    /// Unique in the job.
+    /// The name, unique in the job.
     pub name: String,
-    /// Who asks under this name, as [`draw_instance`] drew it: the same again is the same trainer, which is how a start that was not answered is repeated; another takes its place. 0: drawn anew.
+    /// The incarnation under this name, from [`draw_instance`]: the same value again is the same trainer, which is how
+    /// a start that was not answered is repeated; another value replaces it. 0 draws a new one.
     pub instance: u64,
     /// For people.
     pub host: String,
-    /// Silent for so long, the trainer is lost; zero: 15 s.
+    /// Silence after which the trainer is lost; zero: 15 s.
     pub keep_alive: Duration,
-    /// How long one call is tried; none: as long as the client tries any.
+    /// How long one call is retried; none: as long as the client retries any.
     pub patience: Option<Duration>,
 }
 
 /// How a lineage begins.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
-    /// Above that of the lineage before; 0, in a world of one: whatever comes next.
+    /// Above that of the previous lineage; 0, in a world of one, takes the next one.
     pub round: u64,
-    /// All trainers by rank, the same from each of them.
+    /// All trainers by rank; every trainer must give the same list.
     pub world: Vec<String>,
     /// The checkpoint; 0: the last complete one.
     pub from: u32,
-    /// Whether the job goes on when it loses a trainer with what the others may not have.
+    /// Whether the job continues when it loses a trainer with state that the others may not have.
     pub continue_on_loss: bool,
 }
 
 /// Where a lineage begins.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
-    /// What to begin from; none: from nothing, at step 0.
+    /// The checkpoint to start from; none to start from nothing, at step 0.
     pub checkpoint: Option<v1::Checkpoint>,
-    /// The epochs under way, and which shards of them the trainer is preferred for.
+    /// The epochs in progress, and the shards of them that this trainer gets first.
     pub passes: Vec<v1::PassAssignment>,
 }
 
-/// A trainer in a lineage of its job. Dropped, it is no longer kept alive, and lost after a while.
+/// A trainer in a lineage of its job. Dropping it stops its keep-alives, so it is lost after a while.
 pub struct Trainer {
     client: Client,
     sessions: Sessions,
@@ -81,7 +82,7 @@ pub struct Trainer {
     patience: Option<Duration>,
     lost: Arc<AtomicBool>,
     keeping: JoinHandle<()>,
-    /// Claims that nobody has answered yet.
+    /// Claims that are unanswered.
     asked: Mutex<Vec<Asked>>,
 }
 
@@ -91,7 +92,7 @@ impl Drop for Trainer {
     }
 }
 
-/// A trainer that nobody was yet. Never 0, which says nothing.
+/// A new incarnation number. Never 0, which means none.
 pub fn draw_instance() -> u64 {
     rand::random::<u64>() | 1
 }
@@ -117,10 +118,10 @@ fn patient(options: CallOptions, patience: Option<Duration>) -> CallOptions {
 }
 
 impl Trainer {
-    /// Joins the present lineage of the job, or makes the job.
+    /// Joins the present lineage of the job, or creates the job.
     ///
     /// # Errors
-    /// [`TrainError::has_to_recover`] where the lineage is torn.
+    /// [`TrainError::has_to_recover`] if the lineage is torn.
     pub async fn join(client: Client, options: &TrainerOptions) -> Result<Self, TrainError> {
         let sessions = Sessions::new(client.clone());
         let request = v1::JoinJobRequest {
@@ -145,7 +146,7 @@ impl Trainer {
     /// Begins the lineage of a round, or joins the others in it.
     ///
     /// # Errors
-    /// The cluster's refusal: of a round that is over, or that was begun otherwise.
+    /// The cluster's refusal: the round is over, or began with other parameters.
     pub async fn recover(
         client: Client,
         options: &TrainerOptions,
@@ -165,7 +166,7 @@ impl Trainer {
             from: recovery.from,
             on_loss: on_loss.into(),
         };
-        // The store is looked at first, for all ranks.
+        // The leader first checks the store, for all ranks.
         let limits = patient(CallOptions::default(), options.patience)
             .attempt_timeout(checkpoints::REPORT_ATTEMPT);
         let answer = sessions
@@ -201,7 +202,7 @@ impl Trainer {
         let store_url = String::new();
         let mut trainer =
             Self { client, sessions, store_url, by, lineage, patience, lost, keeping, asked };
-        // That of the session in which it has just come.
+        // The URL comes with the session in which it joined.
         trainer.store_url = trainer.sessions.take_once().await?.session().store_url().to_owned();
         Ok(trainer)
     }
@@ -221,17 +222,17 @@ impl Trainer {
         &self.store_url
     }
 
-    /// Whether the cluster has said that the ticket holds no more, or that the lineage is torn.
+    /// Whether the cluster has answered that the ticket is void, or that the lineage is torn.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Leaves the job: what it did stays, so it is in the others' state too, or in a complete checkpoint. The last one
-    /// that leaves tears the lineage while anything was done that no checkpoint holds. It is kept alive no more,
-    /// whatever the cluster answers.
+    /// Leaves the job. Its work stays, because it is in the others' state too, or in a complete checkpoint. If the
+    /// last trainer leaves and any work is in no checkpoint, the lineage is torn. Keep-alives stop, whatever the
+    /// cluster answers.
     ///
     /// # Errors
-    /// The cluster cannot be reached.
+    /// The cluster is unreachable.
     pub async fn leave(&self) -> Result<(), TrainError> {
         self.abandon();
         self.sessions
@@ -246,7 +247,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Is kept alive no more, and lost after a while.
+    /// Stops the keep-alives, so the trainer is lost after a while.
     pub fn abandon(&self) {
         self.keeping.abort();
     }
@@ -256,7 +257,7 @@ impl Trainer {
         patient(CallOptions::default(), self.patience)
     }
 
-    /// The limits of a question that the leader holds for [`WAIT_MS`].
+    /// The limits of a request that the leader holds for [`WAIT_MS`].
     fn waiting(&self) -> CallOptions {
         patient(CallOptions::read().attempt_timeout(WAIT_ATTEMPT), self.patience)
     }
@@ -281,7 +282,7 @@ async fn keep(client: Client, by: v1::TrainerRef, every: Duration, lost: Arc<Ato
                     return;
                 }
             }
-            // The job is gone, say: nobody will keep the ticket.
+            // For example, the job is gone, so there is no ticket to keep alive.
             Err(error @ ClientError::Rpc(_)) if !error.may_pass() => {
                 tracing::warn!(%error, "the trainer is not kept alive any more");
                 lost.store(true, Ordering::Relaxed);

@@ -25,17 +25,17 @@ const IN_FLIGHT: usize = 4;
 /// Version of the manifest.
 pub(crate) const FORMAT: u32 = 1;
 
-/// What a rank saves: names and bytes. The bytes are shared, not copied.
+/// A rank's files to save: names and bytes. The bytes are shared, not copied.
 pub type Files = Vec<(String, Bytes)>;
 
-/// What became durable.
+/// The part that became durable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// The object that names the others.
+    /// The manifest, the object that names the others.
     pub manifest: v1::BlobName,
-    /// Bytes of those others.
+    /// Total bytes of the objects that it names.
     pub bytes: u64,
-    /// How many they are.
+    /// The number of those objects.
     pub objects: u32,
 }
 
@@ -44,12 +44,12 @@ pub struct Written {
 pub struct CheckpointWriter {
     store: BlobStore,
     chunk_bytes: usize,
-    /// Whether this writer has looked for what killed ones have left.
+    /// Whether this writer has cleaned up after killed ones.
     tidied: Arc<AtomicBool>,
 }
 
-/// A rank's part on its way. Dropped, it goes on, and nobody hears of it; but a store that does not answer is then asked
-/// once more at the most.
+/// A rank's part while it is written. If it is dropped, the write continues unobserved, but a store that does not
+/// answer is retried at most once more.
 pub struct Writing {
     task: JoinHandle<Result<Written, TrainError>>,
     wanted: Arc<AtomicBool>,
@@ -62,17 +62,18 @@ impl Drop for Writing {
 }
 
 impl Writing {
-    /// Waits until all is durable, however long the store does not answer: whoever has a limit drops this.
+    /// Waits until everything is durable, however long the store does not answer; a caller with a limit drops the
+    /// future.
     ///
     /// # Errors
-    /// What the store refused.
+    /// The store's refusal.
     pub async fn wait(mut self) -> Result<Written, TrainError> {
         (&mut self.task).await.map_err(|_| TrainError::WriterEnded)?
     }
 }
 
 impl CheckpointWriter {
-    /// A writer into a store that is named by its URL.
+    /// A writer into the store with a URL.
     ///
     /// # Errors
     /// The URL names no store.
@@ -84,7 +85,7 @@ impl CheckpointWriter {
         Self { store, chunk_bytes, tidied: Arc::default() }
     }
 
-    /// Removes what killed writers of this job have left, once.
+    /// Removes the leftovers of killed writers of this job, once.
     async fn tidy(&self, prefix: &str) {
         if self.tidied.swap(true, Ordering::Relaxed) {
             return;
@@ -95,7 +96,7 @@ impl CheckpointWriter {
         }
     }
 
-    /// Begins to write a rank's files below a checkpoint's prefix, and returns at once.
+    /// Starts to write a rank's files under a checkpoint's prefix, and returns at once.
     pub fn begin(&self, checkpoint: &v1::Checkpoint, trainer: &str, files: Files) -> Writing {
         let wanted = Arc::new(AtomicBool::new(true));
         let (writer, prefix) = (self.clone(), checkpoint.prefix.clone());
@@ -109,12 +110,12 @@ impl CheckpointWriter {
     }
 }
 
-/// A rank's part, as its task has it.
+/// A rank's part, as its task sees it.
 struct Part {
     writer: CheckpointWriter,
     /// The checkpoint's.
     prefix: String,
-    /// Whether somebody waits for it.
+    /// Whether a caller waits for it.
     wanted: Arc<AtomicBool>,
 }
 
@@ -150,7 +151,7 @@ impl Part {
             let end = content.len().min(start + self.writer.chunk_bytes);
             self.put_unless(&failed, content.slice(start..end))
         }));
-        // Those that were begun end before the file fails: an upload that is dropped leaves its parts behind.
+        // Chunks in flight end before the file fails: a dropped upload leaves its parts behind.
         let chunks: Vec<_> = chunks.buffered(IN_FLIGHT).collect().await;
         let chunks = chunks.into_iter().flatten().collect::<Result<Vec<_>, TrainError>>()?;
         let digest = digest.await.map_err(|_| TrainError::WriterEnded)?;
@@ -158,7 +159,7 @@ impl Part {
         Ok(v1::CheckpointFile { name, bytes: content.len() as u64, digest, chunks })
     }
 
-    /// Nothing once another chunk of the file has failed.
+    /// Does nothing once another chunk of the file has failed.
     async fn put_unless(
         &self,
         failed: &AtomicBool,
@@ -184,7 +185,7 @@ impl Part {
     }
 }
 
-/// The key of an object below a checkpoint's prefix.
+/// The key of an object under a checkpoint's prefix.
 pub(crate) fn key(prefix: &str, digest: &[u8; 32]) -> String {
     format!("{prefix}/{}", blake3::Hash::from_bytes(*digest).to_hex())
 }
@@ -247,7 +248,7 @@ mod tests {
         drop(temporary(".tmp-dead", 2));
         drop(temporary(".tmp-new", 0));
         drop(temporary("object", 2));
-        // A stopped process is a live one.
+        // A stopped process counts as alive.
         let live = temporary(".tmp-live", 2);
         live.try_lock().unwrap();
         let url = format!("file://{}", dir.path().display());

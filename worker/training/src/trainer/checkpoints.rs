@@ -11,20 +11,20 @@ use super::{Trainer, WAIT_MS};
 use crate::error::TrainError;
 use crate::writer::{Writing, Written};
 
-/// Between two tries when another rank has not come, or too many checkpoints are open.
+/// The pause between two tries when another rank has not joined, or too many checkpoints are open.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often it looks whether its part is needed that is not durable yet: a healthy store has it sooner.
+/// How often it checks whether its unfinished part is still needed: with a healthy store, the part is durable sooner.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// One attempt of a report: the leader looks for every object that it names.
+/// Limit of one attempt of a report: the leader checks every object that it names.
 pub(super) const REPORT_ATTEMPT: Duration = Duration::from_secs(60);
 
 impl Trainer {
     /// Begins the checkpoint of a step, or finds it. Waits for ranks that have not joined yet, and while too many
-    /// checkpoints are open; both no longer than `within`.
+    /// checkpoints are open; both for at most `within`.
     ///
     /// # Errors
-    /// [`TrainError::has_to_recover`], or a refusal of the step; after `within` the last refusal, which names the rank
-    /// that is missing.
+    /// [`TrainError::has_to_recover`], or a refusal of the step; after `within` the last refusal, which names the
+    /// missing rank.
     pub async fn begin_checkpoint(
         &self,
         step: u64,
@@ -52,11 +52,11 @@ impl Trainer {
         }
     }
 
-    /// Waits until the trainer's part of a checkpoint is durable, for as long as anybody needs it: a store that does not
-    /// answer is waited for. None: the checkpoint is over, a later one was complete before, or it was given up.
+    /// Waits until the trainer's part of a checkpoint is durable, for as long as the part is needed: a store that does
+    /// not answer is retried. None: the checkpoint is over, because a later one was complete first or it was aborted.
     ///
     /// # Errors
-    /// What the store refused; [`TrainError::has_to_recover`] where the trainer is lost meanwhile.
+    /// The store's refusal; [`TrainError::has_to_recover`] if the trainer is lost meanwhile.
     pub async fn durable(
         &self,
         number: u32,
@@ -69,7 +69,7 @@ impl Trainer {
         }
     }
 
-    /// Returns once nobody needs a part of the checkpoint any more.
+    /// Returns once no part of the checkpoint is needed any more.
     async fn until_over(&self, number: u32) -> Result<(), TrainError> {
         loop {
             sleep(LOOK_EVERY).await;
@@ -79,13 +79,13 @@ impl Trainer {
             match self.checkpoint_complete(number, Duration::ZERO).await {
                 Ok(Some(false)) => return Ok(()),
                 Err(error) if error.checkpoint_is_over() => return Ok(()),
-                // It is open, or nobody knows now.
+                // It is open, or its state is unknown now.
                 Ok(_) | Err(_) => {}
             }
         }
     }
 
-    /// The trainer's part of a checkpoint is durable. Answers whether the checkpoint is complete by that.
+    /// Reports that the trainer's part of a checkpoint is durable. Returns whether this completes the checkpoint.
     ///
     /// # Errors
     /// [`TrainError::has_to_recover`], or a refusal of the report.
@@ -116,10 +116,11 @@ impl Trainer {
         Ok(state == Some(v1::CheckpointState::Complete))
     }
 
-    /// Waits until a checkpoint is complete; false where it never will be, or was and is pruned by now, none where it is still open after `within`.
+    /// Waits until a checkpoint is complete. Returns false if it never will be, or was complete and is pruned by now;
+    /// none if it is still open after `within`.
     ///
     /// # Errors
-    /// The cluster cannot be reached.
+    /// The cluster is unreachable.
     pub async fn checkpoint_complete(
         &self,
         number: u32,
@@ -147,7 +148,7 @@ impl Trainer {
     }
 }
 
-/// Whether trying again a little later may help: others are on their way.
+/// Whether a retry a little later may help because other ranks are about to join.
 fn passes(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::LimitExceeded | ErrorCode::CheckpointConflict))
 }

@@ -15,15 +15,15 @@ use tokio::time::Instant;
 use super::{Trainer, WAIT_MS};
 use crate::error::TrainError;
 
-/// A claim that nobody has answered, and of which epoch it is.
+/// An unanswered claim, and its epoch.
 pub(super) struct Asked {
     dataset: String,
     epoch: u64,
     request: PendingRequest,
-    /// For this claim alone until it is answered.
+    /// Used for this claim alone until it is answered.
     session: Lent,
     since: Instant,
-    /// The cluster may have granted it already.
+    /// The cluster may already have granted it.
     doubt: bool,
 }
 
@@ -34,7 +34,7 @@ impl Asked {
     }
 }
 
-/// Puts a claim back that ends without an answer.
+/// Puts a claim back if it ends without an answer.
 struct Unanswered<'a> {
     back: &'a Mutex<Vec<Asked>>,
     asked: Option<Asked>,
@@ -46,8 +46,8 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// What a call's answer means where an earlier call of the same claim may have been granted (`doubt`), and whether one may
-/// have been after it. A session that is forgotten then hides the outcome, and is no refusal.
+/// Interprets a call's answer when an earlier call of the same claim may have been granted (`doubt`), and tells
+/// whether one may have been granted after it. A forgotten session then hides the outcome, and is not a refusal.
 fn judged<T>(
     answer: Result<T, ClientError>,
     doubt: bool,
@@ -69,10 +69,10 @@ fn judged<T>(
 }
 
 impl Trainer {
-    /// A shard of an epoch; none, and whether for good, where others have what is left.
+    /// Claims a shard of an epoch. If other trainers hold the rest, returns none, and whether that is final.
     ///
     /// # Errors
-    /// [`TrainError::has_to_recover`], or the cluster cannot be reached; or it has forgotten a claim that it may have
+    /// [`TrainError::has_to_recover`], or the cluster is unreachable, or it has forgotten a claim that it may have
     /// granted. That shard then lies idle until this trainer recovers or leaves.
     pub async fn claim(
         &self,
@@ -101,7 +101,7 @@ impl Trainer {
             dataset: asked.dataset.clone(),
             epoch: asked.epoch,
         };
-        // A caller that gives up leaves an attempt under way.
+        // A caller that gives up leaves an attempt in flight.
         let (doubt, since) = (std::mem::replace(&mut asked.doubt, true), asked.since);
         let mut unanswered = Unanswered { back: &self.asked, asked: Some(asked) };
         let answer = self
@@ -130,10 +130,10 @@ impl Trainer {
         same.map(|at| asked.swap_remove(at))
     }
 
-    /// Waits until a claim is worth trying; false where it is not after `within`.
+    /// Waits until a claim is worth trying; false if it is not after `within`.
     ///
     /// # Errors
-    /// The cluster cannot be reached.
+    /// The cluster is unreachable.
     pub async fn wait_for_shard(
         &self,
         dataset: &str,
@@ -162,7 +162,7 @@ impl Trainer {
         }
     }
 
-    /// All samples of a claim are in the trainer's state after `step`.
+    /// Reports that all samples of a claim are in the trainer's state after `step`.
     ///
     /// # Errors
     /// [`TrainError::has_to_recover`], or a refusal of the step.
@@ -191,7 +191,7 @@ impl Trainer {
         Ok(answer.await?.epoch_finished)
     }
 
-    /// Gives a shard back, of which the samples before `end_sample` are in the trainer's state after `step`.
+    /// Gives back a shard whose samples before `end_sample` are in the trainer's state after `step`.
     ///
     /// # Errors
     /// [`TrainError::has_to_recover`], or a refusal of the step or of the samples.
@@ -234,7 +234,7 @@ mod tests {
         ClientError::OutcomeUnknown { what: "claim a shard", waited_ms: 1, tried, forgotten }
     }
 
-    /// What the last of these answers to one claim means.
+    /// The meaning of the last of these answers to one claim.
     fn told(answers: Vec<ClientError>) -> ClientError {
         let (mut doubt, mut last) = (false, None);
         for answer in answers {
