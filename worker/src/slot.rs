@@ -59,53 +59,53 @@ use crate::spool::SpoolHandle;
 
 /// Commands that may wait for a slot.
 pub(crate) const COMMANDS: usize = 256;
-/// Events taken up before the slot looks at everything else again.
+/// Events handled before the slot checks everything else again.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// What the session tells a slot.
+/// The session's commands to a slot.
 #[derive(Debug)]
 pub(crate) enum SlotCommand {
-    /// A stream to a leader is there.
+    /// A stream to a leader is open.
     Online(Uplink),
-    /// It is gone.
+    /// The stream is gone.
     Offline,
     Answer(v1::ExchangeAnswer),
-    /// Another slot has nothing to do: give up what is not started.
+    /// Another slot is idle: give up unstarted rows.
     Yield(v1::Yield),
     /// The worker has registered; these rows were lost meanwhile.
     Registered {
         registration: Registration,
         dropped: Arc<Named>,
     },
-    /// Rows that are no longer this worker's.
+    /// Rows that no longer belong to this worker.
     Gone(Arc<Named>),
-    /// Ask for nothing and say when nothing is unanswered.
+    /// Request nothing, and signal when no exchange is unanswered.
     Quiesce(oneshot::Sender<()>),
-    /// Take no more work, finish what runs by then, report, end.
+    /// Take no more work, finish running rows by this time, report, end.
     Drain(Instant),
 }
 
-/// What a slot is made of.
+/// The parts that make up a slot.
 pub(crate) struct SlotParts {
     pub(crate) index: u32,
     pub(crate) engine: Arc<dyn Engine>,
     /// The engine's block of the configuration.
     pub(crate) block: EngineConfig,
     pub(crate) concurrency: usize,
-    /// Sequences that the engine runs at once, where rows are to wait in it; else 0.
+    /// Sequences that the engine runs at once if rows wait in it; else 0.
     pub(crate) seats: usize,
     /// Rows that it holds at most; else as many as keep its engine busy.
     pub(crate) credit: Option<usize>,
-    /// Tokens that its rows may take at most; 0: by what its engine has room for.
+    /// Tokens that its rows may take at most; 0 derives the number from the engine's room.
     pub(crate) credit_tokens: u64,
     pub(crate) part: PartConfig,
     pub(crate) probe_every: Duration,
     /// How long a part that the store refuses is kept.
     pub(crate) store_refused: Duration,
     pub(crate) fence: Fence,
-    /// Told when the slot becomes able, or unable, to take work, or may be so: the worker registers anew.
+    /// Notified when the slot becomes able or unable to take work, or may have: the worker then registers again.
     pub(crate) eligibility: Arc<tokio::sync::Notify>,
-    /// Told when the slot has run out of rows to start.
+    /// Notified when the slot has run out of rows to start.
     pub(crate) ran_dry: Arc<tokio::sync::Notify>,
     pub(crate) stores: Arc<crate::stores::Stores>,
     pub(crate) runs: Arc<crate::run::Runs>,
@@ -117,17 +117,17 @@ pub(crate) struct SlotParts {
     pub(crate) next_part: u64,
 }
 
-/// How the session sees a slot.
+/// The session's handle of a slot.
 pub(crate) struct SlotHandle {
     pub(crate) commands: mpsc::Sender<SlotCommand>,
     pub(crate) book: Arc<Mutex<Book>>,
-    /// Why it can take no work.
+    /// Why it cannot take work, if it cannot.
     pub(crate) ineligible: watch::Receiver<Option<String>>,
-    /// Ends with the slot; true where everything was answered for.
+    /// Ends with the slot; true if the leader answered for everything.
     pub(crate) ended: tokio::task::JoinHandle<bool>,
 }
 
-/// Something that a task of the slot has finished.
+/// The result of one of the slot's tasks.
 enum Event {
     Loaded(Loaded),
     Ran { lease: Lease, row: u64, outcome: Option<Result<Completion, EngineFailure>> },
@@ -152,9 +152,9 @@ struct Slot {
     index: u32,
     engine: Arc<dyn Engine>,
     block: EngineConfig,
-    /// What the engine has loaded, as far as the slot was told.
+    /// What the engine has loaded, as last reported to the slot.
     loaded: Option<rollout_engine_protocol::Loaded>,
-    /// Whether its process is there, as far as the slot was told.
+    /// Whether its process is up, as last reported to the slot.
     engine_up: bool,
     pace: Pace,
     feed: Feed,
@@ -171,37 +171,37 @@ struct Slot {
     book: Arc<Mutex<Book>>,
     queue: VecDeque<EngineRow>,
     running: HashMap<(Lease, u64), Running>,
-    /// Leases of trials: nothing else runs beside such a lease's rows.
+    /// Leases of bisection: rows of other leases never run beside theirs.
     alone: BTreeSet<Lease>,
-    /// When leases with rows here came, for those whose rows have a time.
+    /// When each lease with rows here was granted, for runs with an attempt time-out.
     granted: HashMap<Lease, Instant>,
-    /// Where its finished rows go, with those of the other slots.
+    /// Combines its finished rows with those of the other slots.
     combiner: Arc<Combiner>,
     spool: SpoolHandle,
-    /// Told when another slot has done something with this one's results.
+    /// Notified when another slot has changed something about this one's results.
     changed: Arc<Notify>,
     /// Parts of an earlier process, until the first registration.
     recovered: Vec<OpenPart>,
     refusals: Refusals,
     exchanges: Exchanges,
-    /// Uploads of parts that this slot closed, under way or to be tried again.
+    /// Uploads of parts that this slot closed, in flight or to be retried.
     uploads: usize,
-    /// Reports whose texts are on their way to the store.
+    /// Reports whose texts are being written to the store.
     untold: usize,
-    /// When the newest exchange was made, and since when something waits to be reported.
+    /// When the newest exchange was made, and since when a report has been waiting.
     asked: Option<Instant>,
     report_since: Option<Instant>,
     uplink: Option<Uplink>,
-    /// Asks for nothing until the next stream, and says here when nothing is unanswered.
+    /// Requests nothing until the next stream, and signals here when no exchange is unanswered.
     quiet: bool,
     quiesce: Option<oneshot::Sender<()>>,
     drain: Option<Instant>,
     ineligible: watch::Sender<Option<String>>,
     eligibility: Arc<tokio::sync::Notify>,
     ran_dry: Arc<tokio::sync::Notify>,
-    /// Whether nothing waited to be started when last looked.
+    /// Whether no row was waiting to start at the last check.
     dry: bool,
-    /// Steps of the engine when it was last told how well it was fed.
+    /// Steps of the engine at the last log line about feeding.
     told_steps: u64,
     tasks: JoinSet<Event>,
 }
@@ -286,7 +286,7 @@ impl Slot {
             let mut book = slot.book.lock();
             part.rows.iter().for_each(|row| book.end((part.id.run, row.attempt), row.row));
             drop(book);
-            // Held back until the leader has said which rows count.
+            // Held back until the leader says which rows count.
             slot.recovered.push(slot.combiner.recovered(slot.index, part));
         }
         slot
@@ -333,7 +333,7 @@ impl Slot {
             SlotCommand::Online(uplink) => {
                 self.exchanges.stream_broke();
                 if !uplink.eligible {
-                    // Others can run them. The slot may be able, and the worker's store refuse.
+                    // Other workers can run them. The slot itself may be able, and the worker's store refuse.
                     self.give_back_queued();
                 }
                 self.uplink = Some(uplink);
@@ -369,7 +369,7 @@ impl Slot {
             Ok(Event::Engine(news)) => self.news(news),
             Ok(Event::Progressed) => self.engine_progressed(),
             Ok(Event::Told(told)) => self.told(told),
-            // Rows' panics are caught where they run; what is left is a defect of ours.
+            // A row's panic is caught where it runs, so any other panic is a bug in this program.
             Err(error) => tracing::error!(%error, slot = self.index, "a task of the slot failed"),
         }
     }
@@ -384,7 +384,7 @@ impl Slot {
         self.running.is_empty()
             && self.queue.is_empty()
             && !self.combiner.holds(self.index)
-            // Of parts that this slot closed and perhaps only others wrote to: nobody else uploads them.
+            // Of parts that this slot closed, even if only other slots wrote to them: no other slot uploads them.
             && self.uploads == 0
             && self.untold == 0
             && !self.exchanges.has_report()

@@ -12,9 +12,9 @@ use crate::held::{Held, Lease, Named};
 pub(crate) struct Book {
     queued: Held,
     running: Held,
-    /// Finished, failed or given back, and not answered for.
+    /// Finished, failed or returned, and unanswered.
     ended: Held,
-    /// Rows that the engine runs at once now, at most.
+    /// Rows that the engine may run at once now.
     concurrency: usize,
 }
 
@@ -62,7 +62,7 @@ impl Book {
         self.concurrency = rows;
     }
 
-    /// Rows that the engine runs at once now, at most: fewer than configured after memory ran out.
+    /// Rows that the engine may run at once now: fewer than configured after memory ran out.
     pub(crate) fn concurrency(&self) -> usize {
         self.concurrency
     }
@@ -81,7 +81,7 @@ impl Book {
         self.running.leases()
     }
 
-    /// Rows that wait or run: what counts against the slot's credit.
+    /// Rows that wait or run, which count against the slot's credit.
     pub(crate) fn busy(&self) -> usize {
         self.queued.len() + self.running.len()
     }
@@ -95,7 +95,7 @@ impl Book {
         &self.queued
     }
 
-    /// Takes rows away; what was taken was held.
+    /// Removes rows; returns how many of them were held.
     pub(crate) fn take(&mut self, named: &Named) -> usize {
         let mut taken = 0;
         for set in [&mut self.queued, &mut self.running, &mut self.ended] {
@@ -109,15 +109,15 @@ impl Book {
         taken
     }
 
-    /// Rows that must not be given to anybody else while this worker is silent for a while: those that an engine
-    /// runs, and those that are done and not yet answered for.
+    /// Rows that the leader must not give to another worker while this one is silent for a while: running rows, and
+    /// ended rows that are unanswered.
     pub(crate) fn started(&self) -> Held {
         let mut all = self.running.clone();
         all.extend(&self.ended);
         all
     }
 
-    /// Rows that wait or run: to which a revocation still makes a difference.
+    /// Rows that wait or run, for which a revocation still matters.
     pub(crate) fn unfinished(&self) -> Held {
         let mut all = self.running.clone();
         all.extend(&self.queued);

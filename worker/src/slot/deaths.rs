@@ -15,7 +15,7 @@ use crate::engine::{Death, News};
 use crate::held::Held;
 
 impl Slot {
-    /// Listens for the engine's next news.
+    /// Waits for the engine's next news.
     pub(super) fn listen(&mut self) {
         let engine = self.engine.clone();
         self.tasks.spawn(async move { Event::Engine(engine.news().await) });
@@ -48,7 +48,7 @@ impl Slot {
         if class == FailureClass::OutOfMemory {
             self.out_of_memory(self.pace.generation());
         }
-        // Rows that were taken away a moment ago, and that the engine still had, ran as well.
+        // Rows that were revoked a moment ago, and that the engine still had, ran as well.
         let unwanted = death.unwanted + death.rows.len().saturating_sub(started.len());
         let started = self.company_spares(started, unwanted);
         self.end_all(&started);
@@ -74,8 +74,8 @@ impl Slot {
         }
     }
 
-    /// A row that ran beside others that nobody wanted any more, and of which the leader knows nothing, did not run
-    /// alone: it is neither to blame nor cleared, and goes back to be tried another time.
+    /// A row that ran beside unwanted rows, of which the leader knows nothing, did not run alone: it is neither to
+    /// blame nor cleared, and goes back to be retried.
     fn company_spares(&mut self, started: Held, unwanted: usize) -> Held {
         if unwanted == 0 || started.len() != 1 {
             return started;
@@ -86,7 +86,7 @@ impl Slot {
         Held::default()
     }
 
-    /// Memory ran out: fewer rows run at once.
+    /// Memory ran out, so fewer rows run at once.
     pub(super) fn out_of_memory(&mut self, generation: u64) {
         let before = self.pace.limit();
         self.pace.out_of_memory(generation);

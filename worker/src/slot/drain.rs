@@ -21,8 +21,8 @@ impl Slot {
         self.stop_what_cannot_end();
     }
 
-    /// In a drain, cancels rows that will not end by its deadline, as far as earlier rows tell: somebody else may run
-    /// them meanwhile. Asked again as rows end, for each of them tells more.
+    /// In a drain, cancels rows that will not end by its deadline, judging by earlier rows: another worker may run
+    /// them meanwhile. Called again as rows end, because each gives more data.
     pub(super) fn stop_what_cannot_end(&mut self) {
         let Some(deadline) = self.drain else { return };
         let now = Instant::now();
@@ -47,14 +47,14 @@ impl Slot {
         }
     }
 
-    /// Gives back what was not started, loaded or not.
+    /// Returns all unstarted rows, loaded or not.
     pub(super) fn give_back_queued(&mut self) {
         self.queue.clear();
         let queued = self.book.lock().queued().clone();
         self.give_back_all(&queued);
     }
 
-    /// Cancels what runs; as each row ends it goes back.
+    /// Cancels all running rows; each goes back as it ends.
     pub(super) fn stop_running(&mut self) {
         for running in self.running.values() {
             running.cancel.cancel();

@@ -48,7 +48,7 @@ impl Slot {
         }
     }
 
-    /// What the engine has loaded may be something else than its last process had.
+    /// The engine may have loaded other models than its last process.
     pub(super) fn note_loaded(&mut self) {
         let loaded = self.engine.loaded();
         if loaded != self.loaded {

@@ -12,7 +12,7 @@ use rollout_proto::v1;
 use crate::held::Held;
 use crate::part::PartId;
 
-/// Parts, and failures, of one message; with the bounds of each it stays far below the wire's.
+/// Parts, and failures, of one message; within these bounds it stays far below the wire's limit.
 const PARTS_MAX: usize = 16;
 const FAILURES_MAX: usize = 1024;
 /// Deaths of one message; each names at most the rows that an engine runs at once.
@@ -25,9 +25,9 @@ struct Report {
     failures: Vec<v1::FailedAttempt>,
     deaths: Vec<v1::EngineDeath>,
     nacks: Held,
-    /// What was asked for by that number, for somebody else; none of it was started.
+    /// The rows given up for another slot, under the number of the leader's request; none of them was started.
     yielded: Option<(u64, Held)>,
-    /// The rows of failures, deaths, nacks, and what is given up.
+    /// The rows of failures, deaths, nacks, and given-up rows.
     rows: Held,
 }
 
@@ -45,16 +45,16 @@ impl Report {
 struct Sent {
     message: v1::Exchange,
     report: Report,
-    /// Whether the present stream has carried it.
+    /// Whether it was sent on the present stream.
     on_stream: bool,
 }
 
-/// What an answered exchange had reported.
+/// What an answered exchange reported.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
     pub(super) parts: Vec<PartId>,
     pub(super) rows: Held,
-    /// It had asked for rows.
+    /// It requested rows.
     pub(super) asked: bool,
 }
 
@@ -81,7 +81,7 @@ impl Exchanges {
         self.outbox.failures.push(failure);
     }
 
-    /// A death; its number is this process's, so that it counts once however often it is sent.
+    /// Adds a death. Its number is unique in this process, so that it counts once however often it is sent.
     pub(super) fn death(&mut self, mut death: v1::EngineDeath, rows: &Held) {
         self.last_death += 1;
         death.number = self.last_death;
@@ -94,9 +94,9 @@ impl Exchanges {
         self.outbox.nacks.extend(rows);
     }
 
-    /// Rows given up because the leader asked for them by that number; none is an answer, too.
+    /// Adds rows given up for the leader's request with this number; an empty set is an answer too.
     pub(super) fn give_up(&mut self, id: u64, rows: Held) {
-        // One that waits is for a number that the leader has given up.
+        // An older answer is for a request that the leader has abandoned.
         if let Some((_, old)) = self.outbox.yielded.take() {
             self.outbox.nacks.extend(&old);
         }
@@ -104,17 +104,17 @@ impl Exchanges {
         self.outbox.yielded = Some((id, rows));
     }
 
-    /// True where somebody waits for rows that this slot gives up.
+    /// True if an answer to a steal request waits to be sent.
     pub(super) fn has_yield(&self) -> bool {
         self.outbox.yielded.is_some()
     }
 
-    /// True where something waits to be sent.
+    /// True if a report waits to be sent.
     pub(super) fn has_report(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// True where a durable part is among it.
+    /// True if the report has a durable part.
     pub(super) fn has_parts(&self) -> bool {
         !self.outbox.parts.is_empty()
     }
@@ -124,16 +124,16 @@ impl Exchanges {
         self.sent.len()
     }
 
-    /// True where the only message on its way may be waiting for work at the leader.
+    /// True if the only message in flight may be waiting for work at the leader.
     pub(super) fn may_be_parked(&self) -> bool {
         self.sent.len() == 1 && self.sent[0].message.credit_rows > 0
     }
 
-    /// Makes the next message, if one may be sent now. `credit` 0 asks for no rows.
+    /// Makes the next message, if one may be sent now. `credit` 0 requests no rows.
     pub(super) fn make(&mut self, credit: u32) -> bool {
         let credit = match self.sent.len() {
             0 => credit,
-            // Credit twice would be rows twice.
+            // Two messages with credit would be granted rows twice.
             1 if self.sent[0].message.credit_rows > 0 => 0,
             _ => return false,
         };
@@ -183,24 +183,24 @@ impl Exchanges {
         Report { parts, failures, deaths, nacks, yielded, rows }
     }
 
-    /// The oldest message that the present stream has not carried.
+    /// The oldest message that was not sent on the present stream.
     pub(super) fn to_send(&self) -> Option<&v1::Exchange> {
         self.sent.iter().find(|sent| !sent.on_stream).map(|sent| &sent.message)
     }
 
-    /// That message is on its way.
+    /// That message is in flight.
     pub(super) fn was_sent(&mut self) {
         if let Some(sent) = self.sent.iter_mut().find(|sent| !sent.on_stream) {
             sent.on_stream = true;
         }
     }
 
-    /// The stream is gone: what is unanswered goes over the next one, the same messages in the same order.
+    /// The stream is gone: unanswered messages go over the next one, unchanged and in the same order.
     pub(super) fn stream_broke(&mut self) {
         self.sent.iter_mut().for_each(|sent| sent.on_stream = false);
     }
 
-    /// Takes an answer; `None` where it answers nothing that was asked.
+    /// Takes an answer; `None` if it answers no message.
     pub(super) fn answered(&mut self, seq: u64) -> Option<Settled> {
         let position = self.sent.iter().position(|sent| sent.message.seq == seq)?;
         let answered = self.sent.remove(position)?;
@@ -331,7 +331,7 @@ mod tests {
         exchanges.failure(failure, &failed);
         exchanges.make(0);
         assert_eq!(exchanges.answered(2), Some(Settled { rows: failed, ..Settled::default() }));
-        // The pull still waits at the leader, so nothing more is asked for.
+        // The pull still waits at the leader, so the next message requests no rows.
         assert!(exchanges.may_be_parked());
         assert!(exchanges.make(8));
         assert_eq!(exchanges.sent[1].message.credit_rows, 0);

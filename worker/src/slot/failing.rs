@@ -14,22 +14,22 @@ use super::{Event, Slot};
 use crate::engine::{EngineFailure, EngineRow, run_caught};
 use crate::offer;
 
-/// Failures in a row before the first pause: this many, or so many times what the engine runs at once. A server that
-/// restarts fails all that runs and is well again.
+/// Consecutive failures before the first pause: this number, or [`ROUNDS`] times what the engine runs at once. A
+/// server that restarts fails all running rows and then recovers.
 const FAILURES_MIN: u32 = 16;
 const ROUNDS: u32 = 2;
 /// The first pause, and the longest one. Each failed try doubles it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Each further failure in a row delays the next start by so much more, up to a bound. Rows that fail in no time would
-/// otherwise make this the fastest slot of the fleet.
+/// Each further consecutive failure delays the next start by this much more, up to a bound. Rows that fail instantly
+/// would otherwise make this the fastest slot of the fleet.
 const STEP: Duration = Duration::from_millis(10);
 const STEP_MAX: Duration = Duration::from_secs(1);
-/// Bytes of the last failure in the reason why a slot takes no work.
+/// Bytes of the last failure quoted in the reason why a slot takes no work.
 const QUOTE_BYTES_MAX: usize = 300;
-/// Bytes of a row that is kept to be run again.
+/// The largest row that is kept for a rerun, in bytes.
 const PROVEN_BYTES_MAX: usize = 64 << 10;
-/// It may take so long.
+/// The time limit of the rerun.
 const PROVEN_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
@@ -39,10 +39,10 @@ pub(super) struct Failing {
     bound: u32,
     /// The next pause.
     pause: Duration,
-    /// When the last pause began. Of the rows that are started since then, one runs at a time.
+    /// When the last pause began. Of the rows started since then, one runs at a time.
     trying: Option<Instant>,
     not_before: Option<Instant>,
-    /// The last row that succeeded, until it was run again.
+    /// The last row that succeeded, until it is rerun.
     proven: Option<EngineRow>,
 }
 
@@ -54,7 +54,7 @@ impl Failing {
         Self { in_a_row: 0, bound, pause: PAUSE_MIN, trying, not_before, proven }
     }
 
-    /// Another row has failed. The pause that this begins, if any: none begins while the slot takes no work.
+    /// Counts another failure. Returns the pause that this begins, if any: none begins while the slot takes no work.
     pub(super) fn failed(&mut self, now: Instant, takes_work: bool) -> Option<Duration> {
         let delay = STEP.saturating_mul(self.in_a_row).min(STEP_MAX);
         self.in_a_row = self.in_a_row.saturating_add(1);
@@ -79,7 +79,7 @@ impl Failing {
         }
     }
 
-    /// The engine is well, or another process now.
+    /// The engine works, or is another process now.
     pub(super) fn over(&mut self) {
         if self.in_a_row > 0 {
             (self.in_a_row, self.pause) = (0, PAUSE_MIN);
@@ -87,19 +87,19 @@ impl Failing {
         }
     }
 
-    /// Whether one row is tried at a time. True for rows started at these times: one of them is that row.
+    /// Whether one row is tried at a time. True for rows started at these times if one of them is that row.
     pub(super) fn tries(&self, mut started: impl Iterator<Item = Instant>) -> Option<bool> {
         self.trying.map(|began| started.any(|since| since >= began))
     }
 
-    /// The moment before which no row starts.
+    /// The time before which no row starts.
     pub(super) fn not_before(&self) -> Option<Instant> {
         self.not_before
     }
 }
 
 impl Slot {
-    /// A row failed, and what it asked for is not the reason.
+    /// A row failed, and its request is not the cause.
     pub(super) fn row_failed(&mut self, failure: &EngineFailure) {
         let takes_work = self.ineligible.borrow().is_none() && self.drain.is_none();
         if let Some(pause) = self.failing.failed(Instant::now(), takes_work) {
@@ -125,7 +125,7 @@ impl Slot {
         }
     }
 
-    /// Runs a row again that has succeeded once.
+    /// Reruns a row that has succeeded once.
     fn check_after(&mut self, pause: Duration, row: EngineRow) {
         let engine = self.engine.clone();
         self.tasks.spawn(async move {
@@ -135,7 +135,7 @@ impl Slot {
                     let run = run_caught(&*engine, row.clone());
                     match tokio::time::timeout(PROVEN_TIMEOUT, run).await {
                         Ok(outcome) => Event::Checked { row, outcome: outcome.map(drop) },
-                        // It says nothing. A row of the leader's is tried.
+                        // A time-out proves nothing. Try a row of the leader's next.
                         Err(_) => Event::Probed(Ok(())),
                     }
                 }
@@ -144,7 +144,7 @@ impl Slot {
         });
     }
 
-    /// A row that has succeeded once was run again.
+    /// Handles the rerun of a row that has succeeded once.
     pub(super) fn checked(&mut self, row: EngineRow, outcome: Result<(), EngineFailure>) {
         match outcome {
             Ok(()) => {
@@ -160,13 +160,13 @@ impl Slot {
         }
     }
 
-    /// Whether failures in a row let another row start now.
+    /// Whether consecutive failures allow another row to start now.
     pub(super) fn may_try(&self) -> bool {
         self.failing.not_before().is_none_or(|at| Instant::now() >= at)
             && !self.failing.tries(self.running.values().map(|row| row.since)).unwrap_or(false)
     }
 
-    /// Rows to ask for where one is tried at a time.
+    /// Rows to request while one is tried at a time.
     pub(super) fn wanted_to_try(&self) -> Option<usize> {
         let tried = self.failing.tries(self.running.values().map(|row| row.since))?;
         Some(usize::from(!tried && self.book.lock().queued().is_empty()))

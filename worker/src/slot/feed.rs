@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Fed;
 
-/// An answer to a pull, and the answer for a part, are here after so long; with a part's own linger.
+/// How long a pull or a part takes to be answered, including a part's own linger.
 const ROUND: Duration = Duration::from_millis(1500);
-/// The rate is looked at so often.
+/// How often the rate is measured.
 const WINDOW: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -22,10 +22,10 @@ pub(super) struct Feed {
     seats: usize,
     ahead: usize,
     seen: Fed,
-    /// Steps that were not full, of which it is not known yet whether there was a row for them.
+    /// Steps that were not full, and for which it is unknown whether there was a row.
     undecided: u64,
     window: Option<Window>,
-    /// Rows that end in a second.
+    /// Rows that end per second.
     rate: f64,
     steps: u64,
     starved: u64,
@@ -56,13 +56,13 @@ impl Feed {
         self.ahead
     }
 
-    /// Rows that a slot which runs `limit` at a time should hold.
+    /// Rows to hold, for a slot that runs `limit` at a time.
     pub(super) fn credit(&self, limit: usize) -> usize {
         limit + self.ahead + self.seats.div_ceil(4) + self.until_answered().max(self.seats * 2)
     }
 
-    /// Rows that have to wait here, whatever they weigh: for the engine's next step, and for all that end until an answer
-    /// to a pull has come.
+    /// Rows that must wait here, whatever their size: for the engine's next step, and for all rows that end before a
+    /// pull is answered.
     pub(super) fn refill(&self) -> usize {
         self.ahead.max(self.until_answered()).max(1)
     }
@@ -71,17 +71,17 @@ impl Feed {
         (self.rate * ROUND.as_secs_f64()) as usize
     }
 
-    /// The engine has told what it did; `more_here` says that rows wait here which could have been started.
+    /// The engine has reported its counters; `more_here` means that rows waited here that could have been started.
     pub(super) fn progressed(&mut self, now: Fed, more_here: bool) {
         let before = std::mem::replace(&mut self.seen, now);
         let not_full = now.steps_not_full.saturating_sub(before.steps_not_full);
         let hungry = now.steps_hungry.saturating_sub(before.steps_hungry);
         self.steps += now.steps.saturating_sub(before.steps);
         count("all", now.steps.saturating_sub(before.steps));
-        // Nothing starved is told too.
+        // Reported even if nothing starved.
         self.starve(if more_here { not_full } else { 0 });
         if more_here {
-            // It ran dry beside rows that were at hand: more of them have to be in it.
+            // The engine ran dry while rows were at hand, so more of them must wait in it.
             if hungry > 0 {
                 self.ahead = (self.ahead * 2).min(self.seats);
             }

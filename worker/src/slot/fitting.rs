@@ -10,9 +10,9 @@ use std::time::Duration;
 
 /// Rows that are remembered, over all runs.
 const REMEMBERED: usize = 256;
-/// Rows that say something together.
+/// The least number of rows that allows a conclusion.
 const LEAST: usize = 4;
-/// A row whose chance to end in time is smaller is too long.
+/// A row with a smaller chance of ending in time is too long.
 const ONE_IN: usize = 10;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Fitting {
 }
 
 impl Fitting {
-    /// A row of that run has ended well.
+    /// Records how long a row of that run took to succeed.
     pub(super) fn took(&mut self, run: u32, time: Duration) {
         if self.took.len() == REMEMBERED {
             self.took.pop_front();

@@ -12,8 +12,8 @@ use super::Slot;
 use crate::held::{Held, Lease};
 
 impl Slot {
-    /// Takes the rows that would be started last. Those that the engine has a place for are not offered: they are
-    /// about to start.
+    /// Gives up the rows that would start last. Rows for which the engine has a place are not offered, because they
+    /// are about to start.
     pub(super) fn give_up(&mut self, asked: &v1::Yield) {
         let given = self.last_unstarted(asked);
         let gone: HashSet<(Lease, u64)> = given.iter().collect();
@@ -33,14 +33,14 @@ impl Slot {
         let book = self.book.lock();
         let spare = book.queued().len().saturating_sub(places);
         let wanted = spare.min(asked.rows_max as usize);
-        // A trial is tried where it is, or given back whole.
+        // A bisection lease runs here, or is returned as a whole.
         let of_these = |(lease, _): &(Lease, u64)| {
             asked.runs.contains(&lease.0) && !self.alone.contains(lease)
         };
         let queue: Vec<(Lease, u64)> =
             self.queue.iter().map(|row| ((row.run.number, row.attempt), row.row)).collect();
         let loaded: HashSet<(Lease, u64)> = queue.iter().copied().collect();
-        // What is still being loaded comes behind the queue.
+        // Rows that are still loading come after the queue.
         let mut loading: Vec<_> = book.queued().iter().filter(|r| !loaded.contains(r)).collect();
         loading.sort_unstable_by_key(|(lease, row)| (lease.1, *row));
         let rows = loading.into_iter().rev().chain(queue.into_iter().rev());

@@ -22,10 +22,10 @@ use crate::run::{RunError, RunInfo, Runs};
 use crate::segments::{SegmentCache, SegmentError};
 use crate::stores::Stores;
 
-/// Tries before a segment that is missing, corrupt or refused is reported: a shared file system may lag behind.
+/// Tries before a missing, corrupt or refused segment is reported: a shared file system may lag behind.
 const TRIES: u32 = 3;
 
-/// What a grant's rows became.
+/// The outcome of loading a grant's rows.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) lease: Lease,
@@ -40,7 +40,7 @@ pub(super) struct Loader {
     pub(super) stores: Arc<Stores>,
     pub(super) runs: Arc<Runs>,
     pub(super) segments: Arc<SegmentCache>,
-    /// Knows which rows are still this worker's to start.
+    /// Knows which rows this worker may still start.
     pub(super) book: Arc<Mutex<Book>>,
 }
 
@@ -90,7 +90,7 @@ impl Loader {
         }
     }
 
-    /// Whether any of the rows still waits here: they may have been taken away, or given up.
+    /// Whether any of the rows still waits here: they may have been revoked or given up.
     fn is_wanted(&self, lease: Lease, rows: &[u64]) -> bool {
         let book = self.book.lock();
         rows.iter().any(|row| book.is_queued(lease, *row))
@@ -138,7 +138,7 @@ impl Loader {
         }
     }
 
-    /// None where nobody wants the rows any more.
+    /// None if the rows are no longer wanted.
     async fn fetch(
         &self,
         run: &RunInfo,
@@ -195,7 +195,7 @@ mod tests {
         ranges(0..2)
     }
 
-    /// A grant of two rows, whose segment is in no store.
+    /// A grant of two rows whose segment is in no store.
     fn grant() -> v1::Grant {
         let digest = [7; 32];
         let key = segment_key("default", "r", &digest);
@@ -205,7 +205,7 @@ mod tests {
         v1::Grant { run: LEASE.0, attempt: LEASE.1, rows, segments, ..Default::default() }
     }
 
-    /// Loads for a slot that waits for the grant's rows.
+    /// A loader for a slot that waits for the grant's rows.
     fn loader(run: fn(u32) -> Result<RunInfo, RunError>) -> Loader {
         let stores = Stores::new(Vec::new());
         stores.set_cluster("memory://load");

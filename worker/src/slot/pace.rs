@@ -4,7 +4,7 @@
 //! further halving: they ran out of the same memory.
 //! Absent: which rows run.
 
-/// Rows that must finish before one more runs at once.
+/// Rows that must finish before one more may run at once.
 const RECOVER_AFTER: usize = 32;
 
 #[derive(Debug)]
@@ -25,12 +25,12 @@ impl Pace {
         self.now
     }
 
-    /// Whether memory allows all that are configured.
+    /// Whether memory allows the configured number.
     pub(super) fn is_full(&self) -> bool {
         self.now == self.max
     }
 
-    /// Counts the halvings: a row's is that of its start.
+    /// Counts the halvings; a row belongs to the generation in which it started.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }

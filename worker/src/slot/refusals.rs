@@ -8,15 +8,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A refusing store is reported so often.
+/// How often a refusing store is reported.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// The latest refusal of each run's store that was told: when, and by which attempt.
+/// The latest reported refusal of each run's store: when, and by which attempt.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(BTreeMap<u32, (Instant, u64)>);
 
 impl Refusals {
-    /// Whether a row of this attempt is to tell of a refusal now; if so, it is taken to do it.
+    /// Whether a row of this attempt should report a refusal now; if so, records the report.
     pub(super) fn tell(&mut self, run: u32, attempt: u64, now: Instant) -> bool {
         let news = self.0.get(&run).is_none_or(|(at, by)| now >= *at + AGAIN && attempt > *by);
         if news {
@@ -25,7 +25,7 @@ impl Refusals {
         news
     }
 
-    /// The store has taken a part of the run.
+    /// The store has accepted a part of the run.
     pub(super) fn over(&mut self, run: u32) {
         self.0.remove(&run);
     }
@@ -49,7 +49,7 @@ mod tests {
             assert!(!refusals.tell(1, 5, at(period)));
         }
         assert!(refusals.tell(2, 5, at(1)), "another run");
-        // Resumed, it was granted more, and the store refuses still.
+        // The run was resumed and got new grants, and the store still refuses.
         assert!(refusals.tell(1, 9, at(100)));
         assert!(!refusals.tell(1, 9, at(101)));
         refusals.over(1);

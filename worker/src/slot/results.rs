@@ -20,13 +20,13 @@ use crate::held::{Held, Lease, Named, ranges};
 use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
 use crate::run::RunInfo;
 
-/// A refusing store is tried so often.
+/// How often an upload to a refusing store is retried.
 const REFUSED_RETRY: Duration = Duration::from_secs(2);
-/// A pull that is not answered for so long waits at the leader for rows.
+/// A pull that is unanswered for this long is waiting for rows at the leader.
 const PARKED_AFTER: Duration = Duration::from_millis(100);
-/// A part whose rows the leader may take back soon, or whose run may end soon, still waits so long.
+/// A part whose rows the leader may take back soon, or whose run may end soon, still waits this long.
 const HURRIED: Duration = Duration::from_secs(1);
-/// A run with a deadline loses at most one part in so many of its time to results that were not reported.
+/// A run with a deadline loses at most this fraction of its time to unreported results.
 const DEADLINE_PART: u32 = 64;
 /// Bytes of a failure's message that the ledger keeps.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512;
@@ -39,18 +39,18 @@ impl Slot {
         outcome: Option<Result<Completion, EngineFailure>>,
     ) {
         let running = self.running.remove(&(lease, row));
-        // Revoked meanwhile: its result is nobody's.
+        // Revoked meanwhile, so its result does not count.
         if !self.book.lock().is_running(lease, row) {
             return;
         }
         match outcome {
             None => self.give_back(lease, vec![row]),
-            // Told of with all that the engine took with it.
+            // The death report covers it, with all rows that the engine took with it.
             Some(Err(failure)) if failure.end == RowEnd::Died => {}
             Some(Err(failure)) if failure.end == RowEnd::NotStarted => {
                 self.give_back(lease, vec![row]);
             }
-            // Nothing of it was sent: no execution, and so none that failed.
+            // None of it was sent, so this is not an execution and not a failure.
             Some(Err(failure)) if failure.unreachable => {
                 self.engine_is_gone(&failure.message);
                 self.give_back(lease, vec![row]);
@@ -107,8 +107,8 @@ impl Slot {
         closed.into_iter().for_each(|part| self.spawn_upload(part, Duration::ZERO));
     }
 
-    /// How long the result of a row may wait for others. The leader takes a grant back after twice the time of an attempt,
-    /// and nothing of a run counts after its deadline.
+    /// How long a row's result may wait for others. The leader takes a grant back after twice the time of an attempt,
+    /// and results do not count after their run's deadline.
     fn patience(&self, lease: Lease, run: Option<&RunInfo>) -> Duration {
         let full = Duration::from_millis(self.part.linger_ms);
         let deadline = run.and_then(|run| run.deadline).map(|time| time / DEADLINE_PART);
@@ -119,14 +119,14 @@ impl Slot {
         hurried.fold(full, Duration::min)
     }
 
-    /// The leader has said which rows count: what is left of the recovered parts goes on its way.
+    /// The leader has said which rows count: what is left of the recovered parts is uploaded.
     pub(super) fn release_recovered(&mut self) {
         for part in std::mem::take(&mut self.recovered) {
             self.spawn_upload(part, Duration::ZERO);
         }
     }
 
-    /// Closes the parts whose time has come.
+    /// Closes the parts that are due.
     pub(super) fn close_parts(&mut self) {
         let now = Instant::now();
         for part in self.combiner.due(self.index, self.appetite(now), now) {
@@ -134,7 +134,7 @@ impl Slot {
         }
     }
 
-    /// When the next part's time comes, if nothing else happens.
+    /// When the next part is due, if nothing else happens.
     pub(super) fn next_part_due(&self, now: Instant) -> Option<Instant> {
         let next = |appetite| self.combiner.next_due(self.index, appetite);
         let hungry = self.hungry_at().filter(|at| *at > now);
@@ -147,14 +147,14 @@ impl Slot {
         match (self.drain.is_some(), idle) {
             (true, true) => Appetite::Leaving,
             (false, true) => Appetite::Idle,
-            // It asks for nothing, and its end is near.
+            // It requests nothing, and its end is near.
             (true, false) => Appetite::Hungry,
             (false, false) if self.hungry_at().is_some_and(|at| now >= at) => Appetite::Hungry,
             (false, false) => Appetite::Fed,
         }
     }
 
-    /// From when on the slot is known to get no rows for the places that it has.
+    /// When the slot, with its free places, counts as getting no rows.
     fn hungry_at(&self) -> Option<Instant> {
         let places = self.running.len() < self.pace.limit() && self.book.lock().queued().is_empty();
         let asks = places && self.exchanges.may_be_parked();
@@ -192,13 +192,13 @@ impl Slot {
     async fn give_part_back(&mut self, id: PartId, reason: &str) {
         let rows = self.combiner.give_up_rows(id);
         tracing::warn!(run = id.run, rows = rows.len(), reason, "results are given back");
-        // The leader takes these rows for held: without a word they would be so for ever.
+        // Without this report the leader would consider these rows held forever.
         self.exchanges.nack(&rows);
         self.combiner.settle(id).await;
     }
 
-    /// Reports a refusing store by one row. All others are kept and tried again, but not for ever: the leader may count on
-    /// this worker for them while others could run them.
+    /// Reports a refusing store with one row. All other rows are kept and retried, but not forever: the leader may
+    /// rely on this worker for them while others could run them.
     async fn store_refuses(&mut self, mut part: OpenPart, reason: &str) {
         let run = part.id.run;
         let latest = part.rows.iter().map(|row| (row.attempt, row.row)).max();
@@ -214,7 +214,7 @@ impl Slot {
             );
             self.tell_failure(&[((run, attempt), row)].into_iter().collect(), &failure);
             self.combiner.shrunk(&part);
-            // Should it be the cluster's store, the next registration finds out, and this worker takes no more rows.
+            // If it is the cluster's store, the next registration detects that, and this worker takes no more rows.
             self.eligibility.notify_one();
         }
         let since = *part.refused_since.get_or_insert_with(Instant::now);
@@ -234,7 +234,7 @@ impl Slot {
         self.tell_failure(&held, failure);
     }
 
-    /// Reports rows of one lease, which have ended in whatever slot, as failed.
+    /// Reports rows of one lease, which have ended in any slot, as failed.
     fn tell_failure(&mut self, held: &Held, failure: &EngineFailure) {
         let Some(lease) = held.leases().first().copied() else { return };
         metrics::counter!("rollout_worker_rows_total", "outcome" => "failed")
@@ -274,8 +274,8 @@ impl Slot {
         self.combiner.rows_left(Instant::now());
     }
 
-    /// Rows are no longer this worker's: those that run are stopped, results of the others dropped. A part that is
-    /// being written goes on, and the leader refuses those rows of it; one that is to be tried again goes without them.
+    /// Rows were revoked: running ones are stopped, and results of the others dropped. A part that is being written
+    /// continues, and the leader refuses those rows of it; a part that is to be retried omits them.
     pub(super) fn take_away(&mut self, named: &Named) {
         let taken = self.book.lock().take(named);
         if taken == 0 {

@@ -56,7 +56,7 @@ impl Slot {
     pub(super) fn loaded(&mut self, loaded: Loaded) {
         let lease = loaded.lease;
         for mut row in loaded.ready {
-            // Taken away, or given back, while it was loaded?
+            // Revoked or given back while it was loading?
             if self.book.lock().is_queued(lease, row.row) {
                 row.tokens = self.tokens.guess(&row);
                 self.queue.push_back(row);
@@ -75,7 +75,8 @@ impl Slot {
                     reason = failure.message,
                     "the store refuses a segment"
                 );
-                // Should it be the cluster's, and refuse everything here, the next registration finds out and says so.
+                // If it is the cluster's store and refuses everything here, the next registration detects and reports
+                // that.
                 self.eligibility.notify_one();
             }
             self.fail(lease, rows, &failure);
@@ -121,8 +122,8 @@ impl Slot {
         }
     }
 
-    /// Rows that may be with the engine: those that it runs at once, and those that wait in it so that none of its steps
-    /// has to wait for us. After memory ran out none wait: all that are there would be run.
+    /// Rows that may be in the engine: those that it runs at once, and those that wait in it so that none of its steps
+    /// waits for this slot. After memory ran out none may wait, because the engine would run all of them.
     fn room(&self) -> usize {
         let ahead = if self.pace.is_full() { self.feed.ahead() } else { 0 };
         self.pace.limit() + ahead
@@ -136,7 +137,7 @@ impl Slot {
         });
     }
 
-    /// The engine has done more.
+    /// The engine's counters have changed.
     pub(super) fn engine_progressed(&mut self) {
         self.watch_progress();
         if let Some(fed) = self.engine.fed() {
@@ -145,7 +146,7 @@ impl Slot {
         }
     }
 
-    /// Says how well the engine was fed, once it has nothing left to do.
+    /// Logs how well the engine was fed, once it has nothing left to do.
     pub(super) fn notice_idle(&mut self) {
         let (steps, starved) = self.feed.starved();
         if steps > self.told_steps && self.running.is_empty() && self.queue.is_empty() {
@@ -156,15 +157,15 @@ impl Slot {
         }
     }
 
-    /// Whether a row begun now might be taken away in its time: the leader takes a grant back after twice the time of
-    /// an attempt, whatever runs of it.
+    /// Whether a row started now might be taken away while it runs: the leader takes a grant back after twice the time
+    /// of an attempt, even if rows of it run.
     fn waited_too_long(&self, lease: Lease, attempt_timeout: Option<Duration>) -> bool {
         let waited = self.granted.get(&lease).map(Instant::elapsed);
         waited.zip(attempt_timeout).is_some_and(|(waited, limit)| waited >= limit.mul_f64(0.9))
     }
 
-    /// Whether the next row may run beside what runs: a trial's beside its own lease's alone, others beside no
-    /// trial's. Trials whose rows have all ended are forgotten.
+    /// Whether the next row may run beside the running ones: a row under bisection only beside rows of its own lease,
+    /// others only if no lease of bisection runs. Such leases are forgotten once all of their rows have ended.
     fn may_run_beside(&mut self) -> bool {
         if self.alone.is_empty() {
             return true;

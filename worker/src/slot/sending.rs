@@ -10,16 +10,16 @@ use rollout_proto::v1;
 use super::Slot;
 use crate::config::{CREDIT_ROWS_MAX, SLOT_ROWS_MAX};
 
-/// Results wait so long behind an unanswered pull, so that many go together.
+/// How long results wait behind an unanswered pull, so that many are sent together.
 const BEHIND_PULL: Duration = Duration::from_millis(15);
-/// Failures wait so long for others.
+/// How long failures wait for others.
 const FAILURES_LINGER: Duration = Duration::from_millis(20);
-/// A message that the stream did not take is tried again after so long.
+/// How soon a message that the stream did not accept is sent again.
 const UNSENT_RETRY: Duration = Duration::from_millis(20);
 const NEVER: Duration = Duration::from_secs(3600);
 
 impl Slot {
-    /// Rows that an answer grants, and the end of what it answers for.
+    /// Takes the rows that an answer grants, and settles what it answers.
     pub(super) async fn answer(&mut self, answer: v1::ExchangeAnswer) {
         let Some(settled) = self.exchanges.answered(answer.seq) else {
             tracing::debug!(slot = self.index, seq = answer.seq, "an answer to nothing");
@@ -50,7 +50,7 @@ impl Slot {
         }
     }
 
-    /// Sends what may be sent now.
+    /// Sends everything that may be sent now.
     pub(super) fn exchange(&mut self) {
         let now = Instant::now();
         if self.exchanges.has_report() {
@@ -91,7 +91,7 @@ impl Slot {
         }
     }
 
-    /// Rows to ask for.
+    /// Rows to request.
     fn wanted(&self) -> u32 {
         let busy = self.book.lock().busy();
         let credit = self.credit.unwrap_or_else(|| self.feed.credit(self.pace.limit()));
@@ -103,8 +103,8 @@ impl Slot {
         if asks > 0 && able { asks.min(self.wanted_by_tokens()) as u32 } else { 0 }
     }
 
-    /// Rows to ask for by the tokens that those here may take: but enough for the engine's next refills, however many tokens
-    /// those have.
+    /// Rows to request, by the tokens that the rows here may take; but always enough for the engine's next refills,
+    /// whatever their tokens.
     fn wanted_by_tokens(&self) -> usize {
         let room = self.loaded.as_ref().map_or(0, |loaded| loaded.room_tokens);
         let queued = self.book.lock().queued().len();
@@ -118,7 +118,7 @@ impl Slot {
         fits.max(self.feed.refill().saturating_sub(queued))
     }
 
-    /// The next moment at which something is due without any event.
+    /// The next time at which something is due without an event.
     pub(super) fn next_wake(&self) -> Instant {
         let now = Instant::now();
         let parts = self.next_part_due(now);
@@ -138,8 +138,8 @@ impl Slot {
     }
 }
 
-/// Rows that one pull asks for, of a slot that should hold `credit` rows and has `busy`: none while a good part of the credit
-/// is still in use, unless the queue is dry.
+/// Rows that one pull requests, for a slot that should hold `credit` rows and has `busy`: none while most of the
+/// credit is in use, unless the queue is dry.
 fn one_pull(credit: usize, busy: usize, dry: bool) -> usize {
     let credit = credit.min(SLOT_ROWS_MAX as usize);
     let free = credit.saturating_sub(busy);

@@ -8,9 +8,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What stands for the rest of a message that was cut.
+/// Replaces the rest of a message that was cut.
 const CUT: &str = "…";
-/// Bytes of a word beside it that is kept.
+/// How much of a word next to the cut is kept, in bytes.
 const WORD_BYTES_MAX: usize = 64;
 
 #[derive(Deserialize, Serialize)]
@@ -43,7 +43,7 @@ fn is_not_kept(word: &Value) -> bool {
     word.is_null() || word.to_string().len() > WORD_BYTES_MAX
 }
 
-/// A message in at most so many bytes.
+/// A message in at most this many bytes.
 pub(super) fn shortened(message: &str, bytes_max: usize) -> String {
     if message.len() <= bytes_max {
         return message.to_owned();
@@ -52,14 +52,14 @@ pub(super) fn shortened(message: &str, bytes_max: usize) -> String {
     answer(message, bytes_max).unwrap_or_else(cut)
 }
 
-/// The same of an answer; none where it is none, or has no room.
+/// The same for a message that is an answer; none if it is not one, or if there is no room.
 fn answer(message: &str, bytes_max: usize) -> Option<String> {
     let mut answer: Answer = serde_json::from_str(message).ok()?;
     let mut words = std::mem::replace(&mut answer.response.body.error.message, CUT.to_owned());
     let spare = bytes_max.checked_sub(serde_json::to_string(&answer).ok()?.len())?;
     let bytes = serde_json::to_string(&words).ok()?.len().checked_sub("\"\"".len())?;
     if let Some(over) = bytes.checked_sub(spare).filter(|over| *over > 0) {
-        // A byte of a text is a byte of its JSON, or more.
+        // A byte of a text takes at least one byte in JSON.
         words.truncate(words.floor_char_boundary(words.len().saturating_sub(over)));
         words.push_str(CUT);
     }

@@ -20,17 +20,17 @@ use crate::held::Held;
 
 /// How long a report waits for its text.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Texts of a slot that are on their way at a time; reports beyond go without.
+/// Texts of a slot that are written at a time; further reports go without.
 const TEXTS_MAX: usize = 8;
 
-/// What is to be reported of a failure.
+/// A failure to be reported.
 #[derive(Debug)]
 pub(super) enum Telling {
     Death(v1::EngineDeath),
     Failure(v1::FailedAttempt),
 }
 
-/// A report whose text has been written, or has not in time.
+/// A report whose text has been written, or was not written in time.
 #[derive(Debug)]
 pub(super) struct Told {
     telling: Telling,
@@ -39,7 +39,7 @@ pub(super) struct Told {
 }
 
 impl Slot {
-    /// Reports that rows, which have ended, failed. An empty text is none.
+    /// Reports that ended rows failed. An empty text counts as none.
     pub(super) fn tell(&mut self, telling: Telling, rows: Held, text: String) {
         let runs: BTreeSet<u32> = rows.iter().map(|((run, _), _)| run).collect();
         if text.is_empty() || runs.is_empty() || self.untold >= TEXTS_MAX {
@@ -57,7 +57,7 @@ impl Slot {
         });
     }
 
-    /// Its text is there, or will not be.
+    /// The report's text is stored, or will not be.
     pub(super) fn told(&mut self, told: Told) {
         self.untold -= 1;
         self.report(told);
@@ -81,7 +81,7 @@ impl Slot {
 }
 
 impl Uploader {
-    /// Writes a text for each of the runs; what is returned names it in any of them.
+    /// Writes a text for each of the runs; the returned name is valid in any of them.
     async fn keep_text(self, runs: BTreeSet<u32>, text: String) -> Result<v1::BlobRef, String> {
         let text = shortened(&text, LAST_WORDS_BYTES_MAX);
         let bytes = bytes::Bytes::from(text);

@@ -10,21 +10,22 @@ use serde::Deserialize;
 use crate::engine::EngineRow;
 use crate::engine::request::Task;
 
-/// Before anything is known: bytes of a token, and tokens of a completion.
+/// Initial estimates: bytes of a token, and tokens of a completion.
 const BYTES_EACH: f64 = 4.0;
 const COMPLETION: f64 = 256.0;
-/// What one row more weighs in what is known.
+/// The weight of one more row in an estimate.
 const SHARE: f64 = 1.0 / 32.0;
-/// Times the tokens that an engine has room for: what a slot holds, with what runs, unless the configuration says it.
+/// How many times its engine's room for tokens a slot holds, running rows included, unless the configuration says
+/// otherwise.
 const HELD: u64 = 2;
 
 #[derive(Debug)]
 pub(super) struct Tokens {
-    /// The configuration's; 0: none.
+    /// The configured bound; 0: none.
     bound: u64,
     bytes_each: f64,
     completion: f64,
-    /// Of a row that came lately.
+    /// The mean of recent rows.
     mean: f64,
 }
 
@@ -48,13 +49,13 @@ impl Tokens {
         Self { bound, bytes_each: BYTES_EACH, completion: COMPLETION, mean: COMPLETION }
     }
 
-    /// What a row that has come may take.
+    /// Estimates the tokens that a new row may take.
     pub(super) fn guess(&mut self, row: &EngineRow) -> u64 {
         let prompt = row.body.len() as f64 / self.bytes_each;
         let completions = match row.run.task {
             Task::Embed | Task::Score => 0.0,
             Task::Generate | Task::Openai => {
-                // What cannot be read so is refused later, in words.
+                // A row that cannot be parsed is refused later, with a message.
                 let own: Row = serde_json::from_slice(&row.body).unwrap_or_default();
                 let own = own.sampling_params.or(own.body).unwrap_or_default();
                 let of_run = |name: &str| row.run.sampling.get(name).and_then(|v| v.as_u64());
@@ -77,8 +78,8 @@ impl Tokens {
         self.completion += (completion as f64 - self.completion) * SHARE;
     }
 
-    /// Rows that may be asked for beside rows here that may take so many tokens, of which `unread` are not looked at yet. `room` is
-    /// what the engine holds, 0 where that is not known.
+    /// Rows that may be requested while the rows here may take `here` tokens and `unread` more rows have no estimate
+    /// yet. `room` is what the engine holds, 0 if unknown.
     pub(super) fn credit(&self, room: u64, here: u64, unread: usize) -> usize {
         let bound = match self.bound {
             0 if room == 0 => return usize::MAX,

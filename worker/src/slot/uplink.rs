@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 pub(crate) struct Uplink {
     pub(crate) messages: mpsc::Sender<v1::WorkerMessage>,
     pub(crate) session: u64,
-    /// Of this process.
+    /// The number of this process.
     pub(crate) instance: u64,
     pub(crate) client: Client,
-    /// Whether the leader was told that the slot can take work.
+    /// Whether the slot was registered as able to take work.
     pub(crate) eligible: bool,
 }
 
@@ -26,7 +26,7 @@ impl std::fmt::Debug for Uplink {
 }
 
 impl Uplink {
-    /// False where the stream takes nothing now.
+    /// False if the stream accepts nothing now.
     pub(super) fn send(&self, exchange: v1::Exchange) -> bool {
         self.post(v1::worker_message::Kind::Exchange(exchange))
     }

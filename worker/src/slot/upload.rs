@@ -18,16 +18,16 @@ use crate::part::OpenPart;
 use crate::run::{RunError, Runs};
 use crate::stores::Stores;
 
-/// What came of an upload.
+/// The outcome of an upload.
 #[derive(Debug)]
 pub(super) enum Uploaded {
     /// The part is durable.
     Done { part: OpenPart, result: v1::PartResult },
-    /// The store refuses; trying again at once would change nothing.
+    /// The store refuses; an immediate retry would not help.
     Refused { part: OpenPart, reason: String },
-    /// The run is gone, or all rows of the part were taken back: nobody wants them.
+    /// The run is gone, or all rows of the part were taken back, so the part is no longer wanted.
     Gone { part: OpenPart },
-    /// This worker cannot read what the run is; another can, or the run was never any good.
+    /// This worker cannot use the run's spec; another worker may, or the run was never valid.
     Unusable { part: OpenPart, reason: String },
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Uploaded {
 pub(super) struct Uploader {
     pub(super) stores: Arc<Stores>,
     pub(super) runs: Arc<Runs>,
-    /// Knows which rows are still this worker's, and where they are spooled.
+    /// Knows which rows still belong to this worker, and where they are spooled.
     pub(super) combiner: Arc<Combiner>,
     /// Bounds how many run at a time.
     pub(super) permits: Arc<Semaphore>,
@@ -78,7 +78,7 @@ impl Uploader {
             if !self.combiner.is_wanted(&part) {
                 return Uploaded::Gone { part };
             }
-            // Whoever waits in a back-off holds no permit, so that one bad store stops no other.
+            // An upload that backs off holds no permit, so one bad store does not stop the others.
             let put = match self.permits.acquire().await {
                 Ok(_permit) => store.put(&key, encoded.bytes.clone()).await,
                 Err(_closed) => std::future::pending().await,
