@@ -25,10 +25,10 @@ enum Op {
     Remove { part: PartId },
 }
 
-/// Says that the disk failed: the process must end, for rows may be lost already.
+/// Reports that the disk failed: the process must end, because rows may be lost already.
 pub(crate) type DiskFailed = mpsc::Sender<String>;
 
-/// The way to a slot's spool thread.
+/// A slot's handle of its spool thread.
 #[derive(Debug, Clone)]
 pub(crate) struct SpoolHandle {
     ops: mpsc::Sender<Op>,
@@ -39,7 +39,7 @@ pub(crate) struct SpoolHandle {
 pub(crate) struct SlotSpool {
     dir: PathBuf,
     files: BTreeMap<PartId, Spool>,
-    /// What was in it: parts that are to be uploaded.
+    /// Its parts, which are to be uploaded.
     pub(crate) parts: Vec<OpenPart>,
 }
 
@@ -76,7 +76,7 @@ impl SlotSpool {
         Ok(spool)
     }
 
-    /// Takes over what another slot's spool holds; its files are moved and named anew.
+    /// Takes over another slot's spool; its files are moved and renamed.
     pub(crate) fn adopt(&mut self, other: Self) -> Result<(), StorageError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -93,12 +93,12 @@ impl SlotSpool {
         Ok(())
     }
 
-    /// A number above all that the files have.
+    /// A number above those of all files.
     pub(crate) fn next_number(&self) -> u64 {
         self.files.keys().map(|id| id.number + 1).max().unwrap_or(0)
     }
 
-    /// Starts the thread that owns the files. It ends when every handle is gone.
+    /// Starts the thread that owns the files. It ends when every handle is dropped.
     pub(crate) fn start(self, failed: DiskFailed) -> std::io::Result<SpoolHandle> {
         let (ops, mut queue) = mpsc::channel(QUEUE);
         let (slow, mut slow_queue) = mpsc::channel(QUEUE);
@@ -108,7 +108,7 @@ impl SlotSpool {
         std::thread::Builder::new().name("spool".to_owned()).spawn(move || {
             while let Some(op) = queue.blocking_recv() {
                 if let Err(error) = work(&dir, &mut files, &slow, op) {
-                    // The receiver holds one: whoever comes second adds nothing.
+                    // The channel holds one message, and a second one would add nothing.
                     let _ = fast_failed.try_send(error.to_string());
                     return;
                 }
@@ -126,7 +126,7 @@ impl SlotSpool {
     }
 }
 
-/// A part's file, and whether an fsync is to come that covers all of it.
+/// A part's file, and whether a pending fsync covers all of it.
 struct Kept {
     file: Spool,
     covered: Arc<AtomicBool>,
@@ -140,9 +140,9 @@ impl From<Spool> for Kept {
 
 type Files = BTreeMap<PartId, Kept>;
 
-/// What waits for the disk.
+/// Operations that wait for the disk.
 enum Slow {
-    /// Nobody waits for it; rows that come after its beginning are not covered any more.
+    /// No caller waits for it. It does not cover rows that arrive after it begins.
     Cover {
         file: SpoolSync,
         covered: Arc<AtomicBool>,
@@ -164,7 +164,7 @@ fn work_slowly(op: Slow) -> Result<(), StorageError> {
         }
         Slow::Sync { file, done } => {
             file.sync()?;
-            // Nobody waits where the slot has ended.
+            // The caller is gone if the slot has ended.
             let _ = done.send(());
             Ok(())
         }
@@ -189,14 +189,14 @@ fn work(
             kept.file.append(row.as_part_row())?;
             if !kept.covered.swap(true, Ordering::AcqRel) {
                 let (file, covered) = (kept.file.start_sync()?, kept.covered.clone());
-                // A closed channel is a disk that failed: the other thread has said so.
+                // The channel is closed only if the disk failed, which the other thread has reported.
                 let _ = slow.blocking_send(Slow::Cover { file, covered });
             }
             Ok(())
         }
         Op::Sync { part, done } => {
             match files.get_mut(&part) {
-                // A closed channel is a disk that failed: the other thread has said so.
+                // The channel is closed only if the disk failed, which the other thread has reported.
                 Some(kept) => {
                     drop(slow.blocking_send(Slow::Sync { file: kept.file.start_sync()?, done }))
                 }
@@ -229,14 +229,14 @@ pub(crate) struct SpoolRoom<'a> {
 }
 
 impl SpoolRoom<'_> {
-    /// Appends a row of a part: before whatever is asked of the spool from now on.
+    /// Appends a row of a part, before any later operation on the spool.
     pub(crate) fn append(self, part: PartId, row: Finished) {
         self.permit.send(Op::Append { part, row });
     }
 }
 
 impl SpoolHandle {
-    /// Room to append a row; waits where the disk is behind.
+    /// Room to append a row; waits if the disk is behind.
     pub(crate) async fn room(&self) -> SpoolRoom<'_> {
         match self.ops.reserve().await {
             Ok(permit) => SpoolRoom { permit },
@@ -244,7 +244,7 @@ impl SpoolHandle {
         }
     }
 
-    /// Returns when the part's rows are durable. It never returns when the disk failed: the process ends.
+    /// Returns when the part's rows are durable. It never returns if the disk failed: the process ends.
     pub(crate) async fn sync(&self, part: PartId) {
         let (done, synced) = oneshot::channel();
         self.send(Op::Sync { part, done }).await;

@@ -10,7 +10,7 @@ use rollout_proto::Client;
 
 use crate::config::StoreGatewayConfig;
 
-/// Before the next try where the port is taken, or the cluster refuses.
+/// The pause before the next try if the port is taken or the cluster refuses.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Serves the store until the task is dropped.

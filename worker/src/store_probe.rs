@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::config::Config;
 use crate::stores::Stores;
 
-/// For the object to read, and for the object to write.
+/// The limit of reading one object, and of writing the other.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why this worker cannot use the cluster's store, if it cannot.
@@ -31,7 +31,7 @@ pub(crate) async fn probe(
     Ok(check(stores, &told.store_url, told.probe, &own).await.err())
 }
 
-/// One object for each worker: a probe that ends before it has removed its object leaves one at most.
+/// One object for each worker: a probe that ends before it has removed its object leaves at most one.
 fn own_key(cluster: &str, config: &Config) -> String {
     format!("probes/{cluster}/workers/{}.{}", config.namespace, config.name)
 }
@@ -61,7 +61,7 @@ async fn read(store: &BlobStore, blob: &v1::BlobRef) -> Result<(), String> {
 async fn write(store: &BlobStore, key: &str) -> Result<(), String> {
     let bytes = format!("rollout worker probe {:032x}\n", rand::random::<u128>());
     store.put(key, bytes.into()).await.map_err(|error| error.to_string())?;
-    // Work needs no right to delete.
+    // Workers need no permission to delete.
     if let Err(error) = store.delete(key).await {
         tracing::warn!(%error, key, "cannot remove this worker's probe; it stays in the store");
     }
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(check().await, Ok(()));
         let workers = dir.path().join("probes/ab/workers");
         assert_eq!(std::fs::read_dir(&workers).unwrap().count(), 0);
-        // A file where the folder must be: no identity can write through it, root included.
+        // A file in place of the folder: no identity can write through it, including root.
         std::fs::remove_dir(&workers).unwrap();
         std::fs::write(&workers, b"in the way").unwrap();
         let why = check().await.unwrap_err();

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rollout_storage::{BlobError, BlobStore};
 use rollout_store_url::allows;
 
-/// Stores that are kept open. Users choose the URLs below those of the configuration.
+/// Stores that are kept open. Users choose URLs below the configured ones.
 const OPEN_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -25,12 +25,12 @@ struct Open {
 }
 
 impl Stores {
-    /// Knows the configuration's further stores.
+    /// Allows the configured stores, in addition to the cluster's.
     pub(crate) fn new(allowed: Vec<String>) -> Self {
         Self { allowed, open: Mutex::default() }
     }
 
-    /// Learns the cluster's own store.
+    /// Sets the cluster's own store.
     pub(crate) fn set_cluster(&self, url: &str) {
         let mut open = self.open.lock();
         if open.cluster != url {
@@ -42,7 +42,7 @@ impl Stores {
         &self.allowed
     }
 
-    /// The store of a run; empty: the cluster's.
+    /// The store of a run; an empty URL is the cluster's.
     pub(crate) fn get(&self, url: &str) -> Result<BlobStore, BlobError> {
         let mut open = self.open.lock();
         let url = if url.is_empty() { open.cluster.clone() } else { url.to_owned() };
@@ -56,7 +56,7 @@ impl Stores {
         }
         let store = BlobStore::open(&url)?;
         if open.stores.len() >= OPEN_MAX {
-            // Those in use live on in their users' hands, and are opened again for the next one.
+            // Callers keep the stores that they use; the next caller opens a store again.
             open.stores.clear();
         }
         open.stores.insert(url, store.clone());

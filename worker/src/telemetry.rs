@@ -6,10 +6,10 @@ use rollout_telemetry::{Exporter, Service, StartError};
 
 use crate::config::Config;
 
-/// Starts to send spans, if that is configured. To be called once, after [`serve_metrics`](crate::serve_metrics).
+/// Starts to send spans, if configured. Call it once, after [`serve_metrics`](crate::serve_metrics).
 ///
 /// # Errors
-/// Settings that cannot be used.
+/// The settings are unusable.
 pub fn export_spans(config: &Config) -> Result<Option<Exporter>, StartError> {
     let service = Service {
         name: "rollout-worker",

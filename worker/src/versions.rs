@@ -12,22 +12,22 @@ use tokio::process::Command;
 
 use crate::config::{EngineConfig, EngineKind};
 
-/// How long an environment is asked.
+/// How long to wait for an environment's answer.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Where the kernel's module of NVIDIA says its version.
+/// Where NVIDIA's kernel module reports its version.
 const DRIVER: &str = "/proc/driver/nvidia/version";
 /// Bytes of a version, and of a name.
 const VERSION_BYTES_MAX: usize = 64;
 
 /// Versions by name.
 pub(crate) struct Installed {
-    /// Of the worker. Several of one name, of several environments, are joined by commas.
+    /// The worker's versions. Versions of one name from several environments are joined by commas.
     pub(crate) all: BTreeMap<String, String>,
-    /// Of what runs for each block of engines.
+    /// The versions for each block of engines.
     pub(crate) of_blocks: Vec<BTreeMap<String, String>>,
 }
 
-/// Asks the environments of these engines.
+/// Queries the environments of these engines.
 pub(crate) async fn installed(engines: &[EngineConfig]) -> Installed {
     let mut host = BTreeMap::from([("agent".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     if let Ok(text) = std::fs::read_to_string(DRIVER) {
@@ -84,7 +84,7 @@ pub(crate) fn parse(said: &[u8]) -> Result<BTreeMap<String, String>, String> {
     serde_json::from_slice(said).map_err(|error| error.to_string())
 }
 
-/// The driver's version out of what its module says of itself.
+/// The driver's version, from its module's text.
 fn driver(text: &str) -> Option<&str> {
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
     let number =

@@ -18,7 +18,7 @@ impl Drop for Agent {
     }
 }
 
-/// Writes the environment down, whole or not at all, and waits to be killed.
+/// Writes the environment to a file, completely or not at all, and waits to be killed.
 fn engine(dir: &Path) -> std::path::PathBuf {
     let (path, out) = (dir.join("engine.sh"), dir.join("environment"));
     let out = out.display();
@@ -94,7 +94,7 @@ fn an_engines_process_gets_what_engines_need_and_no_credentials() {
     for name in secrets {
         assert!(!environment.contains_key(name), "the engine has {name}");
     }
-    // What the agent says to its engine.
+    // The variables that the agent passes to its engine.
     for name in ["PATH", "ROLLOUT_ENGINE_FD", "ROLLOUT_CRASH_FILE"] {
         assert!(environment.contains_key(name), "the engine lacks {name}");
     }

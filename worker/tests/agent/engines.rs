@@ -42,7 +42,7 @@ async fn an_engine_that_comes_late_is_registered_when_it_is_there() {
     drop(agent);
 }
 
-/// Answers every request with 200 and nothing, on connections of one request each, until it is dropped.
+/// Answers every request with 200 and an empty body, on connections of one request each, until it is dropped.
 struct Empty(tokio::task::JoinHandle<()>);
 
 impl Empty {
@@ -57,7 +57,7 @@ impl Empty {
         }))
     }
 
-    /// Ends it; nobody listens then.
+    /// Ends it; the port is then closed.
     async fn end(self) {
         self.0.abort();
         let _ = self.0.await;
@@ -111,7 +111,7 @@ async fn rows_that_never_reached_their_engine_come_back_and_have_not_failed() {
     drop(agent);
 }
 
-/// Answers completions with 500 while it is `broken`, and always where the prompt says `bad`. It is well otherwise.
+/// Answers completions with 500 while it is `broken`, and always if the prompt says `bad`. Otherwise it works.
 async fn flaky_server(broken: Arc<AtomicBool>) -> String {
     let answer = move |axum::Json(body): axum::Json<serde_json::Value>| async move {
         let prompt = body["prompt"].as_str().unwrap_or_default();
@@ -128,7 +128,7 @@ async fn flaky_server(broken: Arc<AtomicBool>) -> String {
     url
 }
 
-/// A worker of one slot at such a server.
+/// A worker of one slot that uses such a server.
 async fn flaky(dir: &Path, fake: &Fake, broken: &Arc<AtomicBool>) -> Config {
     let mut config = config(dir, fake, |_| {});
     let mut engine = EngineConfig::new(EngineKind::Openai);
@@ -212,7 +212,7 @@ fn in_process(config: &mut Config) {
     mock.program = Some(env!("CARGO_BIN_EXE_rollout-worker").into());
 }
 
-/// The processes of engines whose agent keeps its files below a directory.
+/// The processes of engines whose agent keeps its files under a directory.
 fn engines(dir: &Path) -> Vec<i32> {
     let marker = dir.to_string_lossy().into_owned();
     let ours = |pid: &i32| {

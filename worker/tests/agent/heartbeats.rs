@@ -12,7 +12,7 @@ use crate::setup::{Agent, assert_all_answered, config, prompts, side, spooled, u
 #[tokio::test]
 async fn revoked_rows_are_stopped_and_their_results_dropped() {
     let dir = tempfile::tempdir().unwrap();
-    // All places stay taken, so that nothing but its age closes the part.
+    // All places stay taken, so only its age closes the part.
     let bodies = ["a", "b", "MOCK_HANG", "d", "MOCK_HANG", "MOCK_HANG"]
         .map(|text| format!(r#"{{"prompt":"{text}"}}"#));
     let fake = Fake::start(1, dir.path(), &bodies).await;
@@ -39,7 +39,7 @@ async fn revoked_rows_are_stopped_and_their_results_dropped() {
         state.heartbeats.iter().any(|heartbeat| started(heartbeat) == [1, 3])
     })
     .await;
-    // Also waits for the hanging rows, were they not stopped.
+    // It would also wait for the hanging rows if they were not stopped.
     assert_eq!(agent.drain().await, Drained { everything_answered: true });
     let state = fake.state.lock();
     let reported: Vec<u64> = state
@@ -80,7 +80,7 @@ async fn heartbeats_name_what_waits_from_the_first_of_a_stream_on_and_what_is_re
     let speaks = |state: &fake::State| state.out.is_some() && !state.heartbeats.is_empty();
     fake.until("it has another stream", speaks).await;
     {
-        // What such a leader does that finds two of them to be nobody's any more.
+        // As such a leader does if it finds that two of them are no longer held.
         let mut state = fake.state.lock();
         assert_eq!(rows(&state.heartbeats[0].unfinished), [0, 1, 2, 3]);
         state.hold_grants = true;
@@ -97,7 +97,7 @@ async fn heartbeats_name_what_waits_from_the_first_of_a_stream_on_and_what_is_re
     drop(agent);
 }
 
-/// Heartbeats that come within a time.
+/// Heartbeats that arrive within a time.
 async fn heard_within(fake: &Fake, time: Duration) -> usize {
     fake.state.lock().heartbeats.clear();
     tokio::time::sleep(time).await;
@@ -112,14 +112,14 @@ async fn heartbeats_come_as_often_as_the_leaders_last_answer_asks_for() {
     config.timing.self_fence_ms = 3000;
     let agent = Agent::start(config);
     fake.until("the row is done", |state| state.done() == 1).await;
-    // Answers that do not say it leave it as it was registered: 50 ms, or more on a machine that is busy.
+    // Answers without an interval leave it as it was registered: 50 ms, or more on a busy machine.
     let window = Duration::from_millis(2500);
     assert!(heard_within(&fake, window).await > 5);
     fake.state.lock().heartbeat_ms = 1000;
     fake.until("an answer has said so", |state| state.heartbeats.len() > 1).await;
     let slow = heard_within(&fake, window).await;
     assert!((1..=3).contains(&slow), "{slow}");
-    // No leader can ask for so few that one lost heartbeat would fence the worker.
+    // No leader can set an interval so long that one lost heartbeat would fence the worker.
     fake.state.lock().heartbeat_ms = 10_000;
     heard_within(&fake, window).await;
     let bounded = heard_within(&fake, window * 2).await;

@@ -95,7 +95,7 @@ async fn an_answer_of_an_older_epoch_is_not_believed() {
     }
     assert!(fake.state.lock().rows.iter().all(|row| row.running), "they were granted");
     fake.state.lock().epoch = 5;
-    // The stale grant was thrown away with its stream; the repeated pull brings it back.
+    // The stale grant was dropped with its stream; the repeated pull gets it again.
     fake.until("all rows are done", |state| state.done() == 10).await;
     assert!(fake.state.lock().exchanges.iter().filter(|(_, e)| e.seq == 1).count() >= 2);
     drop(agent);

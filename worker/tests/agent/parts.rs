@@ -11,7 +11,7 @@ use crate::setup::{Agent, assert_all_answered, config, prompts};
 async fn slots_report_their_rows_together_when_the_last_has_ended() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(8)).await;
-    // Each slot is given half of them.
+    // Each slot gets half of them.
     let mut config = config(dir.path(), &fake, |mock| {
         (mock.slots, mock.concurrency) = (2, 2);
         (mock.latency_ms_min, mock.latency_ms_max) = (300, 300);
@@ -40,7 +40,7 @@ async fn a_slot_with_a_free_place_and_no_rows_for_it_reports_what_is_finished() 
     let mut config = config(dir.path(), &fake, |mock| mock.concurrency = 2);
     config.part.linger_ms = 60_000;
     let agent = Agent::start(config);
-    // Before half of that time.
+    // Within half of that time.
     fake.until("the finished row is reported", |state| state.done() == 1).await;
     drop(agent);
 }

@@ -32,7 +32,7 @@ async fn finished_rows_survive_a_kill_and_are_not_executed_again() {
     let mut bodies = prompts(10);
     bodies.push(r#"{"prompt":"MOCK_HANG"}"#.into());
     let fake = Fake::start(1, dir.path(), &bodies).await;
-    // Its one place stays taken, so that nothing but its age closes the part.
+    // Its one place stays taken, so only its age closes the part.
     let mut config = config(dir.path(), &fake, |mock| mock.concurrency = 1);
     config.part.linger_ms = 60_000;
     let agent = Agent::start(config.clone());
@@ -89,7 +89,7 @@ async fn a_store_that_refuses_costs_one_row_and_the_rest_is_committed_when_it_he
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(20)).await;
-    // A file where the folder of the parts must be: no identity can write through it, root included.
+    // A file in place of the folder for parts: no identity can write through it, including root.
     let parts = dir.path().join("store/runs/default/r/parts");
     std::fs::write(&parts, b"in the way").unwrap();
     std::fs::set_permissions(&parts, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -176,7 +176,7 @@ async fn results_that_were_taken_back_are_not_kept_for_a_store_that_refuses_them
     let mut config = config(dir.path(), &fake, |_| {});
     config.part.rows = 1;
     let agent = Agent::start(config);
-    // As many parts as a worker keeps before it starts nothing more; one row has told of the refusal.
+    // As many parts as a worker keeps before it stops starting rows; one row has reported the refusal.
     until("it is full", || spooled(dir.path()) >= 64).await;
     let started = side(dir.path(), "started").len();
     {
@@ -219,7 +219,7 @@ async fn a_store_that_refuses_the_input_is_no_fault_of_the_rows_and_the_worker_t
     config.timing.probe_ms = 50;
     let agent = Agent::start(config);
     fake.until("it waits for rows", |state| !state.exchanges.is_empty()).await;
-    // A directory in the place of the first segment: no identity can read it, root included. It is what the probe reads, too.
+    // A directory in place of the first segment: no identity can read it, including root. The probe reads it too.
     let key = fake.state.lock().segments[0].blob.clone().unwrap().key;
     let (path, away) = (dir.path().join("store").join(key), dir.path().join("away"));
     std::fs::rename(&path, &away).unwrap();

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::fake::{Fake, Outcome};
 
-/// An agent on a runtime of its own, so that it can end as by SIGKILL.
+/// An agent on its own runtime, so that it can end as by SIGKILL.
 pub(crate) struct Agent {
     runtime: Option<Runtime>,
     drains: Drains,
@@ -70,7 +70,7 @@ pub(crate) fn prompts(count: usize) -> Vec<String> {
     (0..count).map(|row| format!(r#"{{"prompt":"prompt {row}"}}"#)).collect()
 }
 
-/// The rows of the side file's lines of one kind, in their order.
+/// The rows of the side file's lines of one kind, in order.
 pub(crate) fn side(dir: &Path, kind: &str) -> Vec<u64> {
     let text = std::fs::read_to_string(dir.join("side")).unwrap_or_default();
     let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());

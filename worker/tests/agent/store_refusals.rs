@@ -12,7 +12,7 @@ use crate::setup::{Agent, config, prompts, side, spooled, until};
 async fn rows_whose_results_the_store_refuses_for_too_long_go_back_and_none_is_reported_later() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(20)).await;
-    // A file where the folder of the parts must be: no identity can write through it, root included.
+    // A file in place of the folder for parts: no identity can write through it, including root.
     let parts = dir.path().join("store/runs/default/r/parts");
     std::fs::write(&parts, b"in the way").unwrap();
     let mut config = config(dir.path(), &fake, |mock| mock.concurrency = 20);
@@ -35,7 +35,7 @@ async fn rows_whose_results_the_store_refuses_for_too_long_go_back_and_none_is_r
     }
     until("the spool is empty", || spooled(dir.path()) == 0).await;
 
-    // The store accepts results again: the rows run again, and nothing of their first attempts is reported.
+    // The store accepts results again: the rows run again, and no result of their first attempts is reported.
     std::fs::remove_file(&parts).unwrap();
     {
         let mut state = fake.state.lock();

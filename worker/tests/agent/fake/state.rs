@@ -12,7 +12,7 @@ use tonic::Status;
 
 pub(crate) type Out = mpsc::Sender<Result<LeaderMessage, Status>>;
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     Done(String),
@@ -24,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) attempt: u64,
     pub(crate) running: bool,
     pub(crate) grants: u32,
-    /// Was started when an engine died: granted only alone.
+    /// It was running when an engine died, so it is granted only alone.
     pub(crate) suspect: bool,
     pub(crate) outcome: Option<Outcome>,
 }
@@ -52,15 +52,15 @@ pub(crate) struct State {
     pub(crate) deregistered: Vec<u64>,
     /// Rows of `held` that the next registration drops.
     pub(crate) drop_held: Vec<u64>,
-    /// Nobody is registered: a live process has the name.
+    /// Every registration is refused: a live process has the name.
     pub(crate) name_taken: bool,
     pub(crate) heartbeats: Vec<v1::Heartbeat>,
     pub(crate) mute_heartbeats: bool,
-    /// The interval that answers to heartbeats ask for; 0, as of a leader that does not know the field.
+    /// The interval that answers to heartbeats set; 0, as from a leader that does not know the field.
     pub(crate) heartbeat_ms: u32,
     pub(crate) mute_exchanges: bool,
     pub(crate) hold_grants: bool,
-    /// Members that answer nothing at all.
+    /// Members that answer no request at all.
     pub(crate) hung: HashSet<usize>,
     pub(crate) out: Option<Out>,
     pub(crate) bad: Vec<String>,
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// False where the pull has to wait.
+    /// False if the pull must wait.
     fn answer(
         &mut self,
         slot: u32,
@@ -243,7 +243,7 @@ impl State {
         vec![v1::Grant { run: 1, attempt, rows, segments, alone: trial }]
     }
 
-    /// Lets parked pulls have what is there now.
+    /// Answers parked pulls with the rows that are available now.
     pub(crate) fn wake(&mut self) {
         let slots: Vec<u32> = self.slots.keys().copied().collect();
         for slot in slots {
