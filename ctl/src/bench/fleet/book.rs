@@ -15,11 +15,11 @@ use super::tally::{Counts, Spreads, Tally};
 use crate::bench::coverage::Bits;
 use crate::bench::meter;
 
-/// Violations that are told word for word.
+/// Violations that are reported in full.
 const EXAMPLES_MAX: usize = 5;
 const LONG_IDLE: Duration = Duration::from_secs(1);
 
-/// A run as the processes of the generator are told of it.
+/// The description of a run for the processes of the generator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct RunOf {
     pub(super) run: u32,
@@ -30,7 +30,7 @@ pub(super) struct RunOf {
     pub(super) rows: u64,
 }
 
-/// A run, and what became of its rows here.
+/// A run, and the state of its rows in this process.
 pub(super) struct RunBook {
     pub(super) of: RunOf,
     started: Bits,
@@ -53,7 +53,7 @@ pub(super) struct Book {
     pub(super) counts: Counts,
     pub(super) spreads: Spreads,
     runs: BTreeMap<u32, RunBook>,
-    /// Slots with nothing to run though their model has rows, since when.
+    /// Slots with nothing to run although their model has rows, and since when.
     idle: HashMap<SlotAt, Instant>,
     idle_us: u64,
     idle_over_1s: u64,
@@ -97,7 +97,7 @@ impl Book {
         self.runs.get(&run).map(|run| &run.of)
     }
 
-    /// The product did what it must not.
+    /// The product did something that it must never do.
     pub(super) fn violation(&mut self, text: impl FnOnce() -> String) {
         self.counts.violations += 1;
         if self.examples.len() < EXAMPLES_MAX {
@@ -130,12 +130,12 @@ impl Book {
         }
     }
 
-    /// A slot has nothing to run though its model has rows.
+    /// A slot has nothing to run although its model has rows.
     pub(super) fn idles(&mut self, slot: SlotAt, now: Instant) {
         self.idle.entry(slot).or_insert(now);
     }
 
-    /// It has something to run.
+    /// The slot has something to run.
     pub(super) fn works(&mut self, slot: SlotAt, now: Instant) {
         if let Some(since) = self.idle.remove(&slot) {
             let time = now.saturating_duration_since(since.max(self.since));
@@ -143,7 +143,7 @@ impl Book {
         }
     }
 
-    /// It is not there: it idles no more.
+    /// The slot's worker is absent, so it no longer counts as idle.
     pub(super) fn absent(&mut self, slot: SlotAt) {
         self.idle.remove(&slot);
     }
@@ -155,14 +155,14 @@ impl Book {
         self.idle_over_1s += u64::from(time > LONG_IDLE);
     }
 
-    /// From now on times are those of a new window.
+    /// Starts a new window for times.
     pub(super) fn reset(&mut self) {
         self.spreads = Spreads::new();
         (self.idle_us, self.idle_over_1s) = (0, 0);
         self.since = Instant::now();
     }
 
-    /// What was counted; slots that idle now have done so until now.
+    /// The counters; slots that are idle now count as idle until now.
     pub(super) fn report(&self) -> Tally {
         let (now, mut spreads) = (Instant::now(), self.spreads.clone());
         let (mut idle_us, mut idle_over_1s) = (self.idle_us, self.idle_over_1s);

@@ -18,17 +18,17 @@ use crate::bench::settle;
 use crate::bench::target::Target;
 use crate::rolloutctl::cluster::verify;
 
-/// What happened to workers that the proof has to bear.
+/// Effects of lost workers that the proof must tolerate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Away {
-    /// Some were cut off. A worker starts what it holds for as long as its last answered heartbeat vouches for it, which
-    /// the leader does not hear; so rows that it started may be granted again.
+    /// Some were cut off. A worker starts its rows for as long as its last answered heartbeat allows, and the leader
+    /// does not hear of that; so rows that it started may be granted again.
     pub(super) some: bool,
-    /// They never came back, and may have had results accepted whose answers they never heard.
+    /// They never came back, and the leader may have accepted results for which they never got the answer.
     pub(super) for_good: bool,
 }
 
-/// Compares all with all.
+/// Compares everything with everything.
 ///
 /// # Errors
 /// The first difference, naming the run.

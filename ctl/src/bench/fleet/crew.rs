@@ -16,7 +16,7 @@ use super::part::{Order, Said};
 use super::plan::Plan;
 use super::tally::{Spreads, Tally};
 
-/// A process that answers no order within this hangs.
+/// A process that takes longer than this to answer an order hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Process {
@@ -25,7 +25,7 @@ struct Process {
     said: Lines<BufReader<ChildStdout>>,
 }
 
-/// All of them.
+/// All processes.
 pub(super) struct Crew {
     processes: Vec<Process>,
 }
@@ -58,23 +58,23 @@ impl Crew {
         Ok(all)
     }
 
-    /// Tells all of runs that were created.
+    /// Announces created runs to all of them.
     pub(super) async fn learn(&mut self, runs: Vec<RunOf>) -> anyhow::Result<()> {
         self.ask(&Order::Runs(runs)).await.map(drop)
     }
 
-    /// Cuts so many of a thousand workers off; 0 lets those that were come back.
+    /// Cuts off this many of a thousand workers; 0 lets them come back.
     pub(super) async fn lose(&mut self, per_mille: u32) -> anyhow::Result<()> {
         self.ask(&Order::Lose { per_mille }).await.map(drop)
     }
 
-    /// Tells the workers to end; how many have not yet.
+    /// Tells the workers to end; returns how many have not yet.
     pub(super) async fn stop(&mut self) -> anyhow::Result<usize> {
         let said = self.ask(&Order::Stop).await?;
         Ok(said.iter().map(|said| if let Said::Left(left) = said { *left } else { 0 }).sum())
     }
 
-    /// What all have counted. With `reset` times are from then on those of a new window.
+    /// The counters of all. With `reset`, times start a new window.
     pub(super) async fn report(&mut self, reset: bool) -> anyhow::Result<(Tally, Spreads)> {
         let (mut sum, mut spreads) = (Tally::default(), Spreads::new());
         for said in self.ask(&Order::Report { reset }).await? {
@@ -86,7 +86,7 @@ impl Crew {
         Ok((sum, spreads))
     }
 
-    /// The rows that each process has started and seen accepted, process by process.
+    /// The rows that each process has started and seen accepted, by process.
     pub(super) async fn rows(&mut self) -> anyhow::Result<Vec<Said>> {
         self.ask(&Order::Rows).await
     }

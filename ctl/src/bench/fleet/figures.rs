@@ -33,7 +33,7 @@ pub(super) struct GeneratorShare {
     pub(super) resident_bytes: u64,
 }
 
-/// Calls of one kind: how many a second, of how many rows, and how long they took.
+/// Calls of one kind: how many per second, with how many rows, and their duration.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rate {
@@ -43,13 +43,13 @@ pub(super) struct Rate {
     pub(super) times: CallTimes,
 }
 
-/// Slots that had nothing to run while runs named their models.
+/// Slots that had nothing to run while runs used their models.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Idle {
-    /// Seconds of a slot, on average.
+    /// Average seconds per slot.
     pub(super) seconds_per_slot: f64,
-    /// Times that it took more than a second.
+    /// How often it lasted longer than a second.
     #[serde(serialize_with = "u64_string")]
     pub(super) over_a_second: u64,
     /// Each time.
@@ -75,7 +75,8 @@ pub(super) struct FleetFigures {
     pub(super) members: Vec<MemberShare>,
     pub(super) generator: GeneratorShare,
     pub(super) heartbeats_per_second: f64,
-    /// All of the leader's processor time by the heartbeats of the phase: the cost of one only where nothing else happens.
+    /// All of the leader's processor time divided by the heartbeats of the phase: the cost of one heartbeat only if
+    /// nothing else happens.
     pub(super) leader_cpu_us_per_heartbeat: f64,
     pub(super) heartbeat: CallTimes,
     pub(super) proposals_per_second: f64,
@@ -91,7 +92,7 @@ pub(super) struct FleetFigures {
     pub(super) register: CallTimes,
     /// From the end of a stream to the first answer on the next.
     pub(super) reconnect: CallTimes,
-    /// From the moment that workers which were cut off may come back until they work.
+    /// From the time when workers that were cut off may come back until they work.
     pub(super) work_again: CallTimes,
     pub(super) work_again_p95_seconds: f64,
     #[serde(serialize_with = "u64_string")]
@@ -157,15 +158,15 @@ pub(super) struct FleetSettled {
     pub(super) runs: u64,
     #[serde(serialize_with = "u64_string")]
     pub(super) rows: u64,
-    /// As the ledger has it.
+    /// By the ledger's count.
     #[serde(serialize_with = "u64_string")]
     pub(super) done: u64,
-    /// As the workers were told.
+    /// By the workers' count.
     #[serde(serialize_with = "u64_string")]
     pub(super) accepted: u64,
     #[serde(serialize_with = "u64_string")]
     pub(super) started: u64,
-    /// Starts of rows that were started before.
+    /// Starts of rows that had already been started.
     #[serde(serialize_with = "u64_string")]
     pub(super) started_again: u64,
     #[serde(serialize_with = "u64_string")]

@@ -38,15 +38,15 @@ use crate::say::aside;
 
 /// Connections of a worker: one to each member.
 const CONNECTIONS: u64 = 3;
-/// Files of a process besides its workers' connections.
+/// Other files of a process besides its workers' connections.
 const OTHER_FILES: u64 = 500;
-/// Workers beyond which another process shares the work.
+/// Above this number of workers, another process shares the work.
 const WORKERS_PER_PROCESS: u32 = 5_000;
-/// What a slot holds beyond its engine is good for so long, as a real one's.
+/// How long the rows that a slot holds ahead of its engine last, as in a real slot.
 const AHEAD_SECONDS: f64 = 1.5;
 const POLL: Duration = Duration::from_millis(250);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(600);
-/// What all of them may take to find the way back, as far as runs have rows for it.
+/// How long all of them may take to reconnect, as far as runs have rows for that time.
 const RECONNECT: Duration = Duration::from_secs(30);
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -140,7 +140,7 @@ impl FleetArgs {
         })
     }
 
-    /// Rows that a slot ends in a second.
+    /// Rows that a slot ends per second.
     fn rows_per_slot_second(&self) -> f64 {
         f64::from(self.concurrency) * 1000.0 / self.row_ms.mean_ms()
     }
@@ -150,9 +150,9 @@ impl FleetArgs {
         ((self.rows_per_slot_second() * AHEAD_SECONDS).ceil() as u32).clamp(1, 4096)
     }
 
-    /// For how long runs must have rows.
+    /// How long the runs' rows must last.
     fn whole(&self) -> Duration {
-        // A kill and a loss each have a second half of their own, and begin when all are connected again.
+        // A kill and a loss each have their own second half, and begin when all are connected again.
         self.warmup + self.seconds * 3 / 2 + self.lose_for.unwrap_or_default() + RECONNECT
     }
 
@@ -195,7 +195,7 @@ pub(crate) async fn run(
     fleet.target.close().await
 }
 
-/// Cluster and generator at work.
+/// Cluster and running generator.
 struct Fleet {
     args: FleetArgs,
     shape: Shape,
@@ -256,7 +256,7 @@ impl Fleet {
         }
     }
 
-    /// Lets it go on; fails when a member ends that nobody killed.
+    /// Continues for a time; fails if a member ends that the benchmark did not kill.
     async fn go_on(&mut self, time: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -296,7 +296,7 @@ impl Fleet {
         Ok(runs)
     }
 
-    /// The load, and what is to happen half-way in a phase of its own.
+    /// The load, and the event half-way in its own phase.
     async fn measure_load(&mut self, format: Format) -> anyhow::Result<()> {
         let disturbed = self.args.kill_leader || self.args.lose_share > 0.0;
         let half = if disturbed { self.args.seconds / 2 } else { self.args.seconds };

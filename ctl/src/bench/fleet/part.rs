@@ -19,18 +19,18 @@ use super::worker::{Orders, Worker};
 use crate::bench::open_files;
 use crate::output::write_stdout;
 
-/// What the parent wants.
+/// The parent's orders.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Begin, with this.
+    /// Start with this plan.
     Start(Box<Plan>),
     /// Runs were created.
     Runs(Vec<RunOf>),
-    /// What was counted; from then on times are those of a new window, if so.
+    /// Report the counters; with `reset`, times start a new window.
     Report { reset: bool },
-    /// So many of a thousand workers are cut off; 0: those that were come back.
+    /// Cut off this many of a thousand workers; 0 lets them come back.
     Lose { per_mille: u32 },
-    /// Report what is finished, ask for no more, deregister.
+    /// Report finished rows, request no more, deregister.
     Stop,
     /// The rows of every run.
     Rows,
@@ -46,12 +46,12 @@ pub(super) enum Said {
     Rows(Vec<RowSets>),
 }
 
-/// The lines of stdin, read by a thread of its own.
+/// The lines of stdin, read by a dedicated thread.
 fn lines_of_stdin() -> anyhow::Result<mpsc::Receiver<std::io::Result<String>>> {
     let (out, lines) = mpsc::channel(1);
     let read = move || {
         let each = std::io::stdin().lines();
-        // An error: nobody reads them any more.
+        // After an error the reader is gone.
         let _ = each.map(|line| out.blocking_send(line)).take_while(Result::is_ok).count();
     };
     std::thread::Builder::new().name("orders".into()).spawn(read)?;
@@ -64,7 +64,7 @@ struct Part {
     workers: JoinSet<anyhow::Result<()>>,
 }
 
-/// Obeys until stdin ends.
+/// Executes orders until stdin ends.
 pub(crate) async fn run() -> anyhow::Result<()> {
     open_files::raise();
     let mut lines = lines_of_stdin()?;

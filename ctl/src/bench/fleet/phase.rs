@@ -18,7 +18,7 @@ use crate::bench::meter::{self, tenth};
 use crate::bench::target::Target;
 use crate::rolloutctl::status;
 
-/// A reading of all that is a difference over a phase.
+/// A reading of everything that is reported as a difference over a phase.
 pub(super) struct Reading {
     at: Instant,
     counters: BTreeMap<String, CountersResponse>,
@@ -29,7 +29,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads. With `reset` the generator's times begin anew.
+    /// Takes a reading. With `reset` the generator's times start a new window.
     pub(super) async fn take(
         target: &Target,
         crew: &mut Crew,
@@ -44,7 +44,7 @@ impl Reading {
     }
 }
 
-/// A phase that has begun.
+/// A phase in progress.
 pub(super) struct Phase {
     name: &'static str,
     before: Reading,
@@ -60,7 +60,7 @@ impl Phase {
         Ok(Self { name, before })
     }
 
-    /// The epoch that it began in.
+    /// The epoch in which it began.
     pub(super) fn epoch(&self) -> u64 {
         self.before.epoch
     }
@@ -146,7 +146,7 @@ fn figures(
 
 fn members(before: &Reading, after: &Reading, seconds: f64) -> Vec<MemberShare> {
     let member = |(name, new): (&String, &CountersResponse)| {
-        // One that was started again counts from its start.
+        // A restarted member counts from its start.
         let old = before.counters.get(name).filter(|old| old.cpu_us <= new.cpu_us);
         let old = old.cloned().unwrap_or_default();
         let per_second = |new: u64, old: u64| (new.saturating_sub(old) as f64 / seconds).round();

@@ -17,9 +17,9 @@ pub(super) struct Shape {
     pub(super) models: u32,
     pub(super) namespaces: u32,
     pub(super) runs: u32,
-    /// Slots of a thousand that offer a model which no run names.
+    /// How many of a thousand slots offer a model that no run uses.
     pub(super) idle_per_mille: u32,
-    /// Keeps the load apart from other workers of a running cluster.
+    /// Separates the load from other workers of a running cluster.
     pub(super) label: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Shape {
         self.namespace(worker)
     }
 
-    /// The slot's number within its namespace, and how many before it are idle.
+    /// The slot's number within its namespace, and how many earlier ones are idle.
     fn place(&self, worker: u32, slot: u32) -> (u64, u64) {
         let number = u64::from(worker / self.namespaces) * u64::from(self.slots) + u64::from(slot);
         (number, self.idle_before(number))
@@ -51,7 +51,7 @@ impl Shape {
         number * u64::from(self.idle_per_mille) / 1000
     }
 
-    /// Whether a slot offers a model that no run names.
+    /// Whether a slot offers a model that no run uses.
     pub(super) fn is_idle(&self, worker: u32, slot: u32) -> bool {
         let (number, idle_before) = self.place(worker, slot);
         self.idle_before(number + 1) > idle_before
@@ -79,7 +79,7 @@ impl Shape {
         all.filter(|&(worker, slot)| !self.is_idle(worker, slot)).count() as u64
     }
 
-    /// Slots of each namespace and model that runs name, by the run's number.
+    /// The number of slots of each namespace and model that runs use, by the run's number.
     pub(super) fn slots_of_run(&self) -> Vec<u64> {
         let mut slots = std::collections::BTreeMap::<(String, String), u64>::new();
         for worker in 0..self.workers {
@@ -92,17 +92,17 @@ impl Shape {
     }
 }
 
-/// What one process of the generator is told at its start.
+/// What one process of the generator gets at its start.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) shape: Shape,
     pub(super) endpoints: Vec<String>,
     /// Certificates of the workers.
     pub(super) tls: PathBuf,
-    /// Its workers: those of this number, and every `step`th after it.
+    /// Its workers: the one with this number, and every `step`th after it.
     pub(super) first: u32,
     pub(super) step: u32,
-    /// Rows that a slot runs at once, and that it holds beyond those.
+    /// Rows that a slot runs at once, and rows that it holds beyond those.
     pub(super) concurrency: u32,
     pub(super) ahead: u32,
     pub(super) row_time: RowTime,

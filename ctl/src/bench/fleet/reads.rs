@@ -39,7 +39,7 @@ pub(super) struct ReadTimes {
     pub(super) failed: u64,
 }
 
-/// A reader at work. Dropping it ends it.
+/// A running reader. Dropping it stops it.
 pub(super) struct Reads {
     kinds: Arc<Mutex<Kinds>>,
     task: JoinHandle<()>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// A row takes at most a day, whatever is drawn.
+/// A row takes at most a day, whatever the distribution.
 const MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
 /// The distribution of a row's time.
@@ -103,7 +103,7 @@ mod tests {
         let exponential = RowTime::Exponential(100);
         let sum: f64 = (0..20_000).map(|_| exponential.draw(&mut random).as_secs_f64()).sum();
         let mean_ms = sum * 1000.0 / 20_000.0;
-        // 14 standard deviations of the mean of so many.
+        // 14 standard deviations of the mean of this many.
         assert!((90.0..110.0).contains(&mean_ms), "{mean_ms}");
     }
 }

@@ -18,7 +18,7 @@ use crate::bench::declare::{NewRun, add_rows, create_run};
 use crate::bench::load::LABEL;
 use crate::bench::objects::Objects;
 
-/// More rows than the slots can run, so that shares that are uneven leave no run dry.
+/// More rows than the slots can run, so that uneven shares leave no run dry.
 const SPARE: f64 = 1.5;
 const ROWS_MIN: u64 = 1000;
 const ROWS_MAX: u64 = 1 << 30;
@@ -71,7 +71,7 @@ pub(super) async fn declare(
     Ok(Runs { session, all })
 }
 
-/// Rows of each run: what its share of its slots can run in that time, and some more.
+/// Rows of each run: what its share of its slots can run in that time, plus a margin.
 fn rows_of_each(args: &FleetArgs, shape: &Shape, seconds: Duration) -> Vec<u64> {
     let mut alike = BTreeMap::<(String, String), u64>::new();
     for run in 0..shape.runs {
@@ -87,7 +87,7 @@ fn rows_of_each(args: &FleetArgs, shape: &Shape, seconds: Duration) -> Vec<u64> 
     (0..).zip(shape.slots_of_run()).map(rows).collect()
 }
 
-/// Creates the namespaces, where there are several: before the first worker registers.
+/// Creates the namespaces, if there are several, before the first worker registers.
 pub(super) async fn create_namespaces(client: &Client, shape: &Shape) -> anyhow::Result<()> {
     let session = client.open_session("rolloutctl bench").await?;
     for namespace in shape.all_namespaces() {

@@ -15,14 +15,14 @@ use super::book::{Book, SlotAt};
 use super::plan::Plan;
 use crate::bench::objects::named_part;
 
-/// Results wait so long behind a pull that was just sent.
+/// How long results wait behind a pull that was just sent.
 const BEHIND_PULL: Duration = Duration::from_millis(15);
-/// With nothing left to do results do not wait for their full time.
+/// The linger of results in an idle slot, which is shorter than the full one.
 const IDLE_LINGER: Duration = Duration::from_millis(100);
 /// Parts of one exchange, as a worker sends them.
 const PARTS_MAX: usize = 16;
 
-/// A row under the attempt that it was granted by.
+/// A row and the attempt under which it was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Unit {
     pub(super) run: u32,
@@ -30,7 +30,7 @@ pub(super) struct Unit {
     pub(super) row: u64,
 }
 
-/// An exchange without an answer.
+/// An unanswered exchange.
 struct Sent {
     message: v1::Exchange,
     /// Rows of its results.
@@ -45,11 +45,11 @@ pub(super) struct Slot {
     at: SlotAt,
     namespace: String,
     pub(super) model: String,
-    /// Some run names its model.
+    /// Some run uses its model.
     busy: bool,
     nonce: u64,
     seq: u64,
-    /// The newest attempt that it was granted.
+    /// The newest attempt of its grants.
     attempt: u64,
     queue: VecDeque<Unit>,
     running: Vec<(Instant, Unit)>,
@@ -81,7 +81,7 @@ impl Slot {
         }
     }
 
-    /// Whether some run names its model.
+    /// Whether some run uses its model.
     pub(super) fn is_busy(&self) -> bool {
         self.busy
     }
@@ -91,12 +91,12 @@ impl Slot {
         !self.running.is_empty()
     }
 
-    /// Whether everything that it reported is answered, and it has nothing to report.
+    /// Whether all of its reports are answered, and it has nothing to report.
     pub(super) fn is_settled(&self) -> bool {
         self.sent.is_empty() && self.finished.is_empty() && self.yielding.is_none()
     }
 
-    /// Ends rows whose time is over and, if it may, starts others. True when its queue has just run dry.
+    /// Ends rows whose time is over and, if allowed, starts others. True if its queue has just run dry.
     pub(super) fn advance(
         &mut self,
         now: Instant,
@@ -135,12 +135,12 @@ impl Slot {
         self.running.iter().map(|(end, _)| *end).min()
     }
 
-    /// When something happens to it without a message.
+    /// When it must act without a message.
     pub(super) fn next_wake(&self, plan: &Plan) -> Option<Instant> {
         let report = self.finished_since.map(|since| {
             let due = since + self.linger(plan);
             match self.sent.back() {
-                // An answer comes first.
+                // It waits for an answer first.
                 Some(_) if self.sent.len() > 1 || !self.may_be_parked() => None,
                 Some(sent) => Some(due.max(sent.at + BEHIND_PULL)),
                 None => Some(due),
@@ -159,7 +159,7 @@ impl Slot {
         self.sent.len() == 1 && self.sent[0].message.credit_rows > 0
     }
 
-    /// Makes the exchange that is due, if one is. With `flush` it asks for nothing and reports at once.
+    /// Makes the exchange that is due, if any. With `flush` it requests nothing and reports at once.
     pub(super) fn make(
         &mut self,
         now: Instant,
@@ -197,7 +197,7 @@ impl Slot {
         self.sent.push_back(Sent { message, results, given, at: now, on_stream: false });
     }
 
-    /// Rows to ask for, by a slot's own rule: none while a good part of what it holds is unused, unless nothing waits.
+    /// Rows to request, by a real slot's rule: none while most of its credit is in use, unless its queue is empty.
     fn wanted(&self, plan: &Plan) -> u32 {
         let capacity = (plan.concurrency + plan.ahead) as usize;
         let free = capacity.saturating_sub(self.queue.len() + self.running.len());
@@ -208,7 +208,7 @@ impl Slot {
         self.finished_since = None;
         let mut results = std::mem::take(&mut self.finished);
         results.sort_unstable();
-        // Of more runs than one message may tell of, the rest waits for the next.
+        // If results belong to more runs than one message may cover, the rest waits for the next.
         let mut runs = 0;
         let mut last = None;
         let told = results.iter().position(|unit| {
@@ -237,7 +237,7 @@ impl Slot {
         by_run.map(part).collect()
     }
 
-    /// Gives what the present stream has not carried to `send`, in order, until that takes nothing more.
+    /// Passes messages that the present stream has not carried to `send`, in order, until it accepts no more.
     pub(super) fn send(&mut self, mut send: impl FnMut(v1::Exchange) -> bool) {
         for sent in self.sent.iter_mut().filter(|sent| !sent.on_stream) {
             if !send(sent.message.clone()) {
@@ -252,7 +252,7 @@ impl Slot {
         self.sent.iter_mut().for_each(|sent| sent.on_stream = false);
     }
 
-    /// Takes an answer: what was accepted, and what is granted.
+    /// Handles an answer: accepted results, and grants.
     pub(super) fn answered(&mut self, answer: &v1::ExchangeAnswer, now: Instant, book: &mut Book) {
         let seq = answer.seq;
         let Some(position) = self.sent.iter().position(|sent| sent.message.seq == seq) else {
@@ -324,7 +324,7 @@ impl Slot {
                         format!("row {row} of run {run} is in no segment of its grant")
                     });
                 }
-                // What it gives up may be granted to it again before that is answered.
+                // A row that it gives up may be granted to it again before that is answered.
                 if self.unfinished().any(|held| held.run == run && held.row == row) {
                     book.violation(|| {
                         format!("slot {:?} was granted row {row} of run {run} twice", self.at)
@@ -336,7 +336,7 @@ impl Slot {
         }
     }
 
-    /// Everything that it holds: waiting, running, or finished and not answered for.
+    /// All rows that it holds: waiting, running, or finished and unanswered.
     pub(super) fn held(&self) -> impl Iterator<Item = Unit> + '_ {
         self.started().chain(self.queue.iter().copied()).chain(self.given())
     }
@@ -346,7 +346,7 @@ impl Slot {
         waiting.chain(self.sent.iter().flat_map(|sent| &sent.given)).copied()
     }
 
-    /// Rows that were started and are not answered for.
+    /// Started rows that are unanswered.
     pub(super) fn started(&self) -> impl Iterator<Item = Unit> + '_ {
         let running = self.running.iter().map(|(_, unit)| *unit);
         let sent = self.sent.iter().flat_map(|sent| &sent.results);
@@ -367,7 +367,7 @@ impl Slot {
         }
     }
 
-    /// Rows are no longer its own; returns how many those were. Results that are on their way are refused there.
+    /// Rows were revoked; returns how many it held. Results in flight are refused at the leader.
     pub(super) fn take_away(&mut self, named: &[v1::HeldRows]) -> u64 {
         let is_named = |unit: &Unit| {
             named.iter().any(|set| {
@@ -385,7 +385,7 @@ impl Slot {
         (before - self.queue.len() - self.running.len() - self.finished.len()) as u64
     }
 
-    /// The leader asks for rows that it has not started: those that it would start last.
+    /// The leader requests unstarted rows: gives up those that it would start last.
     pub(super) fn give_up(&mut self, asked: &v1::Yield, plan: &Plan) {
         let places = (plan.concurrency as usize).saturating_sub(self.running.len());
         let spare = self.queue.len().saturating_sub(places).min(asked.rows_max as usize);
@@ -398,19 +398,19 @@ impl Slot {
             }
         }
         self.queue = kept;
-        // One that waits is for a question that the leader has given up: its rows stay here.
+        // A pending answer is for a request that the leader has abandoned: its rows stay here.
         if let Some((_, old)) = self.yielding.replace((asked.id, given)) {
             self.queue.extend(old);
         }
     }
 
-    /// Its worker is gone: it idles no more.
+    /// Its worker is gone, so it no longer counts as idle.
     pub(super) fn absent(&self, book: &mut Book) {
         book.absent(self.at);
     }
 }
 
-/// Rows as the wire has them, each attempt's together.
+/// Rows in wire form, grouped by attempt.
 pub(super) fn to_wire(mut units: Vec<Unit>) -> Vec<v1::HeldRows> {
     units.sort_unstable();
     let sets = units.chunk_by(|a, b| (a.run, a.attempt) == (b.run, b.attempt));

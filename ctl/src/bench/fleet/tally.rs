@@ -30,17 +30,17 @@ counts! {
     /// Answers that granted rows.
     claims,
     rows_granted,
-    /// Exchanges with results that were answered.
+    /// Answered exchanges with results.
     completions,
     /// Parts that were reported.
     parts,
     rows_accepted,
-    /// Rows of results that were refused.
+    /// Refused rows of results.
     rows_refused,
     rows_started,
     /// Starts of a row that this process had started before.
     rows_started_again,
-    /// Rows that were no longer the worker's when it registered, and that the leader took away.
+    /// Rows that the leader dropped when the worker registered, because they were no longer the worker's.
     rows_dropped,
     rows_revoked,
     rows_yielded,
@@ -48,7 +48,7 @@ counts! {
     heartbeats,
     streams_ended,
     registrations,
-    /// Times that a worker was without an answered heartbeat for so long that it started nothing.
+    /// How often a worker started nothing because no heartbeat had been answered for too long.
     fenced,
     violations,
 }
@@ -85,11 +85,11 @@ spreads! {
     register,
     /// From a heartbeat to its answer.
     heartbeat,
-    /// For how long a slot had nothing to run while its model had rows, each time.
+    /// How long a slot had nothing to run while its model had rows, each time.
     idle,
     /// From the end of a stream to the first answer on the next.
     reconnect,
-    /// From the moment that lost workers may come back to their first row, or to their first answer if no run names their
+    /// From the time when lost workers may come back to their first row, or to their first answer if no run uses their
     /// models.
     work_again,
 }
@@ -101,13 +101,13 @@ pub(super) struct Tally {
     pub(super) spreads: Vec<Vec<(u64, u64)>>,
     /// Workers with a stream on which a heartbeat was answered.
     pub(super) connected: u64,
-    /// Time in which slots had nothing to run while their models had rows.
+    /// Total time in which slots had nothing to run while their models had rows.
     pub(super) idle_us: u64,
-    /// The times that this went on for more than a second.
+    /// How often this lasted longer than a second.
     pub(super) idle_over_1s: u64,
     pub(super) cpu_us: u64,
     pub(super) resident_bytes: u64,
-    /// What the first violations were.
+    /// The first violations.
     pub(super) examples: Vec<String>,
 }
 

@@ -21,26 +21,26 @@ use super::book::Shared;
 use super::plan::Plan;
 use super::slot::Slot;
 
-/// Of reconnections, as a worker's: growing, and drawn from nothing up to the present step.
+/// The backoff of reconnections, as a real worker's: growing, and drawn from zero to the present step.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-/// The heartbeat interval of a small fleet, and how much of what it is above that a large one takes to come back. These and
-/// the next are the rules of `worker/src/session.rs`; other ones here would measure another worker.
+/// The heartbeat interval of a small fleet, and the factor for a larger one's reconnect time. These and the next
+/// constant are the rules of `worker/src/session.rs`; other values here would measure a different worker.
 const HEARTBEAT_OF_FEW: Duration = Duration::from_millis(500);
 const SPREAD_FACTOR: u32 = 3;
 const SPREAD_MAX: Duration = Duration::from_secs(6);
-/// A stream that breaks sooner is not opened again at once.
+/// A stream that breaks sooner is not reopened at once.
 const STEADY_AFTER: Duration = SPREAD_MAX;
 const GONE_AFTER: Duration = Duration::from_millis(10);
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// What the parent wants of all workers.
+/// The parent's orders to all workers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Orders {
-    /// Of a thousand workers, so many are cut off now.
+    /// How many of a thousand workers are cut off now.
     pub(super) lost_per_mille: u32,
     /// Since when those that were cut off may come back.
     pub(super) returned: Option<Instant>,
-    /// Report what is finished, ask for no more, deregister.
+    /// Report finished rows, request no more, deregister.
     pub(super) stop: bool,
 }
 
@@ -48,17 +48,17 @@ pub(super) struct Orders {
 enum End {
     /// Everything is reported.
     Settled,
-    /// The parent wants something else.
+    /// The parent ordered something else.
     Ordered,
-    /// It registers anew.
+    /// It registers again.
     Reregister,
     /// The connection is gone.
     Broken(String),
-    /// The leader refused it, is silent, or leads no more.
+    /// The leader refused it, is silent, or no longer leads.
     Left(String),
 }
 
-/// Over what time a fleet with such heartbeats comes back when all lose their leader at the same moment.
+/// How long a fleet with this heartbeat interval takes to reconnect when all lose their leader at once.
 fn reconnect_spread(heartbeat: Duration) -> Duration {
     (heartbeat.saturating_sub(HEARTBEAT_OF_FEW) * SPREAD_FACTOR).min(SPREAD_MAX)
 }
@@ -81,14 +81,14 @@ pub(super) struct Worker {
     epoch: u64,
     slots: Vec<Slot>,
     backoff: Duration,
-    /// The present connection follows a broken one without a pause.
+    /// The present connection followed a broken one without a pause.
     at_once: bool,
     /// Whether a heartbeat was answered on the present stream.
     served: bool,
-    /// When the last stream ended that was served; none before the first, and while one is.
+    /// When the last served stream ended; none before the first, and while one is served.
     offline_since: Option<Instant>,
     lost: bool,
-    /// Since when it may work again; until it does.
+    /// Since when it may work again; cleared once it works.
     returned: Option<Instant>,
 }
 
@@ -141,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// Works until the parent says that it is over and everything is reported.
+    /// Works until the parent stops it and everything is reported.
     pub(super) async fn run(mut self) -> anyhow::Result<()> {
         loop {
             let orders = self.orders.borrow_and_update().clone();
@@ -195,8 +195,8 @@ impl Worker {
         self.deregister().await
     }
 
-    /// Pauses as a worker does before it connects again: not at all if its stream was `steady` and broke, and for its part
-    /// of the fleet's time if that did not help.
+    /// Pauses as a worker does before it reconnects: not at all if its stream was `steady` and broke, and for its
+    /// share of the fleet's reconnect time if that did not help.
     async fn left(
         &mut self,
         client: &Client,
@@ -226,8 +226,8 @@ impl Worker {
         place < u64::from(orders.lost_per_mille)
     }
 
-    /// Falls silent: sends and reads nothing, while its rows go on. Its connections close when it comes
-    /// back: a real machine would not close them on this machine's processors.
+    /// Falls silent: sends and reads nothing, while its rows continue. Its connections close when it comes back: a
+    /// real machine would not close them on this machine's processors.
     async fn be_lost(&mut self) {
         self.lost = true;
         self.went_offline();
@@ -241,7 +241,7 @@ impl Worker {
             }
         }
         self.returned = self.orders.borrow().returned;
-        // Where it was in the pause between two tries.
+        // As if it were in the pause between two tries.
         let wait = (BACKOFF.1 + reconnect_spread(self.heartbeat)).mul_f64(rand::random());
         self.meanwhile(tokio::time::sleep(wait)).await;
         self.lost = false;
@@ -267,7 +267,7 @@ impl Worker {
         self.meanwhile(tokio::time::sleep(wait)).await;
     }
 
-    /// Waits for something while rows go on; `None` when the parent wants something else.
+    /// Waits for `work` while rows continue; `None` if the parent orders something else.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -286,7 +286,7 @@ impl Worker {
         self.slots.iter().filter_map(|slot| slot.next_end()).min()
     }
 
-    /// Lets rows end and start; true when a slot has run out of rows that wait.
+    /// Ends and starts rows; true if a slot has run out of waiting rows.
     fn advance(&mut self, now: Instant) -> bool {
         let may_start = self.fence.is_some_and(|until| now < until);
         let mut book = self.book.borrow_mut();
@@ -300,7 +300,7 @@ impl Worker {
         dry
     }
 
-    /// A worker that was lost works again once a slot runs a row; one without runs, once it is connected.
+    /// A lost worker works again once a slot runs a row; one without runs, once it is connected.
     fn note_return(&mut self, now: Instant) {
         let busy = || self.slots.iter().filter(|slot| slot.is_busy());
         let works = self.served && (busy().any(Slot::runs) || busy().next().is_none());

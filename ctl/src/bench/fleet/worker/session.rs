@@ -11,7 +11,7 @@ use super::{BACKOFF, Worker, name, reconnect_spread};
 use crate::bench::fleet::slot::{Slot, to_wire};
 
 impl Worker {
-    /// Registers; false where it is to be tried again.
+    /// Registers; false if the caller should retry.
     pub(super) async fn register(&mut self, client: &Client) -> anyhow::Result<bool> {
         let request = self.registration(client);
         let sent = Instant::now();

@@ -22,7 +22,7 @@ use crate::bench::fleet::slot::{Slot, to_wire};
 /// Messages that may wait for the network, besides two for each slot.
 const OUTBOX: usize = 16;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// A heartbeat unanswered for so long has another leader looked for.
+/// After a heartbeat is unanswered for this long, the worker looks for another leader.
 const LEADER_SILENT: Duration = Duration::from_secs(1);
 const UNANSWERED_MAX: usize = 32;
 /// The shortest time between two reports that a slot has run out of rows.
@@ -112,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Does all that is due: rows, heartbeats, exchanges.
+    /// Does everything that is due: rows, heartbeats, exchanges.
     fn act(&mut self, live: &mut Live, flush: bool) {
         let now = Instant::now();
         let dry = self.advance(now);
@@ -137,7 +137,7 @@ impl Worker {
         for slot in &mut self.slots {
             slot.make(now, (may_pull, flush), &self.plan, &book);
             let from = (self.session, self.instance, self.epoch);
-            // What does not fit now is sent later: the leader hangs, which heartbeats show.
+            // A message that does not fit is sent later: the leader hangs, which heartbeats show.
             slot.send(|exchange| live.out.try_send(message(from, Up::Exchange(exchange))).is_ok());
         }
     }
@@ -152,13 +152,13 @@ impl Worker {
             unfinished: to_wire(self.slots.iter().flat_map(Slot::unfinished).collect()),
         };
         let from = (self.session, self.instance, self.epoch);
-        // What does not fit is a heartbeat without an answer.
+        // One that does not fit counts as an unanswered heartbeat.
         let _ = live.out.try_send(message(from, Up::Heartbeat(heartbeat)));
         live.unanswered.push_back((live.last_beat, now));
         live.next_beat = now + self.heartbeat;
     }
 
-    /// Resolves once another member leads, asked only after the leader was silent for long enough.
+    /// Resolves once another member leads; asks only after the leader has been silent for long enough.
     fn search(&self, live: &Live) -> Option<LocalBoxFuture<'static, MemberRef>> {
         let (client, leader) = (self.client.clone()?, live.leader.clone());
         let since = live.unanswered.front().map_or_else(Instant::now, |(_, sent)| *sent);
@@ -233,7 +233,7 @@ impl Worker {
             }
             (self.permit, self.backoff) = (None, BACKOFF.0);
         }
-        // Silent for so long, it may have lost rows: it asks which before it starts one.
+        // After such a silence it may have lost rows: it asks which before it starts one.
         if self.fence.is_some_and(|until| now >= until) {
             book.counts.fenced += 1;
             return Some(End::Reregister);
