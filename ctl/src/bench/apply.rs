@@ -20,7 +20,7 @@ use crate::output::{self, Format, Report, count, u64_string};
 
 /// Rows of a claim.
 const CLAIM_ROWS: u32 = 8;
-/// What is the same while something else grows.
+/// The fixed sizes while another size grows.
 const USUAL: (u32, u32, u64) = (100, 1000, 10_000_000);
 
 /// What to measure.
@@ -58,7 +58,7 @@ struct Spread {
     max_us: f64,
 }
 
-/// Of at least one time.
+/// The spread of at least one time.
 fn spread(mut times: Vec<Duration>) -> Spread {
     times.sort_unstable();
     let us = |at: usize| times.get(at).map_or(0.0, |time| time.as_nanos() as f64 / 1e3);
@@ -79,7 +79,7 @@ struct ApplyFigures {
     claims: u32,
     #[serde(flatten)]
     claim: Spread,
-    /// Claims of slots whose model no run asks for, where there are some.
+    /// Claims of slots whose model no run uses, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     empty: Option<Spread>,
 }
@@ -104,18 +104,18 @@ impl Report for ApplyFigures {
     }
 }
 
-/// Rows that each slot of the loss has of each run.
+/// Rows of each run that each slot holds when it is lost.
 const HELD_ROWS: u32 = 100;
 /// Its runs.
 const HELD_RUNS: u32 = 20;
 /// Changes between two images.
 const CHANGES: u32 = 100;
 
-/// Measures, and prints each size as soon as it is known.
+/// Measures, and prints each size as soon as its figures are known.
 pub(crate) fn run(format: Format, args: &ApplyArgs) -> anyhow::Result<()> {
     let cluster_version = args.cluster_version;
     if let Some(slots) = args.lose.or(args.image) {
-        // Enough for the first grants and for what is claimed later.
+        // Enough for the first grants and for later claims.
         let rows = u64::from(slots) * u64::from(HELD_ROWS * HELD_RUNS) * 2;
         let size = Size { runs: HELD_RUNS, slots, rows, models: Models::One, cluster_version };
         return match args.lose {
@@ -149,7 +149,7 @@ pub(crate) fn run(format: Format, args: &ApplyArgs) -> anyhow::Result<()> {
 
 fn measure(grows: &'static str, size: Size, claims: u32) -> anyhow::Result<ApplyFigures> {
     let (mut times, mut empty) = (Vec::new(), Vec::new());
-    // Where few rows are declared, they last for some claims only: then in a new world of that size.
+    // If few rows are declared, they last for some claims only: then continue in a new world of that size.
     while times.len() < claims as usize {
         let before = times.len();
         let mut world = World::of(size)?;
@@ -207,7 +207,7 @@ mod tests {
             let size = Size { models: Models::One, cluster_version, ..SIZE };
             let figures = loss::measure(size, 20, 30).unwrap();
             assert_eq!((figures.slots, figures.slots_lost), (24, 8));
-            // How many runs share a slot's rows is up to the turns: of two at least.
+            // The order of claims decides how many runs share a slot's rows: at least two.
             assert!((16..=24).contains(&figures.attempts_lost), "{}", figures.attempts_lost);
             assert!(figures.tick.commands > 0 && figures.unsuspect.commands > 0);
         }

@@ -10,7 +10,7 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// The empty set of so many rows.
+    /// An empty set for this many rows.
     pub fn new(rows: u64) -> Self {
         Self { words: vec![0; rows.div_ceil(64) as usize] }
     }
@@ -40,7 +40,7 @@ impl Bits {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Adds another set of the same run; returns how many of its rows were there already.
+    /// Adds another set of the same run; returns how many of its rows were already in this one.
     pub fn unite(&mut self, other: &Self) -> u64 {
         let mut before = 0;
         for (own, other) in self.words.iter_mut().zip(&other.words) {
@@ -58,7 +58,7 @@ impl Bits {
             let bit = at % 64;
             let count = (64 - bit).min(end - at);
             let mask = (u64::MAX >> (64 - count)) << bit;
-            // A row beyond the run is the caller's finding, not a panic of the benchmark.
+            // The caller reports a row beyond the run; it must not panic here.
             if let Some(word) = self.words.get_mut((at / 64) as usize) {
                 f(word, mask);
             }
@@ -66,7 +66,7 @@ impl Bits {
         }
     }
 
-    /// Sets a range; returns how many of its rows were set already.
+    /// Sets a range; returns how many of its rows were already set.
     pub fn set(&mut self, start: u64, len: u32) -> u32 {
         let mut before = 0;
         self.each(start, len, |word, mask| {
@@ -89,16 +89,16 @@ pub struct Coverage {
     done: Bits,
     /// Rows done, each counted once.
     pub done_rows: u64,
-    /// Rows granted while somebody held them.
+    /// Rows granted while another slot held them.
     pub granted_twice: u64,
-    /// Rows granted or done that were done already.
+    /// Rows granted or completed that were already done.
     pub done_twice: u64,
-    /// Rows named that the run does not have.
+    /// Named rows that the run does not have.
     pub beyond: u64,
 }
 
 impl Coverage {
-    /// A run of so many rows, none granted.
+    /// A run with this many rows, none granted.
     pub fn new(rows: u64) -> Self {
         Self {
             rows,
@@ -126,7 +126,7 @@ impl Coverage {
         self.held.clear(start, len);
     }
 
-    /// A range is nobody's again.
+    /// A range is free again.
     pub fn release(&mut self, start: u64, len: u32) {
         let len = self.within(start, len);
         self.held.clear(start, len);

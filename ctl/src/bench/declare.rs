@@ -25,7 +25,7 @@ pub(in crate::bench) struct NewRun<'a> {
     pub(in crate::bench) selector: HashMap<String, String>,
 }
 
-/// A request of a declaration, for whoever measures them.
+/// A request of a declaration, for callers that measure it.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::bench) enum Step {
     CreateRun,
@@ -33,7 +33,7 @@ pub(in crate::bench) enum Step {
     CloseInput,
 }
 
-/// Creates a run without rows; its number and folder. `timed` learns how many microseconds the request took.
+/// Creates a run without rows; returns its number and folder. `timed` gets the request's duration in microseconds.
 pub(in crate::bench) async fn create_run(
     (client, session): (&Client, &Session),
     new: &NewRun<'_>,
@@ -45,7 +45,7 @@ pub(in crate::bench) async fn create_run(
     Ok(created)
 }
 
-/// Declares all rows of a run that was just created: from here on they can be granted.
+/// Declares all rows of a newly created run: from here on they can be granted.
 pub(in crate::bench) async fn add_rows(
     (client, session, objects): (&Client, &Session, &Objects),
     new: &NewRun<'_>,

@@ -52,10 +52,10 @@ impl Report for FsyncFigures {
     }
 }
 
-/// Measures, and prints what was found.
+/// Measures, and prints the figures.
 pub(crate) fn run(format: Format, args: &FsyncArgs) -> anyhow::Result<()> {
     let dir = &args.work_dir;
-    // A file of its own, so that nobody's is overwritten.
+    // A new file, so that no existing file is overwritten.
     let own = tempfile::Builder::new()
         .prefix("fsync-")
         .tempdir_in(dir)
@@ -87,7 +87,7 @@ pub(crate) struct DiskRate {
 /// Measures for about `time`.
 ///
 /// # Errors
-/// When the directory cannot be written.
+/// The directory cannot be written.
 pub(crate) fn measure(dir: &Path, time: Duration) -> std::io::Result<DiskRate> {
     let path = dir.join("fsync-rate");
     let mut file = std::fs::File::create(&path)?;
@@ -127,7 +127,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let rate = measure(dir.path(), Duration::from_millis(50)).unwrap();
         assert!(rate.fsyncs_per_second > 0.0);
-        // A count and its median time say the same, within what a few slow ones make of it.
+        // The count and the median time agree, within the effect of a few slow writes.
         assert!(0 < rate.p50_us && rate.p50_us <= rate.p99_us);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

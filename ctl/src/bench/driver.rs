@@ -17,10 +17,10 @@ use super::target::Target;
 use super::worker::Worker;
 use crate::say::aside;
 
-/// How long workers may take to finish what they hold.
+/// How long workers may take to finish the rows that they hold.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
-/// Rows made ahead, in seconds of the present rate.
+/// How far ahead rows are made, in seconds of the present rate.
 const AHEAD_SECONDS: f64 = 2.0;
 
 /// What the load looks like.
@@ -40,7 +40,7 @@ pub(crate) struct LoadArgs {
     pub(super) with_blobs: bool,
 }
 
-/// A load that runs.
+/// A running load.
 pub(super) struct Driver {
     load: Load,
     feed: Feed,
@@ -89,7 +89,7 @@ impl Driver {
         Ok(Self { load, feed, objects, workers, local, items: args.items, last, rate: 0.0 })
     }
 
-    /// What was asked and answered so far.
+    /// The record of requests and answers so far.
     pub(super) fn load(&self) -> &Load {
         &self.load
     }
@@ -99,7 +99,7 @@ impl Driver {
         &self.feed
     }
 
-    /// Goes on until `until` says that it is enough, asked again every 20 ms.
+    /// Continues until `until` returns true; it is called every 20 ms.
     pub(super) async fn go_on(
         &mut self,
         mut until: impl AsyncFnMut(&Load) -> anyhow::Result<bool>,
@@ -126,7 +126,7 @@ impl Driver {
                     }
                     let ahead = (*items / 2).max((*rate * AHEAD_SECONDS) as u64);
                     if pending < ahead {
-                        // On the heap: it is rare, and large beside what is always on the way.
+                        // On the heap: it is rare, and large compared with the rest of the future.
                         Box::pin(feed.add_run(load, objects)).await?;
                     }
                 }
@@ -134,13 +134,13 @@ impl Driver {
             .await
     }
 
-    /// Goes on for a time.
+    /// Continues for a time.
     pub(super) async fn go_on_for(&mut self, time: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + time;
         self.go_on(async |_| Ok(Instant::now() >= end)).await
     }
 
-    /// Lets the workers finish what they hold, and waits for them.
+    /// Lets the workers finish the rows that they hold, and waits for them.
     pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
         self.load.stop();
         let Self { workers, local, .. } = self;

@@ -20,7 +20,7 @@ use crate::say::aside;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
 const RETURN_PATIENCE: Duration = Duration::from_secs(120);
-/// Load between two kills, at least: every worker has exchanged with the new leader often.
+/// Minimum load between two kills: every worker has exchanged with the new leader often.
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// How to measure.
@@ -83,7 +83,7 @@ impl Report for FailoverSummary {
     }
 }
 
-/// Kills and measures; prints each, and all.
+/// Kills and measures; prints each result, and all.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -140,7 +140,7 @@ async fn one(target: &mut Target, driver: &mut Driver, number: u32) -> anyhow::R
             Ok(load.watched().is_some())
         })
         .await?;
-    // The load notes the moment itself; how often we look at it does not matter.
+    // The load records the moment itself, so the polling interval here does not matter.
     let (seen, epoch_after) = driver.load().watched().context("the claim was not seen")?;
     let seconds = seen.duration_since(start).as_secs_f64();
     let back = Instant::now();
@@ -150,7 +150,7 @@ async fn one(target: &mut Target, driver: &mut Driver, number: u32) -> anyhow::R
     Ok(Failover { number, killed, epoch_before, epoch_after, seconds, back_seconds })
 }
 
-/// A survey, while the load goes on.
+/// A survey while the load continues.
 pub(super) async fn survey(target: &Target, driver: &mut Driver) -> anyhow::Result<Survey> {
     let mut found = None;
     driver
@@ -162,7 +162,7 @@ pub(super) async fn survey(target: &Target, driver: &mut Driver) -> anyhow::Resu
     found.context("no survey")
 }
 
-/// Starts the member again and waits until it has applied what the leader had when it answered.
+/// Starts the member again and waits until it has applied the log up to the leader's index at that time.
 pub(super) async fn come_back(
     target: &mut Target,
     driver: &mut Driver,
@@ -189,7 +189,7 @@ pub(super) async fn come_back(
         .await
 }
 
-/// The value below which a share of the sorted values lies, the nearest rank.
+/// The value below which this share of the sorted values lies, by nearest rank.
 pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)

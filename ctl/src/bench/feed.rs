@@ -12,7 +12,7 @@ use super::declare::{NewRun, Step, add_rows, create_run};
 use super::load::{Load, NAMESPACE};
 use super::objects::Objects;
 
-/// Below the ledger's bound of runs, with room for those of others.
+/// Below the ledger's bound of runs, with room for other clients' runs.
 const RUNS_MAX: u32 = 9_000;
 const MODEL: &str = "bench";
 
@@ -32,12 +32,12 @@ impl Feed {
         Ok(Self { client: client.clone(), session, items, nonce: rand::random(), runs: 0 })
     }
 
-    /// The session, with which the runs are ended too.
+    /// The session, which also ends the runs.
     pub(super) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Makes one more run and tells the load of its rows.
+    /// Makes one more run and tells the load about its rows.
     pub(super) async fn add_run(&mut self, load: &Load, objects: &Objects) -> anyhow::Result<()> {
         if self.runs >= RUNS_MAX {
             bail!("over {RUNS_MAX} runs; measure for a shorter time or with more --items");
@@ -59,7 +59,7 @@ impl Feed {
             });
         };
         let (run, folder) = create_run((&self.client, &self.session), &new, timed).await?;
-        // Known before its first row can be granted.
+        // The load must know the run before its first row can be granted.
         let run_of = (name.clone(), folder.clone());
         load.with(|book| book.add_run(run, run_of, Coverage::new(self.items)));
         add_rows((&self.client, &self.session, objects), &new, (run, &folder), timed).await?;

@@ -23,7 +23,7 @@ use crate::rolloutctl::status::MemberLine;
 use crate::say::aside;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
-/// Load between two handovers, at least: every worker has exchanged with the new leader often.
+/// Minimum load between two handovers: every worker has exchanged with the new leader often.
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// How the leader is told to go.
@@ -102,7 +102,7 @@ struct HandoverSummary {
     worst_seconds: f64,
     disk_fsyncs_per_second: f64,
     disk_fsync_p99_us: u64,
-    /// Of the member whose last fsyncs took longest.
+    /// Of the member with the slowest recent fsyncs.
     member_fsync_p99_us: u64,
     settled: Settled,
 }
@@ -118,7 +118,7 @@ impl Report for HandoverSummary {
     }
 }
 
-/// Hands over and measures; prints each time, and all.
+/// Hands over and measures; prints each result, and all.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -210,7 +210,7 @@ async fn one(
     })
 }
 
-/// Goes on until the pauses are so.
+/// Continues until the pauses satisfy a condition.
 async fn until(
     driver: &mut Driver,
     what: &str,
@@ -227,7 +227,7 @@ async fn until(
         .await
 }
 
-/// Who is next to lead, in turns.
+/// The next leader, in turns.
 fn follower(members: &[MemberLine], number: u32) -> Option<String> {
     let follows =
         |member: &&MemberLine| member.says.as_ref().is_some_and(|says| says.role == "follower");
@@ -236,8 +236,8 @@ fn follower(members: &[MemberLine], number: u32) -> Option<String> {
     Some(followers[at].name.clone())
 }
 
-/// Asks the leader to hand over, while the load goes on. The successor has a name, so a repeat of the request passes
-/// leadership on no further.
+/// Asks the leader to hand over, while the load continues. The request names the successor, so a repeat does not pass
+/// leadership on.
 async fn transfer(target: &Target, driver: &mut Driver, to: &str) -> anyhow::Result<()> {
     let client = target.admin();
     driver

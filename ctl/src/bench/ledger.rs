@@ -76,7 +76,7 @@ impl Report for LedgerFigures {
     }
 }
 
-/// A reading of everything that is a difference over the window.
+/// A reading of everything that is reported as a difference over the window.
 struct Reading {
     at: Instant,
     done: u64,
@@ -131,7 +131,7 @@ pub(crate) async fn run(
     target.close().await
 }
 
-/// The disk's own rate where the members write.
+/// The disk's own speed on the file system of the members.
 pub(super) fn yardstick(target: &Target) -> anyhow::Result<DiskRate> {
     let dir = target.layout().root();
     if disk::is_memory(dir) {

@@ -14,7 +14,7 @@ use super::coverage::Coverage;
 use super::meter::Times;
 use super::pauses::Pauses;
 
-/// The namespace of all that the benchmark makes.
+/// The namespace of everything that the benchmark creates.
 pub(in crate::bench) const NAMESPACE: &str = "default";
 
 /// One run of the load.
@@ -25,7 +25,7 @@ pub(super) struct LoadRun {
     pub(super) coverage: Coverage,
 }
 
-/// What was asked and answered so far.
+/// The record of requests and answers so far.
 pub(super) struct Book {
     pub(super) runs: BTreeMap<u32, LoadRun>,
     pub(super) created_rows: u64,
@@ -79,7 +79,7 @@ impl Book {
         }
     }
 
-    /// The completion of these parts was answered; what `refused` names was not accepted.
+    /// The completion of these parts was answered; the rows in `refused` were not accepted.
     pub(super) fn completed(&mut self, parts: &[v1::PartResult], refused: &[v1::Refused]) {
         for part in parts {
             let Some(run) = self.runs.get_mut(&part.run) else { continue };
@@ -107,7 +107,7 @@ impl Book {
         }
     }
 
-    /// Rows are no longer the worker's that had them.
+    /// The worker that held these rows no longer does.
     pub(super) fn released(&mut self, held: &[v1::HeldRows]) {
         for set in held {
             let (Some(rows), Some(run)) = (&set.rows, self.runs.get_mut(&set.run)) else {
@@ -117,7 +117,7 @@ impl Book {
         }
     }
 
-    /// Rows that were made and not granted yet.
+    /// Rows that were created and not granted yet.
     pub(super) fn pending_rows(&self) -> u64 {
         self.created_rows.saturating_sub(self.granted_rows)
     }
@@ -142,8 +142,7 @@ pub(super) struct Load {
 pub(in crate::bench) const LABEL: &str = "bench";
 
 impl Load {
-    /// A load without work. In a cluster with other workers a `label` keeps its rows from them, and
-    /// their rows from it.
+    /// A load without work. In a cluster with other workers a `label` separates its rows from theirs.
     pub(super) fn new(label: Option<String>) -> Self {
         let book = Book {
             runs: BTreeMap::new(),
@@ -164,7 +163,7 @@ impl Load {
         Self { book: Rc::new(RefCell::new(book)), label }
     }
 
-    /// What its slots have, and its runs select.
+    /// The labels of its slots, which its runs select.
     pub(super) fn labels(&self) -> HashMap<String, String> {
         self.label.iter().map(|label| (LABEL.to_owned(), label.clone())).collect()
     }
@@ -174,7 +173,7 @@ impl Load {
         f(&mut self.book.borrow_mut())
     }
 
-    /// Asks the workers to finish what they hold and ask for no more.
+    /// Asks the workers to finish the rows that they hold and request no more.
     pub(super) fn stop(&self) {
         self.with(|book| book.stop = true);
     }
@@ -184,7 +183,7 @@ impl Load {
         self.with(|book| book.stop)
     }
 
-    /// From now on looks for a claim granted in an epoch after this one.
+    /// From now on watches for a claim granted in an epoch after this one.
     pub(super) fn watch(&self, after_epoch: u64) {
         self.with(|book| book.watch = Some(Watch { after_epoch, seen: None }));
     }

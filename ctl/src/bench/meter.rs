@@ -26,7 +26,7 @@ pub(in crate::bench) struct Times(Histogram<u64>);
 
 impl Times {
     pub(in crate::bench) fn new() -> Self {
-        // invariant: three digits from 1 us to a minute are bounds that the library accepts.
+        // invariant: the library accepts three digits from 1 us to a minute.
         Self(Histogram::new_with_bounds(1, 60_000_000, 3).expect("valid bounds"))
     }
 
@@ -78,13 +78,13 @@ pub(in crate::bench) fn own_cpu_us() -> u64 {
     us(usage.ru_utime) + us(usage.ru_stime)
 }
 
-/// Resident memory of this process in bytes, 0 where the system does not say.
+/// Resident memory of this process in bytes, 0 if the system does not report it.
 pub(in crate::bench) fn own_resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0) * 4096
 }
 
-/// What every member has counted since its start, by name.
+/// Every member's counters since its start, by name.
 pub(in crate::bench) async fn counters(client: &Client) -> BTreeMap<String, v1::CountersResponse> {
     let answers = client
         .each_member(|_, channel| async move {
@@ -141,7 +141,7 @@ pub(in crate::bench) fn differences(
     after.iter().filter_map(member).collect()
 }
 
-/// Rounds to one decimal, which is as much as a figure means.
+/// Rounds to one decimal, the precision of a figure.
 pub(in crate::bench) fn tenth(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

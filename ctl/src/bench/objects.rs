@@ -12,15 +12,16 @@ use rollout_storage::{
 
 use super::load::NAMESPACE;
 
-/// Bytes of a row with blobs: the prompts that the submit figures are stated for.
+/// Bytes of a row with blobs: the prompts for which the submit figures are stated.
 const BODY_BYTES: usize = 200;
 /// Bytes that a part of synthetic rows claims to have for each.
 const PART_ROW_BYTES: u64 = 120;
 
-/// How objects come about.
+/// How objects are made.
 #[derive(Debug, Clone)]
 pub(in crate::bench) enum Objects {
-    /// Digests of nothing, but for the first segment of a run in the cluster's store: by that members know the store.
+    /// Only digests, except the first segment of a run, which is in the cluster's store: by it members recognize the
+    /// store.
     Named(BlobStore),
     /// Segments and parts in the cluster's store.
     Written(BlobStore),
@@ -85,7 +86,7 @@ impl Objects {
     }
 }
 
-/// The reference of a part that nobody wrote; `unique` is never the same twice.
+/// The reference of an unwritten part; `unique` is never the same twice.
 pub(in crate::bench) fn named_part(
     (namespace, folder): (&str, &str),
     sets: &[v1::HeldRows],
@@ -103,7 +104,7 @@ pub(in crate::bench) fn named_part(
     }
 }
 
-/// The reference of a segment that nobody wrote.
+/// The reference of an unwritten segment.
 fn synthetic_segment((namespace, folder): (&str, &str), number: u32, rows: u32) -> v1::BlobRef {
     let mut hasher = blake3::Hasher::new();
     hasher.update(folder.as_bytes()).update(&number.to_le_bytes());

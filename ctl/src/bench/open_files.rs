@@ -3,7 +3,7 @@
 //! Invariant: the limit is never lowered, and never above what the system allows this user. Deliberately absent: a
 //! check that it is enough; the code that opens files knows how many it needs.
 
-/// Raises this process's limit of open files as far as the system lets it, and tells it.
+/// Raises this process's limit of open files as far as the system allows, and returns it.
 pub(super) fn raise() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes to the place that it is given.

@@ -14,7 +14,7 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    /// Looks for claims granted in an epoch after this one.
+    /// Watches for claims granted in an epoch after this one.
     pub(super) fn after(after_epoch: u64) -> Self {
         Self { after_epoch, last_claims: BTreeMap::new(), ended: BTreeMap::new() }
     }
@@ -29,7 +29,7 @@ impl Pauses {
         }
     }
 
-    /// Workers that have claimed from the leader of before.
+    /// Workers that have claimed from the previous leader.
     pub(super) fn begun(&self) -> usize {
         self.last_claims.len()
     }
@@ -51,10 +51,10 @@ mod tests {
         for (worker, epoch, ms) in [(1, 4, 0), (2, 3, 5), (1, 4, 10), (3, 5, 30), (1, 5, 40)] {
             pauses.claimed(worker, epoch, at(ms));
         }
-        // The third has none from before to count from.
+        // The third has no earlier claim to count from.
         assert_eq!(pauses.begun(), 2);
         assert_eq!(pauses.ended().collect::<Vec<_>>(), [Duration::from_millis(30)]);
-        // An old leader's answer that comes late makes no pause shorter, nor does the next claim make it longer.
+        // A late answer of an old leader does not shorten a pause, and the next claim does not lengthen it.
         for (worker, epoch, ms) in [(1, 4, 60), (1, 5, 90), (2, 6, 105)] {
             pauses.claimed(worker, epoch, at(ms));
         }

@@ -25,9 +25,10 @@ use crate::output::{self, Format, Report};
 
 /// Connections of a node: one to each member.
 const CONNECTIONS: u64 = 3;
-/// Files of this process besides.
+/// Other files of this process.
 const OTHER_FILES: u64 = 500;
-/// No node is lost while it measures, for a lost one has no store: nodes say nothing while their ranks exchange keys.
+/// So long that no node is lost during the measurement, because a lost node has no store: nodes send no keep-alives
+/// while their ranks exchange keys.
 const KEEP_ALIVE_MS: u32 = 60_000;
 /// Nodes that connect at a time.
 const CONNECTING: usize = 32;
@@ -168,7 +169,7 @@ async fn round(nodes: &[Node], job: &str, size: Size) -> anyhow::Result<(Duratio
     Ok((met, begun.elapsed()))
 }
 
-/// A node joins, and each of its ranks waits until all ranks are there.
+/// A node joins, and each of its ranks waits until all ranks have arrived.
 async fn meet(node: &Node, job: &str, size: Size) -> anyhow::Result<Vec<(u32, JobStore)>> {
     let round = join(node, job, size).await?;
     ensure!(round.processes == u64::from(size.world()), "{} ranks", round.processes);
@@ -228,7 +229,7 @@ async fn join(node: &Node, job: &str, size: Size) -> anyhow::Result<v1::Rendezvo
     }
 }
 
-/// Sets what there is to set, arrives at `key`, and returns when all ranks have.
+/// Sets the given pairs, arrives at `key`, and returns when all ranks have.
 async fn arrive(
     store: &JobStore,
     pairs: Vec<v1::StorePair>,
@@ -257,7 +258,7 @@ fn value(rank: u32, number: u32) -> Bytes {
     format!("{rank:032}-{number:031}").into()
 }
 
-/// A rank sets its keys, and reads those of a rank of another node when all are there.
+/// A rank sets its keys, and reads those of a rank of another node once all exist.
 async fn exchange(store: &JobStore, rank: u32, size: Size) -> anyhow::Result<()> {
     let pair = |n| v1::StorePair { key: key(rank, n), value: value(rank, n) };
     arrive(store, (0..size.keys).map(pair).collect(), "exchanged", size).await?;

@@ -21,7 +21,7 @@ use crate::output::{self, Format, Report};
 
 /// How long a leader holds a wait.
 pub(super) const WAIT_MS: u64 = 10_000;
-/// One attempt of a wait: the leader's time, and some for the way.
+/// Limit of one attempt of a wait: the leader's time plus the round trip.
 pub(super) const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
 
 /// How to measure.
@@ -100,7 +100,7 @@ pub(crate) async fn run(
     target.close().await
 }
 
-/// One round: everybody joins, again where it was a member, and waits for its rank.
+/// One round: every node joins, or joins again if it was a member, and waits for its rank.
 async fn meet(
     client: &Client,
     session: &Session,

@@ -13,7 +13,7 @@ use super::load::{Load, NAMESPACE};
 use crate::output::u64_string;
 use crate::rolloutctl::cluster::verify;
 
-/// What was proven.
+/// The proven figures.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Settled {
@@ -96,7 +96,7 @@ pub(super) async fn settle(client: &Client, load: &Load) -> anyhow::Result<Settl
     Ok(settled)
 }
 
-/// What became of a run's rows, as the ledger has it.
+/// The state of a run's rows in the ledger.
 pub(in crate::bench) async fn counts(
     client: &Client,
     namespace: &str,
@@ -112,7 +112,7 @@ pub(in crate::bench) async fn counts(
     answer.run.and_then(|run| run.counts).with_context(|| format!("run {run} has no counts"))
 }
 
-/// Ends the runs, so that nothing of them is granted to others.
+/// Ends the runs, so that none of their rows is granted to other workers.
 pub(super) async fn cancel_runs(session: &Session, load: &Load) -> anyhow::Result<()> {
     let names: Vec<String> =
         load.with(|book| book.runs.values().map(|run| run.name.clone()).collect());

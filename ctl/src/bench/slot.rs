@@ -23,7 +23,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The slot `number` of a worker, which asks for `credit` rows at a time.
+    /// The slot `number` of a worker, which requests `credit` rows at a time.
     pub(super) fn new(number: u32, worker: u64, nonce: u64, credit: u32) -> Self {
         Self {
             number,
@@ -37,12 +37,12 @@ impl Slot {
         }
     }
 
-    /// Whether it holds nothing and wants nothing any more.
+    /// Whether it holds nothing and will request nothing more.
     pub(super) fn done(&self) -> bool {
         self.done
     }
 
-    /// What it holds, to register with.
+    /// The rows that it holds, for registration.
     pub(super) fn held(&self) -> Vec<v1::HeldRows> {
         let sent = self.in_flight.iter().flat_map(|(exchange, _)| &exchange.parts);
         let sent = sent.flat_map(|part| part.sets.iter().cloned());
@@ -54,7 +54,7 @@ impl Slot {
         sent.chain(kept).collect()
     }
 
-    /// Forgets everything: the session is a new one.
+    /// Forgets everything, because the session is new.
     pub(super) fn reset(&mut self) {
         self.in_flight = None;
         self.grants.clear();
@@ -73,7 +73,7 @@ impl Slot {
         }
     }
 
-    /// The next exchange: completes what was granted and asks for more. `None` when it is done.
+    /// The next exchange: completes the granted rows and requests more. `None` when it is done.
     pub(super) async fn next(
         &mut self,
         load: &Load,
@@ -127,7 +127,7 @@ impl Slot {
         Ok(parts)
     }
 
-    /// Takes an answer. False where it answers nothing that is in flight.
+    /// Handles an answer. False if it answers nothing in flight.
     pub(super) fn answered(&mut self, load: &Load, answer: v1::ExchangeAnswer, epoch: u64) -> bool {
         let Some((exchange, sent)) = self.in_flight.take_if(|(e, _)| e.seq == answer.seq) else {
             return false;

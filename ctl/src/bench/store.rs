@@ -27,7 +27,7 @@ const SET: u8 = 1;
 const GET: u8 = 3;
 const ADD: u8 = 4;
 const WAIT: u8 = 6;
-/// The longest that an answer is waited for.
+/// The longest wait for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// Sets before each get of `sets`.
 const SETS: usize = 1000;
@@ -165,7 +165,7 @@ fn measure(
     })
 }
 
-/// One client: how long each of its operations took, in microseconds.
+/// One client: the duration of each of its operations, in microseconds.
 fn drive(
     addr: SocketAddr,
     operation: Operation,
@@ -175,7 +175,7 @@ fn drive(
 ) -> anyhow::Result<Histogram<u64>> {
     let mut taken = Histogram::new(3)?;
     let prepared = prepare(addr, number);
-    // Whoever failed is waited for by the others, too.
+    // The others wait for a client that failed, too.
     together.wait();
     let mut tcp = prepared?;
     let (key, counter) = (format!("key-{number:012}"), format!("count-{number:010}"));
@@ -226,7 +226,7 @@ fn prepare(addr: SocketAddr, number: u32) -> anyhow::Result<Tcp> {
     Ok(tcp)
 }
 
-/// A connection as torch's client has it.
+/// A connection like that of torch's client.
 struct Tcp(TcpStream);
 
 impl Tcp {

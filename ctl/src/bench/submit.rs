@@ -129,7 +129,7 @@ pub(crate) async fn run(
     target.close().await
 }
 
-/// Rows that all differ, each of exactly so many bytes with its line feed.
+/// Writes distinct rows, each of exactly this many bytes with its line feed.
 fn write_input(path: &Path, rows: u64, row_bytes: u32) -> anyhow::Result<()> {
     let mut file = std::io::BufWriter::with_capacity(
         1 << 20,

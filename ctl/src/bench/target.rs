@@ -91,12 +91,12 @@ impl Target {
         &self.endpoints
     }
 
-    /// A further client with an admin's certificate, with connections of its own.
+    /// Another client with an admin's certificate and its own connections.
     pub(in crate::bench) fn another_admin(&self) -> anyhow::Result<Client> {
         Ok(Client::new(self.admin.config().clone())?)
     }
 
-    /// What keeps the load apart from the other workers of a cluster that is not ours.
+    /// The label that separates the load from the other workers of an existing cluster.
     pub(in crate::bench) fn label(&self) -> Option<String> {
         self.own.is_none().then(|| format!("{:016x}", rand::random::<u64>()))
     }
@@ -133,7 +133,7 @@ impl Target {
         }
     }
 
-    /// Starts a member that was ended again, once it is gone. Does nothing for a cluster that is not ours.
+    /// Starts a member again after it was ended, once it is gone. Does nothing for an existing cluster.
     pub(in crate::bench) fn revive_member(&mut self, name: &str) -> anyhow::Result<bool> {
         let Some(cluster) = &mut self.own else { return Ok(true) };
         cluster.reap()?;
@@ -144,7 +144,7 @@ impl Target {
         Ok(gone)
     }
 
-    /// Fails when a member ended that nobody killed.
+    /// Fails if a member ended that the benchmark did not kill.
     pub(in crate::bench) fn check_alive(&mut self) -> anyhow::Result<()> {
         let Some(cluster) = &mut self.own else { return Ok(()) };
         if let Some(exit) = cluster.reap()?.into_iter().next() {
@@ -159,7 +159,7 @@ impl Target {
         Ok(())
     }
 
-    /// Stops what was started here.
+    /// Stops everything that was started here.
     pub(in crate::bench) async fn close(mut self) -> anyhow::Result<()> {
         if let Some(cluster) = &mut self.own {
             cluster.stop().await?;

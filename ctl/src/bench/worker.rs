@@ -37,7 +37,7 @@ enum Ended {
     Done,
     /// The leader is gone, or no longer leads.
     Left(String),
-    /// The cluster does not know the session: it begins anew.
+    /// The cluster does not know the session, so the worker starts over.
     Forgotten,
 }
 
@@ -68,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// Works until the load stops and everything that was granted is done.
+    /// Works until the load stops and every granted row is done.
     pub(super) async fn run(mut self) -> anyhow::Result<()> {
         loop {
             self.register().await?;
@@ -157,7 +157,7 @@ impl Worker {
             Ok(response) => response.into_inner(),
             Err(status) => return Ok(ended_by(&status)),
         };
-        // A leader that hangs breaks no stream: another one that leads is the sign to go.
+        // A leader that hangs breaks no stream: the worker leaves when another member leads.
         let client = self.client.clone();
         let silent = Silence::new(client, leader.clone());
         self.exchange(&out, &mut inbound, silent).await
@@ -228,7 +228,7 @@ impl Worker {
                 }
             }
             Some(Down::Revoke(revoke)) => {
-                // What it completes of them will be refused, and counted there.
+                // If it completes some of them, the leader refuses these, and they are counted there.
                 self.load.with(|book| book.released(&revoke.rows));
             }
             Some(Down::Heartbeat(_) | Down::Drain(_) | Down::Yield(_)) | None => {}
@@ -254,7 +254,7 @@ fn ended_by(status: &tonic::Status) -> Ended {
     }
 }
 
-/// Finds out whether a silent leader was replaced.
+/// Detects whether a silent leader was replaced.
 struct Silence {
     client: Client,
     leader: MemberRef,

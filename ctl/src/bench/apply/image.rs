@@ -6,10 +6,10 @@ use super::loss::busy;
 use super::world::{Size, bytes_of};
 use crate::output::{Report, u64_string};
 
-/// Seconds, each of which ends with an image.
+/// Rounds of a second, each of which ends with an image.
 const ROUNDS: u32 = 5;
 
-/// What was found.
+/// The figures.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ImageFigures {
@@ -18,14 +18,14 @@ pub(super) struct ImageFigures {
     pub(super) runs: u32,
     /// Leases in flight.
     pub(super) attempts: u64,
-    /// Slots that complete what they hold and claim again, between two images.
+    /// Slots that complete their rows and claim again, between two images.
     pub(super) changes: u32,
     #[serde(serialize_with = "u64_string")]
     pub(super) image_bytes: u64,
     pub(super) bytes_per_change: u64,
     /// By the kind of record.
     pub(super) bytes_by_tag: std::collections::BTreeMap<char, u64>,
-    /// How long gathering it takes, for which a member holds its lock.
+    /// How long gathering it takes, while a member holds its lock.
     pub(super) image_ms: f64,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn measure(size: Size, rows_of_each: u32, changes: u32) -> anyhow::Re
     let mut next = 0;
     for _ in 0..ROUNDS {
         for _ in 0..changes {
-            // One attempt ends, as when a slot finishes the rows of one grant, and the slot pulls again.
+            // One attempt ends, as if a slot had finished the rows of one grant, and the slot pulls again.
             let at = next % world.pullers.len();
             next += 7;
             world.complete_first(at)?;

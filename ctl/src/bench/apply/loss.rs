@@ -13,9 +13,9 @@ use super::world::{Size, World, bytes_of};
 use super::{Spread, spread};
 use crate::output::{Report, u64_string};
 
-/// Rows that a slot has started, of all that it holds.
+/// How many of its rows a slot has started.
 const STARTED_ROWS: u32 = 32;
-/// Rows of each attempt that are done out of order, so that the rest is in as many pieces.
+/// Rows of each attempt that are done out of order, which splits the rest into that many pieces.
 const HOLES: u64 = 4;
 const GRACE_MS: u64 = 30_000;
 
@@ -27,7 +27,7 @@ pub(super) struct Commands {
     pub(super) max_ms: f64,
 }
 
-/// What was found.
+/// The figures.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LossFigures {
@@ -36,10 +36,10 @@ pub(super) struct LossFigures {
     pub(super) slots_lost: u32,
     pub(super) attempts_lost: u64,
     pub(super) suspect: Commands,
-    /// All come back before their time is over, of a copy.
+    /// All workers come back before their time is over, measured on a copy.
     pub(super) unsuspect: Commands,
     pub(super) tick: Commands,
-    /// Claims of other workers while those are suspect, and after their sessions have ended.
+    /// Claims of other workers while the lost ones are suspect, and after their sessions have ended.
     pub(super) claims_while_suspect: Spread,
     pub(super) claims_after: Spread,
     #[serde(serialize_with = "u64_string")]
@@ -106,7 +106,7 @@ pub(super) fn busy(size: Size, rows_of_each: u32) -> anyhow::Result<World> {
     Ok(world)
 }
 
-/// Rows that were done before others of the same attempt.
+/// Rows done before others of the same attempt.
 fn some_done(held: &HeldRows) -> HeldRows {
     let step = (held.rows.len() / (HOLES + 1)).max(2) as usize;
     let done = held.rows.iter().skip(step).step_by(step).take(HOLES as usize).map(|row| (row, 1));
@@ -172,7 +172,7 @@ pub(super) fn measure(size: Size, rows_of_each: u32, claims: usize) -> anyhow::R
     })
 }
 
-/// Operations in commands as the leader cuts them: before that version by their bytes alone.
+/// Operations grouped into commands as the leader does it: before that version by their bytes alone.
 fn in_commands(ops: Vec<(OpKind, usize)>, cluster_version: u32) -> Vec<Vec<OpKind>> {
     let attempts_max = match cluster_version < rollout_ledger::SCHEDULING_VERSION {
         true => usize::MAX,
@@ -194,7 +194,7 @@ fn in_commands(ops: Vec<(OpKind, usize)>, cluster_version: u32) -> Vec<Vec<OpKin
     commands
 }
 
-/// The workers that were lost are all heard again.
+/// The leader hears from all lost workers again.
 fn come_back(
     mut world: World,
     sessions: &[SessionId],
@@ -212,7 +212,7 @@ fn come_back(
     Ok(longest)
 }
 
-/// What claims cost of the slots that are left, each of which has completed what it had.
+/// The cost of claims of the remaining slots, each of which has completed its rows.
 fn claims_of(
     world: &mut World,
     slots: &[usize],

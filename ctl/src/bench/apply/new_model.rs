@@ -10,7 +10,7 @@ use crate::output::{Report, count};
 /// Models that come and go.
 const TIMES: u32 = 50;
 
-/// What was found.
+/// The figures.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewModelFigures {
@@ -38,7 +38,7 @@ impl Report for NewModelFigures {
     }
 }
 
-/// Measures, where each run asks for a model of its own.
+/// Measures, where each run uses a different model.
 pub(super) fn measure(size: Size) -> anyhow::Result<NewModelFigures> {
     let mut world = World::of(size)?;
     let (mut create, mut end) = (Longest::default(), Longest::default());

@@ -14,21 +14,21 @@ use rollout_ledger::{
 
 /// Commands between two images, which a member writes once a second.
 const COMMANDS_PER_IMAGE: u64 = 1000;
-/// Operations of one command while the world is made.
+/// Operations of one command while the world is built.
 const AT_ONCE: usize = 512;
 
-/// Which models runs ask for, and slots have.
+/// Which models runs use and slots have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Models {
-    /// All runs ask for the same one, and all slots have it.
+    /// All runs use the same one, and all slots have it.
     One,
-    /// Each run asks for one of its own. Half of the slots have one of these each, and half have one that no run asks for.
+    /// Each run uses a different one. Half of the slots have one of these each, and half have one that no run uses.
     Own,
-    /// Each run asks for one of its own, and all slots have any.
+    /// Each run uses a different one, and all slots have any.
     Any,
 }
 
-/// How large a world is.
+/// The size of a world.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) runs: u32,
@@ -39,13 +39,13 @@ pub(super) struct Size {
     pub(super) cluster_version: u32,
 }
 
-/// One slot, and what it holds.
+/// One slot, and the rows that it holds.
 #[derive(Clone, Debug)]
 pub(super) struct Puller {
     pub(super) slot: SlotRef,
     pub(super) held: Vec<HeldRows>,
     seq: u64,
-    /// Some run asks for what it has.
+    /// Some run uses its model.
     pub(super) wanted: bool,
 }
 
@@ -63,7 +63,7 @@ fn blob(number: u64) -> BlobRef {
     BlobRef { digest, bytes: 4096 }
 }
 
-/// The model that half of the slots have, where each run asks for one of its own.
+/// The model of half of the slots if each run uses a different one.
 pub(super) const NOBODY_ASKS: &str = "nobody-asks";
 
 fn model_of(size: Size, number: u32) -> String {
@@ -73,7 +73,7 @@ fn model_of(size: Size, number: u32) -> String {
     }
 }
 
-/// What one slot has, and whether some run asks for it.
+/// The model of one slot, and whether some run uses it.
 fn offered(size: Size, slot: u32) -> (String, bool) {
     match size.models {
         Models::One => (model_of(size, slot), true),
@@ -84,7 +84,7 @@ fn offered(size: Size, slot: u32) -> (String, bool) {
 }
 
 impl World {
-    /// Makes one whose slots hold nothing yet.
+    /// Builds one whose slots hold nothing yet.
     pub(super) fn of(size: Size) -> anyhow::Result<Self> {
         let ledger = Ledger::new([7; 16]);
         let mut world = Self { ledger, pullers: Vec::new(), index: 0, clock: 0 };
@@ -114,7 +114,7 @@ impl World {
         Ok(())
     }
 
-    /// Creates a run, and tells how long that took.
+    /// Creates a run, and returns how long that took.
     pub(super) fn create_run(
         &mut self,
         name: &str,
@@ -135,14 +135,14 @@ impl World {
         Ok((run, taken))
     }
 
-    /// Workers of eight slots, or of as many as it takes.
+    /// Adds workers with eight slots each, or with more if there would be too many workers.
     fn add_workers(&mut self, size: Size) -> anyhow::Result<()> {
         let each = size.slots.div_ceil(limits::WORKERS_MAX as u32).max(8).min(size.slots);
         let mut number = 0;
         let mut registrations = Vec::new();
         while number < size.slots {
             let own = each.min(size.slots - number);
-            // Agents on cloud hosts label their slots so: no two hosts offer the same.
+            // Agents on cloud hosts label their slots this way: no two hosts have the same label.
             let labels = [("instance_id".to_owned(), format!("i-{number:017x}"))];
             let offer = |slot: u32| SlotOffer {
                 models: vec![offered(size, number + slot).0],
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Applies a command; its replies, and how long that took.
+    /// Applies a command; returns its replies and how long that took.
     pub(super) fn command(&mut self, body: Body) -> anyhow::Result<(Vec<Reply>, Duration)> {
         self.index += 1;
         let at = LedgerMs(self.clock);
@@ -201,7 +201,7 @@ impl World {
         self.command(Body::Ops(ops.into_iter().map(Op::from).collect()))
     }
 
-    /// One slot pulls; whether it got any row, and how long the claim took.
+    /// One slot pulls; returns whether it got any row, and how long the claim took.
     pub(super) fn claim(&mut self, at: usize, rows_max: u32) -> anyhow::Result<(bool, Duration)> {
         let puller = &mut self.pullers[at];
         let (slot, seq) = (puller.slot, puller.seq + 1);
@@ -217,7 +217,7 @@ impl World {
         Ok((got, taken))
     }
 
-    /// One slot completes rows that it holds: of each attempt those that `which` says, as a part each.
+    /// One slot completes rows that it holds: for each attempt the rows that `which` selects, as one part each.
     pub(super) fn complete(
         &mut self,
         at: usize,
@@ -249,7 +249,7 @@ impl World {
         self.ops(ops).map(drop)
     }
 
-    /// What changed since the last image, and how long it took to gather, for which a member holds its lock.
+    /// The changes since the last image, and how long they took to gather, while a member holds its lock.
     pub(super) fn image(&mut self) -> (ImageDelta, Duration) {
         let begun = Instant::now();
         let delta = self.ledger.drain_dirty();
