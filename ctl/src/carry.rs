@@ -19,7 +19,7 @@ use crate::batch::error::BatchError;
 use crate::batch::upload::Destination;
 use crate::export::parts::CACHE_BYTES;
 
-/// What is carried over.
+/// The carried results.
 #[derive(Debug, Clone, Default)]
 pub struct Carried {
     /// Parts of the new run, by segment.
@@ -30,7 +30,8 @@ pub struct Carried {
     pub left: u64,
 }
 
-/// Joins the items of a new input with what `sources` have finished, the latest first, and writes parts of the new run.
+/// Joins the items of a new input with the finished rows of `sources`, the latest first, and writes parts of the new
+/// run.
 pub async fn carry(
     client: &Client,
     sources: Vec<Source>,

@@ -27,12 +27,12 @@ use crate::input::files::InputFile;
 use crate::input::rules::Rules;
 use crate::input::scan::{Scan, ScanControl, ScanError, ScanOptions, scan};
 
-/// Segments of the run that are fetched at a time.
+/// Segments of the run that are fetched concurrently.
 const SEGMENTS_AHEAD: usize = 4;
 
-/// An append that is to be done.
+/// An append to perform.
 pub struct Append<'a> {
-    /// Whose requests they are.
+    /// The session that sends the requests.
     pub session: &'a Session,
     /// The run's namespace.
     pub namespace: &'a str,
@@ -40,20 +40,20 @@ pub struct Append<'a> {
     pub name: &'a str,
     /// The rows.
     pub files: &'a [InputFile],
-    /// How they are read.
+    /// How to read the files.
     pub options: ScanOptions,
-    /// How far that is.
+    /// The progress of the reading.
     pub control: Arc<ScanControl>,
 }
 
-/// What came of it.
+/// The outcome of an append.
 #[derive(Debug)]
 pub enum Appended {
     /// The run has every row.
     Whole {
         /// Rows that were added.
         added: u64,
-        /// Rows of the files that were there, or that others added meanwhile.
+        /// Rows of the files that the run already had, or that others added meanwhile.
         there: u64,
         /// Rows of the run.
         rows: u64,
@@ -65,19 +65,19 @@ pub enum Appended {
 /// How one attempt ended.
 enum Round {
     Over(Appended),
-    /// Somebody else was quicker; so many rows were added all the same.
+    /// Another client was faster; this attempt still added this many rows.
     Again(u64),
 }
 
 impl Append<'_> {
-    /// Appends what the run lacks.
+    /// Appends the rows that the run lacks.
     pub async fn run(&self) -> Result<Appended, BatchError> {
         let mut before = 0;
         for _ in 0..ROUNDS_MAX {
             match self.round().await? {
                 Round::Again(added) => before += added,
                 Round::Over(Appended::Whole { added, there, rows }) => {
-                    // Fewer are there than were added if the run was deleted and made anew in between.
+                    // There are fewer than were added if the run was deleted and created again in between.
                     let there = there.saturating_sub(before);
                     return Ok(Appended::Whole { added: added + before, there, rows });
                 }
@@ -138,7 +138,7 @@ impl Append<'_> {
         Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
     }
 
-    /// Which rows the run lacks, and how much it has.
+    /// Finds the rows that the run lacks, and how many it has.
     async fn join(
         &self,
         mut known: Known,
@@ -185,7 +185,7 @@ impl Append<'_> {
         }
     }
 
-    /// Declares segments from `next` on, and returns how many rows became the run's.
+    /// Declares segments from `next` on, and returns how many rows were added to the run.
     async fn declare(&self, run: u32, next: u32, uploaded: Uploaded) -> Result<u64, BatchError> {
         let mut added = 0;
         let segments: Vec<_> = uploaded
@@ -203,7 +203,7 @@ impl Append<'_> {
         Ok(added)
     }
 
-    /// What is shown of a reading begins anew.
+    /// Restarts the displayed progress of reading.
     fn rewound(&self) -> Arc<ScanControl> {
         self.control.bytes.store(0, Ordering::Relaxed);
         self.control.rows.store(0, Ordering::Relaxed);
@@ -226,7 +226,7 @@ impl Append<'_> {
     }
 }
 
-/// What a run has.
+/// The input that a run has.
 #[derive(Debug, Clone, Copy, Default)]
 struct Have {
     segments: u32,

@@ -10,15 +10,15 @@ use super::error::BatchError;
 use super::{revision, submit};
 use crate::export::parts::digest_of;
 
-/// How often it is tried against others that append.
+/// Tries while other clients append.
 pub(super) const ROUNDS_MAX: u32 = 32;
 
-/// An input that is closed.
+/// A closed input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed {
     /// Rows of the run.
     pub rows: u64,
-    /// Whether it was closed before.
+    /// Whether it was already closed.
     pub already: bool,
 }
 
@@ -43,7 +43,7 @@ pub async fn close(session: &Session, namespace: &str, name: &str) -> Result<Clo
     Err(busy(name))
 }
 
-/// Rows of a run, and blake3 over its segments' digests in order.
+/// The number of a run's rows, and blake3 over its segments' digests in order.
 async fn listed(
     client: &Client,
     store_url: &str,
@@ -64,7 +64,7 @@ async fn listed(
     Ok((rows, *hasher.finalize().as_bytes()))
 }
 
-/// Whether somebody else changed the input first, so that it has to be looked at again.
+/// Whether another client changed the input first, so that it must be read again.
 pub(super) fn lost_to_another(code: Option<ErrorCode>) -> bool {
     use ErrorCode::{DeadlineExceeded, InputClosed, InputMismatch, RunEnded, SegmentConflict};
     let changed = matches!(code, Some(SegmentConflict | InputMismatch | InputClosed));
@@ -83,7 +83,7 @@ pub(super) fn check_goes_on(run: &v1::RunSummary) -> Result<(), BatchError> {
     Err(BatchError::Conflict { name: run.name.clone(), what, advice })
 }
 
-/// Others were quicker each time.
+/// Other clients were faster each time.
 pub(super) fn busy(name: &str) -> BatchError {
     let what = "was changed by others each time that it was tried";
     let advice = "repeat the command: it does not add rows that the run already has".to_owned();

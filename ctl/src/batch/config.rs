@@ -28,20 +28,20 @@ const SAMPLING_BYTES_MAX: usize = 64 << 10;
 pub struct BatchConfig {
     /// What runs.
     pub model: Model,
-    /// How it samples; what is left out is the engine's own default.
+    /// Sampling parameters; a missing one has the engine's own default.
     #[serde(default)]
     pub sampling: Sampling,
-    /// What goes in.
+    /// The input.
     pub input: Input,
     /// Where results go.
     pub output: Output,
-    /// Who may work on it.
+    /// Requirements on workers.
     #[serde(default)]
     pub workers: Workers,
     /// The run's name and bounds.
     #[serde(default)]
     pub run: Run,
-    /// Who is told of its end.
+    /// Notification of its end.
     #[serde(default)]
     pub notify: Notify,
     /// Where the cluster is.
@@ -70,25 +70,25 @@ pub struct Model {
     /// A revision of it.
     #[serde(default)]
     pub revision: String,
-    /// What is asked of it; what the input looks like where left out.
+    /// The task; detected from the input if missing.
     pub task: Option<String>,
-    /// Engine settings that alter results.
+    /// Engine settings that change results.
     #[serde(default)]
     pub options: toml::Table,
 }
 
 impl Model {
-    /// What is asked of it, as far as that is known.
+    /// The task, as far as it is known.
     pub fn task(&self) -> &str {
         self.task.as_deref().unwrap_or("generate")
     }
 }
 
-/// What the rows of an input are.
+/// The format of an input's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InputFormat {
-    /// Rows of our own format.
+    /// Rows of the native format.
     Rows,
     /// Lines of the OpenAI Batch format.
     OpenaiBatch,
@@ -100,12 +100,12 @@ pub enum InputFormat {
 pub struct Input {
     /// One or several paths or globs of JSONL files.
     pub glob: OneOrMany,
-    /// What its rows are; what they look like where left out.
+    /// The format of its rows; detected if missing.
     pub format: Option<InputFormat>,
     /// The column of each field that has another name.
     #[serde(default)]
     columns: BTreeMap<String, String>,
-    /// A template that makes the prompt.
+    /// A template that builds the prompt.
     #[serde(default)]
     prompt_template: Option<String>,
     /// Both of these.
@@ -119,9 +119,9 @@ pub struct Input {
 pub struct Output {
     /// The directory of the files.
     pub dir: PathBuf,
-    /// Their format; that of the task where left out.
+    /// Their format; the task's default if missing.
     pub format: Option<OutputFormat>,
-    /// The most rows of a file; one file where left out.
+    /// Maximum rows of a file; one file if missing.
     pub shard_rows: Option<u64>,
 }
 
@@ -129,7 +129,7 @@ pub struct Output {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workers {
-    /// How many workers have to be ready before a new run is submitted. None is started.
+    /// How many workers must be ready before a new run is submitted. The command starts none.
     pub count: Option<u32>,
     /// Labels that a worker must have.
     pub labels: BTreeMap<String, String>,
@@ -147,25 +147,25 @@ pub struct Run {
     pub priority: u32,
     /// Share within its priority, 1 to 100.
     pub weight: u32,
-    /// Rows that may fail for good before the run is paused.
+    /// Rows that may fail permanently before the run is paused.
     pub failures_max: u32,
     /// Tries of a retryable failure, 1 to 8.
     pub attempts_max: u32,
-    /// How long one attempt may hold a row; 0 for ever.
+    /// How long one attempt may hold a row; 0 for no limit.
     pub attempt_timeout_ms: u64,
-    /// Rows that workers may hold at a time; 0 for no cap.
+    /// Rows that workers may hold at a time; 0 for no limit.
     pub running_rows_max: u32,
-    /// Whether an idle slot may run, at the tail, what another runs already.
+    /// Whether, at the tail, an idle slot may also run a row that another slot is running.
     pub tail_duplicates: bool,
     /// Rows to run before all others; 0 for none.
     pub canary: u64,
-    /// Of these, how many may fail before the run is paused.
+    /// How many of these may fail before the run is paused.
     pub canary_failures_max: u64,
     /// From the run's end to its sealing; 0 for the cluster's default.
     pub run_ttl_ms: u64,
     /// From its sealing to its deletion; 0 for the cluster's default.
     pub retention_ms: u64,
-    /// How long after its submission the run is ended, done or not; 0 for never.
+    /// How long after its submission the run is ended, finished or not; 0 for never.
     pub deadline_s: u64,
 }
 
@@ -193,7 +193,7 @@ impl Default for Run {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Notify {
-    /// What the cluster calls when the run has ended; empty for nothing.
+    /// The URL that the cluster calls when the run has ended; empty for none.
     pub url: String,
 }
 
@@ -213,7 +213,7 @@ pub struct Cluster {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// The object store; the cluster's own where left out.
+    /// The object store; the cluster's own if missing.
     pub url: String,
 }
 
@@ -221,7 +221,7 @@ pub struct Store {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
-    /// The certificate authority that members must prove.
+    /// The certificate authority of the members.
     pub ca_file: Option<PathBuf>,
     /// Your certificate.
     pub cert_file: Option<PathBuf>,
@@ -239,10 +239,10 @@ pub enum ConfigError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It is no TOML, has an unknown key, or a value of the wrong kind.
+    /// It is not TOML, or has an unknown key or a value of the wrong type.
     #[error("config {}:{line}: {message}", path.display())]
     Syntax {
         /// The file.
@@ -252,7 +252,7 @@ pub enum ConfigError {
         /// What is wrong.
         message: String,
     },
-    /// A value is out of its bounds.
+    /// A value is out of bounds.
     #[error("config {}: {key}: {message}", path.display())]
     Value {
         /// The file.
@@ -300,12 +300,12 @@ impl BatchConfig {
         Ok(config)
     }
 
-    /// Whether what the input looks like decides what is asked.
+    /// Whether the input decides the task.
     pub fn is_undecided(&self) -> bool {
         self.model.task.is_none()
     }
 
-    /// Says what is asked, where the file does not: whether rows are lines of the OpenAI Batch format.
+    /// Sets the task if the file does not: `openai` tells whether rows are lines of the OpenAI Batch format.
     pub fn decide(&mut self, openai: bool) -> Result<(), ConfigError> {
         let task = if openai { "openai" } else { "generate" };
         self.model.task = Some(task.to_owned());
@@ -327,7 +327,7 @@ impl BatchConfig {
         ConfigError::Value { path: self.path.clone(), key, message }
     }
 
-    /// What it says of the cluster, for flags and environment to override.
+    /// The file's cluster settings, which flags and environment override.
     pub fn context(&self) -> Context {
         let mut context = Context {
             endpoints: self.cluster.endpoints.clone(),

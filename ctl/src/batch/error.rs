@@ -19,16 +19,16 @@ use crate::output::counted;
 #[cfg(test)]
 mod golden;
 
-/// The exit status of a command that did all that was asked, where rows failed for good. No failure of a command has it.
+/// The exit status of a command that succeeded although rows failed permanently. No failure of a command has it.
 pub const ROWS_FAILED: u8 = 10;
 
-/// A command that could not be carried out.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// The batch file.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// What the flags say.
+    /// The flags.
     #[error("{0}")]
     Usage(String),
     /// Endpoints or certificates.
@@ -37,13 +37,13 @@ pub enum BatchError {
     /// The list of input files.
     #[error(transparent)]
     Files(#[from] FilesError),
-    /// Sampling or options that are no JSON.
+    /// Sampling parameters or options that are not valid JSON.
     #[error("sampling or model options: {0}")]
     Json(#[from] CanonicalError),
     /// Reading the input.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// Rows that are wrong; each was told.
+    /// Invalid rows; each was reported.
     #[error("the input has {}, nothing was submitted", counted(*count, "error"))]
     Input {
         /// How many.
@@ -66,7 +66,7 @@ pub enum BatchError {
     /// The cluster.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The run exists and is another one.
+    /// The run exists and differs.
     #[error("run {name:?} {what}; {advice}")]
     Conflict {
         /// The run.
@@ -76,14 +76,14 @@ pub enum BatchError {
         /// What to do.
         advice: String,
     },
-    /// A revision is wanted while an earlier one runs.
+    /// The command needs a revision while an earlier one runs.
     #[error(
         "run {name:?} is still running with another input, model, sampling or limits ({done} of {} decided); wait \
          for its end, or add --replace, which cancels it and carries over its finished rows",
         counted(*rows, "row")
     )]
     Revised {
-        /// The run that goes on.
+        /// The running run.
         name: String,
         /// Its rows with an outcome.
         done: u64,
@@ -95,35 +95,35 @@ pub enum BatchError {
     Output {
         /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The batch file asks for more workers than there are.
+    /// The batch file requires more workers than are ready.
     #[error(
         "[workers] count = {expected}, and {ready} of the namespace's workers are ready; nothing was submitted. A batch file \
          starts no workers: start them (`rollout dev --workers {expected}` on this machine), or leave count out. With \
          --workers {expected} this is a warning"
     )]
     FewWorkers {
-        /// How many it asks for.
+        /// How many it requires.
         expected: u32,
         /// How many are ready.
         ready: usize,
     },
-    /// The output directory is somebody else's.
+    /// The output directory belongs to another run.
     #[error("output {}: {what}; give another directory, or add --overwrite", dir.display())]
     OutputTaken {
         /// The directory.
         dir: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         what: String,
     },
-    /// What the cluster or the store says contradicts itself.
+    /// The cluster's or the store's answers contradict each other.
     #[error("run {name:?}: {message}")]
     Inconsistent {
         /// The run.
         name: String,
-        /// What does not fit.
+        /// The contradiction.
         message: String,
     },
     /// The run was cancelled.
@@ -131,10 +131,10 @@ pub enum BatchError {
     Cancelled {
         /// The run.
         name: String,
-        /// Why, as far as anybody said.
+        /// The reason, if one was given.
         reason: String,
     },
-    /// The run was ended by its deadline.
+    /// The run's deadline ended it.
     #[error(
         "RO-2016: run {name:?} was ended by its deadline: {done} of {} have a result or failed for good; \
          `rollout export {name} --output DIR --partial{}` writes them",
@@ -151,7 +151,7 @@ pub enum BatchError {
         /// Its rows.
         rows: u64,
     },
-    /// The run has not ended, and no part of it was asked for.
+    /// The run has not ended, and partial results were not requested.
     #[error("run {name:?} has {} without an outcome; wait for its end, or add --partial", counted(*open, "row"))]
     NotEnded {
         /// The run.
@@ -159,7 +159,7 @@ pub enum BatchError {
         /// Rows without an outcome.
         open: u64,
     },
-    /// Every row has an outcome, and more may come.
+    /// Every row has an outcome, and more rows may come.
     #[error(
         "the input of run {name:?} is open for more rows; close it with `rollout run close {name}{}`, or add --partial",
         namespace_flag(namespace)
@@ -170,7 +170,7 @@ pub enum BatchError {
         /// The run.
         name: String,
     },
-    /// The run takes more rows and has some that this input lacks.
+    /// The run accepts more rows and has some that this input lacks.
     #[error(
         "run {name:?} is open and has rows that this input lacks; add --keep-open to append the missing rows, or \
          close it with `rollout run close {name}{}`",
@@ -182,7 +182,7 @@ pub enum BatchError {
         /// The run.
         name: String,
     },
-    /// Ctrl-C. What to do was told.
+    /// Ctrl-C. The next step was printed.
     #[error("interrupted")]
     Interrupted,
 }
@@ -221,7 +221,7 @@ impl BatchError {
         }
     }
 
-    /// Why a run that ended before every row had an outcome is no success, if it did.
+    /// If the run ended before every row had an outcome, the reason why that is not a success.
     pub fn of_end(run: &v1::RunSummary) -> Option<Self> {
         let (namespace, name) = (run.namespace.clone(), run.name.clone());
         match run.state() {
@@ -235,7 +235,7 @@ impl BatchError {
         }
     }
 
-    /// A refusal of the cluster in the words of a user who submits.
+    /// A refusal of the cluster, worded for a user who submits.
     pub(super) fn of_submission(name: &str, error: ClientError) -> Self {
         let (what, advice) = match error.code() {
             Some(ErrorCode::RunSpecConflict) => (

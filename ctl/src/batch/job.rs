@@ -17,7 +17,7 @@ use crate::carry::{self, Carried, Items, Source};
 use crate::input::files::InputFile;
 use crate::input::scan::{ScanControl, ScanOptions};
 
-/// What is submitted.
+/// A run to submit.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The run's namespace.
@@ -28,34 +28,34 @@ pub struct Job {
     pub spec: v1::RunSpec,
     /// The input.
     pub files: Vec<InputFile>,
-    /// Where its objects go.
+    /// The store of its objects.
     pub store: BlobStore,
-    /// Their folder: the run's, or one that was drawn for it.
+    /// Their folder: the run's, or a newly chosen one.
     pub folder: String,
-    /// Whether items are kept in mind, for earlier revisions may have finished some.
+    /// Whether items are recorded, because earlier revisions may have finished some.
     pub revises: bool,
     /// Whether its input stays open for more rows.
     pub keep_open: bool,
 }
 
-/// An input that is durable.
+/// A durable input.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What was found in it, and its segments.
+    /// The result of reading it, and its segments.
     pub uploaded: Uploaded,
     items: Items,
 }
 
-/// What was submitted.
+/// A submitted run.
 #[derive(Debug, Clone)]
 pub struct Submitted {
     /// The run's number.
     pub run: u32,
-    /// False where the run was there already.
+    /// False if the run already existed.
     pub created: bool,
     /// Its input.
     pub uploaded: Uploaded,
-    /// What was carried over.
+    /// The carried results.
     pub carried: Carried,
 }
 
@@ -66,7 +66,7 @@ impl Job {
     }
 }
 
-/// At first: the input checked and its segments durable. Errors in rows are in the answer's scan.
+/// Step 1: checks the input and makes its segments durable. Errors in rows are in the answer's scan.
 pub async fn prepare(
     job: &Job,
     options: ScanOptions,
@@ -93,7 +93,8 @@ pub fn check(uploaded: &Uploaded) -> Result<(), BatchError> {
     }
 }
 
-/// Then: what earlier revisions have finished of it carried over, durable. Nothing of the run is there until it is submitted.
+/// Step 2: carries over what earlier revisions have finished of it, durably. The run itself does not exist until it is
+/// submitted.
 pub async fn carry_over(
     session: &Session,
     job: &Job,
@@ -112,12 +113,12 @@ pub async fn carry_over(
     Ok((uploaded, carried))
 }
 
-/// After that: the run created, or found. It has no rows yet.
+/// Step 3: creates the run, or finds it. It has no rows yet.
 pub async fn create(session: &Session, job: &Job) -> Result<v1::CreateRunResponse, BatchError> {
     submit::create(session, &job.namespace, &job.name, job.spec.clone(), &job.folder).await
 }
 
-/// At last: its input declared with what is carried into it and, where it is whole, closed.
+/// Step 4: declares its input with the carried results and closes it unless it stays open.
 pub async fn declare(
     session: &Session,
     job: &Job,
@@ -136,7 +137,7 @@ pub async fn declare(
     Ok(Submitted { run: created.run, created: created.created, uploaded, carried })
 }
 
-/// Copies an input and what is carried into it to the folder that its run has.
+/// Copies an input and its carried results to the folder of its run.
 async fn move_all(
     job: &Job,
     folder: &str,

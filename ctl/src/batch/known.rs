@@ -18,7 +18,7 @@ use crate::input::task::Task;
 
 const BUDGET_BYTES: usize = 64 << 20;
 
-/// How it is named, the item id, whether it is a new row's, and that row's number.
+/// A record's value: the kind of name, the item ID, whether it is a new row's, and that row's number.
 type Rest = [u8; REST_BYTES];
 const REST_BYTES: usize = 1 + 32 + 1 + 8;
 const KIND_AT: usize = 33;
@@ -28,7 +28,7 @@ const NAMED_BY_ID: u8 = 1;
 const THERE: u8 = 0;
 const NEW: u8 = 1;
 
-/// Rows of an input and of a run, on their way to be joined.
+/// Rows of an input and of a run, to be joined.
 #[derive(Debug)]
 pub struct Known {
     task: Task,
@@ -45,7 +45,7 @@ impl Known {
         Self { task, spill, rows: 0, digest: blake3::Hasher::new(), failed: None }
     }
 
-    /// Notes the rows of the input's next segment.
+    /// Records the rows of the input's next segment.
     pub fn note(&mut self, segment: &FinishedSegment) {
         let noted = Segment::decode(segment.bytes.clone())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -62,13 +62,13 @@ impl Known {
         self.push(row, NEW, number)
     }
 
-    /// Notes a segment that the run has.
+    /// Records a segment that the run has.
     pub fn there(&mut self, segment: &Segment) -> io::Result<()> {
         segment.rows().try_for_each(|row| self.push(&row, THERE, 0))
     }
 
     fn push(&mut self, row: &SegmentRow<'_>, kind: u8, number: u64) -> io::Result<()> {
-        // What is in a segment was good before it came there.
+        // Rows in a segment were validated before.
         let own = own_id_of(row.body, self.task);
         let (named, key) = match own.as_deref() {
             Some(id) => (NAMED_BY_ID, Duplicates::hash(id)),
@@ -102,7 +102,7 @@ impl Known {
     }
 }
 
-/// Rows of one name, sorted by item id and then by kind: what is there comes first.
+/// Rows of one name, sorted by item ID and then by kind: rows that the run has come first.
 fn judge(same: &[Record<REST_BYTES>], admission: &mut Admission) {
     let named_by_id = same[0].1[0] == NAMED_BY_ID;
     let any_there = same.iter().any(|record| record.1[KIND_AT] == THERE);

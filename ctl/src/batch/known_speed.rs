@@ -11,19 +11,19 @@ use rollout_proto::{CallOptions, Client, services, v1};
 
 use super::speed::Speed;
 
-/// How long the cluster is asked.
+/// How long to wait for the cluster.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Finished runs of the model that are looked at, the latest first.
+/// Finished runs of the model that are compared, the latest first.
 const RUNS_MAX: usize = 16;
-/// What slots call their engine's bound of tokens for one row, among their versions.
+/// The name, among slots' versions, of the engine's limit of tokens for one row.
 const ROOM: &str = "max_model_len";
 
-/// What the cluster says.
+/// The cluster's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownSpeed {
-    /// The last finished run with this engine spec, and how fast it was.
+    /// The last finished run with this engine spec, and its speed.
     pub last: Option<(String, Speed)>,
-    /// The least tokens that a prompt with its completion may have in an engine that has the model.
+    /// The smallest limit of tokens, prompt and completion together, among engines that have the model.
     pub room: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ async fn last(
     None
 }
 
-/// Finished runs of a model that took a time, the latest first.
+/// Finished runs of a model with a measurable duration, the latest first.
 fn latest(mut runs: Vec<v1::RunSummary>, model: &str) -> Vec<(String, u32, Speed)> {
     runs.retain(|run| run.model == model && run.state() == v1::RunState::Finished);
     runs.sort_by_key(|run| std::cmp::Reverse(run.finished_wall_ms));
@@ -137,7 +137,7 @@ mod tests {
         let found = latest(runs, "m");
         let names: Vec<_> = found.iter().map(|(name, ..)| name.as_str()).collect();
         assert_eq!(names, ["late", "early"]);
-        // 100 rows of its own in 100 s; carried ones took none.
+        // 100 of its own rows in 100 s; carried rows took no time.
         assert_eq!(found[0].2.estimate(200, 2000), Duration::from_secs(200));
         assert!(latest(Vec::new(), "m").is_empty());
     }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// Bytes of the output that are read.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// What a run did.
+/// What a run accomplished.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Speed {
     rows: u64,
@@ -29,13 +29,13 @@ struct Line<'a> {
 }
 
 impl Speed {
-    /// Of the run whose completions are in this file; `None` where it took no time that can be told.
+    /// The speed of the run whose completions are in this file; `None` if its duration is unknown.
     pub fn of(completions: &Path) -> Option<Self> {
         let file = std::fs::File::open(completions).ok()?;
         Self::read(BufReader::new(file.take(BYTES_MAX)))
     }
 
-    /// Of a run that completed so many rows, with tokens of prompts and of completions, in so many seconds.
+    /// The speed of a run that completed `rows`, with these tokens of prompts and of completions, in this many seconds.
     pub fn of_run(rows: u64, (prompt, completion): (u64, u64), seconds: u64) -> Option<Self> {
         let speed = Self { rows, prompt_tokens: prompt, completion_tokens: completion, seconds };
         (rows > 0 && seconds > 0).then_some(speed)
@@ -46,7 +46,7 @@ impl Speed {
         let mut span: Option<(i64, i64)> = None;
         for line in from.lines() {
             let line = line.ok()?;
-            // The last line may be cut.
+            // The last line may be truncated.
             let Ok(line) = serde_json::from_str::<Line<'_>>(&line) else { break };
             let Some(at) = line.generated_at.and_then(seconds) else { continue };
             span = Some(span.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
@@ -60,7 +60,7 @@ impl Speed {
         Some(speed)
     }
 
-    /// The time that so many rows with so many tokens of prompts take at that speed, if their completions are as long.
+    /// The time for this many rows and prompt tokens at that speed, if their completions are as long.
     pub fn estimate(&self, rows: u64, prompt_tokens: u64) -> Duration {
         let each = self.completion_tokens as f64 / self.rows.max(1) as f64;
         let (did, all) = (

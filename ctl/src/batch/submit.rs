@@ -8,17 +8,17 @@ use rollout_proto::{Client, ClientError, Session, services, v1};
 use super::error::BatchError;
 use super::upload::Uploaded;
 
-/// Segments declared in one request; a bound of the ledger is 1024.
+/// Segments declared in one request; the ledger's bound is 1024.
 pub const SEGMENTS_PER_REQUEST: usize = 512;
-/// Carried parts in one request; the bound of a member. One segment has no more either.
+/// Carried parts in one request; a member's bound. A single segment has no more either.
 pub const CARRIED_PER_REQUEST: usize = 64;
 
-/// A folder for the objects of a run that is to be created.
+/// A folder for the objects of a run that does not exist yet.
 pub fn draw_folder(client: &Client, name: &str) -> String {
     rollout_storage::run_folder(name, &client.cluster_id(), rand::random())
 }
 
-/// Creates the run with its objects in `folder`, or finds it, which may have them elsewhere.
+/// Creates the run with its objects in `folder`, or finds it; an existing run may have them elsewhere.
 pub async fn create(
     session: &Session,
     namespace: &str,
@@ -41,7 +41,7 @@ pub async fn create(
     created.await.map_err(|error| BatchError::of_submission(name, error))
 }
 
-/// Declares all segments, with the results that are carried over into them.
+/// Declares all segments, with the results carried over into them.
 pub async fn declare(
     session: &Session,
     run: u32,
@@ -72,7 +72,7 @@ pub async fn add(
     added.await
 }
 
-/// Segments with what is carried into them, as many as one request takes.
+/// Segments with their carried parts, as many as fit into one request.
 fn requests(
     segments: &[v1::SegmentDecl],
     carried: Vec<v1::CarriedPart>,
@@ -109,7 +109,7 @@ pub async fn close(
     closed.map_err(|error| BatchError::of_submission(name, error))
 }
 
-/// Closes an input of that many rows and that digest.
+/// Closes an input with this number of rows and this digest.
 pub async fn close_at(
     session: &Session,
     run: u32,
@@ -158,7 +158,7 @@ pub async fn describe(
         .await
 }
 
-/// Cancels a run, and returns it as it is then.
+/// Cancels a run, and returns its state afterward.
 pub async fn cancel(
     session: &Session,
     namespace: &str,

@@ -12,53 +12,53 @@ use std::thread::JoinHandle;
 use rollout_storage::Segment;
 use serde::Deserialize;
 
-/// Bytes of the program's complaints that are shown.
+/// How much of the program's stderr is shown, in bytes.
 const COMPLAINTS_BYTES_MAX: usize = 500;
 /// Bytes of one answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// Which tokenizer, and for what.
+/// The tokenizer, and the run that it counts for.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     /// The interpreter, of an environment with transformers and this project's package.
     pub python: PathBuf,
     /// The model's directory, or a name that transformers finds.
     pub model: String,
-    /// The model's revision, where one is asked for; a directory has none.
+    /// The model's revision, if one is requested; a directory has none.
     pub revision: Option<String>,
     /// The run's task.
     pub task: String,
     /// The run's sampling parameters as JSON.
     pub sampling: String,
-    /// The tokens that the model has room for, where that is known; else its files say it.
+    /// The model's limit of tokens, if it is known; else its files give it.
     pub model_len: Option<u64>,
 }
 
-/// A row that the model would not take.
+/// A row that the model would not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The row's number in the input, from 0, where lines that are no rows do not count.
+    /// The row's number in the input, from 0, not counting lines that are not rows.
     pub row: u64,
-    /// One word for machines, like `TOO_LONG`.
+    /// One word for programs, such as `TOO_LONG`.
     pub code: String,
-    /// What a person reads.
+    /// The text for people.
     pub message: String,
 }
 
-/// What was counted.
+/// The result of counting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Rows that the model would take.
+    /// Rows that the model would accept.
     pub rows: u64,
     /// Their tokens.
     pub prompt_tokens: u64,
-    /// The most tokens that one of them has.
+    /// The most tokens of one of them.
     pub longest: u64,
-    /// Tokens that their completions may have together at most, as far as rows bound them.
+    /// The most tokens that their completions may have together, as far as rows bound them.
     pub completion_tokens_max: u64,
-    /// Rows whose completion only the model's room bounds.
+    /// Rows whose completion only the model's limit bounds.
     pub unbounded: u64,
-    /// The tokens that the model has room for, if its files say so.
+    /// The model's limit of tokens, if its files give it.
     pub model_len: Option<u64>,
     /// The first problems.
     pub problems: Vec<Problem>,
@@ -66,7 +66,7 @@ pub struct Counted {
     pub problem_count: u64,
 }
 
-/// Why nothing was counted.
+/// Why counting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokensError {
     /// The interpreter does not start.
@@ -74,15 +74,15 @@ pub enum TokensError {
     Start {
         /// The interpreter.
         python: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It ended, or said what is no answer.
+    /// It ended, or printed an invalid answer.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A first answer, or one to a row.
+/// The first answer, or the answer to a row.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -93,7 +93,7 @@ struct Answer {
     error: Option<String>,
 }
 
-/// The program at work: rows go in as they are found.
+/// The running program: rows are sent to it as they are found.
 #[derive(Debug)]
 pub struct Counting {
     child: Child,
@@ -107,7 +107,7 @@ impl Counting {
     /// Starts the program; it keeps at most `problems_max` problems.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// It cannot be started.
     pub fn start(tokenizer: &Tokenizer, problems_max: usize) -> Result<Self, TokensError> {
         let mut child = Command::new(&tokenizer.python)
             .args(["-m", "rollout.tokens", "--model", &tokenizer.model, "--task", &tokenizer.task])
@@ -121,7 +121,7 @@ impl Counting {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|source| TokensError::Start { python: tokenizer.python.clone(), source })?;
-        // invariant: all three were asked for.
+        // invariant: all three pipes were requested.
         let missing = || TokensError::Failed("the program has no pipes".to_owned());
         let rows = child.stdin.take().ok_or_else(missing)?;
         let out = child.stdout.take().ok_or_else(missing)?;
@@ -131,18 +131,18 @@ impl Counting {
         Ok(Self { child, rows: Some(BufWriter::new(rows)), handed: 0, answers, complaints })
     }
 
-    /// Hands over a segment's rows. An error says that nobody reads them; [`finish`](Self::finish) says why.
+    /// Sends a segment's rows. After an error, [`finish`](Self::finish) gives the reason.
     ///
     /// # Errors
-    /// When the program has ended.
+    /// The program has ended.
     pub fn segment(&mut self, bytes: bytes::Bytes) -> std::io::Result<()> {
         let segment = Segment::decode(bytes).map_err(std::io::Error::other)?;
         let Some(rows) = &mut self.rows else { return Ok(()) };
         for row in segment.rows() {
-            // A row's JSON has no line break outside of its texts, and within them none that is not escaped.
+            // A row's JSON has no line break outside of its strings, and inside them every line break is escaped.
             let line: Vec<u8> =
                 row.body.iter().map(|b| if *b == b'\n' { b' ' } else { *b }).collect();
-            // Also one that nobody takes: then fewer are answered.
+            // Count rows that the program did not read too: then the number of answers shows the difference.
             self.handed += 1;
             rows.write_all(&line)?;
             rows.write_all(b"\n")?;
@@ -150,12 +150,12 @@ impl Counting {
         Ok(())
     }
 
-    /// What was counted of the rows that were handed over.
+    /// The result for the rows that were sent.
     ///
     /// # Errors
-    /// When the program failed, or has not answered every row.
+    /// The program failed, or has not answered every row.
     pub fn finish(mut self) -> Result<Counted, TokensError> {
-        // It may have ended: then its own words say why.
+        // The program may have ended: then its stderr gives the reason.
         let _ = self.rows.take().map(|mut rows| rows.flush());
         let counted = self.answers.join().unwrap_or_else(|_| Err("no answers".to_owned()));
         let status = self.child.wait().map_err(|error| TokensError::Failed(error.to_string()))?;
@@ -178,11 +178,11 @@ impl Counting {
     }
 }
 
-/// The last lines of what a program complains of.
+/// The last lines of a program's stderr.
 fn last_of(mut from: impl Read) -> String {
     let mut last = Vec::new();
     let mut more = [0; 4096];
-    // What cannot be read is not shown; the program must not wait for a reader.
+    // Discard bytes that do not fit; the program must not block on a full pipe.
     while let Ok(read @ 1..) = from.read(&mut more) {
         last.extend_from_slice(&more[..read]);
         let surplus = last.len().saturating_sub(COMPLAINTS_BYTES_MAX);
@@ -228,7 +228,7 @@ fn read(mut from: impl BufRead, problems_max: usize) -> Result<Counted, String> 
     }
 }
 
-/// The interpreter that was named, if one was.
+/// The interpreter that the user named, if any.
 pub fn python(given: Option<&Path>) -> Option<PathBuf> {
     let named = || std::env::var_os("ROLLOUT_PYTHON").filter(|name| !name.is_empty());
     given.map(Path::to_path_buf).or_else(|| named().map(PathBuf::from))

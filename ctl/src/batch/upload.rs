@@ -22,16 +22,16 @@ use crate::input::scan::{
     FinishedSegment, Scan, ScanControl, ScanError, ScanOptions, SinkClosed, scan,
 };
 
-/// Segments written at a time.
+/// Segments written concurrently.
 pub const PUTS_MAX: usize = 8;
-/// Finished segments that wait for that.
+/// Finished segments that wait to be written.
 pub const QUEUE_MAX: usize = 4;
 const TRIES_MAX: u32 = 6;
 
 /// An input whose segments are durable.
 #[derive(Debug, Clone)]
 pub struct Uploaded {
-    /// What was found in it. Where it has errors, segments are missing.
+    /// The result of reading it. If it has errors, segments are missing.
     pub scan: Scan,
     /// Its segments.
     pub segments: Vec<v1::SegmentDecl>,
@@ -70,7 +70,7 @@ pub async fn check(
     Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
 }
 
-/// Reads the whole input without writing anything and hands each segment over, as long as there is no error.
+/// Reads the whole input without writing anything, and passes on each segment as long as there is no error.
 pub async fn check_each(
     files: Vec<InputFile>,
     rules: Rules,
@@ -82,7 +82,7 @@ pub async fn check_each(
     Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
 }
 
-/// Reads the whole input and returns the digests of the segments that it makes, without writing anything.
+/// Reads the whole input and returns the digests of the segments that it would make, without writing anything.
 pub async fn fingerprint(
     files: Vec<InputFile>,
     rules: Rules,
@@ -132,7 +132,7 @@ pub async fn upload(
             }
         }
     }
-    // Closes the queue, at which the scan ends.
+    // Closes the queue, which ends the scan.
     drop(puts);
     let scan = scanning.await.unwrap_or(Err(ScanError::Stopped));
     match (refused, scan) {
@@ -153,7 +153,7 @@ async fn put_segment(
     Ok(v1::SegmentDecl { number: segment.number, rows: segment.rows, blob: Some(blob) })
 }
 
-/// Writes an object, and again where that may help.
+/// Writes an object, with retries for transient errors.
 pub async fn put(store: &BlobStore, key: &str, bytes: Bytes) -> Result<v1::BlobRef, BlobError> {
     let wire = |blob: rollout_storage::BlobRef| v1::BlobRef {
         key: blob.key,

@@ -41,7 +41,7 @@ pub async fn follow(
     }
 }
 
-/// Whether a run has come to its end.
+/// Whether a run has ended.
 pub fn ended(run: &v1::RunSummary) -> bool {
     use v1::RunState::{Cancelled, DeadlineExceeded, Deleting, Finished};
     matches!(run.state(), Finished | Cancelled | Deleting | DeadlineExceeded)

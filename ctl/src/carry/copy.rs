@@ -15,7 +15,7 @@ use crate::batch::submit::CARRIED_PER_REQUEST;
 use crate::batch::upload::{Destination, put};
 use crate::export::parts::ObjectError;
 
-/// Copies what was matched, segment by segment.
+/// Copies the matched results, segment by segment.
 pub(super) async fn copy(
     known: &[Known],
     mut matches: Matches,
@@ -49,13 +49,13 @@ pub(super) async fn copy(
     Ok(carried)
 }
 
-/// A finished row as its part has it.
+/// A finished row as in its part.
 struct Finished {
     attempt: u64,
     body: Vec<u8>,
 }
 
-/// The result at a place; `None` where it is lost, or is not what the ledger says of it.
+/// The result at a place; `None` if it is lost, or differs from the ledger's record.
 async fn result(known: &[Known], place: Place) -> Result<Option<Finished>, BatchError> {
     let Some(known) = known.get(usize::from(place.source)) else { return Ok(None) };
     let Some(blob) = known.parts.get(place.part as usize) else { return Ok(None) };
@@ -81,7 +81,7 @@ struct Open<'a> {
 }
 
 impl Open<'_> {
-    /// Adds a row; false where it does not fit any more.
+    /// Adds a row; false if it does not fit.
     fn push(&mut self, row: u64, result: &Finished) -> bool {
         let (attempt, kind) = (result.attempt, PartRowKind::Completed);
         let pushed = self.writer.push(PartRow { row, attempt, kind, body: &result.body });
@@ -91,7 +91,7 @@ impl Open<'_> {
         pushed.is_ok()
     }
 
-    /// Writes what it has, and begins another one.
+    /// Writes the rows so far, and begins another part.
     async fn close(&mut self, carried: &mut Carried) -> Result<(), BatchError> {
         let rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {

@@ -15,16 +15,16 @@ use crate::input::spill::{Sorted, Spill};
 /// Memory for each of the two sorts.
 const BUDGET_BYTES: usize = 64 << 20;
 
-/// The second half of the id, whether it is new, and a [`Place`] or a row.
+/// The second half of the ID, whether it is new, and a [`Place`] or a row.
 type Item = [u8; 16 + 1 + PLACE_BYTES];
 const PLACE_BYTES: usize = 18;
 const FINISHED: u8 = 0;
 const NEW: u8 = 1;
 
-/// Where a finished row's result is.
+/// The location of a finished row's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Which source, the latest first.
+    /// The source; sources are numbered with the latest first.
     pub(super) source: u16,
     /// Its row there.
     pub(super) row: u64,
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// Items of the new input and of earlier revisions, on their way to be joined.
+/// Items of the new input and of earlier revisions, to be joined.
 #[derive(Debug)]
 pub struct Items {
     spill: Spill<{ 16 + 1 + PLACE_BYTES }>,
@@ -74,7 +74,7 @@ impl Default for Items {
 }
 
 impl Items {
-    /// Notes the items of the new input's next segment.
+    /// Records the items of the new input's next segment.
     pub fn note(&mut self, segment: &FinishedSegment) {
         let noted = Segment::decode(segment.bytes.clone())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -106,7 +106,7 @@ impl Items {
         self.spill.push(u128::from_be_bytes(key), item)
     }
 
-    /// Joins them. `rows` is how many rows the new input has.
+    /// Joins them. `rows` is the number of rows in the new input.
     pub(super) fn join(mut self, rows: u64) -> io::Result<Matches> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -122,7 +122,7 @@ impl Items {
                     let mut row = [0; 8];
                     row.copy_from_slice(&new.1[17..25]);
                     let row = u64::from_be_bytes(row);
-                    // Partitions are chosen by the top bits: each gets its share of the rows.
+                    // The top bits choose the partition, so each gets its share of the rows.
                     let partition = u128::from(row) * 256 / u128::from(rows.max(1));
                     let mut place = [0; PLACE_BYTES];
                     place.copy_from_slice(&finished.1[17..]);

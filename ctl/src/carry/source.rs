@@ -15,7 +15,7 @@ use crate::batch::error::BatchError;
 use crate::export;
 use crate::export::parts::{PartCache, digest_of, fetch};
 
-/// Segments that are fetched at a time.
+/// Segments that are fetched concurrently.
 const SEGMENTS_AHEAD: usize = 4;
 
 /// An earlier revision that has ended.
@@ -35,7 +35,7 @@ pub(super) struct Known {
 }
 
 impl Source {
-    /// Notes every finished item; `rank` says which source this is, the latest first.
+    /// Records every finished item; `rank` is this source's number, the latest being first.
     pub(super) async fn read(
         self,
         client: &Client,
@@ -81,7 +81,7 @@ impl Source {
     }
 }
 
-/// The rows of a segment; `None` where its bytes are lost.
+/// The rows of a segment; `None` if its bytes are lost.
 async fn input(
     store: &BlobStore,
     listed: &v1::ReadResultsResponse,
