@@ -43,16 +43,16 @@ use self::segment::{Fetch, Step};
 use crate::batch::error::BatchError;
 use crate::progress::Progress;
 
-/// Segments that are fetched and formatted ahead of the one that is taken, of each its first piece.
+/// Segments that are fetched and formatted ahead of the current one, each up to its first piece.
 const SEGMENTS_AHEAD: usize = 4;
 
-/// Takes the rows of a run, segment by segment, in order.
+/// Receives the rows of a run, segment by segment, in order.
 pub trait Sink {
     /// A segment begins.
     fn segment(&mut self, segment: &SegmentOutput) -> Result<(), BatchError>;
     /// Its next rows.
     fn rows(&mut self, piece: &Piece) -> Result<(), BatchError>;
-    /// Does a bounded part of the work that is left when all rows were seen. False: the rest is for `finish`.
+    /// Does a bounded part of the remaining work after all rows were seen. False: the rest is for `finish`.
     fn settle(&mut self) -> Result<bool, BatchError> {
         Ok(false)
     }
@@ -60,27 +60,27 @@ pub trait Sink {
     fn finish(self: Box<Self>) -> Result<(), BatchError>;
 }
 
-/// A run whose results are wanted.
+/// A run to read.
 pub struct Source<'a> {
     /// The cluster.
     pub client: &'a Client,
-    /// Where the run's objects are.
+    /// The store of the run's objects.
     pub store: BlobStore,
     /// The run.
     pub described: &'a v1::DescribeRunResponse,
-    /// Whether rows without an outcome are left out; else they are an error.
+    /// Whether rows without an outcome are omitted; otherwise they are an error.
     pub partial: bool,
-    /// What lines are of.
+    /// The format of the lines.
     pub format: OutputFormat,
 }
 
-/// A run's segments with their outcomes, in order, and its spec in full.
+/// A run's segments with their outcomes, in order, and its full spec.
 pub(crate) struct Listing<'a> {
     pub(crate) spec: v1::RunSpec,
     pub(crate) segments: BoxStream<'a, Result<v1::ReadResultsResponse, BatchError>>,
 }
 
-/// Lists a run: from the leader or, once it is sealed, from its manifest, which has its spec in full too.
+/// Lists a run: from the leader or, once it is sealed, from its manifest, which also has its full spec.
 pub(crate) async fn listing<'a>(
     client: &Client,
     store: &'a BlobStore,
@@ -111,20 +111,20 @@ pub async fn full_spec(
     Ok(spec.unwrap_or_default())
 }
 
-/// What was read.
+/// Totals over everything read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Rows of the input.
     pub rows: u64,
     /// Completions.
     pub done: u64,
-    /// Rows that failed for good.
+    /// Rows that failed permanently.
     pub failed: u64,
     /// Rows without an outcome.
     pub open: u64,
     /// Segments.
     pub segments: u32,
-    /// Parts, one per time that it was fetched.
+    /// Parts, counted once per fetch.
     pub parts: u64,
     /// Tokens of the prompts of completed rows.
     pub prompt_tokens: u64,
@@ -132,7 +132,7 @@ pub struct Totals {
     pub completion_tokens: u64,
 }
 
-/// All that was read of a run.
+/// The result of reading a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Read {
     /// Counts.
@@ -204,14 +204,14 @@ pub async fn read(
                 }
             }
         }
-        // A segment that was not read to its end is no whole one.
+        // A segment that was not read to its end is incomplete.
         if totals.rows != end {
             return Err(fetch.inconsistent(format!("row {} was not read", totals.rows)));
         }
     }
     totals.parts = fetch.parts.fetched();
     while sink.settle()? {
-        // Without this a signal, which ends the caller's wait, would be seen only at the end.
+        // Otherwise a signal that ends the caller's wait would be noticed only at the end.
         tokio::task::yield_now().await;
     }
     sink.finish()?;

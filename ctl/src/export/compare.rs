@@ -18,7 +18,7 @@ pub(super) struct Compare {
     run: String,
 }
 
-/// A file that is compared with what is written.
+/// A file to compare with the written bytes.
 struct Expected {
     path: PathBuf,
     file: BufReader<File>,
@@ -27,7 +27,7 @@ struct Expected {
     buffer: Vec<u8>,
 }
 
-/// The file is another one.
+/// The file differs.
 #[derive(Debug, thiserror::Error)]
 #[error("{}:{place} differs from the run's parts", path.display())]
 struct Differs {
@@ -41,7 +41,7 @@ impl Compare {
     }
 }
 
-/// The difference that an error is about.
+/// The difference that caused an error.
 pub(super) fn difference(run: &str, error: &io::Error) -> Option<BatchError> {
     let differs = error.get_ref()?.downcast_ref::<Differs>()?;
     Some(BatchError::Inconsistent { name: run.to_owned(), message: differs.to_string() })

@@ -26,15 +26,15 @@ pub struct FailureKind {
     pub class: String,
     /// The code, such as `RO-7001`.
     pub code: String,
-    /// How many rows failed for good with it.
+    /// How many rows failed permanently with it.
     #[serde(serialize_with = "u64_string")]
     pub rows: u64,
     /// The first of these rows, from 0.
     #[serde(serialize_with = "u64_string")]
     pub example_row: u64,
-    /// That row's own id, as JSON; None where it has none.
+    /// That row's own ID, as JSON; None if it has none.
     pub example_id: Option<String>,
-    /// That row's message, cut off where it is long.
+    /// That row's message, truncated if it is long.
     pub example_message: String,
 }
 
@@ -47,7 +47,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Counts a row. Rows come in order. `row` is the row's JSON where it can be read.
+    /// Counts a row. Rows come in order. `row` is the row's JSON if it is readable.
     pub(super) fn note(&mut self, failure: &v1::FailedRow, row: Option<&[u8]>) {
         let key = (failure.class.clone(), failure.code.clone());
         if let Some(kind) = self.kinds.get_mut(&key) {
@@ -65,7 +65,7 @@ impl Failures {
         self.insert(key, kind);
     }
 
-    /// Adds those of rows that come behind these.
+    /// Adds the failures of later rows.
     pub(super) fn add(&mut self, later: &Self) {
         self.unsorted += later.unsorted;
         for (key, kind) in &later.kinds {
@@ -84,7 +84,7 @@ impl Failures {
         }
     }
 
-    /// All kinds that were kept, the commonest first.
+    /// All kinds that were kept, the most common first.
     pub fn kinds(&self) -> Vec<FailureKind> {
         let mut kinds: Vec<FailureKind> = self.kinds.values().cloned().collect();
         kinds.sort_by_key(|kind| (std::cmp::Reverse(kind.rows), kind.example_row));
@@ -99,7 +99,7 @@ fn own_id(row: &[u8]) -> Option<String> {
     id.map(|(_, value)| value.get().to_owned()).filter(|id| id != "null")
 }
 
-/// One line of at most so many characters.
+/// A message as one line, truncated.
 fn shortened(message: &str) -> String {
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MESSAGE_CHARS) {

@@ -31,18 +31,18 @@ pub enum Wanted {
     Failed,
 }
 
-/// What is wanted of a run.
+/// The selected rows of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Selection {
     /// Which outcomes.
     pub wanted: Wanted,
-    /// About how many rows, spread over the input; all where none.
+    /// About how many rows, spread over the input; None for all.
     pub sample: Option<u64>,
 }
 
-/// Rows that become done within this time are looked up together.
+/// Rows that finish within this time are read together.
 const MERGE: Duration = Duration::from_millis(100);
-/// What events have to do with outcomes.
+/// The kinds of events about outcomes.
 const KINDS: [&str; 8] = [
     "completed",
     "failed",
@@ -54,14 +54,14 @@ const KINDS: [&str; 8] = [
     "retried",
 ];
 
-/// Takes lines; false ends the reading, an error fails it.
+/// Receives lines; false ends the reading, an error fails it.
 pub type Take<'a> = dyn FnMut(&str) -> Result<bool, BatchError> + 'a;
 
 struct Segment {
     first_row: u64,
-    /// Given: its completion, its failure.
+    /// Returned so far, for each row: its completion, its failure.
     given: Vec<(bool, bool)>,
-    /// Rows without a completion, as last seen.
+    /// Rows without a completion at the last read.
     open: usize,
 }
 
@@ -77,7 +77,7 @@ pub struct Follow<'a> {
 }
 
 impl<'a> Follow<'a> {
-    /// For a run that was just described.
+    /// A reader of a run that was just described.
     pub fn new(
         client: &'a Client,
         (namespace, name): (&'a str, &'a str),
@@ -88,7 +88,8 @@ impl<'a> Follow<'a> {
         Self { client, namespace, name, described, store, selection, segments: Vec::new() }
     }
 
-    /// Gives what there is and, where `follow`, what comes until the run ends. Returns the run as it was last seen.
+    /// Passes the rows so far to `take` and, if `follow`, later ones until the run ends. Returns the last state of the
+    /// run.
     pub async fn run(
         mut self,
         follow: bool,
@@ -99,11 +100,11 @@ impl<'a> Follow<'a> {
         let fetch = Fetch::new(self.store.clone(), format, self.name.to_owned(), true);
         let mut events = self.events();
         if follow {
-            // Heard of from here on; what lies before is read below.
+            // Events are received from here on; earlier outcomes are read below.
             events.next().await?;
         }
         loop {
-            // As of before the reading: a run that had ended has nothing more to come.
+            // The state before the reading: a run that had already ended gets no more outcomes.
             let run = self.describe().await?;
             let open = self.open_segments(&run);
             if !self.look(&fetch, open, take).await? || !follow || has_ended(&run) {
@@ -130,7 +131,7 @@ impl<'a> Follow<'a> {
         Ok(self.described.run.clone().unwrap_or_default())
     }
 
-    /// Looks at what events name. Returns when everything has to be looked at; false: nobody reads any more.
+    /// Reads the segments that events name. Returns when all segments must be read; false: the reader is gone.
     async fn listen(
         &mut self,
         events: &mut EventStream,
@@ -159,7 +160,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Notes the segments that events touch; true where all has to be looked at.
+    /// Records the segments that events touch; true if all segments must be read.
     fn hear(&self, heard: Heard, events: &mut EventStream, touched: &mut BTreeSet<u32>) -> bool {
         let happened = match heard {
             Heard::Events(happened) => happened,
@@ -187,13 +188,13 @@ impl<'a> Follow<'a> {
         again
     }
 
-    /// From the first segment with a row that has no completion, to the last one that the run has.
+    /// From the first segment with a row that has no completion to the last segment of the run.
     fn open_segments(&self, run: &v1::RunSummary) -> std::ops::Range<u32> {
         let first = self.segments.iter().position(|segment| segment.open > 0);
         first.unwrap_or(self.segments.len()) as u32..run.segments
     }
 
-    /// Reads segments and gives what is new in them. False: nobody reads any more.
+    /// Reads segments and returns their new outcomes. False: the reader is gone.
     async fn look(
         &mut self,
         fetch: &Fetch,
@@ -232,7 +233,8 @@ impl Segment {
         self.first_row + self.given.len() as u64
     }
 
-    /// Leaves in `listed` what is wanted and was not given before, and notes it as given. False where that is nothing.
+    /// Keeps in `listed` only selected outcomes that were not returned before, and records them as returned. False if
+    /// none is left.
     fn keep_new(
         &mut self,
         listed: &mut v1::ReadResultsResponse,
@@ -254,7 +256,7 @@ impl Segment {
                 false => (&mut given.0, wanted != Wanted::Failed),
             };
             if !want || *seen || !chosen(row) || !(done || is_failed) {
-                // Neither given nor looked up; a failure that was given is dropped below.
+                // Neither returned nor read again; a failure that was returned is dropped below.
                 *part = 0;
             } else {
                 *seen = true;
@@ -294,7 +296,7 @@ mod tests {
         Segment { first_row: 100, given: vec![(false, false); rows], open: rows }
     }
 
-    /// What is left: rows with a part, rows that failed.
+    /// The rest: rows with a part, rows that failed.
     fn left(listed: &v1::ReadResultsResponse) -> (Vec<u64>, Vec<u64>) {
         let parts = (listed.first_row..).zip(&listed.parts).filter(|p| *p.1 > 0).map(|p| p.0);
         (parts.collect(), listed.failures.iter().map(|f| f.row).collect())
@@ -309,7 +311,7 @@ mod tests {
         assert_eq!(segment.open, 2);
         let mut same = listed(&[1, 0, 0, 2], &[102]);
         assert!(!segment.keep_new(&mut same, Wanted::All, 1));
-        // Row 101 is done since, and row 102 was tried again by its user.
+        // Row 101 finished meanwhile, and its user retried row 102.
         let mut more = listed(&[1, 3, 3, 2], &[]);
         assert!(segment.keep_new(&mut more, Wanted::All, 1));
         assert_eq!(left(&more), (vec![101, 102], vec![]));

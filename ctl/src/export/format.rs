@@ -30,7 +30,7 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// The format of a task's output where nobody says another.
+    /// The default format for the output of a task.
     pub fn of_task(task: Task) -> Self {
         match task {
             Task::Openai => Self::OpenaiBatch,
@@ -38,7 +38,7 @@ impl OutputFormat {
         }
     }
 
-    /// The format of a run's output where nobody says another.
+    /// The default format for the output of a run.
     pub fn of_spec(spec: &v1::RunSpec) -> Self {
         Self::of_task(Task::of(spec.engine.as_ref().map_or("", |engine| &engine.task)))
     }
@@ -53,7 +53,7 @@ impl OutputFormat {
         }
     }
 
-    /// What the files of completions are called, without their ending.
+    /// The name of the completions files, without extension.
     pub fn completions(self) -> &'static str {
         match self {
             Self::Jsonl | Self::Parquet => "completions",
@@ -61,12 +61,12 @@ impl OutputFormat {
         }
     }
 
-    /// What the files of rows that failed are called, without their ending.
+    /// The name of the errors files, without extension.
     pub fn errors(self) -> &'static str {
         "errors"
     }
 
-    /// The ending of its files.
+    /// The extension of its files.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Jsonl | Self::OpenaiBatch => "jsonl",
@@ -94,12 +94,12 @@ impl Lines {
         })
     }
 
-    /// Whether the long text of a failure is wanted.
+    /// Whether the format uses the long text of a failure.
     pub(super) fn wants_evidence(&self) -> bool {
         matches!(self, Self::Openai(_))
     }
 
-    /// Appends a row's line. An error says what is no JSON.
+    /// Appends a row's line. An error says what is not valid JSON.
     pub(super) fn write(
         &self,
         out: &mut String,
@@ -113,7 +113,7 @@ impl Lines {
         }
     }
 
-    /// Appends the line of a row that failed and whose input cannot be read any more.
+    /// Appends the line of a failed row whose input is no longer readable.
     pub(super) fn write_without_input(
         &self,
         out: &mut String,

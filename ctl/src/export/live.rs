@@ -88,7 +88,7 @@ impl Reading<'_> {
     }
 }
 
-/// What the manifest lists.
+/// The segments in the manifest.
 async fn list_sealed<'a>(
     client: &Client,
     store: &'a BlobStore,

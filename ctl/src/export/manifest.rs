@@ -16,10 +16,10 @@ use crate::batch::spec;
 
 const VERSION: u32 = 1;
 
-/// What files an output has.
+/// The files of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Of this layout: 1.
+    /// The version of this layout: 1.
     pub version: u32,
     /// The run.
     pub run: String,
@@ -39,7 +39,7 @@ pub struct Manifest {
     pub rows: u64,
     /// Rows with a completion.
     pub completions: u64,
-    /// Rows that failed for good.
+    /// Rows that failed permanently.
     pub failed: u64,
     /// Tokens of the prompts of rows with a completion.
     pub prompt_tokens: u64,
@@ -90,7 +90,7 @@ impl Manifest {
         }
     }
 
-    /// The manifest of a directory, where it has one.
+    /// The manifest of a directory, if it has one.
     pub fn read(dir: &Path) -> Result<Option<Self>, BatchError> {
         let path = dir.join(Names::MANIFEST);
         match std::fs::read(&path) {

@@ -9,12 +9,12 @@ use super::format::OutputFormat;
 #[derive(Debug, Clone)]
 pub(super) struct Names {
     format: OutputFormat,
-    /// Those that were written.
+    /// The names that were written.
     written: Vec<String>,
 }
 
 impl Names {
-    /// What files a sharded output has.
+    /// The list of files of a sharded output.
     pub(super) const MANIFEST: &str = "manifest.json";
 
     pub(super) fn new(format: OutputFormat) -> Self {
@@ -32,12 +32,12 @@ impl Names {
         name
     }
 
-    /// Whether a name is that of an earlier output of this format, and not of this output.
+    /// Whether a name belongs to an earlier output of this format and not to this output.
     pub(super) fn is_stale(&self, name: &str) -> bool {
         !self.written.iter().any(|written| written == name) && Self::are_of(self.format, name)
     }
 
-    /// Whether a name is that of a file of some output of that format.
+    /// Whether a name belongs to any output of that format.
     pub(super) fn are_of(format: OutputFormat, name: &str) -> bool {
         let [completions, errors] = [format.completions(), format.errors()];
         let Some((stem, ending)) = name.rsplit_once('.') else { return false };

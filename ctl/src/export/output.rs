@@ -28,7 +28,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of what is in a directory, as far as its files tell.
+    /// The layout of a directory's content, as far as its files show it.
     pub fn of_directory(dir: &Path, default: OutputFormat) -> Result<Self, BatchError> {
         let manifest = match Manifest::read(dir) {
             Ok(Some(manifest)) => {
@@ -43,17 +43,17 @@ impl Layout {
         };
         match (known.into_iter().find(there), manifest) {
             (None, Err(error)) => Err(error),
-            // A manifest.json beside one file is something else's.
+            // A manifest.json beside a single file belongs to something else.
             (format, _) => Ok(Self { format: format.unwrap_or(default), shard_rows: 0 }),
         }
     }
 
-    /// What the files of completions are called, for people.
+    /// The name of the completions files, for people.
     pub fn completions(&self) -> String {
         self.called(self.format.completions())
     }
 
-    /// What the files of errors are called, for people.
+    /// The name of the errors files, for people.
     pub fn errors(&self) -> String {
         self.called(self.format.errors())
     }
@@ -75,7 +75,7 @@ pub struct Output<'a> {
     errors: Series,
     /// Lines of tables, until all rows were seen.
     spool: Option<Spool>,
-    /// Those that are not in a table yet, from then on.
+    /// From then on, the lines that are not in a table yet.
     spooled: Option<Spooled>,
     /// The columns of tables.
     schema: Schema,
@@ -96,13 +96,13 @@ struct Open {
     body: Body,
 }
 
-/// What is written to it.
+/// The target of its bytes.
 enum Body {
     Lines(Box<Counted>),
     Table(Box<Table<Counted>>),
 }
 
-/// Bytes on their way to a file.
+/// A writer that counts and hashes the bytes of a file.
 struct Counted {
     bytes: u64,
     hasher: blake3::Hasher,
@@ -110,8 +110,8 @@ struct Counted {
 }
 
 impl<'a> Output<'a> {
-    /// Files in the claimed directory, which is created, of a run with that spec. A manifest.json of something else is
-    /// not overwritten.
+    /// Files in the claimed directory, which is created, for a run with that spec. A foreign manifest.json is not
+    /// overwritten.
     pub fn create(
         claim: &Claim,
         described: &'a v1::DescribeRunResponse,
@@ -124,7 +124,7 @@ impl<'a> Output<'a> {
         Self::new(Box::new(directory), claim.layout, (described, spec))
     }
 
-    /// The same files, which are compared with those in `dir`.
+    /// The same files, compared with those in `dir`.
     pub(super) fn compare(
         dir: &Path,
         layout: Layout,
@@ -164,7 +164,7 @@ impl<'a> Output<'a> {
         Ok(output)
     }
 
-    /// Begins the only file of completions, which is there even where it is empty.
+    /// Starts the only completions file, which exists even if it is empty.
     fn begin(&mut self) -> Result<(), BatchError> {
         match self.layout.shard_rows {
             0 => self.with(|completions, _, to| completions.begin(to)),
@@ -172,7 +172,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Does something with both series.
+    /// Applies a function to both series.
     fn with<T>(
         &mut self,
         work: impl FnOnce(&mut Series, &mut Series, &mut To<'_>) -> Result<T, BatchError>,
@@ -205,7 +205,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Where a series goes.
+/// The target of a series.
 struct To<'a> {
     names: &'a mut Names,
     place: &'a mut dyn Place,
@@ -304,7 +304,7 @@ impl Write for Counted {
     }
 }
 
-/// How many lines there are, at most `max`, and where the last of them ends.
+/// The number of lines, at most `max`, and the end of the last of them.
 fn first_lines(lines: &str, max: u64) -> (u64, usize) {
     let ends = lines.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
     let taken = ends.take(usize::try_from(max).unwrap_or(usize::MAX));
@@ -328,7 +328,7 @@ impl Sink for Output<'_> {
         })
     }
 
-    /// Writes some rows of tables, whose columns are known now.
+    /// Writes some rows of tables, now that their columns are known.
     fn settle(&mut self) -> Result<bool, BatchError> {
         if let Some(spool) = self.spool.take() {
             let (schema, lines) = spool.end().map_err(spooling)?;

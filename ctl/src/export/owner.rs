@@ -22,7 +22,7 @@ use super::place::failed;
 use super::whole::Replace;
 use crate::batch::error::BatchError;
 
-/// How many files a record names; for fuzz targets alone.
+/// How many files a record names; for fuzz targets only.
 #[cfg(feature = "fuzzing")]
 pub(super) fn files_of_record(bytes: &[u8]) -> Option<usize> {
     let record = Record::parse(bytes).ok()?;
@@ -30,20 +30,20 @@ pub(super) fn files_of_record(bytes: &[u8]) -> Option<usize> {
     Some(named.filter(|entry| record.has(&entry.name, Some(entry.bytes))).count())
 }
 
-/// Who wants to write into a directory.
+/// A claim to write into a directory.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The directory.
     pub dir: PathBuf,
     /// The layout of the output.
     pub layout: Layout,
-    /// The namespace of the run. None: nobody knows it, as in a dry run without a context.
+    /// The run's namespace. None if it is unknown, as in a dry run without a context.
     pub namespace: Option<String>,
     /// The run.
     pub run: String,
     /// The batch file. None: the output is an export.
     pub batch: Option<BatchFile>,
-    /// Whether the user lets it replace what is not of this output.
+    /// Whether the user allows replacing files that are not of this output.
     pub overwrite: bool,
 }
 
@@ -54,18 +54,18 @@ pub struct BatchFile {
     pub path: PathBuf,
     /// Paths, globs and URLs of the input.
     pub input: Vec<String>,
-    /// Where relative ones begin.
+    /// The base of relative paths.
     pub base: PathBuf,
 }
 
 impl Claim {
-    /// Refuses a directory with somebody else's output or files.
+    /// Refuses a directory with the output or files of another owner.
     pub fn check(&self) -> Result<(), BatchError> {
         self.standing().map(drop)
     }
 
-    /// Reserves a directory where nothing is yet, so that of two batch files that begin at once one is refused before it
-    /// uploads anything.
+    /// Reserves a free directory, so that of two batch files that begin at once one is refused before it uploads
+    /// anything.
     pub fn reserve(&self) -> Result<(), BatchError> {
         while let (Standing::Free, _) = self.standing()? {
             let record = self.record().map_err(|source| failed(&self.dir, source))?;
@@ -73,7 +73,7 @@ impl Claim {
             if written.map_err(|source| failed(&self.dir.join(RECORD), source))? {
                 break;
             }
-            // Somebody else was first: whose is it now?
+            // Another process was first: check its owner again.
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Claim {
         })
     }
 
-    /// Before files get their names: they are ours from now on, whenever this process is killed.
+    /// Records files before they get their names, so that they belong to this output even if the process is killed.
     pub(super) fn begin(&self, next: Vec<Entry>) -> Result<Record, BatchError> {
         self.take(next)
     }
@@ -102,7 +102,7 @@ impl Claim {
         let ended = Record { files: self.kept(&record), next: Vec::new(), ..record.clone() };
         let now = Record::read(&self.dir).ok().flatten();
         if now.is_some_and(|now| now.is_of(&record)) {
-            // The output is whole, and `next` says that it is ours: nothing depends on this.
+            // The output is complete, and `next` already lists its files, so nothing depends on this.
             let _ = ended.write(&self.dir, Replace::Any);
         }
     }
@@ -138,7 +138,7 @@ impl Claim {
             Standing::Taken(files) => record.files.clone_from(files),
         }
         if refused {
-            // The user lets us replace them, now or when the run has ended.
+            // The user allows replacing them, now or when the run has ended.
             record.files.append(&mut self.found(&[self.layout.format])?);
             record.files.sort();
             record.files.dedup();
@@ -147,7 +147,7 @@ impl Claim {
     }
 
     fn record(&self) -> io::Result<Record> {
-        // The directory is there before anything is relative to it.
+        // The directory must exist before paths relative to it are computed.
         std::fs::create_dir_all(&self.dir)?;
         let batch = self.batch_there()?;
         Ok(Record::new(self.namespace.clone().unwrap_or_default(), self.run.clone(), batch))
@@ -164,7 +164,7 @@ impl Claim {
         Ok(found.filter_map(entry).collect())
     }
 
-    /// Files of a record that are there, unchanged.
+    /// Files of a record that exist unchanged.
     fn kept(&self, record: &Record) -> Vec<Entry> {
         let there = |entry: &&Entry| {
             let found = std::fs::symlink_metadata(self.dir.join(&entry.name));
@@ -177,7 +177,7 @@ impl Claim {
         kept
     }
 
-    /// The batch file, seen from the directory.
+    /// The path of the batch file relative to the directory.
     fn batch_there(&self) -> io::Result<Option<String>> {
         self.batch.as_ref().map(|batch| from(&self.dir, &batch.path)).transpose()
     }

@@ -15,7 +15,7 @@ use rollout_proto::v1;
 use rollout_storage::{BLOB_BYTES_MAX, BlobError, BlobStore, FormatError, Part};
 use tokio::sync::OnceCell;
 
-/// Bytes of parts that are kept.
+/// Bytes of cached parts.
 pub const CACHE_BYTES: u64 = 256 << 20;
 const TRIES_MAX: u32 = 6;
 
@@ -47,7 +47,7 @@ pub(crate) fn digest_of(blob: &v1::BlobRef) -> Result<[u8; 32], ObjectError> {
     digest.map_err(|_| ObjectError::Digest { key: blob.key.clone() })
 }
 
-/// Reads an object, and again where that may help.
+/// Reads an object, with retries for transient errors.
 pub(crate) async fn fetch(
     store: &BlobStore,
     key: &str,
@@ -66,7 +66,7 @@ pub(crate) async fn fetch(
     store.get(key, digest).await
 }
 
-/// Parts by digest, the least recently used one is dropped first.
+/// Parts by digest; the least recently used one is evicted first.
 #[derive(Debug)]
 pub struct PartCache {
     store: BlobStore,
@@ -114,7 +114,7 @@ impl PartCache {
 impl Kept {
     fn touch(&mut self, digest: [u8; 32], bytes: u64, bytes_max: u64) -> Cell {
         self.uses += 1;
-        // No writer makes a larger one, whatever the list says.
+        // No writer makes a larger one, whatever the list claims.
         let bytes = bytes.min(BLOB_BYTES_MAX);
         let used = self.uses;
         if let Some((cell, _, last)) = self.entries.get_mut(&digest) {
@@ -161,7 +161,7 @@ mod tests {
             let part = cache.get(&blobs[turn]).await.unwrap();
             assert_eq!(part.row(0).unwrap().row, turn as u64);
         }
-        // 2 pushed out 0, 0 then 1, 1 then 2.
+        // 2 evicted 0, 0 then 1, 1 then 2.
         assert_eq!(cache.fetched(), 5);
         assert!(cache.kept.lock().bytes <= 2500);
         std::fs::write(dir.path().join("p3"), b"changed").unwrap();

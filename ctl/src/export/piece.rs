@@ -20,14 +20,14 @@ use super::row::Outcome;
 use super::segment::{Fetch, SegmentOutput};
 use crate::batch::error::BatchError;
 
-/// Results that are in a piece, in bytes.
+/// Bytes of results in a piece.
 const PIECE_BYTES: u64 = 16 << 20;
-/// Parts that are in use at a time. With the largest ones that is 256 MiB.
+/// Parts that are in use at a time. At their maximum size that is 256 MiB.
 pub(super) const PARTS_AT_A_TIME: usize = 16;
-/// Of these, by one segment.
+/// How many of these one segment may use.
 const PARTS_AHEAD: usize = 8;
 
-/// Rows that follow one another, ready to be written.
+/// Consecutive rows, ready to be written.
 #[derive(Debug, Default)]
 pub struct Piece {
     /// How many.
@@ -38,7 +38,7 @@ pub struct Piece {
     pub errors: String,
     /// Completions.
     pub done: u64,
-    /// Rows that failed for good.
+    /// Rows that failed permanently.
     pub failed: u64,
     /// Rows without an outcome.
     pub open: u64,
@@ -50,7 +50,7 @@ pub struct Piece {
     pub failures: Failures,
 }
 
-/// What a result says that it cost.
+/// The cost that a result reports.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Usage {
@@ -63,26 +63,26 @@ pub(super) struct Reading<'a> {
     fetch: &'a Fetch,
     listed: v1::ReadResultsResponse,
     pub(super) segment: SegmentOutput,
-    /// The row that the next piece begins with, from the segment's first.
+    /// The first row of the next piece, counted from the segment's first.
     next: usize,
-    /// The failure that comes next.
+    /// The next failure.
     failure: usize,
 }
 
-/// Rows of one part, in order: of the segment, and in the part.
+/// Rows of one part, in order: their positions in the segment and in the part.
 struct Wanted {
     part: usize,
     rows: Vec<(usize, usize)>,
 }
 
-/// What the part says of a row.
+/// The part's content for a row.
 struct Found {
     part: usize,
     kind: PartRowKind,
     body: Vec<u8>,
 }
 
-/// The results of the rows of a piece, and where it ends: before the first row that has no room.
+/// The results of the rows of a piece, and its end: before the first row that does not fit.
 struct FoundRows {
     first: usize,
     end: usize,
@@ -100,7 +100,7 @@ impl FoundRows {
         while self.bytes > PIECE_BYTES
             && let Some(last) = self.rows.keys().next_back().copied()
         {
-            // A row that is larger has a piece of its own.
+            // A larger row gets its own piece.
             self.end_before(last.max(self.first + 1));
             if last == self.first {
                 return;
@@ -125,7 +125,7 @@ impl<'a> Reading<'a> {
         Self { fetch, listed, segment, next: 0, failure: 0 }
     }
 
-    /// The next rows; None behind the last.
+    /// The next rows; None after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Piece>, BatchError> {
         if self.next == self.listed.parts.len() {
             return match self.listed.failures.get(self.failure) {
@@ -147,7 +147,7 @@ impl<'a> Reading<'a> {
         self.put_together(&found, &texts).map(Some)
     }
 
-    /// The whole of a segment whose input is lost.
+    /// A complete segment whose input is lost.
     fn without_input(&mut self) -> Result<Piece, BatchError> {
         let failed = self.listed.failures.len();
         let rows = self.segment.rows;
@@ -162,7 +162,7 @@ impl<'a> Reading<'a> {
         Ok(piece)
     }
 
-    /// The parts that rows from the next one on are in, in the order of the first such row of each.
+    /// The parts of the rows from the next one on, in the order of each part's first row.
     fn wanted(&self) -> Result<Vec<Wanted>, BatchError> {
         let parts = 0..self.listed.part_table.len();
         let mut wanted: Vec<Wanted> = parts.map(|part| Wanted { part, rows: Vec::new() }).collect();
@@ -182,7 +182,7 @@ impl<'a> Reading<'a> {
         Ok(wanted)
     }
 
-    /// The result of each row that has one, as far as a piece has room.
+    /// The result of each row that has one, as far as they fit into a piece.
     async fn results(&self) -> Result<FoundRows, BatchError> {
         let (first, end) = (self.next, self.listed.parts.len());
         let mut found = FoundRows { first, end, bytes: 0, rows: BTreeMap::new() };
@@ -210,7 +210,7 @@ impl<'a> Reading<'a> {
         &self,
         wanted: Wanted,
     ) -> Result<(Wanted, Part, Option<SemaphorePermit<'_>>), BatchError> {
-        // There is always one: nobody closes it.
+        // The semaphore is never closed.
         let in_use = self.fetch.in_use.acquire().await.ok();
         let blob = &self.listed.part_table[wanted.part];
         let part = self.fetch.parts.get(blob).await.map_err(|error| self.fetch.object(error))?;
@@ -239,7 +239,7 @@ impl<'a> Reading<'a> {
         Err(self.fetch.inconsistent(message))
     }
 
-    /// The long texts of failures, where they are wanted, as far as a piece has room. One that is gone is none.
+    /// The long texts of failures, if the format uses them, as far as they fit into a piece. A lost text is missing.
     async fn texts(&self, found: &mut FoundRows) -> Result<BTreeMap<u64, String>, BatchError> {
         let (mut texts, mut bytes) = (BTreeMap::new(), found.bytes);
         let wanted = self.fetch.format.wants_evidence();
@@ -283,7 +283,7 @@ impl<'a> Reading<'a> {
             let (lines, count) = match outcome {
                 Outcome::Done { body, .. } => {
                     let used: Usage = serde_json::from_slice(body).unwrap_or_default();
-                    // What a worker says, whatever it is.
+                    // Saturating, because a worker may report any number.
                     piece.prompt_tokens = piece.prompt_tokens.saturating_add(used.prompt_tokens);
                     piece.completion_tokens =
                         piece.completion_tokens.saturating_add(used.completion_tokens);
@@ -305,7 +305,7 @@ impl<'a> Reading<'a> {
         Ok(piece)
     }
 
-    /// What came of a row; None where that is nothing yet.
+    /// The outcome of a row; None if it has none yet.
     fn outcome<'r>(
         &'r self,
         number: u64,

@@ -17,7 +17,7 @@ use super::owner::{Claim, Entry};
 use super::whole::{TEMPORARY, readable};
 use crate::batch::error::BatchError;
 
-/// A directory of this machine, as it is named for an output; a URL, which would become a directory called so, is refused.
+/// A local directory for an output; a URL, which would become a directory of that name, is refused.
 pub fn local_dir(text: &str) -> Result<PathBuf, String> {
     match text.contains("://") {
         true => {
@@ -27,12 +27,12 @@ pub fn local_dir(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Where files are written, or compared.
+/// Where files are written or compared.
 pub(super) trait Place: Send {
     /// Begins a file of that name.
     fn begin(&mut self, name: &str) -> Result<Box<dyn Writing>, BatchError>;
 
-    /// All files are there: they become visible, the last one last.
+    /// All files are complete: they become visible, the last one last.
     fn publish(self: Box<Self>, names: &Names) -> Result<(), BatchError>;
 }
 
@@ -44,21 +44,23 @@ pub(super) trait Writing: Write + Send {
 
 /// A directory.
 pub(super) struct Directory {
-    /// Who writes there.
+    /// The claim under which it writes.
     claim: Claim,
-    /// Locked for all who write there, so that nobody takes what another still writes for what was left behind.
+    /// A lock shared by all writers of the directory, so that no process mistakes another's partial files for
+    /// leftovers.
     _shared: File,
     files: Vec<(String, TempPath)>,
 }
 
 impl Directory {
-    /// Files in the claimed directory, which is created. One that is somebody else's is refused.
+    /// Files in the claimed directory, which is created. A directory of another owner is refused.
     pub(super) fn create(claim: &Claim) -> Result<Self, BatchError> {
         claim.check()?;
         let dir = claim.dir.as_path();
         let opened = fs::create_dir_all(dir).and_then(|()| File::open(dir));
         let shared = opened.map_err(|source| failed(dir, source))?;
-        // Only who writes there alone knows whose they are not. A file system without locks keeps what was left.
+        // Only a process that writes there alone can tell which files are leftovers. On a file system without locks,
+        // leftovers stay.
         if shared.try_lock().is_ok() {
             remove_left_behind(dir).map_err(|source| failed(dir, source))?;
         }
@@ -66,7 +68,7 @@ impl Directory {
         Ok(Self { claim: claim.clone(), _shared: shared, files: Vec::new() })
     }
 
-    /// The files as they will be there.
+    /// The files as they will be named.
     fn entries(&self) -> io::Result<Vec<Entry>> {
         let entry = |(name, file): &(String, TempPath)| {
             Ok(Entry { name: name.clone(), bytes: fs::metadata(file)?.len() })
@@ -76,7 +78,7 @@ impl Directory {
 
     fn rename_all(self, names: &Names) -> io::Result<()> {
         let dir = self.claim.dir.as_path();
-        // A file of that name which is something else is not ours to remove.
+        // A foreign file of that name must not be removed.
         if let Ok(Some(_)) = Manifest::read(dir) {
             remove(&dir.join(Names::MANIFEST))?;
         }
@@ -168,7 +170,7 @@ mod tests {
         let claim = Claim::for_test(dir.path(), "r");
         let mut killed = Directory::create(&claim).unwrap();
         killed.begin("output.jsonl").unwrap().write_all(b"half").unwrap();
-        // A process that is killed removes nothing, and its locks go with it.
+        // A killed process removes nothing, and its locks end with it.
         let left = std::mem::take(&mut killed.files);
         left.into_iter().for_each(|(_, file)| file.keep().map(drop).unwrap());
         assert_eq!(names(dir.path()).len(), 1);

@@ -31,9 +31,9 @@ impl Results {
         self.next - self.first
     }
 
-    /// The next segment; None behind the last.
+    /// The next segment; None after the last.
     pub(super) async fn next(&mut self) -> Result<Option<v1::ReadResultsResponse>, BatchError> {
-        // However long the taker had with what it got last, the cluster is waited for from now on.
+        // The caller may have been slow; the wait for the cluster counts from now on.
         self.patience.renew();
         while self.next < self.segments {
             let Some(stream) = &mut self.stream else {
@@ -45,7 +45,7 @@ impl Results {
                     self.next += 1;
                     return Ok(Some(listed));
                 }
-                // A member that lists something else is asked again.
+                // If a member lists something else, ask again.
                 _ => {
                     if let Some(stream) = self.stream.take() {
                         stream.abandon().await;

@@ -20,7 +20,7 @@ use crate::input::canonical::{Fields, plain_message, write_string};
 use crate::input::rules::Rules;
 use crate::item_id::ModelId;
 
-/// The names that are ours.
+/// The names of outcome fields.
 pub const OUTPUT_FIELDS: [&str; 16] = [
     "completion",
     "finish_reason",
@@ -43,7 +43,7 @@ pub const OUTPUT_FIELDS: [&str; 16] = [
 const EXTRA_FIELDS: [&str; 6] =
     ["completions", "logprobs", "prompt_logprobs", "embedding", "score", "response"];
 
-/// What came of a row.
+/// The outcome of a row.
 #[derive(Debug, Clone, Copy)]
 pub enum Outcome<'a> {
     /// A completion.
@@ -53,20 +53,20 @@ pub enum Outcome<'a> {
         /// The result's JSON.
         body: &'a [u8],
     },
-    /// A failure for good.
+    /// A permanent failure.
     Failed {
-        /// What the ledger keeps of it.
+        /// The ledger's record of it.
         failure: &'a v1::FailedRow,
         /// The part with its evidence.
         part: Option<&'a v1::BlobRef>,
         /// That evidence.
         body: Option<&'a [u8]>,
-        /// The failure's text where it is longer than the ledger keeps, and the format wants it.
+        /// The failure's text, if it is longer than the ledger keeps and the format uses it.
         text: Option<&'a str>,
     },
 }
 
-/// What a worker writes of a row. Fields that a later version adds are left out.
+/// A worker's result for a row. Fields of later versions are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ResultBody<'a> {
@@ -107,7 +107,7 @@ impl RowFormat {
         Ok(Self { rules, sampling: sampling.to_owned(), constant })
     }
 
-    /// Appends a row's line. An error says what is no JSON.
+    /// Appends a row's line. An error says what is not valid JSON.
     pub fn write(
         &self,
         out: &mut String,
@@ -144,7 +144,7 @@ impl RowFormat {
         Ok(())
     }
 
-    /// Appends the line of a row that failed and whose input cannot be read any more.
+    /// Appends the line of a failed row whose input is no longer readable.
     pub fn write_without_input(
         &self,
         out: &mut String,
@@ -238,7 +238,7 @@ fn parse_body(bytes: &[u8]) -> Result<ResultBody<'_>, String> {
     serde_json::from_slice(bytes).map_err(|error| format!("the result: {}", plain_message(&error)))
 }
 
-/// The name under which a field of the row comes back.
+/// The output name of a row's field.
 fn output_name<'a>(name: &'a str, fields: &[(Cow<'_, str>, &RawValue)]) -> Cow<'a, str> {
     if !OUTPUT_FIELDS.contains(&name) {
         return Cow::Borrowed(name);

@@ -21,7 +21,7 @@ const STEPS_AHEAD: usize = 2;
 /// The class of rows whose segment no worker could read.
 const INPUT_UNREADABLE: &str = "input_unreadable";
 
-/// A segment whose rows are to come.
+/// A segment whose rows follow.
 #[derive(Debug, Clone)]
 pub struct SegmentOutput {
     /// Its number.
@@ -36,7 +36,7 @@ pub struct SegmentOutput {
     pub digest: [u8; 32],
 }
 
-/// What comes of a segment: its beginning, then its rows.
+/// A step of a segment: its beginning, then its rows.
 #[derive(Debug)]
 pub(super) enum Step {
     Segment(SegmentOutput),
@@ -47,7 +47,7 @@ pub(super) enum Step {
 pub(super) struct Fetch {
     pub(super) store: BlobStore,
     pub(super) parts: PartCache,
-    /// So many parts are in use at a time, of all segments together.
+    /// Bounds how many parts are in use at a time, over all segments.
     pub(super) in_use: Semaphore,
     pub(super) format: Lines,
     pub(super) run: String,
@@ -56,7 +56,7 @@ pub(super) struct Fetch {
 
 /// Why a segment cannot be read.
 enum Lost {
-    /// Its bytes are not there any more.
+    /// Its bytes are gone.
     Always(BatchError),
     /// The store did not answer.
     Now(BatchError),
@@ -69,7 +69,7 @@ impl Fetch {
         Self { store, parts, in_use, format, run, partial }
     }
 
-    /// Reads a segment in a task of its own, which waits where nobody takes what it has.
+    /// Reads a segment in a separate task, which waits while its steps are not taken.
     pub(super) fn spawn(
         self: &Arc<Self>,
         listed: v1::ReadResultsResponse,
@@ -78,7 +78,7 @@ impl Fetch {
         let fetch = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = fetch.steps(listed, &steps).await {
-                // Whoever has dropped the other end wants to know nothing more.
+                // If the receiver was dropped, the error no longer matters.
                 let _ = steps.send(Err(error)).await;
             }
         });
@@ -94,7 +94,7 @@ impl Fetch {
         let Ok(room) = steps.reserve().await else { return Ok(()) };
         room.send(Ok(Step::Segment(reading.segment.clone())));
         loop {
-            // Before the piece is made, so that none waits beyond those that there is room for.
+            // Before the piece is made, so that no more pieces wait than there is room for.
             let Ok(room) = steps.reserve().await else { return Ok(()) };
             match reading.next().await? {
                 Some(piece) => room.send(Ok(Step::Rows(piece))),
@@ -150,7 +150,7 @@ impl Fetch {
         })
     }
 
-    /// True where every row that has an outcome failed because its input could not be read.
+    /// True if every row that has an outcome failed because its input could not be read.
     fn failed_for_it(&self, listed: &v1::ReadResultsResponse) -> bool {
         let all = self.partial || listed.failures.len() as u64 == u64::from(listed.rows);
         all && listed.parts.iter().all(|part| *part == 0)

@@ -12,7 +12,7 @@ use super::format::{Schema, Types};
 
 /// Series of an output: completions and errors.
 const SERIES: usize = 2;
-/// Packed quickly: the file lives for minutes.
+/// Fast compression: the file lives for minutes.
 const LEVEL: i32 = 1;
 /// The most lines of a part.
 const PART_LINES: usize = 1024;
@@ -62,7 +62,7 @@ impl Spool {
         to.file.write_all(lines.as_bytes())
     }
 
-    /// The columns that hold all lines, and the lines.
+    /// The columns that fit all lines, and the lines.
     pub(super) fn end(self) -> io::Result<(Schema, Spooled)> {
         let [completions, errors] = self.series;
         let series = [completions.end()?, errors.end()?];

@@ -18,16 +18,16 @@ use crate::input::occurrence::Occurrences;
 use crate::input::rules::Rules;
 use crate::progress::Progress;
 
-/// What was proven.
+/// The proven figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verified {
-    /// What was read.
+    /// Totals over everything read.
     pub totals: Totals,
     /// blake3 over the segments' digests in order.
     pub input_digest: [u8; 32],
 }
 
-/// Proves a run, and the files in `output` where that is given.
+/// Proves a run, and the files in `output` if given.
 pub async fn verify(
     source: &Source<'_>,
     output: Option<(&Path, Layout)>,
@@ -83,7 +83,7 @@ impl Proof<'_> {
         BatchError::Inconsistent { name: self.run.clone(), message }
     }
 
-    /// The id that a row has to have, or why there is none.
+    /// The expected ID of a row, or why it has none.
     fn item_id(&mut self, body: &[u8]) -> Result<[u8; 32], String> {
         let row = self.rules.stored(body).ok_or("it is no row")?;
         let first = self.rules.item_id(&row, 0);

@@ -7,19 +7,19 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// What the name of a file begins with that is not whole yet; six letters and digits follow.
+/// The prefix of a temporary file's name; six letters and digits follow.
 pub(super) const TEMPORARY: &str = ".rollout-";
 
-/// Which file a write may replace.
+/// Which existing file a write may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replace {
     /// One of the same name.
     Any,
-    /// None: of several writers one wins.
+    /// None: of several writers one succeeds.
     Nothing,
 }
 
-/// Writes a file in `dir`, which is created. False: nothing may be replaced, and a file has that name.
+/// Writes a file in `dir`, which is created. Returns false if the name exists and may not be replaced.
 pub(crate) fn write(dir: &Path, name: &str, text: &str, replace: Replace) -> io::Result<bool> {
     fs::create_dir_all(dir)?;
     let directory = File::open(dir)?;
@@ -43,7 +43,7 @@ pub(crate) fn write(dir: &Path, name: &str, text: &str, replace: Replace) -> io:
     Ok(written)
 }
 
-/// For file systems without links, where a whole file cannot be given a name that has to be free.
+/// For file systems without links, which cannot give a complete file a name only if the name is free.
 fn create(path: &Path, text: &str) -> io::Result<bool> {
     match File::options().write(true).create_new(true).open(path) {
         Ok(mut file) => {
@@ -56,7 +56,7 @@ fn create(path: &Path, text: &str) -> io::Result<bool> {
     }
 }
 
-/// Results are no secrets: the user's umask decides who reads them, as with any other file.
+/// Results are not secret: the user's umask decides who may read them, as with any other file.
 pub(super) fn readable<'b, 'p, 's>(
     builder: &'b mut tempfile::Builder<'p, 's>,
 ) -> &'b mut tempfile::Builder<'p, 's> {

@@ -27,7 +27,7 @@ struct Body<'a> {
     extra: Option<Extra<'a>>,
 }
 
-/// What an engine says beside a text, or in place of one.
+/// What an engine returns beside or instead of a text.
 #[derive(Deserialize)]
 struct Extra<'a> {
     #[serde(borrow)]
@@ -60,7 +60,7 @@ impl OpenaiLines {
                 out.push_str(",\"error\":null}\n");
             }
             Outcome::Failed { failure, text, .. } => {
-                // What the ledger keeps of a long one may be a shorter one.
+                // The ledger may keep a shortened form of a long answer.
                 let answered = text.and_then(response_of).or_else(|| response_of(&failure.message));
                 match answered {
                     Some(response) => {
@@ -83,7 +83,7 @@ impl OpenaiLines {
     }
 }
 
-/// The answer of a server that refused the request, where the failure's text is that.
+/// The answer of a server that refused the request, if the failure's text is one.
 fn response_of(text: &str) -> Option<&RawValue> {
     serde_json::from_str::<Extra<'_>>(text).ok()?.response
 }

@@ -31,7 +31,7 @@ use crate::input::canonical::{Fields, write_string};
 
 /// The most rows of a row group.
 const GROUP_ROWS_MAX: usize = 64 << 10;
-/// Bytes of lines at which a row group is ended.
+/// Bytes of lines at which a row group ends.
 const GROUP_BYTES: usize = 64 << 20;
 
 /// Writes a table.
@@ -54,7 +54,7 @@ struct Group {
     score: Column<f64>,
 }
 
-/// The columns in the order in which they are written.
+/// The columns in their written order.
 fn columns(schema: &Schema) -> Result<Type, ParquetError> {
     let text = |name: &&str| field(name, Kind::Text);
     let mut fields = vec![field("id", schema.id)?];
@@ -130,7 +130,7 @@ impl Group {
     }
 }
 
-/// The values of one row, by their columns.
+/// The values of one row, by column.
 struct Values<'a> {
     id: Option<&'a RawValue>,
     asked: [Option<ByteArray>; ASKED.len()],
@@ -176,7 +176,7 @@ impl<'a> Values<'a> {
         Ok(values)
     }
 
-    /// Puts a value into its column; false where it has none.
+    /// Puts a value into its column; false if there is no such column.
     fn take(&mut self, name: &str, value: &'a RawValue, schema: &Schema) -> io::Result<bool> {
         let json = value.get();
         let text = || if json == "null" { Ok(None) } else { text_of(value).map(Some) };
@@ -228,7 +228,7 @@ impl<W: Write + Send> Table<W> {
         })
     }
 
-    /// Appends rows, each of our lines one.
+    /// Appends rows, one per line.
     pub(in crate::export) fn push(&mut self, lines: &str) -> io::Result<()> {
         for line in lines.lines() {
             let Fields(fields) = serde_json::from_str(line)?;
@@ -251,14 +251,14 @@ impl<W: Write + Send> Table<W> {
         group.write(&mut self.writer).map_err(io_error)
     }
 
-    /// Writes what is left, and gives the file back.
+    /// Writes the rest, and returns the file.
     pub(in crate::export) fn end(mut self) -> io::Result<W> {
         self.end_group()?;
         self.writer.into_inner().map_err(io_error)
     }
 }
 
-/// An error of the file below is that error.
+/// An error of the underlying file is returned as it is.
 fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::export::whole::{self, Replace};
 
-/// The name of the record. Programs that read every `*.json` of a directory do not read it.
+/// The name of the record. Its leading dot hides it from programs that read every `*.json` of a directory.
 pub(super) const RECORD: &str = ".rollout.json";
 const VERSION: u32 = 1;
 
-/// Whose output a directory holds.
+/// The owner of a directory's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::export) struct Record {
     pub(super) version: u32,
@@ -26,7 +26,7 @@ pub(in crate::export) struct Record {
     /// The batch file, relative to the directory. None: `rollout export` wrote the output.
     pub(super) batch: Option<String>,
     /// Whether the cluster has acknowledged the run. Until then the directory is reserved for the batch file, whatever
-    /// its run will be called.
+    /// the name of its run.
     pub(super) settled: bool,
     /// Files of the output.
     pub(super) files: Vec<Entry>,
@@ -42,13 +42,13 @@ pub(in crate::export) struct Entry {
 }
 
 impl Record {
-    /// A record of no files yet.
+    /// A record without files.
     pub(super) fn new(namespace: String, run: String, batch: Option<String>) -> Self {
         let (files, next) = (Vec::new(), Vec::new());
         Self { version: VERSION, namespace, run, batch, settled: false, files, next }
     }
 
-    /// The record of a directory, where it has one.
+    /// The record of a directory, if it has one.
     pub(super) fn read(dir: &Path) -> io::Result<Option<Self>> {
         let bytes = match fs::read(dir.join(RECORD)) {
             Ok(bytes) => bytes,
@@ -68,19 +68,19 @@ impl Record {
         }
     }
 
-    /// Writes it. False: nothing may be replaced, and the directory has a record.
+    /// Writes it. Returns false if it may not replace an existing record.
     pub(super) fn write(&self, dir: &Path, replace: Replace) -> io::Result<bool> {
         let text = serde_json::to_string_pretty(self)? + "\n";
         whole::write(dir, RECORD, &text, replace)
     }
 
-    /// Whether a file of that name and length is of the output.
+    /// Whether a file of that name and length belongs to the output.
     pub(super) fn has(&self, name: &str, bytes: Option<u64>) -> bool {
         let mut known = self.files.iter().chain(&self.next);
         known.any(|entry| entry.name == name && Some(entry.bytes) == bytes)
     }
 
-    /// Whether both are of one run and one batch file.
+    /// Whether both belong to one run and one batch file.
     pub(super) fn is_of(&self, other: &Self) -> bool {
         (&self.namespace, &self.run, &self.batch) == (&other.namespace, &other.run, &other.batch)
     }

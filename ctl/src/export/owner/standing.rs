@@ -14,22 +14,22 @@ use crate::export::manifest::Manifest;
 use crate::export::names::Names;
 use crate::export::place::failed;
 
-/// What a directory is to a claim.
+/// The status of a directory for a claim.
 pub(super) enum Standing {
     /// It has neither a record nor a run's name.
     Free,
     /// This batch file has reserved it, for a run that the cluster has not acknowledged.
     Reserved,
-    /// It is this run's, or that of another revision of it.
+    /// It belongs to this run, or to another revision of it.
     Ours(Record),
-    /// The same, written by a version of `rollout` that kept no record.
+    /// The same, written by a version of `rollout` without records.
     Adopted,
-    /// It is somebody else's, with these files.
+    /// It belongs to another owner, with these files.
     Taken(Vec<Entry>),
 }
 
 impl Claim {
-    /// What the directory is, and whether it would have been refused without `--overwrite`.
+    /// The directory's status, and whether it would have been refused without `--overwrite`.
     pub(super) fn standing(&self) -> Result<(Standing, bool), BatchError> {
         let looked = self.look().map_err(|source| failed(&self.dir, source))?;
         match looked {
@@ -39,7 +39,7 @@ impl Claim {
         }
     }
 
-    /// What the directory is, and why it is refused.
+    /// The directory's status, and the reason to refuse it, if any.
     fn look(&self) -> io::Result<(Standing, Option<String>)> {
         let entries = match entries(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -80,7 +80,7 @@ impl Claim {
         })
     }
 
-    /// Without a record, by the name that it keeps.
+    /// The status of a directory without a record, by its run's name.
     fn by_name(&self) -> io::Result<(Standing, Option<String>)> {
         Ok(match name::remembered(&self.dir)? {
             None => (Standing::Free, None),
@@ -92,7 +92,7 @@ impl Claim {
         })
     }
 
-    /// Why a record is not of this claim.
+    /// Why a record does not belong to this claim.
     fn objection(&self, record: &Record) -> io::Result<Option<String>> {
         let batch = self.batch_there()?;
         let same_batch = batch.is_none() || record.batch.is_none() || record.batch == batch;
@@ -117,7 +117,7 @@ impl Claim {
         })
     }
 
-    /// Whether a run is the claim's: a batch file's are all of one family.
+    /// Whether a run belongs to the claim: all runs of a batch file are of one family.
     pub(super) fn is_of(&self, run: &str) -> bool {
         match &self.batch {
             Some(_) => revision::split(run).0 == revision::split(&self.run).0,
@@ -125,7 +125,7 @@ impl Claim {
         }
     }
 
-    /// The reason to refuse a directory that holds no output of this program but other files.
+    /// The reason to refuse a directory that has no output of this program but other files.
     fn others(&self, entries: &[(String, Option<u64>)]) -> io::Result<Option<String>> {
         let names = entries.iter().map(|(name, _)| name.as_str());
         let mut others: Vec<&str> = names.filter(|name| *name != name::RUN_ID_FILE).collect();

@@ -17,7 +17,7 @@ impl Claim {
         }
     }
 
-    /// The same of a batch file beside `dir`.
+    /// The same for a batch file beside `dir`.
     fn of(&self, file: &str) -> Self {
         let base = self.dir.parent().unwrap().to_owned();
         let batch = BatchFile { path: base.join(file), input: vec!["out/in.jsonl".into()], base };
@@ -35,7 +35,7 @@ impl Claim {
     }
 }
 
-/// A directory `out` in another one.
+/// A directory `out` in a temporary one.
 fn out() -> (tempfile::TempDir, Claim) {
     let root = tempfile::tempdir().unwrap();
     let claim = Claim::for_test(&root.path().join("out"), "a");
@@ -61,7 +61,7 @@ fn a_directory_is_of_one_batch_file_and_one_family_of_runs() {
     assert!(said.contains("it belongs to run \"a\" of namespace default"), "{said}");
     assert!(said.contains("(batch file ../a.toml), and this is batch file ../b.toml"), "{said}");
     assert!(said.contains("--overwrite"), "{said}");
-    // Reserved is not settled: the same file may still call its run otherwise.
+    // Reserved is not settled: the same file may still give its run another name.
     let named = |run: &str, of: &Claim| Claim { run: run.to_owned(), ..of.clone() };
     named("other", &first).check().unwrap();
     first.settle().unwrap();
@@ -73,10 +73,10 @@ fn a_directory_is_of_one_batch_file_and_one_family_of_runs() {
     let said = elsewhere.refusal();
     assert!(said.contains("this is run \"a\" of namespace team"), "{said}");
     Claim { namespace: None, ..first.clone() }.check().unwrap();
-    // An export is of one run, whose batch file may be any.
+    // An export has one run, which may come from any batch file.
     claim.check().unwrap();
     named("a.r2", &claim).refusal();
-    // Somebody else may have it after all.
+    // Another owner may take it after all.
     Claim { overwrite: true, ..second.clone() }.settle().unwrap();
     first.refusal();
     second.check().unwrap();
@@ -105,13 +105,13 @@ fn other_files_are_refused_and_a_batch_file_with_its_input_is_not() {
         write(&claim, name, "x");
     }
     assert!(batch.refusal().contains("it holds other files (b, c, d and 1 more)"));
-    // Nothing is ours for having been reserved.
+    // Reserving a directory makes no file part of this output.
     let overwriting = Claim { overwrite: true, ..batch.clone() };
     overwriting.reserve().unwrap();
     batch.refusal();
     overwriting.settle().unwrap();
     batch.check().unwrap();
-    // Of an output that is there only names that it replaces matter.
+    // For an existing output, only names that it replaces matter.
     write(&claim, "completions.parquet", "x");
     batch.check().unwrap();
     write(&claim, "errors-00000.jsonl", "x");
@@ -138,7 +138,7 @@ fn a_writer_that_is_killed_between_its_files_and_the_record_refuses_nothing_afte
     write(&claim, "completions.jsonl", "{}\n{}\n");
     claim.check().unwrap();
     claim.end(record);
-    // Changed by somebody else.
+    // Changed by another process.
     write(&claim, "completions.jsonl", "{}\n{}\n{}\n");
     assert!(claim.refusal().contains("or was changed since"));
     let overwriting = Claim { overwrite: true, ..claim.clone() };

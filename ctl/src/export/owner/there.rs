@@ -11,10 +11,11 @@ use std::path::{Component, Path, PathBuf};
 use super::BatchFile;
 use crate::input::files;
 
-/// Names that are listed of many.
+/// How many names a list shows.
 const LISTED: usize = 3;
 
-/// The names in a directory and how long these files are, in order; hidden ones are left out. What is no file has no length.
+/// The names in a directory and the lengths of files, in order; hidden ones are omitted. Anything that is not a file
+/// has no length.
 pub(super) fn entries(dir: &Path) -> io::Result<Vec<(String, Option<u64>)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -41,7 +42,7 @@ pub(super) fn of_batch(dir: &Path, batch: &BatchFile) -> io::Result<BTreeSet<Str
     for path in input.iter().chain([&batch.path]) {
         let parent = parent_of(path);
         let whole = parents.entry(parent.to_owned()).or_insert_with(|| parent.canonicalize().ok());
-        // A file that has gone meanwhile is in nobody's way.
+        // A file that has gone meanwhile does not matter.
         let (Some(parent), Some(name)) = (whole, path.file_name()) else { continue };
         let path = parent.join(name);
         let first = path.strip_prefix(&dir).ok().and_then(|below| below.components().next());
@@ -50,7 +51,7 @@ pub(super) fn of_batch(dir: &Path, batch: &BatchFile) -> io::Result<BTreeSet<Str
     Ok(names)
 }
 
-/// Where a file is, seen from a directory. Links on the way are followed, the file itself is not.
+/// The path of a file relative to a directory. Links on the way are followed, the file itself is not.
 pub(super) fn from(dir: &Path, file: &Path) -> io::Result<String> {
     let dir = dir.canonicalize()?;
     let file = parent_of(file).canonicalize()?.join(file.file_name().unwrap_or_default());
@@ -61,7 +62,7 @@ pub(super) fn from(dir: &Path, file: &Path) -> io::Result<String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// The parent of a bare file name is an empty path, which the system does not know.
+/// The parent of a bare file name is an empty path, which the system does not accept.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -69,7 +70,7 @@ fn parent_of(path: &Path) -> &Path {
     }
 }
 
-/// The first names, and how many more there are.
+/// The first names, and the number of others.
 pub(super) fn list(names: &[&str]) -> String {
     let listed = names.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(LISTED) {

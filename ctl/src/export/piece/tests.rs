@@ -16,11 +16,11 @@ async fn put(store: &BlobStore, key: &str, bytes: bytes::Bytes) -> v1::BlobRef {
 }
 
 fn length(row: usize) -> usize {
-    // One nearly fills a piece.
+    // One that nearly fills a piece.
     if row == 20 { PIECE_BYTES as usize - 4096 } else { BODY_BYTES }
 }
 
-/// A segment whose results are 75 MiB, those of neighbours in different parts; row 30 has failed.
+/// A segment with 75 MiB of results, those of neighbors in different parts; row 30 has failed.
 async fn listed(store: &BlobStore) -> v1::ReadResultsResponse {
     let mut segment = SegmentWriter::new();
     let mut parts: Vec<(PartWriter, u32)> = Vec::new();
@@ -104,7 +104,7 @@ async fn a_segment_of_long_results_comes_in_pieces_that_are_bounded_and_in_order
             }
             Step::Rows(piece) => piece,
         };
-        // What is in a line beside the result is a few hundred bytes.
+        // A line has a few hundred bytes besides the result.
         let len = piece.completions.len() as u64;
         assert!(len < PIECE_BYTES + (1 << 20), "a piece of {len} bytes");
         assert_eq!(piece.rows, piece.done + piece.failed);
@@ -117,7 +117,7 @@ async fn a_segment_of_long_results_comes_in_pieces_that_are_bounded_and_in_order
     assert_eq!(failed, [30]);
     assert_eq!(done, (0..60).filter(|row| *row != 30).collect::<Vec<_>>());
     assert!((5..=7).contains(&pieces), "{pieces} pieces of 75 MiB");
-    // All of them fit into what is kept of parts.
+    // All of them fit into the cache.
     assert_eq!(fetch.parts.fetched(), 7);
 }
 
@@ -138,7 +138,7 @@ async fn a_row_without_an_outcome_is_an_error_behind_the_first_piece_too() {
     assert!(error.contains("row 140 has no outcome"), "{error}");
 }
 
-/// A segment of two rows that a worker says to have taken all tokens that a number counts.
+/// A segment of two rows for which a worker reported the largest possible number of tokens.
 async fn boundless(store: &BlobStore, first_row: u64) -> v1::ReadResultsResponse {
     let (mut segment, mut part) = (SegmentWriter::new(), PartWriter::new());
     for row in 0..2 {
@@ -166,7 +166,7 @@ async fn tokens_and_lengths_beyond_what_a_number_counts_are_no_overflow() {
     let store = BlobStore::open("memory://boundless-tokens").unwrap();
     let listed = boundless(&store, 7).await;
     let fetch = fetch_from(&store);
-    // Both are kept, however long the list says that they are.
+    // Both are cached, whatever length the list claims.
     fetch.parts.get(&listed.part_table[1]).await.unwrap();
     let mut reading = fetch.begin(listed).await.unwrap();
     let piece = reading.next().await.unwrap().unwrap();

@@ -103,7 +103,7 @@ impl Typed {
         let json = value.map(RawValue::get);
         match self {
             Self::Bool(column) => column.push(json.map(serde_json::from_str).transpose()?),
-            // The bits of an integer without a sign are written as they are.
+            // The bits of an unsigned integer are written unchanged.
             Self::Integers(Kind::Uint64, column) => {
                 let value = json.map(serde_json::from_str::<u64>).transpose()?;
                 column.push(value.map(u64::cast_signed));

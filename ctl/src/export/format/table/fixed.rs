@@ -3,9 +3,9 @@
 //! Invariant: columns here never change their type.
 //! Absent: `id` and rows' own fields, whose types follow from the rows (`types`).
 
-/// Columns of texts before rows' own. A value that is no string is its JSON.
+/// Text columns before rows' own fields. A value that is not a string becomes its JSON.
 pub(super) const ASKED: [&str; 2] = ["prompt", "messages"];
-/// Columns of texts behind rows' own.
+/// Text columns after rows' own fields.
 pub(super) const TEXTS: [&str; 11] = [
     INPUT,
     "completion",
@@ -23,15 +23,15 @@ pub(super) const TEXTS: [&str; 11] = [
 pub(super) const COUNTS: [&str; 2] = ["prompt_tokens", "completion_tokens"];
 /// Rows' own fields that have no column.
 pub(super) const INPUT: &str = "input";
-/// What else came of a row.
+/// Further results of a row.
 pub(super) const EXTRA: &str = "extra";
 pub(super) const EMBEDDING: &str = "embedding";
 pub(super) const SCORE: &str = "score";
-/// Fields that are together in `extra`; the last two where their own columns do not take them.
+/// Fields that are combined in `extra`; the last two only if their own columns cannot hold them.
 pub(super) const EXTRAS: [&str; 5] =
     ["completions", "logprobs", "prompt_logprobs", EMBEDDING, SCORE];
 
-/// Whether a column of that name is in every table, or its values are.
+/// Whether every table has a column of that name, or holds its values in another column.
 pub(super) fn has(name: &str) -> bool {
     name == "id"
         || ASKED.contains(&name)

@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 use super::fixed;
 use crate::input::canonical::Fields;
 
-/// The most columns of rows' own fields. With more of them, all are in one column of objects.
+/// The maximum of columns for rows' own fields. If there are more, one column of objects has them all.
 pub(super) const OWN_COLUMNS_MAX: usize = 256;
-/// A field whose name has more bytes gets no column.
+/// A field with a longer name gets no column.
 const NAME_BYTES_MAX: usize = 256;
-/// Integers up to this one are doubles without a loss.
+/// Integers up to this one convert to doubles without loss.
 const DOUBLE_INTEGER_MAX: u64 = 1 << 53;
 
 /// The type of a column.
@@ -26,14 +26,14 @@ pub(super) enum Kind {
     Int64,
     Uint64,
     Double,
-    /// A string. Of a value that is none, its JSON.
+    /// A string. For other values, their JSON.
     #[default]
     Text,
     /// The JSON of every value.
     Json,
 }
 
-/// Which values a column has.
+/// Kinds of values that a column has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Seen(u8);
 
@@ -42,9 +42,9 @@ impl Seen {
     const TEXT: u8 = 1 << 1;
     const INTEGER: u8 = 1 << 2;
     const NEGATIVE: u8 = 1 << 3;
-    /// An integer that is no i64.
+    /// An integer that does not fit into i64.
     const BEYOND: u8 = 1 << 4;
-    /// An integer that is no double.
+    /// An integer that a double cannot represent.
     const LONG: u8 = 1 << 5;
     const DOUBLE: u8 = 1 << 6;
     const OTHER: u8 = 1 << 7;
@@ -84,7 +84,7 @@ impl Seen {
     }
 }
 
-/// What is to be said of a number.
+/// The flags of a number.
 fn number(text: &str) -> u8 {
     if text.contains(['.', 'e', 'E']) {
         return if is_double(text) { Seen::DOUBLE } else { Seen::OTHER };
@@ -100,13 +100,13 @@ fn number(text: &str) -> u8 {
     }
 }
 
-/// Whether a number is a double without losing a digit.
+/// Whether a double represents a number without losing a digit.
 fn is_double(text: &str) -> bool {
     let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
     value.is_some_and(|value| digits(text) == digits(&format!("{value:e}")))
 }
 
-/// The significant digits of a number, and the power of ten that is left of them.
+/// The significant digits of a number, and its remaining power of ten.
 fn digits(text: &str) -> (String, i64) {
     let text = text.trim_start_matches('-');
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
@@ -121,7 +121,7 @@ fn digits(text: &str) -> (String, i64) {
     }
 }
 
-/// Where a field is first: in which series, in which of its rows, at which place.
+/// Where a field first occurs: the series, the row in it, the position in the row.
 type First = (usize, u64, usize);
 
 /// The types of the rows so far.
@@ -136,12 +136,12 @@ pub(in crate::export) struct Types {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::export) struct Schema {
     pub(super) id: Kind,
-    /// Rows' own fields, in the order in which they first come.
+    /// Rows' own fields, in the order of their first occurrence.
     pub(super) own: Vec<(String, Kind)>,
 }
 
 impl Types {
-    /// Notes one line, which is a row of a series.
+    /// Records one line, which is a row of a series.
     pub(in crate::export) fn note(
         &mut self,
         line: &str,
@@ -176,7 +176,7 @@ impl Types {
     /// The columns that hold all of them.
     pub(in crate::export) fn schema(&self) -> Schema {
         let id = match self.id.kind() {
-            // Ids of several types are texts.
+            // IDs of several types become texts.
             Kind::Json => Kind::Text,
             kind => kind,
         };
