@@ -62,7 +62,7 @@ pub struct DevArgs {
 }
 
 impl DevArgs {
-    /// Members alone, with defaults for all else: what a benchmark or a test starts.
+    /// Only members, with defaults for everything else, as a benchmark or a test starts them.
     pub fn members_alone(dir: PathBuf, members: u16) -> Self {
         Self {
             dir,
@@ -130,12 +130,12 @@ pub enum MockTail {
     Pareto,
 }
 
-/// The least and the most time of a row, in milliseconds.
+/// The shortest and the longest time of a row, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatencyRange {
     /// The least.
     pub min_ms: u64,
-    /// The most, not below the least.
+    /// The longest, not below the shortest.
     pub max_ms: u64,
 }
 

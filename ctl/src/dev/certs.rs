@@ -12,22 +12,22 @@ use super::layout::Layout;
 
 const DAYS: u32 = 365;
 const RENEW_BEFORE_S: i64 = 30 * 86_400;
-/// The name of the certificates that `client.toml` and `admin.toml` point to.
+/// The name in the certificates that `client.toml` and `admin.toml` use.
 pub(super) const PERSON: &str = "dev";
 
-/// Creates the authority where it is missing.
+/// Creates the authority if it is missing.
 ///
 /// # Errors
-/// When its files cannot be written or read.
+/// Its files cannot be written or read.
 pub(super) fn authority(layout: &Layout) -> anyhow::Result<()> {
     pki::init_ca(&layout.ca(), "rollout-dev").context("cannot create the development authority")?;
     Ok(())
 }
 
-/// The certificate of one identity, issued where it is missing or about to end.
+/// The certificate of one identity, issued if it is missing or about to expire.
 ///
 /// # Errors
-/// When it cannot be issued.
+/// It cannot be issued.
 pub fn identity(layout: &Layout, role: Role, name: &str) -> anyhow::Result<TlsFiles> {
     let files = layout.tls_files(&role.to_string(), name);
     if lasts(&files) {

@@ -22,7 +22,7 @@ const STOP_WORKERS: Duration = Duration::from_secs(15);
 const STOP_MEMBERS: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a process of the cluster is.
+/// The kind of a process of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A coordinator replica.
@@ -48,26 +48,26 @@ pub struct Process {
     pub name: String,
     /// What it is.
     pub kind: Kind,
-    /// When it was started last.
+    /// When it was last started.
     pub started: Option<Instant>,
     child: Option<Child>,
 }
 
 impl Process {
-    /// Its pid while it runs, as far as we have noticed.
+    /// Its PID while it runs, as of the last check.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 }
 
-/// A process that ended.
+/// The end of a process.
 #[derive(Debug)]
 pub struct Exit {
     /// Which one.
     pub name: String,
-    /// What it was.
+    /// Its kind.
     pub kind: Kind,
-    /// The pid that it had.
+    /// The PID that it had.
     pub pid: u32,
     /// How it ended.
     pub status: ExitStatus,
@@ -89,10 +89,10 @@ pub struct DevCluster {
 }
 
 impl DevCluster {
-    /// Takes the directory, and writes certificates, configs and contexts. Starts nothing.
+    /// Claims the directory, and writes certificates, configs and contexts. Starts nothing.
     ///
     /// # Errors
-    /// When another one works there, the flags contradict it, or something cannot be written.
+    /// Another `rollout dev` uses the directory, the flags contradict it, or a file cannot be written.
     pub fn prepare(args: &DevArgs) -> anyhow::Result<Self> {
         let layout = Layout::open(&args.dir)
             .with_context(|| format!("cannot use the directory {}", args.dir.display()))?;
@@ -135,28 +135,28 @@ impl DevCluster {
         Security::Mtls(self.layout.tls_files("admin", certs::PERSON))
     }
 
-    /// Remembers that the cluster was formed.
+    /// Records that the cluster was formed.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// The record cannot be written.
     pub fn set_bootstrapped(&mut self) -> anyhow::Result<()> {
         self.saved.bootstrapped = true;
         self.saved.save(&self.layout)
     }
 
-    /// Says in `pids.json` that the cluster serves.
+    /// Records in `pids.json` that the cluster serves.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// The file cannot be written.
     pub fn set_ready(&mut self) -> anyhow::Result<()> {
         self.ready = true;
         self.save_pids()
     }
 
-    /// Starts every process of a kind that does not run.
+    /// Starts every process of a kind that is not running.
     ///
     /// # Errors
-    /// When one cannot be started.
+    /// A process cannot be started.
     pub fn start_all(&mut self, kind: Kind) -> anyhow::Result<()> {
         let names: Vec<String> = self
             .processes
@@ -167,10 +167,10 @@ impl DevCluster {
         names.iter().try_for_each(|name| self.start(name).map(drop))
     }
 
-    /// Starts one process, and returns its pid.
+    /// Starts one process, and returns its PID.
     ///
     /// # Errors
-    /// When it runs already, is unknown, or its binary cannot be started.
+    /// It is already running or unknown, or its binary cannot be started.
     pub fn start(&mut self, name: &str) -> anyhow::Result<u32> {
         let log = self.layout.log(name);
         let config = self.layout.config(name);
@@ -193,7 +193,7 @@ impl DevCluster {
         Ok(pid)
     }
 
-    /// Sends a signal to one process, and returns its pid; `None` where it does not run.
+    /// Sends a signal to one process, and returns its PID; `None` if it is not running.
     pub fn signal(&self, name: &str, signal: libc::c_int) -> Option<u32> {
         let process = self.processes.iter().find(|process| process.name == name)?;
         let child = process.child.as_ref()?;
@@ -204,7 +204,7 @@ impl DevCluster {
     /// The processes that ended since the last call. Does not wait.
     ///
     /// # Errors
-    /// When `pids.json` cannot be written.
+    /// `pids.json` cannot be written.
     pub fn reap(&mut self) -> anyhow::Result<Vec<Exit>> {
         let mut exits = Vec::new();
         for process in &mut self.processes {
@@ -227,11 +227,11 @@ impl DevCluster {
         Ok(exits)
     }
 
-    /// Stops everything: workers first, so that they can say goodbye to a leader; SIGTERM, then
-    /// SIGKILL for what has not ended in time. Returns the names of what had to be killed.
+    /// Stops everything: workers first, so that they can deregister at a leader; SIGTERM, then SIGKILL for processes
+    /// that have not ended in time. Returns the names of the killed ones.
     ///
     /// # Errors
-    /// When a child cannot be waited for.
+    /// Waiting for a child failed.
     pub async fn stop(&mut self) -> anyhow::Result<Vec<String>> {
         let mut killed = Vec::new();
         for (kind, patience) in [(Kind::Worker, STOP_WORKERS), (Kind::Member, STOP_MEMBERS)] {
@@ -290,7 +290,7 @@ impl DevCluster {
     }
 }
 
-/// Writes what every process reads at its start: certificates, its config, the contexts.
+/// Writes the files that every process reads at its start: certificates, its config, the contexts.
 fn write_files(layout: &Layout, saved: &Saved, args: &DevArgs) -> anyhow::Result<()> {
     certs::authority(layout)?;
     for member in &saved.members {

@@ -99,7 +99,7 @@ fn tls(files: &TlsFiles) -> Tls<'_> {
 /// The config of one member.
 ///
 /// # Errors
-/// When a path is not UTF-8, which TOML cannot say.
+/// A path is not UTF-8, which TOML cannot represent.
 pub(super) fn coordinator(
     layout: &Layout,
     member: &SavedMember,
@@ -123,7 +123,7 @@ pub(super) fn coordinator(
 /// The config of one worker.
 ///
 /// # Errors
-/// When a path is not UTF-8, which TOML cannot say.
+/// A path is not UTF-8, which TOML cannot represent.
 pub(super) fn worker(
     layout: &Layout,
     saved: &Saved,
@@ -143,7 +143,7 @@ pub(super) fn worker(
         data_dir: layout.data(name),
         endpoints: endpoints(saved),
         tls: tls(files),
-        // A development cluster asks no cloud whether the machine goes.
+        // A development cluster polls no cloud for notices.
         compute: Compute { provider: "none" },
         engine: vec![Engine {
             kind: if mock { "mock" } else { "openai" },
@@ -160,10 +160,10 @@ pub(super) fn worker(
     })
 }
 
-/// A context file: what `--context` and `ROLLOUT_CONTEXT` name.
+/// A context file, for `--context` and `ROLLOUT_CONTEXT`.
 ///
 /// # Errors
-/// When a path is not UTF-8, which TOML cannot say.
+/// A path is not UTF-8, which TOML cannot represent.
 pub(super) fn context(saved: &Saved, files: &TlsFiles) -> Result<String, toml::ser::Error> {
     toml::to_string(&Context {
         endpoints: endpoints(saved),

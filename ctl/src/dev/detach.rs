@@ -20,13 +20,13 @@ use crate::say::to_stderr;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 30;
-/// How long a cluster that another command starts is waited for.
+/// How long to wait for a cluster that another command starts.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Starts the cluster in the background and waits until it is ready.
 ///
 /// # Errors
-/// When it could not be started, with the end of its log.
+/// It could not be started; shows the end of its log.
 pub(super) async fn run(args: &DevArgs) -> anyhow::Result<()> {
     let layout = Layout::open(&args.dir)
         .with_context(|| format!("cannot use the directory {}", args.dir.display()))?;
@@ -70,7 +70,7 @@ pub(super) async fn run(args: &DevArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cluster that runs in the directory already: waits until it is ready.
+/// If a cluster is already running in the directory, waits until it is ready.
 async fn found(layout: &Layout, args: &DevArgs) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -99,9 +99,9 @@ async fn found(layout: &Layout, args: &DevArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Whether there is such a process: until a start writes the file anew, it is of an earlier one.
+/// Whether the process exists: until a start rewrites the file, the PID is of an earlier start.
 fn lives(pid: u32) -> bool {
-    // SAFETY: signal 0 is sent to nobody, and kill has no memory effects.
+    // SAFETY: signal 0 is never delivered, and kill has no memory effects.
     unsafe { libc::kill(pid.cast_signed(), 0) == 0 }
 }
 

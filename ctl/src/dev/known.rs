@@ -12,10 +12,10 @@ use super::pids::{DirLock, Pids};
 use super::saved::{Saved, write_atomically};
 use crate::output::{Table, write_stdout};
 
-/// Directories that are listed.
+/// The maximum number of listed directories.
 const KNOWN_MAX: usize = 1_000;
 
-/// Where the record is; `None` where the environment names no home.
+/// The directory of the records; `None` if the environment has no home directory.
 fn records() -> Option<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME") {
         Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
@@ -24,7 +24,7 @@ fn records() -> Option<PathBuf> {
     Some(state.join("rollout/dev"))
 }
 
-/// Remembers the directory of a cluster that starts.
+/// Records the directory of a starting cluster.
 pub(super) fn remember(layout: &Layout) {
     if let Some(records) = records()
         && let Err(error) = remember_in(&records, layout)
@@ -40,7 +40,7 @@ fn remember_in(records: &Path, layout: &Layout) -> anyhow::Result<()> {
     write_atomically(&records.join(format!("{}.txt", &name[..16])), root.as_bytes())
 }
 
-/// The directories that are remembered and still have a cluster, in order. Records of others are removed.
+/// The recorded directories that still have a cluster, in order. Removes the other records.
 fn remembered(records: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut roots = BTreeSet::new();
     let entries = match std::fs::read_dir(records) {
@@ -64,10 +64,10 @@ fn remembered(records: &Path) -> io::Result<BTreeSet<PathBuf>> {
     Ok(roots)
 }
 
-/// Prints a table of the clusters: those that are remembered, and that of `dir`.
+/// Prints a table of the recorded clusters and the one in `dir`.
 ///
 /// # Errors
-/// When the record cannot be read.
+/// The records cannot be read.
 pub(super) fn run(dir: &Path) -> anyhow::Result<()> {
     let mut roots = match records() {
         Some(records) => remembered(&records)?,
@@ -82,7 +82,7 @@ pub(super) fn run(dir: &Path) -> anyhow::Result<()> {
 fn table(roots: &BTreeSet<PathBuf>) -> String {
     let mut table = Table::new(&["DIRECTORY", "STATE", "PID", "MEMBERS", "WORKERS"]);
     for root in roots {
-        // A cluster that cannot be read is listed too: it is what somebody looks for.
+        // An unreadable cluster is listed too: it may be the one that the user looks for.
         let cells = described(root)
             .unwrap_or_else(|error| [format!("{error:#}"), "-".into(), "-".into(), "-".into()]);
         let [state, pid, members, workers] = cells;

@@ -14,10 +14,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout below `dir`, which is created where it is missing.
+    /// The layout under `dir`, which is created if it is missing.
     ///
     /// # Errors
-    /// When it cannot be created, or is no directory.
+    /// It cannot be created, or is not a directory.
     pub fn open(dir: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let layout = Self { root: dir.canonicalize()? };
@@ -27,10 +27,10 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The layout of a directory that is there already, without creating anything.
+    /// The layout of an existing directory, without creating anything.
     ///
     /// # Errors
-    /// When there is no such directory.
+    /// The directory does not exist.
     pub fn existing(dir: &Path) -> io::Result<Self> {
         Ok(Self { root: dir.canonicalize()? })
     }
@@ -40,7 +40,7 @@ impl Layout {
         &self.root
     }
 
-    /// What the first start decided.
+    /// The settings that the first start fixed.
     pub fn saved(&self) -> PathBuf {
         self.root.join("dev.json")
     }
@@ -50,7 +50,7 @@ impl Layout {
         self.root.join("pids.json")
     }
 
-    /// Locked for as long as a `rollout dev` runs here.
+    /// The lock that a `rollout dev` holds while it runs here.
     pub fn lock(&self) -> PathBuf {
         self.root.join("dev.lock")
     }
@@ -60,12 +60,12 @@ impl Layout {
         self.root.join("tls")
     }
 
-    /// The certificate authority: whoever reads its key may be anybody.
+    /// The certificate authority: anyone who can read its key can impersonate any identity.
     pub fn ca(&self) -> PathBuf {
         self.root.join("ca")
     }
 
-    /// One log file a process.
+    /// One log file per process.
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }

@@ -14,14 +14,14 @@ use super::args::LogsArgs;
 use super::layout::Layout;
 use crate::output::{reader_is_gone, write_stdout};
 
-/// Of the end of a file, so much is looked at.
+/// How much of the end of a file is read.
 const TAIL_BYTES: u64 = 4 << 20;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Prints the end of one log, or of each; with `--follow` goes on with what is appended.
+/// Prints the end of one log, or of each; with `--follow` continues with appended lines.
 ///
 /// # Errors
-/// When there is no such cluster or process, or a log cannot be read.
+/// The cluster or process does not exist, or a log cannot be read.
 pub(super) async fn run(dir: &Path, args: &LogsArgs) -> anyhow::Result<()> {
     let layout = Layout::existing(dir)
         .with_context(|| format!("there is no cluster in {}", dir.display()))?;
@@ -49,7 +49,7 @@ pub(super) async fn run(dir: &Path, args: &LogsArgs) -> anyhow::Result<()> {
     }
 }
 
-/// A log, and how far it was printed.
+/// A log, and the position up to which it was printed.
 struct Log {
     name: String,
     path: PathBuf,
@@ -57,7 +57,7 @@ struct Log {
 }
 
 impl Log {
-    /// The whole lines behind the last ones, at most so many.
+    /// The new complete lines, at most `lines_max`.
     fn news(&mut self, lines_max: usize) -> anyhow::Result<String> {
         let unread = || format!("cannot read {}", self.path.display());
         let mut file = File::open(&self.path).with_context(unread)?;
@@ -69,7 +69,7 @@ impl Log {
         file.seek(SeekFrom::Start(from)).with_context(unread)?;
         let mut bytes = Vec::new();
         file.take(len - from).read_to_end(&mut bytes).with_context(unread)?;
-        // A line that is being written comes with the next look.
+        // An incomplete line is read again next time.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         self.next = from + whole as u64;
         let text = String::from_utf8_lossy(&bytes[..whole]);
@@ -79,7 +79,7 @@ impl Log {
     }
 }
 
-/// The log of that process, or those of all.
+/// The log of the given process, or those of all.
 fn logs(layout: &Layout, process: Option<&str>) -> anyhow::Result<Vec<Log>> {
     let dir = layout.logs();
     let unread = || format!("there is no cluster in {}", layout.root().display());

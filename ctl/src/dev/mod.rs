@@ -38,10 +38,10 @@ use crate::say::to_stderr;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs `rollout dev` until it is told to stop.
+/// Runs `rollout dev` until a signal stops it.
 ///
 /// # Errors
-/// When the cluster cannot be started, with what its processes said, or not be looked after.
+/// The cluster cannot be started, with its processes' logs, or cannot be supervised.
 pub async fn run(args: DevArgs) -> anyhow::Result<()> {
     match &args.action {
         Some(DevAction::Stop) => return stop::run(&args.dir).await,
@@ -104,7 +104,7 @@ async fn supervise(
     }
 }
 
-/// What to do with the cluster, for people.
+/// How to use the cluster, for people.
 fn ready_text(cluster: &DevCluster, args: &DevArgs) -> String {
     let layout = cluster.layout();
     let members: Vec<String> = cluster

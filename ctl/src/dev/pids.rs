@@ -27,10 +27,10 @@ pub struct Pids {
 }
 
 impl Pids {
-    /// What the file says; `None` where there is none.
+    /// The content of the file; `None` if there is none.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// It cannot be read.
     pub fn load(layout: &Layout) -> anyhow::Result<Option<Self>> {
         let path = layout.pids();
         match std::fs::read(&path) {
@@ -55,13 +55,13 @@ impl Pids {
     /// Replaces the file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// It cannot be written.
     pub fn save(&self, layout: &Layout) -> anyhow::Result<()> {
         write_atomically(&layout.pids(), &serde_json::to_vec_pretty(self)?)
     }
 }
 
-/// Held for as long as a `rollout dev` works in a directory; the kernel drops it with the process.
+/// Held while a `rollout dev` uses a directory; the kernel releases it with the process.
 #[derive(Debug)]
 pub struct DirLock {
     _file: File,
@@ -71,7 +71,7 @@ impl DirLock {
     /// Takes the lock; `None` while another process holds it.
     ///
     /// # Errors
-    /// When the lock file cannot be created.
+    /// The lock file cannot be created.
     pub fn try_take(layout: &Layout) -> anyhow::Result<Option<Self>> {
         let path = layout.lock();
         let file = File::options()
@@ -89,10 +89,10 @@ impl DirLock {
         }
     }
 
-    /// Takes the lock, or says who seems to hold it.
+    /// Takes the lock, or reports the apparent holder.
     ///
     /// # Errors
-    /// When another process holds it.
+    /// Another process holds it.
     pub fn take(layout: &Layout) -> anyhow::Result<Self> {
         let Some(lock) = Self::try_take(layout)? else {
             let by =

@@ -12,10 +12,10 @@ const FIRST: u16 = 12_000;
 const LAST: u16 = 31_999;
 const TRIES: usize = 2_000;
 
-/// Chooses `count` ports: those from `base_port` on, or free ones where it is 0.
+/// Chooses `count` ports: those from `base_port` on, or free ones if it is 0.
 ///
 /// # Errors
-/// When one from `base_port` on is taken, which it names, or no free ones are found.
+/// A port from `base_port` on is taken, which the error names, or there are no free ones.
 pub(super) fn choose(count: usize, base_port: u16) -> anyhow::Result<Vec<u16>> {
     if base_port == 0 {
         return free(count);
@@ -33,7 +33,7 @@ pub(super) fn choose(count: usize, base_port: u16) -> anyhow::Result<Vec<u16>> {
 
 fn free(count: usize) -> anyhow::Result<Vec<u16>> {
     let mut random = rand::rng();
-    // Held until all are chosen, so that none is chosen twice.
+    // Held until all are chosen, so that no port is chosen twice.
     let mut held = Vec::with_capacity(count);
     let mut ports = Vec::with_capacity(count);
     for _ in 0..TRIES {

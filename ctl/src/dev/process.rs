@@ -15,7 +15,7 @@ use anyhow::Context as _;
 
 type Request = (Command, SyncSender<io::Result<Child>>);
 
-/// The thread that forks. When it is dropped, the children that are left are killed.
+/// The thread that forks. When it is dropped, the remaining children are killed.
 #[derive(Debug)]
 pub struct Launcher {
     requests: SyncSender<Request>,
@@ -25,18 +25,18 @@ impl Launcher {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// No thread can be started.
     pub fn start() -> io::Result<Self> {
         let (requests, received) = sync_channel(1);
         std::thread::Builder::new().name("launcher".into()).spawn(move || launch(&received))?;
         Ok(Self { requests })
     }
 
-    /// Starts `program` with `arguments`, in a process group of its own (so that Ctrl-C reaches us alone, and we
-    /// stop it in order), its output appended to `log`.
+    /// Starts `program` with `arguments` in its own process group, so that Ctrl-C reaches only this process, which
+    /// then stops it in order. Its output is appended to `log`.
     ///
     /// # Errors
-    /// When the program or its log file cannot be opened, naming it.
+    /// The program or its log file cannot be opened, naming it.
     pub fn spawn(&self, program: &Path, arguments: &[&Path], log: &Path) -> anyhow::Result<Child> {
         let output = OpenOptions::new()
             .create(true)
@@ -50,8 +50,8 @@ impl Launcher {
             .stdout(output.try_clone()?)
             .stderr(output)
             .process_group(0);
-        // The settings of the person who starts us are not those of our daemons, whose flags read the same
-        // variables: an exported endpoint would send our workers to another cluster.
+        // The user's own settings must not reach the daemons, whose flags read the same variables: an exported
+        // endpoint would send these workers to another cluster.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ROLLOUT_") && name != "ROLLOUT_LOG" {
                 command.env_remove(name);
@@ -72,7 +72,7 @@ fn launch(requests: &Receiver<Request>) {
         if let Err(unheard) = reply.send(command.spawn())
             && let Ok(mut child) = unheard.0
         {
-            // Nobody would ever wait for it. That it is gone already is no error.
+            // It would never be waited for. An error because it has already ended does not matter.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -82,7 +82,7 @@ fn launch(requests: &Receiver<Request>) {
 fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
     let arrange = move || {
-        // SAFETY: prctl and getppid are async-signal-safe and touch no memory of ours.
+        // SAFETY: prctl and getppid are async-signal-safe and touch no memory of this process.
         unsafe {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
@@ -100,9 +100,9 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// Sends a signal to a child that has not been waited for, so its pid is still its own.
+/// Sends a signal to a child that has not been waited for, so the PID still belongs to it.
 pub fn signal(child: &Child, signal: libc::c_int) {
-    // SAFETY: kill has no memory effects; the pid is a child's that is not reaped yet.
+    // SAFETY: kill has no memory effects; the PID belongs to a child that is not reaped yet.
     unsafe {
         libc::kill(child.id().cast_signed(), signal);
     }
@@ -121,10 +121,10 @@ pub fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
-/// Finds one of our binaries: beside this executable, beside a test's executable, or on PATH.
+/// Finds one of the project's binaries: beside this executable, beside a test's executable, or on PATH.
 ///
 /// # Errors
-/// When it is nowhere, naming where it was looked for.
+/// It is in none of these places, which the error lists.
 pub fn find_binary(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot tell where this executable is")?;
     let beside = own.parent().into_iter().flat_map(|dir| {
@@ -139,7 +139,7 @@ pub fn find_binary(name: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("found no `{name}` beside {} nor on PATH", own.display()))
 }
 
-/// The last lines of a log file, for an error message. Empty where it cannot be read.
+/// The last lines of a log file, for an error message. Empty if it cannot be read.
 pub fn log_tail(log: &Path, lines: usize) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let start = text.len().saturating_sub(16 << 10);

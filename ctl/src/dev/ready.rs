@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 const LOG_LINES: usize = 20;
 
-/// A client of the cluster with the credentials given.
+/// A client of the cluster with the given credentials.
 ///
 /// # Errors
-/// When they cannot be read.
+/// The credentials cannot be read.
 pub fn client(cluster: &DevCluster, security: Security) -> Result<Client, ClientError> {
     Client::new(ClientConfig::new(config::endpoints(cluster.saved()), security))
 }
@@ -28,7 +28,7 @@ pub fn client(cluster: &DevCluster, security: Security) -> Result<Client, Client
 /// Starts the members, forms the cluster at the first start, and waits for a leader that serves.
 ///
 /// # Errors
-/// When a process ends, or a minute was not enough, saying what is missing.
+/// A process ends, or a minute passes; the error says what is missing.
 pub async fn start_members(cluster: &mut DevCluster) -> anyhow::Result<()> {
     cluster.start_all(Kind::Member)?;
     if !cluster.saved().bootstrapped {
@@ -41,7 +41,7 @@ pub async fn start_members(cluster: &mut DevCluster) -> anyhow::Result<()> {
 /// Starts the workers, and waits until all are registered.
 ///
 /// # Errors
-/// When a process ends, or a minute was not enough, saying what is missing.
+/// A process ends, or a minute passes; the error says what is missing.
 pub async fn start_workers(cluster: &mut DevCluster) -> anyhow::Result<()> {
     cluster.start_all(Kind::Worker)?;
     let workers =
@@ -111,7 +111,7 @@ async fn wait_for<F: Fn(&Survey) -> bool>(
     }
 }
 
-/// Fails with the end of its log when a process ended.
+/// Fails with the end of its log if a process ended.
 fn check_alive(cluster: &mut DevCluster) -> anyhow::Result<()> {
     if let Some(exit) = cluster.reap()?.into_iter().next() {
         let log = cluster.layout().log(&exit.name);

@@ -26,13 +26,13 @@ pub struct Saved {
     pub members: Vec<SavedMember>,
 }
 
-/// One member, which keeps its name and ports for ever.
+/// One member, which keeps its name and ports forever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedMember {
     /// `c1`, `c2`, ...
     pub name: String,
-    /// A zone of its own.
+    /// Its own zone.
     pub zone: String,
     /// For workers and clients.
     pub client_port: u16,
@@ -43,27 +43,27 @@ pub struct SavedMember {
 }
 
 impl SavedMember {
-    /// Where workers and clients reach it.
+    /// The address for workers and clients.
     pub fn client_addr(&self) -> String {
         format!("127.0.0.1:{}", self.client_port)
     }
 
-    /// Where the other members reach it.
+    /// The address for the other members.
     pub fn peer_addr(&self) -> String {
         format!("127.0.0.1:{}", self.peer_port)
     }
 
-    /// Where health and metrics are.
+    /// The address of health and metrics.
     pub fn http_addr(&self) -> String {
         format!("127.0.0.1:{}", self.http_port)
     }
 }
 
 impl Saved {
-    /// What the directory says, or a new description that was saved before it is returned.
+    /// The saved description, or a new one that was saved before it is returned.
     ///
     /// # Errors
-    /// When the flags contradict the directory, or no ports are free.
+    /// The flags contradict the directory, or no ports are free.
     pub fn load_or_create(layout: &Layout, args: &DevArgs) -> anyhow::Result<Self> {
         let Some(saved) = Self::load(layout)? else {
             let saved = Self::create(args.members, args.base_port)?;
@@ -77,7 +77,7 @@ impl Saved {
     /// Refuses flags that contradict the directory.
     ///
     /// # Errors
-    /// When they do.
+    /// The flags contradict it.
     pub fn check(&self, layout: &Layout, args: &DevArgs) -> anyhow::Result<()> {
         let saved = self;
         if saved.members.len() != usize::from(args.members) {
@@ -99,10 +99,10 @@ impl Saved {
         Ok(())
     }
 
-    /// What the directory says; `None` before the first start.
+    /// The saved description; `None` before the first start.
     ///
     /// # Errors
-    /// When the file cannot be read or is not one of ours.
+    /// The file cannot be read or is invalid.
     pub fn load(layout: &Layout) -> anyhow::Result<Option<Self>> {
         let path = layout.saved();
         let text = match std::fs::read(&path) {
@@ -133,10 +133,10 @@ impl Saved {
         Ok(Self { format: FORMAT, bootstrapped: false, members })
     }
 
-    /// Replaces what the directory says.
+    /// Replaces the saved description.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// It cannot be written.
     pub fn save(&self, layout: &Layout) -> anyhow::Result<()> {
         write_atomically(&layout.saved(), &serde_json::to_vec_pretty(self)?)
     }

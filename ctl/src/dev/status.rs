@@ -14,7 +14,7 @@ use crate::output::{Table, write_stdout};
 /// Prints a table of the processes.
 ///
 /// # Errors
-/// When the directory holds no cluster, or its files cannot be read.
+/// The directory has no cluster, or its files cannot be read.
 pub(super) fn run(dir: &Path) -> anyhow::Result<()> {
     let layout = Layout::existing(dir)
         .with_context(|| format!("there is no cluster in {}", dir.display()))?;

@@ -15,10 +15,10 @@ use crate::say::to_stderr;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Stops it, and waits until it is gone. That none runs is no error.
+/// Stops the cluster, and waits until it is gone. If none is running, that is not an error.
 ///
 /// # Errors
-/// When it does not end within a minute.
+/// It does not end within a minute.
 pub(super) async fn run(dir: &Path) -> anyhow::Result<()> {
     let layout = Layout::existing(dir)
         .with_context(|| format!("there is no cluster in {}", dir.display()))?;
@@ -30,7 +30,7 @@ pub(super) async fn run(dir: &Path) -> anyhow::Result<()> {
     if pid == 0 {
         bail!("a cluster starts in {}, try again", layout.root().display());
     }
-    // SAFETY: kill has no memory effects; the lock is held, so the pid is still the holder's.
+    // SAFETY: kill has no memory effects; the lock is held, so the PID still belongs to the holder.
     unsafe {
         libc::kill(pid.cast_signed(), libc::SIGTERM);
     }

@@ -11,10 +11,10 @@ use super::process;
 
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// A process that ran for so long is healthy: its next death starts with the first pause again.
+/// A process that ran this long is healthy: its next death starts again with the first pause.
 const HEALTHY: Duration = Duration::from_secs(30);
 
-/// What is to be started again, and when.
+/// The processes to restart, and when.
 #[derive(Debug, Default)]
 pub(super) struct Supervisor {
     restart: bool,
@@ -23,15 +23,15 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor that starts again what died, or only tells of it.
+    /// A supervisor that restarts dead processes, or only reports them.
     pub(super) fn new(restart: bool) -> Self {
         Self { restart, ..Self::default() }
     }
 
-    /// Looks after the processes once. Returns what there is to say.
+    /// Checks the processes once. Returns the messages to print.
     ///
     /// # Errors
-    /// When a process cannot be waited for or its pid not be written.
+    /// Waiting for a process failed, or its PID cannot be written.
     pub(super) fn tick(&mut self, cluster: &mut DevCluster) -> anyhow::Result<Vec<String>> {
         let mut lines = Vec::new();
         for exit in cluster.reap()? {
