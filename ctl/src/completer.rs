@@ -19,14 +19,14 @@ use rollout_proto::{CallOptions, Client, ClientError, EVENT_KINDS, services, v1}
 
 use crate::connect::{ConnectArgs, Contexts};
 
-/// How long the cluster may take.
+/// How long to wait for the cluster.
 const PATIENCE: Duration = Duration::from_millis(800);
-/// Names that a shell is given.
+/// The maximum number of names offered.
 const NAMES_MAX: usize = 1000;
-/// Says that a shell asks, and which one.
+/// The variable that marks a completion request and names the shell.
 const VARIABLE: &str = "_ROLLOUT_COMPLETE";
 
-/// What the line that is completed says of the cluster.
+/// The cluster settings on the completed line.
 static LINE: OnceLock<ConnectArgs> = OnceLock::new();
 
 /// Whose names.
@@ -38,7 +38,7 @@ pub(crate) enum Names {
     Workers,
     Members,
     Namespaces,
-    /// Of the user's file.
+    /// Of the user's own file.
     Contexts,
     /// Those that this build knows.
     EventKinds,
@@ -58,7 +58,7 @@ pub(crate) fn of_contexts_and_files() -> ArgValueCompleter {
     })
 }
 
-/// Answers, where it is a shell that has started this program, and says whether it was one.
+/// If a shell started this program for completion, answers it; returns whether that was so.
 pub(crate) fn answered(tree: fn() -> Command) -> bool {
     if std::env::var_os(VARIABLE).is_none() {
         return false;
@@ -67,11 +67,11 @@ pub(crate) fn answered(tree: fn() -> Command) -> bool {
     let _ = LINE.set(connection(tree(), words));
     let here = std::env::current_dir().ok();
     let answer = CompleteEnv::with_factory(tree).var(VARIABLE);
-    // Whoever typed cannot mend what went wrong.
+    // An error message would not help the user who typed.
     answer.try_complete(std::env::args_os(), here.as_deref()).unwrap_or(true)
 }
 
-/// What a shell has to run once, so that it asks this program; `None` for one that is not known here.
+/// The script that a shell runs once so that it asks this program; `None` for an unknown shell.
 pub(crate) fn registration(shell: &str, program: &str) -> Option<String> {
     let shells = Shells::builtins();
     let mut script = Vec::new();
@@ -80,12 +80,12 @@ pub(crate) fn registration(shell: &str, program: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&script).into_owned())
 }
 
-/// What an unfinished line says of the cluster, as far as it can be read.
+/// The cluster settings of an unfinished line, as far as it can be parsed.
 fn connection(tree: Command, words: impl Iterator<Item = OsString>) -> ConnectArgs {
     let Ok(mut said) = tree.ignore_errors(true).try_get_matches_from(words) else {
         return ConnectArgs::default();
     };
-    // The innermost command has the flags of all, wherever they stand.
+    // The innermost command has all flags, wherever they stand.
     while let Some((_, inner)) = said.remove_subcommand() {
         said = inner;
     }
@@ -93,7 +93,7 @@ fn connection(tree: Command, words: impl Iterator<Item = OsString>) -> ConnectAr
 }
 
 fn candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
-    // A name begins with no dash, so what does is a flag, and nobody has to be asked.
+    // No name begins with a dash, so such a word is a flag and needs no request.
     let Some(typed) = typed.to_str().filter(|typed| !typed.starts_with('-')) else {
         return Vec::new();
     };
@@ -117,7 +117,7 @@ fn contexts(file: &Path) -> Vec<String> {
     Contexts::read(file).map(|known| known.context.into_keys().collect()).unwrap_or_default()
 }
 
-/// The names that the cluster tells in time.
+/// The names that the cluster returns in time.
 fn ask(names: Names, line: ConnectArgs) -> Vec<String> {
     let Ok(mut settings) = line.settings() else { return Vec::new() };
     settings.timeout = PATIENCE;
@@ -128,7 +128,7 @@ fn ask(names: Names, line: ConnectArgs) -> Vec<String> {
     let told = runtime.block_on(async {
         tokio::time::timeout(PATIENCE, listed(names, &client, &namespace)).await
     });
-    // A name server that does not answer holds up a thread, which nobody waits for.
+    // A DNS query without an answer blocks a thread; do not wait for it.
     runtime.shutdown_background();
     told.ok().and_then(Result::ok).unwrap_or_default()
 }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_does_not_answer_is_not_waited_for() {
-        // Connections are taken in, and nothing is said.
+        // It accepts connections and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let line = ConnectArgs {
             endpoints: vec![silent.local_addr().unwrap().to_string()],
@@ -260,7 +260,7 @@ mod tests {
         for names in [Names::Runs, Names::Workers, Names::Members, Names::Namespaces] {
             let begun = Instant::now();
             assert!(ask(names, line.clone()).is_empty());
-            // Half a second for a machine that is busy.
+            // Plus half a second for a busy machine.
             assert!(begun.elapsed() < PATIENCE + Duration::from_millis(500), "{names:?}");
         }
         let wrong = ConnectArgs { cert: Some("/nowhere".into()), ..line };

@@ -26,9 +26,9 @@ pub use self::context::{Context, ContextError};
 pub use self::contexts::Contexts;
 pub use self::duration::parse_duration;
 
-/// Where a cluster is looked for when nothing says where.
+/// The default endpoint.
 pub const ENDPOINT_DEFAULT: &str = "127.0.0.1:7420";
-/// The namespace when nothing names one.
+/// The default namespace.
 pub const NAMESPACE_DEFAULT: &str = "default";
 /// How long a command keeps trying without a leader, by default.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -100,7 +100,7 @@ pub struct ConnectArgs {
     pub namespace: Option<String>,
 }
 
-/// Where the cluster is and how to talk to it, all sources merged.
+/// The endpoints and credentials of the cluster, merged from all sources.
 #[derive(Debug, Clone)]
 pub struct ConnectSettings {
     /// Client addresses, host:port.
@@ -155,7 +155,7 @@ impl ConnectArgs {
         self.settings_over(&Context::default())
     }
 
-    /// As [`settings`](Self::settings), with what a batch file says where nothing stronger does.
+    /// As [`settings`](Self::settings), with a batch file's settings as a weaker source.
     pub fn settings_over(&self, file: &Context) -> Result<ConnectSettings, ConnectError> {
         let settings = self.settings_among(file, Contexts::path().as_deref());
         settings.map_err(|error| match error {
@@ -178,7 +178,7 @@ impl ConnectArgs {
         let base = match self.context.as_deref() {
             Some(wanted) => contexts::named(Some(wanted), contexts_at)?.over(file),
             None if self.says_all() || !file.endpoints.is_empty() => file.clone(),
-            // What a batch file says goes before what is current here.
+            // A batch file's settings override the current context.
             None => file.clone().over(&contexts::named(None, contexts_at)?),
         };
         let endpoints = first_filled([&self.endpoints, &base.endpoints])
@@ -197,13 +197,13 @@ impl ConnectArgs {
         })
     }
 
-    /// Whether flags alone say which cluster, and how: then the current context has no part in it.
+    /// Whether flags alone specify the cluster and its security, so that the current context does not matter.
     fn says_all(&self) -> bool {
         let files = [&self.ca_cert, &self.cert, &self.key].iter().all(|file| file.is_some());
         !self.endpoints.is_empty() && (files || self.insecure_plaintext)
     }
 
-    /// A client for these flags. `on_wait` is told what it waits for.
+    /// A client for these flags. `on_wait` is called with what it waits for.
     pub fn client(&self, on_wait: Option<OnWait>) -> Result<Client, ConnectError> {
         self.settings()?.client(on_wait)
     }
@@ -211,7 +211,7 @@ impl ConnectArgs {
     fn security(&self, base: &Context) -> Result<Security, ConnectError> {
         let given = [&self.ca_cert, &self.cert, &self.key];
         if self.insecure_plaintext {
-            // A context's files yield to the flag; files given beside it are a contradiction.
+            // The flag overrides a context's files; files given beside the flag contradict it.
             let files: Vec<String> = given
                 .iter()
                 .filter_map(|file| file.as_ref())
@@ -246,8 +246,8 @@ impl ConnectArgs {
 }
 
 impl ConnectSettings {
-    /// A client with these settings. It connects with its first request. Without an `on_wait`, a longer wait is told
-    /// on stderr, once.
+    /// A client with these settings. It connects with its first request. Without an `on_wait`, a longer wait is
+    /// reported on stderr, once.
     pub fn client(&self, on_wait: Option<OnWait>) -> Result<Client, ConnectError> {
         Ok(Client::new(ClientConfig { end_where_refused: true, ..self.config(on_wait) })?)
     }
@@ -267,8 +267,9 @@ impl ConnectSettings {
         config
     }
 
-    /// Where the last member list seen from these seeds is kept, so that they may all have moved by the next call.
-    /// Clusters are told apart by their authority, so without one, or without a cache directory, nothing is kept.
+    /// The cache file of the last member list from these seeds, which lets the next call find a cluster whose members
+    /// have all moved. Clusters are distinguished by their authority, so without one, or without a cache directory,
+    /// nothing is cached.
     fn members_file(&self) -> Option<PathBuf> {
         let Security::Mtls(files) = &self.security else { return None };
         let authority = std::fs::read(&files.ca).ok()?;
@@ -282,7 +283,7 @@ impl ConnectSettings {
         hasher.update(seeds.join("\n").as_bytes()).update(b"\n").update(&authority);
         let digest = hasher.finalize().to_hex();
         let dir = cache.join("rollout");
-        // Without it the cluster is found by its seeds, as the first time.
+        // Without it the seeds find the cluster, as the first time.
         std::fs::create_dir_all(&dir).ok()?;
         Some(dir.join(format!("members-{}", &digest[..16])))
     }

@@ -13,16 +13,16 @@ use tonic::{Status, Streaming};
 
 use crate::leader_stream::Patience;
 
-/// Members tell how far they are every second; silence of this length is a reason to ask another one.
+/// Members report their position every second, so after this silence another one is asked.
 const SILENCE: Duration = Duration::from_secs(4);
-/// How long one member may take to open a stream.
+/// The limit for one member to open a stream.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
-/// How long members that cannot be reached have to come back while others refuse the caller's certificate.
+/// How long unreachable members have to come back while others refuse the caller's certificate.
 const REFUSED_AFTER: Duration = Duration::from_secs(3);
-/// Between two rounds of all members.
+/// The pause between two rounds over all members.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A place among the events: index and position.
+/// A position among the events: index and position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Place {
     pub(crate) index: u64,
@@ -38,41 +38,41 @@ impl std::fmt::Display for Place {
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// At this place.
+    /// At this position.
     At(Place),
-    /// Behind what has happened.
+    /// After all past events.
     Now,
-    /// With the oldest that a member holds.
+    /// At the oldest event that a member holds.
     Oldest,
 }
 
-/// What a reader hears.
+/// What a reader receives.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// These happened; none, where there was nothing for this reader since the last time.
+    /// These events happened; empty if none matched since the last time.
     Events(Vec<v1::Event>),
-    /// The place is gone at every member that answers.
+    /// The position is gone at every member that answers.
     Compacted {
         /// The oldest index that one of them holds.
         oldest: u64,
     },
-    /// All that had happened when the reading began was read.
+    /// All events that had happened when the reading began were read.
     End,
 }
 
-/// Events as they are read.
+/// A stream of events that is being read.
 pub(crate) struct EventStream {
     client: Client,
     filter: v1::EventFilter,
     follow: bool,
     start: Start,
-    /// Members leave out what is before the first event of this wall time; 0 from that one on. Those of an older build send
-    /// it all the same.
+    /// Members omit everything before the first event of this wall time; 0 from that event on. Members of an older
+    /// build send it anyway.
     not_before_ms: u64,
     open: Option<(MemberRef, Streaming<v1::WatchEventsResponse>)>,
-    /// Counts the members asked, so that each has its turn.
+    /// Counts the members asked, so that they take turns.
     turn: usize,
-    /// The oldest index at each member that no longer holds the place.
+    /// The oldest index at each member that no longer holds the position.
     gone: BTreeMap<String, u64>,
     patience: Patience,
 }
@@ -97,13 +97,13 @@ impl EventStream {
         }
     }
 
-    /// Spares the reader what is older than this, in milliseconds since 1970.
+    /// Omits events older than this, in milliseconds since 1970.
     pub(crate) fn not_before(mut self, wall_ms: u64) -> Self {
         self.not_before_ms = wall_ms;
         self
     }
 
-    /// Where the next event will be, once that is known.
+    /// The position of the next event, once it is known.
     pub(crate) fn place(&self) -> Option<Place> {
         match self.start {
             Start::At(place) => Some(place),
@@ -111,13 +111,13 @@ impl EventStream {
         }
     }
 
-    /// Goes on elsewhere.
+    /// Continues at another position.
     pub(crate) fn go_on_at(&mut self, place: Place) {
         (self.start, self.open) = (Start::At(place), None);
         self.gone.clear();
     }
 
-    /// The next thing. May be dropped and called again without losing anything.
+    /// The next message. It is cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Heard, ClientError> {
         loop {
             let Some((member, stream)) = &mut self.open else {
@@ -138,13 +138,13 @@ impl EventStream {
                     self.open = None;
                     self.judge(&member, &status)?;
                 }
-                // Over, or silent: the next member knows as much.
+                // It ended or is silent: the next member has the same events.
                 Ok(Ok(None)) | Err(_) => self.open = None,
             }
         }
     }
 
-    /// The events of a message; None where it is not believed.
+    /// The events of a message; None if the message must be ignored.
     fn take(&mut self, message: v1::WatchEventsResponse) -> Option<Vec<v1::Event>> {
         if message.header.as_ref().is_some_and(|header| self.client.observe_any(header).is_err()) {
             self.open = None;
@@ -164,10 +164,10 @@ impl EventStream {
         Some(events)
     }
 
-    /// Opens a stream at the next member that answers. Some: the place is gone at all of them.
+    /// Opens a stream at the next member that answers. Some: the position is gone at all of them.
     async fn open_somewhere(&mut self) -> Result<Option<u64>, ClientError> {
         if self.client.members().is_empty() {
-            // Whoever answers names all members.
+            // Any member that answers lists all members.
             self.client.leader_channel().await?;
         }
         let members = self.client.member_channels()?;
@@ -197,7 +197,7 @@ impl EventStream {
                 Err(_) => silent += 1,
             }
         }
-        // Waiting mends no certificate; members that are only out of reach have a moment to come back.
+        // Waiting does not fix a certificate; unreachable members have a moment to come back.
         if let Some(refusal) = refusal
             && refused + silent == members.len()
             && (silent == 0 || self.patience.waited() >= REFUSED_AFTER)
@@ -231,7 +231,7 @@ impl EventStream {
         }
     }
 
-    /// An error where no other member would say otherwise. Some: there was no connection, for this reason.
+    /// An error if no other member would answer differently. Some: there was no connection, for this reason.
     fn judge(
         &mut self,
         member: &MemberRef,

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use rollout_proto::v1;
 
-/// Puts a segment's rows together with their results, as an export does. The blobs that the message names are taken from
-/// `objects`, whatever digests it says, and gives the rows that came out.
+/// Combines a segment's rows with their results, as an export does. `objects` supplies the blobs that the message
+/// names, whatever their digests. Returns the number of rows.
 ///
 /// # Errors
 /// Why the segment is refused.
@@ -15,12 +15,12 @@ pub async fn results(listed: v1::ReadResultsResponse, objects: &[Bytes]) -> Resu
     crate::export::fuzzing::results(listed, objects).await
 }
 
-/// Reads the record of an output directory, and says how many files it names.
+/// Reads the record of an output directory; returns the number of files that it names.
 pub fn output_record(bytes: &[u8]) -> Option<usize> {
     crate::export::fuzzing::output_record(bytes)
 }
 
-/// Checks the chain of an audit file, and says how many breaks it has.
+/// Checks the chain of an audit file; returns the number of breaks.
 pub fn audit_chain(bytes: &[u8]) -> usize {
     crate::rolloutctl::audit_breaks(bytes)
 }

@@ -10,7 +10,7 @@ use clap::Command;
 
 use crate::output::{Format, Report, render};
 
-/// Compares a text with what is kept in a file.
+/// Compares a text with the content of a file.
 pub(crate) fn check(file: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(file);
     if std::env::var_os("ROLLOUT_REWRITE").is_some() {
@@ -41,14 +41,14 @@ pub(crate) fn report<R: Report>(file: &str, report: &R) {
     check(&format!("output/{file}"), &text);
 }
 
-/// Without the moment at which it was printed.
+/// The text without the time of printing.
 fn timeless(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("asOf") {
         let (before, after) = rest.split_at(at + "asOf".len());
         shown.push_str(before);
-        // The moment ends with its Z and a quote.
+        // The time ends with its Z and a quote.
         rest = after.split_once("Z\"").map_or("", |(_, rest)| rest);
         shown.push('…');
     }
@@ -68,7 +68,7 @@ pub(crate) fn help(command: Command, file: &str) {
     check(&format!("help/{file}"), &text);
 }
 
-/// Without the values that variables have where the test runs.
+/// The command without the values of the test environment's variables.
 fn plain(command: Command) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
@@ -76,13 +76,13 @@ fn plain(command: Command) -> Command {
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, plain))
 }
 
-/// `shared` is what all commands take.
+/// `shared` has the arguments that all commands accept.
 fn walk(command: &mut Command, path: &str, shared: &[clap::Id], text: &mut String) {
     // invariant: writing to a string does not fail.
     let _ = writeln!(text, "$ {path} --help\n{}", command.render_long_help());
     for sub in command.get_subcommands_mut() {
         if sub.get_name() != "help" && !sub.is_hide_set() {
-            // It is read once, at the root. What some of them share is read at each of these.
+            // Shown once, at the root. Arguments that only some commands share are shown at each of these.
             *sub = sub.clone().mut_args(|arg| match shared.contains(arg.get_id()) {
                 true => arg.hide(true),
                 false => arg,
@@ -93,7 +93,7 @@ fn walk(command: &mut Command, path: &str, shared: &[clap::Id], text: &mut Strin
     }
 }
 
-/// The texts of all files below a directory.
+/// The texts of all files under a directory.
 fn texts(dir: &Path, into: &mut Vec<String>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::connect::NAMESPACE_DEFAULT;
 
-/// The flag that names a namespace, with a space before it; nothing for the one that commands mean without a flag.
+/// The flag that names a namespace, with a space before it; empty for the default namespace.
 pub(crate) fn namespace_flag(namespace: &str) -> String {
     match namespace {
         "" | NAMESPACE_DEFAULT => String::new(),
@@ -15,7 +15,7 @@ pub(crate) fn namespace_flag(namespace: &str) -> String {
     }
 }
 
-/// A text as one word of a shell.
+/// A text quoted as one shell word.
 pub(crate) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
@@ -24,7 +24,7 @@ pub(crate) fn shell_word(text: &str) -> String {
     }
 }
 
-/// A path as one word of a shell.
+/// A path quoted as one shell word.
 pub(crate) fn shell_path(path: &Path) -> String {
     shell_word(&path.display().to_string())
 }

@@ -45,7 +45,7 @@ pub fn remembered(output_dir: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Gives an output directory a name where it has none, and returns the one that it then has.
+/// Gives an output directory a name if it has none; returns the name that it then has.
 pub fn propose(output_dir: &Path, name: &str) -> io::Result<String> {
     match whole::write(output_dir, RUN_ID_FILE, &format!("{name}\n"), Replace::Nothing)? {
         true => Ok(name.to_owned()),
@@ -58,7 +58,7 @@ pub fn settle(output_dir: &Path, name: &str) -> io::Result<()> {
     whole::write(output_dir, RUN_ID_FILE, &format!("{name}\n"), Replace::Any).map(drop)
 }
 
-/// A name that nobody gave before: the time and three random letters' worth of hexadecimal digits.
+/// A new name: the time and three random letters' worth of hexadecimal digits.
 pub fn generate() -> String {
     let now = OffsetDateTime::now_utc();
     let (date, time) = (now.date(), now.time());

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 /// Signs, the longer ones first.
 const SIGNS: [&str; 7] = [">=", "<=", "==", "!=", ">", "<", "="];
 
-/// The same conditions without needless spaces.
+/// The same conditions without superfluous spaces.
 ///
 /// # Errors
-/// Says which one asks for nothing, or is too long.
+/// Names the condition that is empty or too long.
 pub(super) fn plain(require: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {
     let plain = require.into_iter().map(|(name, asked)| {
         let terms = asked.split(',').map(|term| {

@@ -16,7 +16,7 @@ use super::{name, spec, submit, watch};
 use crate::carry::Source;
 use crate::export;
 
-/// Earlier revisions that results are taken from, the latest first.
+/// Earlier revisions whose results may be carried, the latest first.
 pub const SOURCES_MAX: usize = 8;
 
 /// A name's family and revision: `a.r3` is (`a`, 3), `a` is (`a`, 1).
@@ -41,14 +41,14 @@ pub struct Family {
     runs: Vec<v1::RunSummary>,
 }
 
-/// What a batch file means.
+/// The run that a batch file means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// A run that has this input, or begins with it and takes more rows.
+    /// A run that has this input, or begins with it and accepts more rows.
     There(String),
-    /// A run that lacks a part of it.
+    /// A run that lacks part of the input.
     Complete(String),
-    /// A run that stays open and gets what it lacks.
+    /// A run that stays open and gets the rows that it lacks.
     Append(String),
     /// A run that does not exist yet.
     New(String),
@@ -69,7 +69,7 @@ impl Family {
         self.runs.last()
     }
 
-    /// Where the objects of the revision of that name are, if there is one.
+    /// The folder of the revision with that name, if it exists.
     pub fn folder_of(&self, name: &str) -> Option<String> {
         let run = self.runs.iter().find(|run| run.name == name)?;
         Some(run.folder.clone())
@@ -80,7 +80,7 @@ impl Family {
         self.runs.iter().filter(|run| !watch::ended(run))
     }
 
-    /// The name that the next revision has.
+    /// The name of the next revision.
     pub fn next(&self) -> Result<String, BatchError> {
         let number = self.latest().map_or(1, |run| split(&run.name).1 + 1);
         let next = named(&self.base, number);
@@ -88,8 +88,8 @@ impl Family {
         Ok(next)
     }
 
-    /// The revisions before `name` of the same model and sampling: no other has an item in common. The latest first.
-    /// `store_url` is the cluster's.
+    /// The revisions before `name` with the same model and sampling, the latest first: no other shares an item with
+    /// it. `store_url` is the cluster's.
     pub async fn before(
         &self,
         client: &Client,
@@ -103,7 +103,7 @@ impl Family {
             if found.len() == SOURCES_MAX {
                 break;
             }
-            // Its objects go.
+            // Its objects are being deleted.
             if run.state() == v1::RunState::Deleting {
                 continue;
             }
@@ -111,7 +111,7 @@ impl Family {
             let store = store_of(&described, store_url)?;
             let of = match export::listing(client, &store, &described).await {
                 Ok(listing) => listing.spec,
-                // A manifest that is lost carries nothing.
+                // A lost manifest carries nothing.
                 Err(BatchError::Store(BlobError::Missing { .. })) => continue,
                 Err(error) => return Err(error),
             };
@@ -124,7 +124,7 @@ impl Family {
     }
 }
 
-/// Where a run's objects are: its own store, or the cluster's.
+/// The URL of a run's store: its own, or the cluster's.
 pub fn store_of(
     described: &v1::DescribeRunResponse,
     store_url: &str,
@@ -133,8 +133,8 @@ pub fn store_of(
     Ok(BlobStore::open(if own.is_empty() { store_url } else { own })?)
 }
 
-/// Whether two specs are the same run's, in a cluster with the store `cluster`: a run need not name that one. What the
-/// input is called does not enter.
+/// Whether two specs belong to the same run, in a cluster with the store `cluster`, which a spec need not name. The
+/// input's file names do not count.
 pub fn same_spec(a: &v1::RunSpec, b: &v1::RunSpec, cluster: &str) -> bool {
     let plain = |spec: &v1::RunSpec| {
         let mut spec = v1::RunSpec { input_name: String::new(), ..spec.clone() };
@@ -146,7 +146,7 @@ pub fn same_spec(a: &v1::RunSpec, b: &v1::RunSpec, cluster: &str) -> bool {
     plain(a) == plain(b)
 }
 
-/// A run's spec in full, and its segments, in order: their objects and how many rows each has.
+/// A run's full spec, and its segments, in order: their objects and row counts.
 pub async fn segments(
     client: &Client,
     store: &BlobStore,
@@ -161,7 +161,7 @@ pub async fn segments(
     Ok((listing.spec, segments))
 }
 
-/// What an input means where `latest` has the same spec. `None`: another revision.
+/// What an input means if `latest` has the same spec. `None`: another revision.
 pub fn compare(latest: &v1::RunSummary, have: &[[u8; 32]], ours: &[[u8; 32]]) -> Option<Choice> {
     use v1::RunState::{Cancelled, DeadlineExceeded, Deleting};
     if matches!(latest.state(), Cancelled | Deleting | DeadlineExceeded) {

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use rollout_proto::nearest;
 use serde::{Deserialize, Serialize};
 
-/// What a context file, or a batch file, says of the cluster.
+/// The cluster settings in a context file or a batch file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Context {
     /// Client addresses, host:port.
     pub endpoints: Vec<String>,
-    /// The certificate authority that members must prove.
+    /// The certificate authority of the members.
     pub ca_file: Option<PathBuf>,
     /// The user's certificate.
     pub cert_file: Option<PathBuf>,
@@ -36,18 +36,18 @@ pub enum ContextError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// There is none of this name.
+    /// No context has this name.
     #[error("there is no context {name:?}; known are {}", if known.is_empty() { "none" } else { known.as_str() })]
     Unknown {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: String,
     },
-    /// It is no TOML, or has a key that nobody knows.
+    /// It is not TOML, or has an unknown key.
     #[error("context {}:{line}: {message}", path.display())]
     Syntax {
         /// The file.
@@ -81,7 +81,7 @@ impl Context {
         }
     }
 
-    /// This context, with what it leaves open taken from a weaker one. TLS is taken from one of the two, whole.
+    /// This context, completed from a weaker one. All TLS settings come from a single one of the two.
     pub fn over(self, weaker: &Self) -> Self {
         let tls = self.says_tls();
         let from = if tls { self.clone() } else { weaker.clone() };

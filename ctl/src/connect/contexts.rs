@@ -16,18 +16,18 @@ use super::context::{Context, ContextError};
 /// Contexts that one file may hold.
 const CONTEXTS_MAX: usize = 256;
 
-/// Named contexts, and which of them is used where nothing names one.
+/// Named contexts, and the current one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Contexts {
-    /// The one that is used where nothing names one.
+    /// The context that is used if none is named.
     pub current: Option<String>,
     /// By name.
     pub context: BTreeMap<String, Context>,
 }
 
 impl Contexts {
-    /// Where the file is; `None` where the environment names no home.
+    /// The path of the file; `None` if the environment has no home directory.
     pub fn path() -> Option<PathBuf> {
         let config = match std::env::var_os("XDG_CONFIG_HOME") {
             Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
@@ -36,10 +36,10 @@ impl Contexts {
         Some(config.join("rollout").join("contexts.toml"))
     }
 
-    /// Reads the file; there may be none.
+    /// Reads the file, which need not exist.
     ///
     /// # Errors
-    /// When it cannot be read, or is no such file.
+    /// It cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, ContextError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -61,7 +61,7 @@ impl Contexts {
     /// Replaces the file.
     ///
     /// # Errors
-    /// When it cannot be written, or has too many contexts.
+    /// It cannot be written, or has too many contexts.
     pub fn write(&self, path: &Path) -> Result<(), ContextError> {
         let failed = |source| ContextError::Io { path: path.to_owned(), source };
         if self.context.len() > CONTEXTS_MAX {
@@ -80,7 +80,7 @@ impl Contexts {
     /// The context of this name.
     ///
     /// # Errors
-    /// When there is none, with those that there are.
+    /// There is none; lists the existing ones.
     pub fn find(&self, name: &str) -> Result<&Context, ContextError> {
         self.context.get(name).ok_or_else(|| ContextError::Unknown {
             name: name.to_owned(),
@@ -89,7 +89,7 @@ impl Contexts {
     }
 }
 
-/// The context that `--context` names, a file or a name of the file of contexts, which is at `at`; without one the current
+/// The context that `--context` names, a file or a name in the contexts file at `at`; without the flag, the current
 /// context.
 pub(super) fn named(wanted: Option<&Path>, at: Option<&Path>) -> Result<Context, ContextError> {
     let contexts = || match at {
@@ -109,7 +109,7 @@ pub(super) fn named(wanted: Option<&Path>, at: Option<&Path>) -> Result<Context,
     }
 }
 
-/// A name has no slash and no ending.
+/// A context's name has no slash and no extension.
 fn is_file(path: &Path) -> bool {
     path.extension().is_some() || path.components().count() != 1 || path.is_file()
 }

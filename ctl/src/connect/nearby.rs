@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::hint::shell_path;
 
-/// Where `rollout dev` keeps a cluster, from the directory in which it was started.
+/// Where `rollout dev` keeps a cluster, relative to its working directory.
 const DEV_DIR: &str = ".rollout/dev";
 
 /// The context file of a development cluster in `dir` or above it, for the program of that name.

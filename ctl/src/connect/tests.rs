@@ -1,6 +1,6 @@
 use super::*;
 
-/// Flags alone: what the environment of the tests says has no part in them.
+/// Flags alone: the tests' environment does not count.
 fn flags(args: &[&str]) -> ConnectArgs {
     use clap::{CommandFactory, FromArgMatches};
     #[derive(clap::Parser)]
@@ -13,7 +13,7 @@ fn flags(args: &[&str]) -> ConnectArgs {
     Cli::from_arg_matches(&command.get_matches_from(args)).unwrap().connect
 }
 
-/// Settings where there is no file of contexts.
+/// Settings without a contexts file.
 fn alone(args: &[&str]) -> Result<ConnectSettings, ConnectError> {
     flags(args).settings_among(&Context::default(), None)
 }
@@ -62,13 +62,13 @@ fn a_batch_file_that_names_no_endpoints_is_of_the_current_contexts_cluster() {
     assert_eq!(settings(&[], team.clone()).unwrap(), ("a:1".into(), "team".into(), true));
     let none = settings(&[], Context::default()).unwrap();
     assert_eq!(none, ("a:1".into(), "prod".into(), true));
-    // With endpoints it is of its own cluster, as whom and however it says.
+    // With endpoints it means its own cluster, with the credentials and security that it names.
     let own =
         Context { endpoints: vec!["z:9".into()], insecure_plaintext: true, ..Context::default() };
     assert_eq!(settings(&[], own).unwrap(), ("z:9".into(), "default".into(), false));
     let untold = Context { endpoints: vec!["z:9".into()], ..Context::default() };
     assert!(settings(&[], untold).is_err(), "prod's certificate is not for that one");
-    // Flags that say all leave nothing to the current context, and the namespace to the file.
+    // If flags specify everything, the current context does not count, and the file supplies only the namespace.
     let all = settings(&["-e", "b:2", "--insecure-plaintext"], team).unwrap();
     assert_eq!(all, ("b:2".into(), "team".into(), false));
 }

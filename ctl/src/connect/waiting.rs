@@ -12,11 +12,11 @@ use rollout_proto::OnWait;
 
 use crate::say::aside;
 
-/// The client tells of a wait this long after it began, at the earliest.
+/// The earliest time after the start of a wait at which the client reports it.
 const TOLD_AFTER: Duration = Duration::from_millis(600);
-/// A wait of this length is told.
+/// A wait of this length is reported.
 const LONG: Duration = Duration::from_secs(2);
-/// The client tells of a wait about every second: after such a pause it is another one.
+/// The client reports a wait about every second, so after this pause the report is about another wait.
 const PAUSE: Duration = Duration::from_secs(10);
 
 struct Wait {
@@ -35,7 +35,7 @@ pub(super) fn on_stderr() -> OnWait {
     })
 }
 
-/// Whether this telling is the one to pass on.
+/// Whether to print this report.
 fn is_news(wait: &mut Option<Wait>, now: Instant) -> bool {
     let same = wait.take().filter(|wait| now.saturating_duration_since(wait.last) < PAUSE);
     let mut this = same.unwrap_or(Wait { since: now, last: now, told: false });
@@ -55,7 +55,7 @@ mod tests {
         let (mut wait, start) = (None, Instant::now());
         let mut at = |ms| is_news(&mut wait, start + Duration::from_millis(ms));
         assert_eq!([600, 1600, 2600, 3600].map(&mut at), [false, false, true, false]);
-        // An hour later it is another one, and over soon.
+        // An hour later it is another wait, which is over soon.
         assert_eq!([3_600_000, 3_601_000].map(&mut at), [false, false]);
         assert_eq!([3_700_000, 3_701_500, 3_703_000].map(&mut at), [false, true, false]);
     }
