@@ -16,7 +16,7 @@ use std::fmt;
 /// The version of the layout, the first byte that is hashed.
 pub const ITEM_ID_VERSION: u8 = 1;
 
-/// The identity of a model: what alters results, apart from prompt and sampling.
+/// The identity of a model: everything that changes results, apart from prompt and sampling.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ModelId(pub [u8; 32]);
 
@@ -42,21 +42,21 @@ impl fmt::Debug for ModelId {
     }
 }
 
-/// What tells equal rows apart.
+/// Distinguishes equal rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key<'a> {
     /// The canonical JSON of the row's own id, a string or an integer.
     Own(&'a str),
-    /// How many equal rows without an id came before it.
+    /// How many equal rows without an ID come before it.
     Occurrence(u64),
 }
 
 /// Computes the ids of one run's items.
 #[derive(Debug, Clone)]
 pub struct ItemIds {
-    /// What is hashed before what is asked.
+    /// The bytes that are hashed before the request.
     head: Vec<u8>,
-    /// What is hashed between that and the key, for rows without parameters of their own.
+    /// The bytes that are hashed between the request and the key, for rows without parameters of their own.
     sampling: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -78,7 +78,8 @@ impl ItemIds {
         self.end(key)
     }
 
-    /// The id of an item with parameters of its own; `sampling_json` is the canonical JSON of these over the run's.
+    /// The ID of an item with its own parameters; `sampling_json` is the canonical JSON of the run's parameters,
+    /// overridden by these.
     pub fn item_id_sampled(
         &mut self,
         asked_json: &str,
@@ -105,7 +106,7 @@ impl ItemIds {
     }
 }
 
-/// Appends the length of the pieces together, and the pieces.
+/// Appends the total length of the pieces, then the pieces.
 fn frame(bytes: &mut Vec<u8>, pieces: &[&[u8]]) {
     let len: usize = pieces.iter().map(|piece| piece.len()).sum();
     bytes.extend_from_slice(&(len as u64).to_le_bytes());

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-/// What becomes of one row.
+/// The decision about one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The run lacks it.
@@ -28,27 +28,27 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Every one of `rows` rows is new; `digest` is of their item ids, in order.
+    /// All `rows` rows are new; `digest` covers their item IDs, in order.
     pub fn new(rows: u64, digest: [u8; 32]) -> Self {
         // invariant: an input has fewer rows than a process can address.
         let words = rows.div_ceil(64) as usize;
         Self { there: Arc::new(vec![0; words]), conflicts: Arc::default(), rows, digest }
     }
 
-    /// Notes that the run has a row.
+    /// Records that the run has a row.
     pub fn there(&mut self, row: u64) {
         let there: &mut Vec<u64> = Arc::make_mut(&mut self.there);
         set(there, row);
     }
 
-    /// Notes that the run has a row's "id" with another prompt.
+    /// Records that the run has a row's "id" with another prompt.
     pub fn conflict(&mut self, row: u64) {
         let conflicts = Arc::make_mut(&mut self.conflicts);
         conflicts.resize(self.there.len(), 0);
         set(conflicts, row);
     }
 
-    /// What becomes of a row. One behind the last is new: the digest tells.
+    /// The decision about a row. A row after the last counts as new: the digest shows the difference.
     pub fn verdict(&self, row: u64) -> Verdict {
         match (is_set(&self.conflicts, row), is_set(&self.there, row)) {
             (true, _) => Verdict::Conflict,
@@ -63,12 +63,12 @@ impl Admission {
         self.rows - there
     }
 
-    /// Whether there are rows that can be neither admitted nor left out.
+    /// Whether there are rows that can be neither admitted nor omitted.
     pub fn has_conflicts(&self) -> bool {
         !self.conflicts.is_empty()
     }
 
-    /// Whether a reading saw the rows that this is about.
+    /// Whether a reading saw the rows that this admission is about.
     pub fn is_of(&self, digest: Option<[u8; 32]>) -> bool {
         digest == Some(self.digest)
     }

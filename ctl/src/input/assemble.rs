@@ -19,18 +19,18 @@ use super::scan::{LineError, Scan, SegmentSink, SinkClosed};
 /// One row of a parsed chunk.
 #[derive(Debug)]
 pub(super) struct ParsedRow {
-    /// Where its JSON is in the chunk.
+    /// The position of its JSON in the chunk.
     pub(super) start: usize,
     pub(super) end: usize,
     /// Its line, from 0 within the chunk.
     pub(super) line: u64,
-    /// Its id, as a first occurrence where it has none of its own.
+    /// Its ID; that of a first occurrence if it has no ID of its own.
     pub(super) item_id: [u8; 32],
     /// The hash of its own id.
     pub(super) own_id: Option<u128>,
 }
 
-/// A chunk and what is in it.
+/// A chunk and its rows.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub(super) file: u32,
@@ -38,14 +38,14 @@ pub(super) struct Parsed {
     pub(super) first: bool,
     /// Its lines are rows of a table.
     pub(super) tabular: bool,
-    /// What is wrong with the file as a whole.
+    /// The error of the file as a whole, if any.
     pub(super) whole: Option<String>,
-    /// Which mapped columns its rows have, a bit each.
+    /// Which mapped columns its rows have, one bit each.
     pub(super) present: u16,
-    /// The columns of its first row, where columns are mapped.
+    /// The columns of its first row, if columns are mapped.
     pub(super) columns: Vec<String>,
     pub(super) bytes: Vec<u8>,
-    /// Rows that are not their lines, while the chunk is parsed.
+    /// Rows that differ from their lines, while the chunk is parsed.
     pub(super) rewritten: Vec<u8>,
     pub(super) lines: u64,
     pub(super) rows: Vec<ParsedRow>,
@@ -53,16 +53,16 @@ pub(super) struct Parsed {
     pub(super) warnings: Notes,
 }
 
-/// What is said of a chunk's lines.
+/// Messages about a chunk's lines.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Line within the chunk, column, message: the first of them.
+    /// The first of them: line within the chunk, column, message.
     first: Vec<(u64, usize, String)>,
-    /// How many there are beyond those.
+    /// The number of further ones.
     more: u64,
 }
 
-/// Notes that are kept of one chunk.
+/// Messages that are kept of one chunk.
 const CHUNK_NOTES_MAX: usize = 1000;
 
 impl Notes {
@@ -95,22 +95,22 @@ pub(super) struct Assembler<'a> {
     occurrences: Occurrences,
     segment: SegmentWriter,
     sink: Option<&'a mut SegmentSink<'a>>,
-    /// Which rows are left out, and the digest of all ids so far.
+    /// Which rows are omitted, and the digest of all IDs so far.
     admission: Option<(Admission, blake3::Hasher)>,
     /// Lines of this file in the chunks before.
     lines_before: u64,
     /// Whether this file is a table.
     tabular: bool,
-    /// Which mapped columns the rows so far have, a bit each.
+    /// Which mapped columns the rows so far have, one bit each.
     present: u16,
-    /// The columns of the first row, where columns are mapped.
+    /// The columns of the first row, if columns are mapped.
     columns: Vec<String>,
 }
 
 pub(super) enum Stop {
     Io(io::Error),
     Sink,
-    /// An error after which nothing more can be said of the input.
+    /// An error after which nothing more is reported about the input.
     Enough,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Assembler<'a> {
                 return Ok(());
             }
         }
-        // invariant: an empty segment takes any row that is not too large.
+        // invariant: an empty segment accepts any row that is not too large.
         if let Err(full) = self.segment.push(item_id, line, body) {
             self.error(parsed.file, line, 1, full.to_string());
         }
@@ -222,7 +222,7 @@ impl<'a> Assembler<'a> {
         self.past_errors || self.scan.error_count == 0
     }
 
-    /// Whether the row that was just counted is wanted.
+    /// Whether the row that was just counted is admitted.
     fn admits(&mut self, item_id: &[u8; 32], file: u32, line: u64) -> bool {
         let Some((admission, digest)) = &mut self.admission else { return true };
         digest.update(item_id);
@@ -238,7 +238,7 @@ impl<'a> Assembler<'a> {
         verdict == Verdict::New
     }
 
-    /// The id of a row that came before; parsed again, which is rare.
+    /// The ID of a row that repeats an earlier one; it is parsed again, which is rare.
     fn repeated_id(&mut self, body: &[u8], number: u64) -> Option<[u8; 32]> {
         let row = self.rules.stored(body)?;
         Some(self.rules.item_id(&row, number))
@@ -274,7 +274,7 @@ impl<'a> Assembler<'a> {
         if self.tabular { 0 } else { column }
     }
 
-    /// Ends the last segment and looks for duplicates, and for mapped columns that no row has.
+    /// Ends the last segment and checks for duplicates, and for mapped columns that no row has.
     pub(super) fn finish(mut self, describe: impl Fn(u32, u64) -> String) -> Result<Scan, Stop> {
         if self.scan.rows > 0
             && self.scan.error_count == 0

@@ -21,21 +21,21 @@ pub const DEPTH_MAX: usize = 64;
 /// Why a value has no canonical text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CanonicalError {
-    /// A string has half of a surrogate pair, for example.
+    /// For example, a string has half of a surrogate pair.
     #[error("{0}")]
     Syntax(String),
-    /// One object has one key twice.
+    /// An object has a duplicate key.
     #[error("key {0:?} appears twice in one object")]
     KeyTwice(String),
-    /// Arrays and objects nest too deep.
+    /// Arrays and objects nest too deeply.
     #[error("nested deeper than {DEPTH_MAX}")]
     TooDeep,
 }
 
-/// The canonical text of a syntactically correct value. Most strings are canonical as they stand and not copied.
+/// The canonical text of a syntactically correct value. Most strings are already canonical and are not copied.
 pub fn canonical(raw: &RawValue) -> Result<Cow<'_, str>, CanonicalError> {
     let text = raw.get();
-    // A string without an escape can be written in one way only.
+    // A string without an escape has only one spelling.
     if !text.starts_with(['{', '[']) && !text.contains('\\') {
         return Ok(Cow::Borrowed(text));
     }
@@ -44,7 +44,7 @@ pub fn canonical(raw: &RawValue) -> Result<Cow<'_, str>, CanonicalError> {
     Ok(Cow::Owned(out))
 }
 
-/// The canonical text of JSON that this program made itself, or got from the ledger.
+/// The canonical text of JSON that this program generated, or got from the ledger.
 pub fn canonical_text(text: &str) -> Result<String, CanonicalError> {
     let raw: &RawValue = serde_json::from_str(text).map_err(syntax)?;
     canonical(raw).map(Cow::into_owned)
@@ -102,7 +102,7 @@ fn write_value(
 pub fn write_string(text: &str, out: &mut String) {
     match serde_json::to_string(text) {
         Ok(json) => out.push_str(&json),
-        // invariant: a string always has JSON; `{:?}` keeps even the impossible case a quoted text.
+        // invariant: every string can be written as JSON; `{:?}` quotes the text even in the impossible case.
         Err(_) => drop(write!(out, "{text:?}")),
     }
 }
@@ -120,7 +120,7 @@ pub fn plain_message(error: &serde_json::Error) -> String {
     }
 }
 
-/// A string, borrowed where it has no escapes.
+/// A string, borrowed if it has no escapes.
 #[derive(Debug)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
@@ -143,7 +143,7 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// An object's fields in their order, with their values as they were written.
+/// An object's fields in order, with their values as they were written.
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
 

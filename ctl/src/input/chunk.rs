@@ -6,7 +6,7 @@
 
 use std::io::{self, Read};
 
-/// The most bytes of a line. What is longer fits into no segment.
+/// The most bytes of a line. A longer line fits into no segment.
 pub(super) const LINE_BYTES_MAX: usize = rollout_storage::SEGMENT_BYTES_MAX;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -15,7 +15,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(super) enum Chunk {
     /// Whole lines. Only the last line of a file may lack its end.
     Lines(Vec<u8>),
-    /// One line that is too long, with its bytes counted up to where that was seen.
+    /// One line that is too long, with its bytes counted up to the point where that was noticed.
     TooLong,
 }
 

@@ -10,14 +10,14 @@ use serde_json::value::RawValue;
 use super::canonical::Text;
 use super::task::Task;
 
-/// A field that is read. In the order of their names, which canonical JSON has.
+/// A field that is read. The variants are in the order of their names, as in canonical JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Column {
-    /// Of an OpenAI Batch line: the request.
+    /// In an OpenAI Batch line: the request.
     Body,
     /// Arguments of the chat template.
     ChatTemplateKwargs,
-    /// What is scored.
+    /// The document to score.
     Document,
     /// The row's own id.
     Id,
@@ -25,15 +25,15 @@ pub enum Column {
     Lora,
     /// A conversation.
     Messages,
-    /// Of an OpenAI Batch line: POST.
+    /// In an OpenAI Batch line: POST.
     Method,
-    /// A text to go on from.
+    /// A text to continue.
     Prompt,
-    /// What documents are scored for.
+    /// The query for which documents are scored.
     Query,
-    /// Sampling parameters over the run's.
+    /// Sampling parameters that override the run's.
     SamplingParams,
-    /// Of an OpenAI Batch line: the path.
+    /// In an OpenAI Batch line: the path.
     Url,
 }
 
@@ -70,12 +70,12 @@ impl Column {
         }
     }
 
-    /// The field of that name, where the task reads it.
+    /// The field of that name, if the task reads it.
     pub fn of(name: &str, task: Task) -> Option<Self> {
         COLUMNS.into_iter().find(|column| column.is_of(task) && column.name(task) == name)
     }
 
-    /// Whether it is what is asked of the model, without which a row means nothing.
+    /// Whether it is part of the request to the model, without which a row is invalid.
     pub fn is_asked(self) -> bool {
         matches!(self, Self::Prompt | Self::Messages | Self::Query | Self::Document)
     }
@@ -104,12 +104,12 @@ impl<'a> Found<'a> {
         self.0[column as usize]
     }
 
-    /// The same, where null means that there is none.
+    /// The same, but a null counts as missing.
     pub(crate) fn given(&self, column: Column) -> Option<&'a RawValue> {
         self.get(column).filter(|value| value.get() != "null")
     }
 
-    /// Notes a value; false where there is one already.
+    /// Records a value; false if there already is one.
     pub(crate) fn set(&mut self, column: Column, value: &'a RawValue) -> bool {
         self.0[column as usize].replace(value).is_none()
     }

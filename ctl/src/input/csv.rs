@@ -17,14 +17,14 @@ use super::chunk::LINE_BYTES_MAX;
 use super::unpack::Text;
 use crate::output::counted;
 
-/// What a line begins with that is an error and no row. No JSON begins so.
+/// The first character of a line that is an error instead of a row. No JSON begins with it.
 pub(super) const NO_ROW: char = '!';
 /// The most columns.
 const COLUMNS_MAX: usize = 16 << 10;
-/// Lines are made until there are so many bytes of them.
+/// Lines are converted until the buffer has this many bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What separates the values of a file of that name, or of that name packed; None where it is no such file.
+/// The separator of a file with that name, compressed or not; None if the name is not one of such a file.
 pub(super) fn delimiter_of(path: &Path) -> Option<u8> {
     let ending = |path: &Path| {
         let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
@@ -41,7 +41,7 @@ pub(super) fn delimiter_of(path: &Path) -> Option<u8> {
     }
 }
 
-/// Whether a file of that name is read as comma- or tab-separated values, unless it is a Parquet file.
+/// Whether a file with that name is read as comma- or tab-separated values, unless it is a Parquet file.
 pub(crate) fn is_named(path: &Path) -> bool {
     delimiter_of(path).is_some()
 }
@@ -51,13 +51,13 @@ pub(super) struct CsvText<'a> {
     records: Records<'a>,
     /// The columns.
     header: Vec<String>,
-    /// The same, as keys of JSON.
+    /// The same, as JSON keys.
     keys: Vec<String>,
     lines: Vec<u8>,
     taken: usize,
-    /// Lines that were made.
+    /// Lines that were converted.
     made: u64,
-    /// What comes next, and the number of its line.
+    /// The next line, and its number.
     next: Option<(u64, String)>,
     ended: bool,
 }
@@ -85,12 +85,12 @@ impl<'a> CsvText<'a> {
         Ok(Self { records, header, keys, lines: Vec::new(), taken: 0, made: 0, next, ended })
     }
 
-    /// The columns, where the header is good.
+    /// The columns, if the header is valid.
     pub(super) fn columns(&self) -> Option<Vec<String>> {
         (!self.header.is_empty()).then(|| self.header.clone())
     }
 
-    /// Makes the next lines.
+    /// Converts the next lines.
     fn fill(&mut self) -> io::Result<()> {
         self.lines.clear();
         self.taken = 0;
@@ -187,7 +187,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The line on which a row begins, and the row or why it is none.
+/// The line on which a row begins, and the row or its error.
 type Numbered<'a> = (u64, Result<Record<'a>, String>);
 
 /// Reads rows.
@@ -196,11 +196,11 @@ struct Records<'a> {
     parser: Reader,
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// The line that is read, from 1.
+    /// The current line, from 1.
     line: u64,
 }
 
-/// What came of reading a row: the bytes of its values and how many there are.
+/// The result of reading a row: the bytes of its values, and their number.
 enum Outcome {
     Whole(usize, usize),
     TooLong,
@@ -254,7 +254,7 @@ impl<'a> Records<'a> {
         loop {
             let buffer = self.source.fill_buf()?;
             let at_end = buffer.is_empty();
-            // The last row may lack its line end. One that does not end with it is within quotes.
+            // The last row may lack its line end. If it does not end with this one, it is within quotes.
             let input = if at_end { b"\n" } else { buffer };
             let (result, read, written, ended) =
                 self.parser.read_record(input, &mut self.bytes[bytes..], &mut self.ends[ends..]);
@@ -272,7 +272,7 @@ impl<'a> Records<'a> {
                 ReadRecordResult::OutputEndsFull if self.ends.len() < COLUMNS_MAX => {
                     self.ends.resize((2 * self.ends.len()).min(COLUMNS_MAX), 0);
                 }
-                // The rest of it is read, and not kept.
+                // The rest of it is read and discarded.
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {
                     (bytes, ends, too_long) = (0, 0, true);
                 }

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use super::spill::Spill;
 
-/// Memory for ids, in bytes, before they go to temporary files.
+/// Memory for IDs, in bytes, before they go to temporary files.
 pub const BUDGET_BYTES: usize = 64 << 20;
 
-/// A row whose id an earlier row has.
+/// A row with the ID of an earlier row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Duplicate {
     /// The later row: file index, line.
@@ -21,7 +21,7 @@ pub struct Duplicate {
     pub first: (u32, u64),
 }
 
-/// File and line, big-endian, so that places are ordered as the input is.
+/// File and line, big-endian, so that places sort in the order of the input.
 type Place = [u8; 12];
 
 fn place(file: u32, line: u64) -> Place {
@@ -57,12 +57,12 @@ impl Duplicates {
         u128::from_le_bytes(half)
     }
 
-    /// Notes a row's id.
+    /// Records a row's ID.
     pub fn push(&mut self, hash: u128, file: u32, line: u64) -> io::Result<()> {
         self.spill.push(hash, place(file, line))
     }
 
-    /// The first `max` duplicates in the order of the input, and how many there are in all.
+    /// The first `max` duplicates in the order of the input, and the number of all.
     pub fn finish(self, max: usize) -> io::Result<(Vec<Duplicate>, u64)> {
         let mut first_ones = BTreeMap::new();
         let mut count = 0;

@@ -20,11 +20,11 @@ pub const FILES_MAX: usize = 100_000;
 /// One file of an input.
 #[derive(Clone)]
 pub struct InputFile {
-    /// Its path or URL, as it is named in messages.
+    /// Its path or URL, as messages show it.
     pub path: PathBuf,
     /// Its length when it was found.
     pub bytes: u64,
-    /// Where it is, if not in a file system.
+    /// Its object, if it is not in a file system.
     pub(super) object: Option<Arc<InputObject>>,
 }
 
@@ -47,12 +47,12 @@ pub const STDIN: &str = "-";
 /// Why there is no list of files.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// A path or glob finds nothing.
+    /// A path or glob matches nothing.
     #[error("input {pattern:?} matches no file (looked in {})", looked_in.display())]
     NoMatch {
-        /// What was given.
+        /// The given pattern.
         pattern: String,
-        /// Where relative paths begin.
+        /// The base of relative paths.
         looked_in: PathBuf,
     },
     /// A file or directory cannot be read.
@@ -60,21 +60,21 @@ pub enum FilesError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A store cannot be listed.
     #[error("input {pattern:?}: {source}")]
     Store {
-        /// What was given.
+        /// The given pattern.
         pattern: String,
-        /// The store's answer.
+        /// The store's error.
         source: BlobError,
     },
-    /// It is a directory, for example.
+    /// For example, it is a directory.
     #[error("input {}: not a file", path.display())]
     NotAFile {
-        /// What was found.
+        /// The path that was found.
         path: PathBuf,
     },
     /// More files than one input may have.
@@ -85,8 +85,8 @@ pub enum FilesError {
     TooMany,
 }
 
-/// The files that paths, globs and URLs name; paths are relative to `base`. `*`, `?`, `[a-z]` and `**` have their usual
-/// meaning; a `**` at the end is every file below.
+/// The files that paths, globs and URLs name; paths are relative to `base`. `*`, `?`, `[a-z]` and `**` have their
+/// usual meaning; a `**` at the end matches every file below.
 pub async fn find(patterns: &[String], base: &Path) -> Result<Vec<InputFile>, FilesError> {
     let mut files = Files::default();
     for pattern in patterns {
@@ -106,7 +106,7 @@ pub async fn find(patterns: &[String], base: &Path) -> Result<Vec<InputFile>, Fi
     Ok(files.0.into_values().collect())
 }
 
-/// The paths of these that are in file systems. A pattern that finds nothing is no error here.
+/// The local paths among these. A pattern that matches nothing is not an error here.
 pub(crate) fn local(patterns: &[String], base: &Path) -> Result<BTreeSet<PathBuf>, FilesError> {
     let mut found = BTreeSet::new();
     for pattern in patterns {
@@ -128,7 +128,7 @@ fn files_of(paths: BTreeSet<PathBuf>) -> Result<Vec<InputFile>, FilesError> {
 struct Files(BTreeMap<PathBuf, InputFile>);
 
 impl Files {
-    /// One that is there already stays as it is.
+    /// A file that is already listed stays as it is.
     fn add(&mut self, file: InputFile) -> Result<(), FilesError> {
         self.0.entry(file.path.clone()).or_insert(file);
         if self.0.len() > FILES_MAX { Err(FilesError::TooMany) } else { Ok(()) }

@@ -3,12 +3,12 @@
 //! Invariant: files and objects are matched alike; a leading dot must be matched explicitly.
 //! Absent: the candidates to match.
 
-/// Whether a pattern is more than a path.
+/// Whether a pattern is more than a plain path.
 pub(super) fn has_glob(pattern: &str) -> bool {
     pattern.contains(['*', '?', '['])
 }
 
-/// Whether the components of a path fit those of a pattern.
+/// Whether the components of a path match those of a pattern.
 pub(super) fn matches_path(pattern: &[&str], names: &[&str]) -> bool {
     match (pattern.split_first(), names.split_first()) {
         (None, None) => true,
@@ -23,7 +23,7 @@ pub(super) fn matches_path(pattern: &[&str], names: &[&str]) -> bool {
     }
 }
 
-/// Whether a name fits one component of a glob. A leading dot has to be written out.
+/// Whether a name matches one component of a glob. A leading dot must be matched explicitly.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     if name.starts_with('.') && !pattern.starts_with('.') {
         return false;
@@ -31,7 +31,7 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
     let (mut p, mut n) = (0, 0);
-    // Where the last star was, and how much of the name it takes so far.
+    // The position of the last star, and how much of the name it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         if pattern.get(p) == Some(&'*') {
@@ -51,14 +51,14 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// The place behind the pattern's element at `p`, where it accepts `c`.
+/// The position after the pattern's element at `p`, if it matches `c`.
 fn one(pattern: &[char], p: usize, c: char) -> Option<usize> {
     match *pattern.get(p)? {
         '?' => Some(p + 1),
         '[' => {
             let negated = matches!(pattern.get(p + 1), Some('!' | '^'));
             let first = p + 1 + usize::from(negated);
-            // A bracket right behind the opening one is itself meant.
+            // A bracket directly after the opening one is literal.
             let end = (first + 1..pattern.len()).find(|at| pattern[*at] == ']')?;
             let (mut at, mut inside) = (first, false);
             while at < end {

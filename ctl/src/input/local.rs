@@ -52,11 +52,11 @@ fn walk(dir: &Path, parts: &[String], found: &mut BTreeSet<PathBuf>) -> Result<(
             if name.starts_with('.') {
                 continue;
             }
-            // Links to directories are not followed here: they may lead back up.
+            // Links to directories are not followed here, because they may form a cycle.
             if kind.is_dir() {
                 walk(&path, parts, found)?;
             } else if rest.is_empty() && fs::metadata(&path).is_ok_and(|at| at.is_file()) {
-                // At the end it means every file below.
+                // At the end it matches every file below.
                 push(path, found)?;
             }
         }
@@ -89,7 +89,7 @@ fn push(path: PathBuf, found: &mut BTreeSet<PathBuf>) -> Result<(), FilesError> 
     if found.len() > FILES_MAX { Err(FilesError::TooMany) } else { Ok(()) }
 }
 
-/// The parent of a bare file name is an empty path, which the system does not know.
+/// The parent of a bare file name is an empty path, which the system does not accept.
 pub(super) fn here(dir: &Path) -> &Path {
     if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
 }

@@ -18,7 +18,7 @@ use super::column::{COLUMNS, Column, Found};
 use super::task::Task;
 use super::template::Template;
 
-/// What a batch file says of columns, and a run's spec remembers.
+/// The column settings of a batch file, which the run's spec keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MappingSpec {
@@ -30,32 +30,32 @@ pub struct MappingSpec {
     pub prompt_template: Option<String>,
 }
 
-/// Columns that an error lists.
+/// How many columns an error lists.
 const COLUMNS_LISTED: usize = 20;
-/// Characters of each.
+/// How many characters of each it shows.
 const NAME_CHARACTERS: usize = 60;
 
 /// How columns become fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     task: Task,
-    /// Which column each field is.
+    /// The column of each field.
     columns: Vec<(Column, String)>,
     template: Option<Template>,
     template_bytes: usize,
 }
 
-/// The prompt that a template made, as a JSON string.
+/// The prompt that a template built, as a JSON string.
 pub(crate) struct Mapped<'a> {
     pub(crate) found: Found<'a>,
     pub(crate) prompt_json: Option<String>,
-    /// Which of the mapped columns the row has, a bit each.
+    /// Which of the mapped columns the row has, one bit each.
     pub(crate) present: u16,
     fields: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
 
 impl Mapping {
-    /// Checks a mapping; None where every field has its own name. An error has the key that it is about.
+    /// Checks a mapping; None if every field has its own name. An error names the key at fault.
     pub fn new(spec: &MappingSpec, task: Task) -> Result<Option<Self>, (&'static str, String)> {
         if spec.columns.is_empty() && spec.prompt_template.is_none() {
             return Ok(None);
@@ -97,12 +97,12 @@ impl Mapping {
         Ok(Some(Self { task, columns, template, template_bytes }))
     }
 
-    /// How many bytes a row may gain, about.
+    /// How many bytes a row may grow, approximately.
     pub fn growth(&self) -> usize {
         self.template_bytes
     }
 
-    /// The field that a column is.
+    /// The field of a column.
     fn field(&self, column: &str) -> Option<Column> {
         let named = |name: &str| name == column && !name.is_empty();
         if let Some((field, _)) = self.columns.iter().find(|(_, name)| named(name)) {
@@ -143,7 +143,7 @@ impl Mapping {
         Ok(Mapped { found, prompt_json, present, fields })
     }
 
-    /// What is wrong where a table has just these columns.
+    /// The error for a table with exactly these columns, if any.
     pub(crate) fn lacks(&self, columns: &[String]) -> Option<String> {
         let has = |name: &str| name.is_empty() || columns.iter().any(|column| column == name);
         let mapped = self.columns.iter().find(|(_, column)| !has(column));
@@ -155,7 +155,7 @@ impl Mapping {
         Some(lacking + &known(columns, mapped.map(|(_, column)| column)))
     }
 
-    /// What is wrong where all rows together have these mapped columns; `columns` are those of one row.
+    /// The error if all rows together have these mapped columns; `columns` are those of one row.
     pub(crate) fn absent(&self, present: u16, columns: &[String]) -> Option<String> {
         let mut mapped = self.columns.iter().enumerate();
         let (_, (field, column)) = mapped.find(|(at, _)| present >> at & 1 == 0)?;

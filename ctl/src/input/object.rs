@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 use super::files::{FILES_MAX, FilesError, InputFile};
 use super::glob::{has_glob, matches_path};
 
-/// Bytes that are asked for at a time.
+/// Bytes per request.
 const PIECE_BYTES: u64 = 2 << 20;
-/// Pieces in memory: one that is read, one that waits, and those that are fetched.
+/// Pieces in memory: one that is read, one that waits, and those in flight.
 const PIECES_AHEAD: usize = 6;
 const TRIES_MAX: u32 = 6;
 
@@ -28,7 +28,7 @@ const TRIES_MAX: u32 = 6;
 pub(super) struct InputObject {
     source: ObjectSource,
     object: SourceObject,
-    /// Where its pieces are fetched, for readers are threads.
+    /// The runtime that fetches its pieces, because readers are threads.
     runtime: Handle,
 }
 
@@ -69,7 +69,7 @@ impl InputObject {
                 .buffered(PIECES_AHEAD - 2);
             let mut fetched = std::pin::pin!(fetched);
             while let Some(piece) = fetched.next().await {
-                // Whoever has dropped the reader wants no more.
+                // If the reader was dropped, stop fetching.
                 if pieces.send(piece).await.is_err() {
                     return;
                 }
@@ -94,7 +94,7 @@ impl InputObject {
     }
 }
 
-/// An object as it arrives.
+/// An object that is being fetched.
 pub(super) struct ObjectReader {
     arriving: mpsc::Receiver<Result<Bytes, BlobError>>,
     piece: Bytes,

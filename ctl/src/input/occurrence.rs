@@ -9,12 +9,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Distinct rows without an id in one input.
+/// Distinct rows without an ID in one input.
 pub const DISTINCT_MAX: usize = (1 << 26) / 8 * 7;
-/// Distinct rows without an id that come more than once.
+/// Distinct rows without an ID that occur more than once.
 pub const REPEATED_MAX: usize = 1 << 23;
 
-/// More rows without an id than can be told apart.
+/// There are more rows without an ID than can be told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooMany {
     /// Different ones.
@@ -26,7 +26,7 @@ pub enum TooMany {
         /// The bound.
         max: usize,
     },
-    /// Those that come more than once.
+    /// Those that occur more than once.
     #[error(
         "this is one more than {max} different rows without an \"id\" that come again, the most that one run may have: \
          give rows an \"id\", or make several runs of them"
@@ -40,10 +40,10 @@ pub enum TooMany {
 /// Counts rows.
 #[derive(Debug)]
 pub struct Occurrences {
-    /// Open addressing; 0 is an empty place.
+    /// Open addressing; 0 is a free place.
     seen: Vec<u64>,
     len: usize,
-    /// How often a fingerprint came, where more than once.
+    /// How often a fingerprint occurred, if more than once.
     repeated: HashMap<u64, u64, BuildHasherDefault<Fingerprint>>,
     distinct_max: usize,
     repeated_max: usize,
@@ -61,13 +61,13 @@ impl Occurrences {
         Self::with_bounds(DISTINCT_MAX, REPEATED_MAX)
     }
 
-    /// None seen, with bounds of its own.
+    /// None seen yet, with custom bounds.
     pub(crate) fn with_bounds(distinct_max: usize, repeated_max: usize) -> Self {
         let (seen, repeated) = (Vec::new(), HashMap::default());
         Self { seen, len: 0, repeated, distinct_max, repeated_max }
     }
 
-    /// How many rows with this first-occurrence id came before.
+    /// How many earlier rows have this first-occurrence ID.
     pub fn next(&mut self, item_id: &[u8; 32]) -> Result<u64, TooMany> {
         let mut first = [0; 8];
         first.copy_from_slice(&item_id[..8]);
@@ -104,7 +104,8 @@ impl Occurrences {
     }
 }
 
-/// Adds a fingerprint; false where it is there already. The table has an empty place and a length of a power of 2.
+/// Adds a fingerprint; false if it already exists. The table must have a free place, and its length must be a power of
+/// 2.
 fn insert(seen: &mut [u64], fingerprint: u64) -> bool {
     let mask = seen.len() - 1;
     let mut at = fingerprint as usize & mask;

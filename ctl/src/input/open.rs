@@ -16,9 +16,9 @@ use super::unpack::{Text, unpack};
 /// A file's text.
 pub(super) struct Opened<'a> {
     pub(super) text: Text<'a>,
-    /// Whether its lines are made of the rows of a table, so that columns within a line mean nothing.
+    /// Whether its lines are converted rows of a table, so that columns within a line mean nothing to the user.
     pub(super) tabular: bool,
-    /// The columns of all of its rows, where the file says which they are.
+    /// The columns of all of its rows, if the file declares them.
     pub(super) columns: Option<Vec<String>>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn open<'a>(file: &InputFile, read: &'a AtomicU64) -> io::Result<Open
     let mut first = Vec::with_capacity(MAGIC.len());
     (&mut source).take(MAGIC.len() as u64).read_to_end(&mut first)?;
     let is_table = first == MAGIC;
-    // What is no file, such as a pipe, cannot be read twice.
+    // Anything but a regular file, such as a pipe, cannot be read twice.
     let mut whole = io::Cursor::new(first).chain(source);
     if !is_table {
         let text = unpack(&file.path, whole, read)?;

@@ -11,7 +11,7 @@ use super::column::{Column, Found};
 
 const URL_BYTES_MAX: usize = 256;
 
-/// The canonical JSON of what a line asks; an error has the value that it is about.
+/// The canonical JSON of a line's request; an error has the value at fault.
 pub(super) fn asked<'a>(found: &Found<'a>) -> Result<String, (Option<&'a RawValue>, String)> {
     let get = |column, name: &str| {
         found

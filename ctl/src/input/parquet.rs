@@ -18,9 +18,9 @@ use parquet::schema::types::TypePtr;
 
 use self::bounded::Bounded;
 
-/// What such a file begins with, and ends with.
+/// The first and last bytes of such a file.
 pub(super) const MAGIC: &[u8] = b"PAR1";
-/// Lines are made until there are so many bytes of them.
+/// Lines are converted until the buffer has this many bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The rows of a file, as text.
@@ -33,7 +33,7 @@ pub(super) struct ParquetText<'a> {
     progress: Progress<'a>,
 }
 
-/// How far it is, as bytes of the file.
+/// The progress, as bytes of the file.
 struct Progress<'a> {
     read: &'a AtomicU64,
     file_bytes: u64,
@@ -59,7 +59,7 @@ impl<'a> ParquetText<'a> {
         self.schema.get_fields().iter().map(|field| field.name().to_owned()).collect()
     }
 
-    /// Makes the next lines.
+    /// Converts the next lines.
     fn fill(&mut self) -> io::Result<()> {
         self.lines.clear();
         self.taken = 0;
@@ -101,7 +101,7 @@ impl Read for ParquetText<'_> {
     }
 }
 
-/// The reader of records panics at what it does not know.
+/// The record reader panics at input that it does not support.
 fn guarded<T>(work: impl FnOnce() -> T) -> io::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
         let message = "the parquet file is broken, or has a type that is not known here";

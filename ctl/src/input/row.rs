@@ -33,24 +33,24 @@ pub struct RowError {
 /// A row, borrowed from its line.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// The canonical JSON of what is asked: a prompt alone is a string, messages alone are an array, anything else is an
-    /// object of what is asked by name.
+    /// The canonical JSON of the request: a prompt alone is a string, messages alone are an array, anything else is an
+    /// object with the parts of the request by name.
     pub asked_json: Cow<'a, str>,
     /// The canonical JSON of the row's own id.
     pub id_json: Option<Cow<'a, str>>,
-    /// Where the row has parameters of its own: the canonical JSON of these over the run's.
+    /// If the row has its own parameters: the canonical JSON of the run's parameters, overridden by these.
     pub sampling_json: Option<String>,
-    /// Where columns are mapped: the row as workers read it.
+    /// If columns are mapped: the row as workers read it.
     pub rewritten: Option<String>,
-    /// Which of the mapped columns it has, a bit each.
+    /// Which of the mapped columns it has, one bit each.
     pub present: u16,
-    /// Why an engine will refuse it, where that is known: its failure, and no error of the input.
+    /// Why an engine will refuse it, if known: the row then fails, but the input is valid.
     pub refused: Option<RowError>,
-    /// What an engine may not know of it.
+    /// A parameter of it that an engine may not know.
     pub unknown: Option<RowError>,
 }
 
-/// Where the values of a row are, for errors.
+/// The line that the values of a row are in, for errors.
 struct Line<'a>(&'a str);
 
 impl Line<'_> {
@@ -69,7 +69,7 @@ impl Line<'_> {
 }
 
 impl<'a> Row<'a> {
-    /// Parses one line of a run with that task and sampling, or a row that has its place in a segment.
+    /// Parses one line of a run with that task and sampling, or a row that was stored in a segment.
     pub fn parse(
         line: &'a str,
         task: Task,
@@ -143,7 +143,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The row's own id, of a row that was good before.
+/// The own ID of a row that was validated before.
 pub fn own_id_of(body: &[u8], task: Task) -> Option<String> {
     let found = fields(std::str::from_utf8(body).ok()?, task).ok()?;
     own_id(found.given(Column::Id)?, task).ok().map(Cow::into_owned)
@@ -156,7 +156,7 @@ fn fields(line: &str, task: Task) -> Result<Found<'_>, serde_json::Error> {
     Ok(found)
 }
 
-/// A prompt or messages, with what goes with them.
+/// The request of a prompt or messages, with related fields.
 fn asked_prompt<'a>(
     line: &Line<'a>,
     found: &Found<'a>,
@@ -190,13 +190,13 @@ fn asked_prompt<'a>(
     if kwargs.is_none() && lora.is_none() {
         return Ok(asked);
     }
-    // The names are in their order.
+    // The names must be in order.
     let kwargs = kwargs.map(|kwargs| value(line, kwargs, "chat_template_kwargs")).transpose()?;
     let pairs = [("chat_template_kwargs", kwargs), ("lora", lora), (name, Some(asked))];
     Ok(object(pairs).into())
 }
 
-/// A query and a document, with what goes with them.
+/// The request of a query and a document, with related fields.
 fn asked_score<'a>(line: &Line<'a>, found: &Found<'a>) -> Result<String, RowError> {
     let one = |column: Column, name: &str| match found.given(column) {
         Some(value) => text(line, value, name),
@@ -233,7 +233,7 @@ fn value<'a>(line: &Line<'a>, raw: &'a RawValue, name: &str) -> Result<Cow<'a, s
     canonical(raw).map_err(|error| line.at(raw, format!("\"{name}\": {error}")))
 }
 
-/// An object of canonical values, whose names are given in their order.
+/// An object of canonical values, given in the order of their names.
 fn object<const N: usize>(pairs: [(&str, Option<Cow<'_, str>>); N]) -> String {
     let mut json = String::from("{");
     for (name, value) in pairs {
@@ -287,7 +287,7 @@ fn check_messages(messages: &RawValue) -> Result<(), String> {
     Ok(())
 }
 
-/// The place of a value within the line that it is borrowed from.
+/// The position of a value within the line that it is borrowed from.
 fn offset(line: &str, value: &str) -> usize {
     (value.as_ptr() as usize).saturating_sub(line.as_ptr() as usize).min(line.len())
 }
@@ -295,7 +295,7 @@ fn offset(line: &str, value: &str) -> usize {
 /// The column, in characters from 1, of the byte at `offset`.
 fn characters(line: &str, offset: usize) -> usize {
     let before = &line.as_bytes()[..offset.min(line.len())];
-    // A byte that continues a character is none of its own.
+    // A continuation byte of UTF-8 does not count.
     before.iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1
 }
 

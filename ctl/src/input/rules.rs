@@ -15,7 +15,7 @@ use super::task::Task;
 use crate::item_id::{ItemIds, Key, ModelId};
 use crate::sampling::Sampling;
 
-/// What a client keeps in a run's spec, beside what workers need.
+/// What a client stores in a run's spec, beside what workers need.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientOptions {
@@ -59,7 +59,8 @@ impl Rules {
         })
     }
 
-    /// The same, for whom a row that an engine will refuse is an error already, and what it may not know a warning.
+    /// The same rules, but a row that an engine will refuse is an error, and a parameter that it may not know a
+    /// warning.
     pub fn strict(self) -> Self {
         Self { strict: true, ..self }
     }
@@ -69,22 +70,22 @@ impl Rules {
         self.task
     }
 
-    /// Whether rows are written anew, and how many bytes one may gain, about.
+    /// Whether rows are rewritten, and if so, how many bytes one may grow, approximately.
     pub fn growth(&self) -> Option<usize> {
         self.mapping.as_ref().map(|mapping| mapping.growth())
     }
 
-    /// What is wrong where a table has just these columns.
+    /// The error for a table with exactly these columns, if any.
     pub(super) fn lacks(&self, columns: &[String]) -> Option<String> {
         self.mapping.as_ref()?.lacks(columns)
     }
 
-    /// What is wrong where all rows together have these mapped columns; `columns` are those of one row.
+    /// The error if all rows together have these mapped columns; `columns` are those of one row.
     pub(super) fn absent(&self, present: u16, columns: &[String]) -> Option<String> {
         self.mapping.as_ref()?.absent(present, columns)
     }
 
-    /// The columns of a line, where columns are mapped.
+    /// The columns of a line, if columns are mapped.
     pub(super) fn columns(&self, line: &str) -> Vec<String> {
         match (&self.mapping, serde_json::from_str(line)) {
             (Some(_), Ok(Fields(fields))) => {
@@ -103,13 +104,13 @@ impl Rules {
         }
     }
 
-    /// Reads a row as workers do: its columns are fields already.
+    /// Reads a row as workers do: its columns already have the fields' names.
     pub fn stored<'a>(&self, body: &'a [u8]) -> Option<Row<'a>> {
         let body = std::str::from_utf8(body).ok()?;
         Row::parse(body, self.task, &self.sampling, None).ok()
     }
 
-    /// The item id of a row; `occurrence` counts where it has no id of its own.
+    /// The item ID of a row; `occurrence` counts if it has no ID of its own.
     pub fn item_id(&mut self, row: &Row<'_>, occurrence: u64) -> [u8; 32] {
         let key = row.id_json.as_deref().map_or(Key::Occurrence(occurrence), Key::Own);
         match &row.sampling_json {

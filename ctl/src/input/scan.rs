@@ -25,13 +25,13 @@ use super::rules::Rules;
 
 const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK_BYTES_MIN: usize = 16 << 10;
-/// Chunks read and not yet put together.
+/// Chunks that were read and not yet assembled.
 pub const CHUNKS_MAX: usize = 16;
 
-/// Takes finished segments, in order; may block.
+/// Receives finished segments, in order; may block.
 pub type SegmentSink<'a> = dyn FnMut(FinishedSegment) -> Result<(), SinkClosed> + Send + 'a;
 
-/// The sink takes no more; the scan ends.
+/// The sink accepts no more, so the scan ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SinkClosed;
 
@@ -40,17 +40,17 @@ pub struct SinkClosed;
 pub struct ScanOptions {
     /// Errors that are kept, and warnings; all are counted.
     pub errors_max: usize,
-    /// End with the chunk in which this many errors are reached; u64::MAX to see the whole input.
+    /// Ends with the chunk in which this many errors are reached; u64::MAX reads the whole input.
     pub stop_after_errors: u64,
     /// Parsing threads.
     pub threads: usize,
-    /// Memory for ids before they go to files.
+    /// Memory for IDs before they go to files.
     pub ids_budget_bytes: usize,
-    /// Where those files are.
+    /// The directory of those files.
     pub temp_dir: PathBuf,
-    /// Segments are made after an error too, of the rows without one: for what counts rows, and stores nothing.
+    /// Whether segments are made after an error too, from the rows without one, for callers that only count rows.
     pub past_errors: bool,
-    /// Which rows go into segments; all where none.
+    /// Which rows go into segments; all if none.
     pub admission: Option<Admission>,
 }
 
@@ -68,18 +68,18 @@ impl Default for ScanOptions {
     }
 }
 
-/// What others may see and say of a scan while it runs.
+/// Progress of a running scan, and a way to stop it.
 #[derive(Debug, Default)]
 pub struct ScanControl {
-    /// Bytes read of the files, as they are packed.
+    /// Bytes read of the files, before decompression.
     pub bytes: AtomicU64,
-    /// Rows put together.
+    /// Rows that were assembled.
     pub rows: AtomicU64,
     /// Set to end the scan.
     pub stop: AtomicBool,
 }
 
-/// What is wrong with one line.
+/// An error or warning about one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineError {
     /// Index of the file.
@@ -92,7 +92,7 @@ pub struct LineError {
     pub message: String,
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
     /// Rows.
@@ -109,11 +109,11 @@ pub struct Scan {
     pub errors: Vec<LineError>,
     /// All errors.
     pub error_count: u64,
-    /// The first things that an engine may not know, in order, where the rules ask for them.
+    /// The first warnings about parameters that an engine may not know, in order, if the rules ask for them.
     pub warnings: Vec<LineError>,
     /// All of them.
     pub warning_count: u64,
-    /// Of the item ids in order, where there was an admission to heed.
+    /// The digest of the item IDs in order, if there was an admission.
     pub ids_digest: Option<[u8; 32]>,
 }
 
@@ -125,7 +125,7 @@ pub enum ScanError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A temporary file cannot be written or read.
@@ -133,10 +133,10 @@ pub enum ScanError {
     Temporary {
         /// The directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody asked the scan to end, or its sink did.
+    /// The caller or the sink stopped the scan.
     #[error("reading the input was stopped")]
     Stopped,
 }
@@ -170,7 +170,7 @@ pub fn scan<'a>(
         }
         drop(results);
         let put = put_together(&mut assembler, parsed, permitted, control, stop_after);
-        // Its channels are closed by now, so the reader ends, whether or not it has read all.
+        // Its channels are closed by now, so the reader ends, whether or not it has read everything.
         let read = reader.join().unwrap_or(Err(ScanError::Stopped));
         put.map_err(|stop| temporary(stop, options)).and(read)
     });
@@ -182,7 +182,7 @@ pub fn scan<'a>(
     assembler.finish(describe).map_err(|stop| temporary(stop, options))
 }
 
-/// Where rows grow, less of the input is taken at a time, so that what comes of it is bounded too.
+/// If rows grow, chunks are smaller, so that their output is bounded too.
 fn chunk_bytes(rules: &Rules) -> usize {
     (CHUNK_BYTES / (1 + rules.growth().unwrap_or(0) / 256)).max(CHUNK_BYTES_MIN)
 }
@@ -207,7 +207,7 @@ fn read(
         let opened = open(input, &control.bytes).map_err(failed)?;
         let whole = opened.columns.and_then(|columns| rules.lacks(&columns));
         if whole.is_some() {
-            // All of its rows lack the same.
+            // All of its rows lack the same column.
             let parsed = Parsed { file, first: true, whole, ..Parsed::default() };
             if permits.send(()).is_err() || chunks.send((number, parsed)).is_err() {
                 return Ok(());
@@ -232,7 +232,7 @@ fn read(
                 }
             }
             if permits.send(()).is_err() || chunks.send((number, parsed)).is_err() {
-                // Whoever closed the channel knows why.
+                // The side that closed the channel reports why.
                 return Ok(());
             }
             number += 1;
@@ -270,7 +270,7 @@ fn put_together(
         early.insert(number, chunk);
         while let Some(chunk) = early.remove(&next) {
             next += 1;
-            // The permit was given before the chunk was.
+            // The permit was issued before the chunk.
             let _ = permitted.try_recv();
             match assembler.take(&chunk) {
                 Err(Stop::Enough) => return Ok(()),
@@ -314,7 +314,7 @@ pub(super) fn parse_chunk(parsed: &mut Parsed, rules: &mut Rules) {
             }
         }
     }
-    // Places of rows are in what rows were written to, where they were.
+    // If rows were rewritten, their positions refer to the rewritten bytes.
     parsed.bytes = match rules.growth() {
         Some(_) => std::mem::take(&mut parsed.rewritten),
         None => bytes,

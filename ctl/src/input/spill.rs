@@ -13,10 +13,10 @@ const PARTITIONS: usize = 256;
 const BUFFER_BYTES: usize = 32 << 10;
 const KEY_BYTES: usize = 16;
 
-/// A key and what is kept under it.
+/// A key and its value.
 pub(crate) type Record<const N: usize> = (u128, [u8; N]);
 
-/// Records on their way.
+/// A collection of records.
 #[derive(Debug)]
 pub(crate) struct Spill<const N: usize> {
     budget_records: usize,
@@ -39,7 +39,7 @@ impl<const N: usize> Spill<N> {
                 return Ok(());
             }
             for _ in 0..PARTITIONS {
-                // Without a name: it goes with this process, however that ends.
+                // Without a name: it is removed with this process, however the process ends.
                 let file = tempfile::tempfile_in(&self.temp_dir)?;
                 self.partitions.push(BufWriter::with_capacity(BUFFER_BYTES, file));
             }
@@ -50,7 +50,7 @@ impl<const N: usize> Spill<N> {
         write(&mut self.partitions, (key, payload))
     }
 
-    /// All records, a sorted partition at a time, in ascending order.
+    /// All records in ascending order, one sorted partition at a time.
     pub(crate) fn into_sorted(self) -> Sorted<N> {
         Sorted { memory: Some(self.memory), partitions: self.partitions.into_iter() }
     }
@@ -90,7 +90,7 @@ fn write<const N: usize>(
     partitions: &mut [BufWriter<File>],
     (key, payload): Record<N>,
 ) -> io::Result<()> {
-    // The top bits choose the partition, so it is always one of them.
+    // The top bits choose the partition, so the index is valid.
     let partition = &mut partitions[(key >> 120) as usize];
     partition.write_all(&key.to_le_bytes())?;
     partition.write_all(&payload)

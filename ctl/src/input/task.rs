@@ -3,7 +3,7 @@
 //! Invariant: every task that a spec may name is one of these; an unknown one reads rows as `generate` does.
 //! Absent: whether any worker offers it.
 
-/// What is asked of a model.
+/// The task of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Task {
     /// A completion of a prompt or of messages.
@@ -13,7 +13,7 @@ pub enum Task {
     Embed,
     /// A number for a query and a document.
     Score,
-    /// Whatever a line of the OpenAI Batch format asks.
+    /// The request in a line of the OpenAI Batch format.
     Openai,
 }
 
@@ -28,12 +28,12 @@ impl Task {
         }
     }
 
-    /// Whether rows are sampled, so that sampling parameters mean something.
+    /// Whether rows are sampled, so that sampling parameters apply.
     pub fn samples(self) -> bool {
         self == Self::Generate
     }
 
-    /// The field that is a row's own id.
+    /// The field of a row's own ID.
     pub fn id_field(self) -> &'static str {
         match self {
             Self::Openai => "custom_id",

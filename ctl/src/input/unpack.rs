@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// A window larger than 128 MiB is refused.
+/// A larger window than 128 MiB is refused.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 const BUFFER_BYTES: usize = 128 << 10;
 /// Bytes that any file may expand to.
 const EXPANDED_BYTES_FREE: u64 = 1 << 30;
-/// Beyond these, so many bytes for each that was read.
+/// Beyond these, the maximum of expanded bytes for each byte read.
 const EXPANSION_MAX: u64 = 10_000;
 
-/// A reader's text.
+/// The text of a reader.
 pub(super) type Text<'a> = Box<dyn Read + Send + 'a>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,13 +40,13 @@ impl Packing {
         match bytes {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
-            // A frame to skip, which some writers put first.
+            // A skippable frame, which some writers put first.
             [first, 0x2a, 0x4d, 0x18, ..] if first & 0xf0 == 0x50 => Some(Self::Zstd),
             _ => None,
         }
     }
 
-    /// What a name promises.
+    /// The compression that a file name implies.
     fn of_name(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "gz" | "gzip" => Some(Self::Gzip),
@@ -56,7 +56,7 @@ impl Packing {
     }
 }
 
-/// The text of a file; `read` counts the file's own bytes.
+/// The text of a file; `read` counts the bytes of the file itself.
 pub(super) fn unpack<'a>(
     path: &Path,
     file: impl Read + Send + 'a,
@@ -101,7 +101,7 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// How many bytes of the file itself were read.
+/// The number of bytes of the file itself that were read.
 trait Source {
     fn own(&self) -> u64;
 }
@@ -118,7 +118,7 @@ impl<R: Read> Source for zstd::stream::read::Decoder<'_, BufReader<Counted<'_, R
     }
 }
 
-/// A text that may not be too much larger than its file.
+/// A text that may not exceed its file's size by too much.
 struct Bounded<R> {
     text: R,
     packing: Packing,

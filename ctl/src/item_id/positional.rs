@@ -15,13 +15,13 @@ pub const SAMPLING_PARAMS_SCHEMA_VERSION: u8 = 1;
 pub struct SamplingParamsV1 {
     /// Randomness; 0 is greedy.
     pub temperature: f32,
-    /// Nucleus sampling's mass.
+    /// The probability mass of nucleus sampling.
     pub top_p: f32,
-    /// How many of the likeliest tokens count; -1 is all.
+    /// How many of the most likely tokens count; -1 for all.
     pub top_k: i32,
     /// The most tokens of a completion.
     pub max_tokens: u32,
-    /// The seed, where one was set.
+    /// The seed, if one was set.
     pub seed: Option<u64>,
     /// Texts that end a completion.
     pub stop: Vec<String>,

@@ -71,7 +71,7 @@ fn every_component_of_an_item_alters_its_id() {
 #[test]
 fn the_positional_v1_formula_has_its_locked_digest() {
     let params = SamplingParamsV1::default();
-    // The digest that the original's own test has for these.
+    // The digest in the original's own test for this input.
     let model = *blake3::hash(b"phase-3-fixed-model").as_bytes();
     let original = sample_id(&model, "hello", &params, 0).unwrap();
     assert_eq!(hex(original), "aed11582cbb156d052a7ad784812a87794c76569c734a73999b63394ab460f2c");

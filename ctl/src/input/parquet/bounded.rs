@@ -13,7 +13,7 @@ use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
-/// Writers begin another page after a megabyte, or some ten thousand rows.
+/// The most values of a page. Writers start another page after a megabyte, or some ten thousand rows.
 const VALUES_MAX: u32 = 1 << 26;
 
 /// A file of bounded pages.
@@ -63,9 +63,9 @@ impl RowGroupReader for Group<'_> {
 
 struct Pages(Box<dyn PageReader>);
 
-/// Refuses a page that says to have more values than it can have.
+/// Refuses a page that claims more values than it can have.
 fn checked(page: Page) -> Result<Page> {
-    // A value of a dictionary takes a byte at least; one of a data page may be null, and take nothing.
+    // A dictionary value takes at least one byte; a value of a data page may be null and take none.
     let (values, most) = match &page {
         Page::DictionaryPage { buf, num_values, .. } => (*num_values, buf.len()),
         Page::DataPage { num_values, .. } | Page::DataPageV2 { num_values, .. } => {

@@ -30,7 +30,7 @@ fn table() -> File {
         let mut column = group.next_column().unwrap().unwrap();
         column.typed::<Int64Type>().write_batch(&at, None, None).unwrap();
         column.close().unwrap();
-        // Each row has two messages, of which the second one has a name.
+        // Each row has two messages, and the second one has a name.
         let roles = vec![text("user"); 2 * rows];
         let repeated: Vec<i16> = [0, 1].repeat(rows);
         let mut column = group.next_column().unwrap().unwrap();
@@ -78,7 +78,7 @@ fn a_broken_file_is_an_error() {
     let len = file.metadata().unwrap().len();
     file.set_len(len - 1).unwrap();
     assert!(text(file).unwrap_err().to_string().contains("not a valid Parquet file"));
-    // Wherever a byte is another one, there are rows or an error.
+    // Whichever byte changes, the result is rows or an error.
     for at in (4..len - 8).step_by(3) {
         let file = table();
         file.write_all_at(&[0xff], at).unwrap();
@@ -87,7 +87,7 @@ fn a_broken_file_is_an_error() {
     }
 }
 
-/// A dictionary page that says to have two billion values, for which the library would allocate 64 GB.
+/// A dictionary page that claims two billion values, for which the library would allocate 64 GB.
 #[test]
 fn a_page_of_more_values_than_its_bytes_can_be_is_an_error() {
     let file: &[u8] = include_bytes!("../../../testdata/dictionary-of-too-many-values.parquet");

@@ -18,7 +18,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::input::canonical::write_string;
 
-/// The line of a row.
+/// The JSON line of a row.
 pub(super) fn line(row: &Row, schema: &Type) -> String {
     let mut out = String::from("{");
     for (index, (name, field)) in row.get_column_iter().enumerate() {
@@ -41,7 +41,7 @@ fn child(of: Option<&Type>, index: usize) -> Option<&Type> {
     }
 }
 
-/// The type of a list's elements: below the repeated group, where there is one with a single member.
+/// The type of a list's elements: below the repeated group, if that has a single member.
 fn element(of: Option<&Type>) -> Option<&Type> {
     let repeated = child(of, 0)?;
     match repeated {
@@ -136,7 +136,7 @@ fn write_map(map: &Map, of: Option<&Type>, out: &mut String) {
     out.push('}');
 }
 
-/// A number of JSON, or null.
+/// A JSON number, or null.
 fn json_number(value: impl serde::Serialize) -> String {
     serde_json::to_string(&value).unwrap_or_default()
 }
@@ -146,7 +146,7 @@ fn write_float(text: String, out: &mut String) {
     out.push_str(if finite { &text } else { "null" });
 }
 
-/// A number, unless the column says that it is a time in nanoseconds.
+/// A number, unless the column is a time in nanoseconds.
 fn write_long(value: i64, of: Option<&Type>, out: &mut String) {
     let logical = of.and_then(|of| of.get_basic_info().logical_type_ref());
     match logical {
@@ -167,8 +167,8 @@ fn write_timestamp(nanos: i128, raw: i64, of: Option<&Type>, out: &mut String) {
     write_time(nanos, length, raw, out);
 }
 
-/// A point in time, cut to so many characters; all but the last one is without its offset. What RFC 3339 cannot say
-/// is the column's number.
+/// A point in time, cut to `length` characters: `usize::MAX` keeps all of them, and one less drops the offset. A time
+/// that RFC 3339 cannot represent is written as the column's number.
 fn write_time(nanos: i128, length: usize, raw: i64, out: &mut String) {
     let time = OffsetDateTime::from_unix_timestamp_nanos(nanos).ok();
     match time.and_then(|time| time.format(&Rfc3339).ok()) {
@@ -193,7 +193,7 @@ fn write_clock(nanos: i64, out: &mut String) {
         .ok()
         .and_then(|time| time.format(&Rfc3339).ok());
     match text {
-        // Behind the date, before the Z.
+        // After the date, before the Z.
         Some(text) => write_string(&text[11..text.len() - 1], out),
         None => {
             let _ = write!(out, "{nanos}");
@@ -201,7 +201,7 @@ fn write_clock(nanos: i64, out: &mut String) {
     }
 }
 
-/// All digits of a decimal; one of more than 128 bits is its bytes.
+/// All digits of a decimal; one of more than 128 bits becomes its bytes.
 fn write_decimal(value: &Decimal, out: &mut String) {
     let bytes = value.data();
     if bytes.len() > 16 {

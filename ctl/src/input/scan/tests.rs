@@ -76,7 +76,7 @@ fn segments_are_full_and_do_not_depend_on_threads_or_files() {
         write(dir.path(), "h2", lines[7_777..].concat().as_bytes()),
     ];
     let (_, again) = run(&halves, &ScanOptions { threads: 1, ..ScanOptions::default() });
-    // Lines count within a file; everything else is the same.
+    // Line numbers count within a file; everything else is the same.
     let texts = |segments: &[FinishedSegment]| {
         bodies(segments).into_iter().map(|(_, body)| body).collect::<Vec<_>>()
     };
