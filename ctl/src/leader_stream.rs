@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use rollout_proto::{Client, ClientError, MemberRef, RpcError, v1};
 use tonic::Streaming;
 
-/// Silence after which others are asked who leads.
+/// Silence after which other members are asked who leads.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Before a stream is opened again.
+/// The pause before a stream is reopened.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A stream, and the member it comes from.
+/// A stream, and the member that sends it.
 pub(crate) struct LeaderStream<T> {
     client: Client,
     leader: Option<MemberRef>,
@@ -27,7 +27,7 @@ impl<T> LeaderStream<T> {
         Self { client: client.clone(), leader: client.leader(), stream }
     }
 
-    /// The next message that is believed; None when the stream is over.
+    /// The next valid message; None when the stream is over.
     pub(crate) async fn next(
         &mut self,
         header: impl Fn(&T) -> Option<&v1::ClusterHeader>,
@@ -56,7 +56,7 @@ impl<T> LeaderStream<T> {
         Ok(believed.then_some(message))
     }
 
-    /// Lets the next call look for the leader again.
+    /// Makes the next call search for the leader again.
     pub(crate) async fn abandon(self) {
         if let Some(leader) = &self.leader {
             self.client.leader_failed(&leader.addr);
@@ -65,7 +65,7 @@ impl<T> LeaderStream<T> {
     }
 }
 
-/// Gives up on streams that open and never say anything.
+/// Gives up on streams that open and never deliver anything.
 pub(crate) struct Patience {
     client: Client,
     what: &'static str,

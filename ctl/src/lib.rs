@@ -1,6 +1,6 @@
 //! The code of `rollout` (users) and `rolloutctl` (operators).
 
-// These macros panic where the reader has gone: `say` and `output` write.
+// These macros panic if the reader has gone; write with `say` and `output` instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod batch;

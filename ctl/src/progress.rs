@@ -15,13 +15,13 @@ use self::rate::Rate;
 use crate::output::counted;
 use crate::say::to_stderr;
 
-/// Between plain lines.
+/// The pause between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// A display. Made once per command; shared by reference.
+/// A progress display, made once per command and shared by reference.
 #[derive(Debug)]
 pub struct Progress {
-    /// None where stderr is no terminal.
+    /// None if stderr is not a terminal.
     bar: Option<ProgressBar>,
     state: Mutex<State>,
 }
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Progress {
-    /// A display on stderr; nothing is drawn yet. `quiet` shows notes alone.
+    /// A display on stderr; nothing is drawn yet. With `quiet` it shows only notes.
     pub fn new(quiet: bool) -> Self {
         let bar = (!quiet && console_is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
@@ -45,13 +45,13 @@ impl Progress {
         });
         let mut state = State::default();
         if quiet {
-            // So far in the future that no line is due.
+            // So far in the future that no line becomes due.
             state.last_line = Instant::now().checked_add(Duration::from_secs(1 << 30));
         }
         Self { bar, state: Mutex::new(state) }
     }
 
-    /// Prints a line above the bar; the same line twice in a row once.
+    /// Prints a line above the bar; consecutive duplicates are printed once.
     pub fn note(&self, text: &str) {
         {
             let mut state = self.state.lock();
@@ -79,7 +79,7 @@ impl Progress {
         self.bytes("checking", bytes, bytes_total);
     }
 
-    /// Bytes received of about so many.
+    /// Bytes received, of an approximate total.
     pub fn receiving(&self, bytes: u64, bytes_about: u64) {
         self.bytes("receiving", bytes, bytes_about);
     }
@@ -89,7 +89,7 @@ impl Progress {
         self.show(bytes, total, &format!("{what}: {now} / {all}"));
     }
 
-    /// Where a run stands.
+    /// The progress of a run.
     pub fn run(&self, run: &v1::RunSummary) {
         let counts = run.counts.unwrap_or_default();
         let decided = counts.done + counts.failed;

@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(trace::within(TraceContext::of_env(), run(cli)));
-    // Reads of the input may still be on their way after an interruption.
+    // Reads of the input may still be in progress after an interruption.
     runtime.shutdown_background();
     ExitCode::from(code)
 }
@@ -92,7 +92,7 @@ async fn run(cli: Cli) -> u8 {
     };
     match outcome {
         Ok(code) => code,
-        // What to do was said when it happened.
+        // The next step was printed when it happened.
         Err(BatchError::Interrupted) => 130,
         Err(error) => {
             to_stderr(&explain(&error));
@@ -101,7 +101,7 @@ async fn run(cli: Cli) -> u8 {
     }
 }
 
-/// An error in words, with the command that explains its code where it has one.
+/// An error in words, with the command that explains its code if it has one.
 fn explain(error: &BatchError) -> String {
     let mut text = format!("error: {error}\n");
     let client = match error {
@@ -114,7 +114,7 @@ fn explain(error: &BatchError) -> String {
     text
 }
 
-/// Tells, above the bar, what the client waits for.
+/// Reports, above the bar, what the client waits for.
 fn on_wait(progress: &Arc<Progress>) -> OnWait {
     let progress = Arc::clone(progress);
     Arc::new(move |what| progress.note(&format!("waiting: {what}")))

@@ -28,15 +28,15 @@ pub struct Sampling {
     pub n: Option<u32>,
     /// Randomness, 0 to 100; 0 is greedy.
     pub temperature: Option<f64>,
-    /// Nucleus sampling's mass, above 0 to 1.
+    /// The probability mass of nucleus sampling, above 0 to 1.
     pub top_p: Option<f64>,
     /// The most likely tokens to choose from; -1 or 0 for all.
     pub top_k: Option<i64>,
-    /// The least likelihood relative to the best token, 0 to 1.
+    /// The minimum probability relative to the best token, 0 to 1.
     pub min_p: Option<f64>,
-    /// The most tokens of a completion.
+    /// The maximum number of tokens of a completion.
     pub max_tokens: Option<u32>,
-    /// The least tokens of a completion.
+    /// The minimum number of tokens of a completion.
     pub min_tokens: Option<u32>,
     /// The seed.
     pub seed: Option<i64>,
@@ -46,35 +46,35 @@ pub struct Sampling {
     pub stop_token_ids: Option<Vec<u32>>,
     /// Texts that may not be generated.
     pub bad_words: Option<Vec<String>>,
-    /// Whether to go on after the end-of-sequence token.
+    /// Whether to continue after the end-of-sequence token.
     pub ignore_eos: Option<bool>,
-    /// Against tokens that appeared, -2 to 2.
+    /// Penalty for tokens that appeared, -2 to 2.
     pub presence_penalty: Option<f64>,
-    /// Against tokens by how often they appeared, -2 to 2.
+    /// Penalty for tokens by how often they appeared, -2 to 2.
     pub frequency_penalty: Option<f64>,
-    /// Against tokens of prompt and completion, above 0; 1 is none.
+    /// Penalty for tokens of prompt and completion, above 0; 1 is none.
     pub repetition_penalty: Option<f64>,
-    /// What is added to a token's logit, by token id.
+    /// The bias added to a token's logit, by token ID.
     pub logit_bias: Option<BTreeMap<String, f64>>,
     /// The only tokens that may be generated, by token id.
     pub allowed_token_ids: Option<Vec<u32>>,
-    /// Whether special tokens are left out of the text.
+    /// Whether special tokens are omitted from the text.
     pub skip_special_tokens: Option<bool>,
-    /// Whether a space is between special tokens in the text.
+    /// Whether spaces separate special tokens in the text.
     pub spaces_between_special_tokens: Option<bool>,
     /// Whether the text that ended a completion is part of it.
     pub include_stop_str_in_output: Option<bool>,
-    /// The most tokens that a reasoning model may think.
+    /// The maximum number of tokens for a reasoning model's thinking.
     pub thinking_token_budget: Option<i64>,
-    /// What plug-ins of the engine take.
+    /// Arguments for plug-ins of the engine.
     pub extra_args: Option<serde_json::Map<String, Value>>,
-    /// The likeliest tokens whose log probabilities come back for each token; -1 for all.
+    /// How many of the most likely tokens return log probabilities for each token; -1 for all.
     pub logprobs: Option<i64>,
     /// The same for the prompt's tokens.
     pub prompt_logprobs: Option<i64>,
-    /// What a completion has to be: one of json, regex, choice, grammar and others.
+    /// The required form of a completion: one of json, regex, choice, grammar and others.
     pub structured_outputs: Option<serde_json::Map<String, Value>>,
-    /// Arguments of the model's chat template for rows with messages; a row's own go over them, key by key.
+    /// Arguments of the model's chat template for rows with messages; a row's own override them, key by key.
     pub chat_template_kwargs: Option<serde_json::Map<String, Value>>,
 }
 
@@ -83,11 +83,11 @@ pub struct Sampling {
 pub enum Doubt {
     /// A value that engines refuse.
     Refused(String),
-    /// A parameter that is not known here: an engine may have it.
+    /// A parameter that is unknown here; an engine may know it.
     Unknown(String),
 }
 
-/// Does something with every parameter, by its name.
+/// Applies a macro to every parameter, by name.
 macro_rules! each {
     ($call:ident) => {
         $call!(
@@ -131,10 +131,10 @@ impl Sampling {
         }
     }
 
-    /// The canonical JSON of a row's parameters over those of its run, and why an engine may refuse the row. An error says why
-    /// it is no object of parameters.
+    /// The canonical JSON of the run's parameters, overridden by a row's, and why an engine may refuse the row. An
+    /// error says why the row's value is not an object of parameters.
     ///
-    /// What a parameter may be is the engine's affair: a row that asks for what there is not is one failed row.
+    /// The engine decides which parameters are valid: a row with an unsupported one is one failed row.
     pub fn of_row(&self, row: &RawValue) -> Result<(String, Option<Doubt>), String> {
         let wrong = |error: serde_json::Error| nearest::explain(&plain_message(&error));
         let told = |error: CanonicalError| error.to_string();
@@ -148,7 +148,7 @@ impl Sampling {
                 let doubt = merged.check().err().map(refused);
                 Ok((merged.canonical_json().map_err(told)?, doubt))
             }
-            // As it was written: another name or type than is known here.
+            // Unchanged: its name or type is unknown here.
             Err(error) => {
                 let run = self.canonical_json().map_err(told)?;
                 let mut all: BTreeMap<&str, &RawValue> =
@@ -161,14 +161,14 @@ impl Sampling {
         }
     }
 
-    /// What an engine may refuse of a row's parameters that are not all known, or not all of their types. What is known and
-    /// wrong goes before what is unknown.
+    /// Why an engine may refuse a row's parameters when some are unknown or have the wrong type. A known, invalid
+    /// parameter takes precedence over an unknown one.
     fn doubt_of(&self, fields: &[(std::borrow::Cow<'_, str>, &RawValue)]) -> Option<Doubt> {
         let mut unknown = None;
         let mut known = Self::default();
         for (key, value) in fields {
-            // The parser names no field of a value that it does not take, so each is tried by itself; and null is a value
-            // that every parameter takes which it knows.
+            // The parser does not name the field of an invalid value, so each field is tried alone. Every known
+            // parameter accepts null.
             if let Err(told) = one(key, RawValue::NULL) {
                 unknown.get_or_insert(Doubt::Unknown(told));
                 continue;
@@ -181,7 +181,7 @@ impl Sampling {
         known.over(self).check().err().map(refused).or(unknown)
     }
 
-    /// These parameters and, where they say nothing, those below.
+    /// These parameters, completed by those of `below`.
     fn over(self, below: &Self) -> Self {
         macro_rules! take {
             ($($name:ident),+) => { Self { $($name: self.$name.or_else(|| below.$name.clone())),+ } };
@@ -224,7 +224,7 @@ fn one(key: &str, value: &RawValue) -> Result<Sampling, String> {
         .map_err(|error| nearest::explain(&plain_message(&error)))
 }
 
-/// A value out of its bounds, by its key in a row.
+/// An out-of-bounds value, by its key in a row.
 fn refused((key, message): Wrong) -> Doubt {
     Doubt::Refused(format!("{}: {message}", key.strip_prefix("sampling.").unwrap_or(key)))
 }

@@ -8,20 +8,20 @@ use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set before anything is said, by the command line alone.
+/// Set before anything is printed, by the command line alone.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// From now on nothing is said aside.
+/// From now on no notes are printed.
 pub(crate) fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Whether nothing is said aside.
+/// Whether notes are suppressed.
 pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Says on stderr, in a line, what is going on. Never what went wrong, which is said however quiet it is to be.
+/// Prints a note about progress to stderr, as one line. It is not for errors, which are printed even in quiet mode.
 pub(crate) fn aside(line: fmt::Arguments<'_>) {
     if !is_quiet() {
         to_stderr(&format!("{line}\n"));
@@ -30,13 +30,13 @@ pub(crate) fn aside(line: fmt::Arguments<'_>) {
 
 /// Writes a text to stderr.
 pub(crate) fn to_stderr(text: &str) {
-    // Nobody is left to be told.
+    // If stderr is closed, there is no reader left.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Writes a text to stdout.
 pub(crate) fn to_stdout(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    // As above; a broken pipe is the reader's wish.
+    // As above; a broken pipe means that the reader wants no more.
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }

@@ -16,7 +16,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// A count with its noun, of which one is no plural: `1 row`, `2,000 rows`, `3 entries`.
+/// A count with its noun in the singular or plural: `1 row`, `2,000 rows`, `3 entries`.
 pub fn counted(value: u64, noun: &str) -> String {
     let stem = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o']));
     let number = count(value);
@@ -66,7 +66,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// How long ago a wall-clock moment was, both in milliseconds since 1970: `3m 2s ago`.
+/// How long ago a wall-clock time was, both in milliseconds since 1970: `3m 2s ago`.
 pub fn age(then_wall_ms: u64, now_wall_ms: u64) -> String {
     if then_wall_ms == 0 {
         return "-".into();

@@ -10,10 +10,10 @@ use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// The version of every document that we print.
+/// The version of every printed document.
 pub const API_VERSION: &str = "rollout/v1";
 
-/// What every JSON document looks like from outside.
+/// The envelope of every JSON document.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope<'a, T> {
@@ -30,7 +30,7 @@ impl<'a, T: Serialize> Envelope<'a, T> {
     }
 }
 
-/// A moment as RFC 3339 in UTC, to the millisecond: nobody reads beyond it.
+/// A time as RFC 3339 in UTC, to the millisecond, which is precise enough.
 pub fn rfc3339(at: SystemTime) -> String {
     let at = OffsetDateTime::from(at);
     at.replace_millisecond(at.millisecond()).unwrap_or(at).format(&Rfc3339).unwrap_or_default()

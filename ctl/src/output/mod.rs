@@ -42,39 +42,39 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether people read it.
+    /// Whether it is for people.
     pub fn is_table(self) -> bool {
         matches!(self, Format::Table | Format::Wide)
     }
 
-    /// What it is for each of many reports of a command that goes on: a document is then a line.
+    /// The format for each of the many reports of a continuing command: a document is then a line.
     pub fn of_many(self) -> Self {
         if self == Format::Json { Format::JsonLine } else { self }
     }
 }
 
-/// Something that a command reports.
+/// A command's report.
 pub trait Report: Serialize {
-    /// The `kind` of its JSON envelope, for example `ClusterStatus`. That of a list ends in `List`, and what
-    /// comes before is the kind of the things in it.
+    /// The `kind` of its JSON envelope, for example `ClusterStatus`. That of a list ends in `List`, preceded by the
+    /// kind of its items.
     const KIND: &'static str;
 
-    /// The report for people, ending in a line feed where it is not empty.
+    /// The report for people, ending in a line feed unless it is empty.
     fn table(&self) -> String;
 
-    /// The same with more columns, where there are more.
+    /// The same with more columns, if there are more.
     fn wide(&self) -> String {
         self.table()
     }
 }
 
-/// Why a report cannot be printed as asked.
+/// Why a report cannot be printed as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// It does not serialize, which no report of ours does.
+    /// It does not serialize, which never happens to this program's reports.
     #[error("cannot print the report: {0}")]
     Serialize(#[from] serde_json::Error),
-    /// `-o name` of something without names.
+    /// `-o name` for a report without names.
     #[error("a report of kind {0} names nothing: ask for another format than `-o name`")]
     NoNames(&'static str),
 }
@@ -82,7 +82,7 @@ pub enum RenderError {
 /// A report in the given format, ready to be written.
 ///
 /// # Errors
-/// When the report has no names and those were asked for.
+/// The report has no names and names were requested.
 pub fn render<R: Report>(format: Format, report: &R) -> Result<String, RenderError> {
     Ok(match format {
         Format::Table => report.table(),
@@ -99,7 +99,7 @@ pub fn render<R: Report>(format: Format, report: &R) -> Result<String, RenderErr
     })
 }
 
-/// One line a thing of a list; one line where it is none.
+/// One line per item of a list; a single line for anything else.
 fn json_lines(kind: &'static str, data: &Value) -> Result<String, serde_json::Error> {
     let line = |kind: &str, data: &Value| {
         serde_json::to_string(&Envelope::new(kind, data)).map(|line| line + "\n")
@@ -110,15 +110,15 @@ fn json_lines(kind: &'static str, data: &Value) -> Result<String, serde_json::Er
     }
 }
 
-/// Writes a report to stdout. A reader that went away (`| head`) is no error.
+/// Writes a report to stdout. A reader that went away (`| head`) is not an error.
 ///
 /// # Errors
-/// When stdout cannot be written for another reason, or the report has no names and those were asked for.
+/// Stdout cannot be written for another reason, or the report has no names and names were requested.
 pub fn emit<R: Report>(format: Format, report: &R) -> anyhow::Result<()> {
     write_stdout(&render(format, report)?)
 }
 
-/// Writes one of many reports of a command that goes on: a document a line, or YAML documents one after another.
+/// Writes one of the many reports of a continuing command: one document per line, or YAML documents one after another.
 ///
 /// # Errors
 /// As [`emit`].
@@ -129,18 +129,18 @@ pub fn emit_next<R: Report>(format: Format, report: &R) -> anyhow::Result<()> {
     }
 }
 
-/// Set for good once whoever read stdout has gone.
+/// Set permanently once the reader of stdout has gone.
 static READER_GONE: AtomicBool = AtomicBool::new(false);
 
-/// Whether the reader of stdout went away (`| head`), as a write has found: what only prints has nothing left to do.
+/// Whether a write has found that the reader of stdout went away (`| head`): a command that only prints can then stop.
 pub fn reader_is_gone() -> bool {
     READER_GONE.load(Ordering::Relaxed)
 }
 
-/// Writes text to stdout and flushes it. A reader that went away (`| head`) is no error; see [`reader_is_gone`].
+/// Writes text to stdout and flushes it. A reader that went away (`| head`) is not an error; see [`reader_is_gone`].
 ///
 /// # Errors
-/// When stdout cannot be written for another reason.
+/// Stdout cannot be written for another reason.
 pub fn write_stdout(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

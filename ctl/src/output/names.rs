@@ -5,15 +5,15 @@
 
 use serde_json::{Map, Value};
 
-/// The keys that name a thing, the most telling first.
+/// The keys that name an item, the most specific first.
 const KEYS: [&str; 12] = [
     "name", "member", "worker", "barrier", "dataset", "row", "number", "key", "run", "job", "code",
     "file",
 ];
-/// Reports that wrap the thing under one of these keys.
+/// Reports that wrap the item under one of these keys.
 const WRAPPERS: [&str; 2] = ["run", "job"];
 
-/// The things that a report lists; `None` where it is about one thing.
+/// The items that a report lists; `None` if it is about a single item.
 pub(super) fn listed(data: &Value) -> Option<&Vec<Value>> {
     let Value::Object(map) = data else { return None };
     let wraps = WRAPPERS.iter().any(|key| map.get(*key).is_some_and(Value::is_object));
@@ -23,7 +23,7 @@ pub(super) fn listed(data: &Value) -> Option<&Vec<Value>> {
     }
 }
 
-/// The names in a report, in its order; `None` where it names nothing.
+/// The names in a report, in order; `None` if it has none.
 pub(super) fn names(data: &Value) -> Option<Vec<String>> {
     if let Some(list) = listed(data) {
         return list.iter().map(one).collect();

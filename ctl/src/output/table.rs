@@ -14,7 +14,7 @@ pub fn leave_out_titles() {
     WITHOUT_TITLES.store(true, Ordering::Relaxed);
 }
 
-/// On which side the padding of a cell goes.
+/// The alignment of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.
@@ -46,7 +46,7 @@ impl Table {
         self
     }
 
-    /// Adds columns behind the last, all aligned to the left. Before the first line.
+    /// Appends columns, all aligned to the left. Call it before the first line.
     #[must_use]
     pub fn and(mut self, titles: &[&str]) -> Self {
         self.rows[0].extend(titles.iter().map(ToString::to_string));
@@ -61,7 +61,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// How many lines it has below its titles.
+    /// The number of lines below its titles.
     pub fn len(&self) -> usize {
         self.rows.len() - 1
     }
@@ -80,7 +80,7 @@ impl Table {
     }
 }
 
-/// A name or message from elsewhere must not break the lines or drive the terminal.
+/// A foreign name or message must not break the lines or control the terminal.
 fn single_line(cell: String) -> String {
     if cell.chars().any(char::is_control) {
         cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

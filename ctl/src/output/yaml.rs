@@ -16,7 +16,7 @@ pub(super) fn document(value: &Value) -> String {
     text
 }
 
-/// The lines of a map or list that is not empty, each behind `indent` spaces but for the first.
+/// The lines of a map or list that is not empty, each after `indent` spaces except the first.
 fn block(value: &Value, indent: usize, text: &mut String) {
     let pad = " ".repeat(indent);
     let mut first = true;
@@ -71,7 +71,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// Only a word that nobody takes for a number, a date or a boolean goes without quotes.
+/// Only a word that no reader parses as a number, a date or a boolean goes without quotes.
 fn plain_or_quoted(text: &str) -> String {
     const TAKEN: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan"];
     let word = text.starts_with(|c: char| c.is_ascii_alphabetic())

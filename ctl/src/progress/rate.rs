@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_secs(10);
 const SAMPLES_MAX: usize = 64;
 
-/// Samples of a counter that grows.
+/// Samples of a growing counter.
 #[derive(Debug, Default)]
 pub(super) struct Rate {
     samples: VecDeque<(Instant, u64)>,

@@ -11,10 +11,10 @@ use crate::one_or_many::OneOrMany;
 /// A key, and what is wrong with its value.
 pub(crate) type Wrong = (&'static str, String);
 
-/// As vLLM has it where `VLLM_MAX_N_SEQUENCES` says nothing.
+/// vLLM's limit if `VLLM_MAX_N_SEQUENCES` is not set.
 const COMPLETIONS_MAX: u32 = 16_384;
 
-/// What a completion can be held to; exactly one of these.
+/// Constraints on a completion; exactly one of these.
 const CONSTRAINTS: [&str; 6] =
     ["json", "regex", "choice", "grammar", "json_object", "structural_tag"];
 /// How.
@@ -22,7 +22,7 @@ const CONSTRAINT_OPTIONS: [&str; 3] =
     ["disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"];
 
 impl Sampling {
-    /// Refuses what is out of its bounds, with the key as it is in a batch file.
+    /// Refuses out-of-bounds values, with the key as in a batch file.
     pub(crate) fn check(&self) -> Result<(), Wrong> {
         self.check_numbers()?;
         if self.n.is_some_and(|n| !(1..=COMPLETIONS_MAX).contains(&n)) {

@@ -42,7 +42,7 @@ fn a_rows_parameters_go_over_the_runs_key_by_key() {
 fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written() {
     for (row, what, merged) in [
         (
-            // Beside what is not known, too.
+            // Also beside an unknown one.
             r#"{"later": 1, "top_p": 7}"#,
             "top_p: 7 is not 0 to 1",
             r#"{"later":1,"max_tokens":16,"top_p":7}"#,
