@@ -30,12 +30,12 @@ pub(super) async fn run(connect: &ConnectArgs, args: &AppendArgs) -> Result<u8, 
     let to = (settings.namespace.as_str(), args.run.as_str());
     let outcome = append(&session, to, &files, Arc::default(), &progress).await;
     progress.finish();
-    // The copy of standard input goes here.
+    // This removes the copy of standard input.
     drop(copy);
     outcome.map(|()| 0)
 }
 
-/// Appends files to the run (namespace, name), and says what came of it.
+/// Appends files to the run (namespace, name), and prints the result.
 pub(super) async fn append(
     session: &Session,
     (namespace, name): (&str, &str),
@@ -71,7 +71,7 @@ fn told(name: &str, added: u64, there: u64, rows: u64) -> String {
     text + &format!("; it has {}", HumanCount(rows))
 }
 
-/// The files, and a copy of standard input where it is one of them: an input is read more than once.
+/// The files, and a copy of standard input if it is one of them, because an input is read more than once.
 async fn find(
     patterns: &[String],
 ) -> Result<(Option<tempfile::NamedTempFile>, Vec<InputFile>), BatchError> {

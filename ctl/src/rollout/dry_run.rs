@@ -25,11 +25,11 @@ use crate::input::files::InputFile;
 use crate::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
 use crate::say::to_stderr;
 
-/// What counts tokens, if a Python was named.
+/// The tokenizer that counts tokens, if a Python was named.
 pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Tokenizer> {
     let engine = run_spec.engine.clone().unwrap_or_default();
     let sampling = run_spec.sampling_json.clone();
-    // What is named by itself is no revision of the run's model.
+    // A tokenizer that is named separately has no revision of the run's model.
     let revision =
         Some(engine.revision).filter(|name| args.tokenizer.is_none() && !name.is_empty());
     Some(Tokenizer {
@@ -101,7 +101,7 @@ async fn scan(run_spec: &v1::RunSpec, files: Vec<InputFile>) -> Result<Scan, Bat
     upload::check(files, spec::rules(run_spec)?.strict(), options(), control).await
 }
 
-/// The scan, and what was counted of the rows without errors.
+/// The scan, and the token counts of the rows without errors.
 async fn scan_and_count(
     run_spec: &v1::RunSpec,
     files: Vec<InputFile>,
@@ -125,7 +125,7 @@ async fn scan_and_count(
     let counted = finish.unwrap_or_else(lost);
     match (scanned, counted) {
         (Ok(scan), counted) => Ok((scan, counted.map(Some))),
-        // It ended before the rows did, and says why; else the input is at fault.
+        // The program ended before the rows did, and says why; otherwise the input is at fault.
         (Err(BatchError::Scan(_)), Err(failed)) => Ok((scan(run_spec, files).await?, Err(failed))),
         (Err(error), _) => Err(error),
     }

@@ -42,9 +42,9 @@ struct Batch<'a> {
     config: BatchConfig,
     spec: v1::RunSpec,
     namespace: String,
-    /// The revision, once it is known which.
+    /// The revision, once it is known.
     name: Mutex<String>,
-    /// Whether the name was made up here and now.
+    /// Whether this command generated the name.
     generated: bool,
     client: Client,
     progress: Arc<Progress>,
@@ -53,7 +53,7 @@ struct Batch<'a> {
     session: Mutex<Option<Session>>,
 }
 
-/// What the cluster says for a dry run, if one can be asked.
+/// The cluster's figures for a dry run, if a cluster is configured.
 async fn known(
     connect: &ConnectArgs,
     config: &BatchConfig,
@@ -166,7 +166,7 @@ impl Batch<'_> {
 
     async fn warn_of_workers(&self) {
         let Some(expected) = self.args.workers else { return };
-        // A hint only: whoever may not list workers may still submit.
+        // Only a hint: a user who may not list workers may still submit.
         let Ok(ready) = submit::workers_ready(&self.client, &self.namespace).await else { return };
         if ready < expected as usize {
             self.progress.note(&format!(
@@ -208,7 +208,7 @@ impl Batch<'_> {
         Ok(Written::new(&read, dir, &layout))
     }
 
-    /// What a user should know of a run that does not go on.
+    /// A remark for the user about a run that makes no progress.
     fn remark(&self, run: &v1::RunSummary) -> String {
         let namespace = namespace_flag(&self.namespace);
         match run.state() {
@@ -229,7 +229,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Ends the command at a signal. The run goes on.
+    /// Ends the command at a signal. The run continues.
     fn interrupted(&self) -> BatchError {
         self.control.stop.store(true, Ordering::Relaxed);
         self.progress.finish();

@@ -5,7 +5,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals from now on.
+/// Signals, from the call of `listen` on.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     user: Option<Signal>,
@@ -13,7 +13,7 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Listens. Where that fails, a signal ends the process as it always did.
+    /// Starts to listen. If that fails, a signal ends the process as by default.
     pub(super) fn listen() -> Self {
         Self {
             user: signal(SignalKind::interrupt()).ok(),

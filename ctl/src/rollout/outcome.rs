@@ -39,7 +39,7 @@ impl Said {
         })
     }
 
-    /// The report of what was written: JSON on stdout, or text on stderr.
+    /// Prints the report of a written output: JSON on stdout, or text on stderr.
     pub(super) fn print_written<R: Report>(self, report: &R) -> Result<(), BatchError> {
         match self {
             Self::Json => self.print(report),
@@ -51,7 +51,7 @@ impl Said {
     }
 }
 
-/// A run's output, as it was written.
+/// A run's written output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Written {
@@ -61,18 +61,18 @@ pub(super) struct Written {
     done: u64,
     #[serde(serialize_with = "u64_string")]
     failed: u64,
-    /// Rows without an outcome, which are left out.
+    /// Rows without an outcome, which are omitted.
     #[serde(serialize_with = "u64_string")]
     open: u64,
     #[serde(serialize_with = "u64_string")]
     prompt_tokens: u64,
     #[serde(serialize_with = "u64_string")]
     completion_tokens: u64,
-    /// The file of completions; its name has a `*` where there are shards.
+    /// The completions file; its name has a `*` if there are shards.
     completions: String,
-    /// That of rows that failed for good, if any did.
+    /// The file of rows that failed permanently, if any did.
     errors: Option<String>,
-    /// Why rows failed, the commonest first.
+    /// Why rows failed, the most common reason first.
     failures: Vec<FailureKind>,
 }
 
@@ -128,13 +128,13 @@ fn commonest(kind: &FailureKind) -> String {
     )
 }
 
-/// What `infer batch` came to.
+/// The result of `infer batch`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BatchOutcome {
     pub(super) namespace: String,
     pub(super) run: String,
-    /// None with `--detach`: the run was submitted, and goes on.
+    /// None with `--detach`: the run was submitted and continues.
     pub(super) written: Option<Written>,
 }
 
@@ -149,7 +149,7 @@ impl Report for BatchOutcome {
     }
 }
 
-/// What `export` wrote.
+/// The result of `export`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExportOutcome {
@@ -166,7 +166,7 @@ impl Report for ExportOutcome {
     }
 }
 
-/// What `verify` proved.
+/// The result of `verify`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VerifyOutcome {
@@ -183,7 +183,7 @@ pub(super) struct VerifyOutcome {
     pub(super) parts: u64,
     /// blake3 over the segments' digests in order, in hexadecimal digits.
     pub(super) input_digest: String,
-    /// The directory whose files were compared, if any was.
+    /// The directory whose files were compared, if any.
     pub(super) output: Option<String>,
 }
 

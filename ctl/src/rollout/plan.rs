@@ -18,10 +18,10 @@ use crate::input::files::InputFile;
 use crate::input::scan::{LineError, Scan};
 use crate::output::{Report, u64_string};
 
-/// Errors that are listed, and warnings.
+/// The maximum of listed errors, and of listed warnings.
 pub(super) const LISTED_MAX: usize = 1000;
 
-/// What would be submitted, and what is wrong with it.
+/// The run that would be submitted, and its problems.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Plan {
@@ -45,7 +45,7 @@ pub(super) struct Plan {
     repeated: u64,
     segments: u32,
     output: String,
-    /// None where tokens were not counted.
+    /// None if tokens were not counted.
     tokens: Option<Tokens>,
     errors: Vec<Place>,
     #[serde(serialize_with = "u64_string")]
@@ -58,7 +58,7 @@ pub(super) struct Plan {
     pub(super) text: String,
 }
 
-/// What was counted of an input.
+/// The token counts of an input.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Tokens {
@@ -71,14 +71,14 @@ struct Tokens {
     /// Rows whose completion has no bound of its own.
     #[serde(serialize_with = "u64_string")]
     unbounded: u64,
-    /// None where the speed is not known.
+    /// None if the speed is unknown.
     estimated_seconds: Option<u64>,
     problems: Vec<Problem>,
     #[serde(serialize_with = "u64_string")]
     problem_count: u64,
 }
 
-/// A row that the model would not take.
+/// A row that the model would not accept.
 #[derive(Debug, Serialize)]
 struct Problem {
     row: u64,
@@ -86,11 +86,11 @@ struct Problem {
     message: String,
 }
 
-/// Something about a line of the input.
+/// A message about a line of the input.
 #[derive(Debug, Serialize)]
 struct Place {
     file: String,
-    /// The row of a Parquet file; null where it is about the whole file.
+    /// The row of a Parquet file; null for a message about the whole file.
     line: Option<u64>,
     /// Null for a row of a table.
     column: Option<usize>,
@@ -132,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// Adds what was counted; `room` is what the workers' engines have, and `speed` whose it is.
+    /// Adds the token counts. `room` is the limit of the workers' engines, and `speed` the measured speed with its run.
     pub(super) fn counted(
         &mut self,
         counted: &Counted,

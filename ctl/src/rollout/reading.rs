@@ -11,11 +11,11 @@ use crate::input::files::InputFile;
 use crate::input::scan::{ScanControl, ScanOptions};
 use crate::progress::Progress;
 
-/// Errors of an input that are shown before nothing is submitted.
+/// Errors of an input that are shown before the command ends without submitting.
 pub(super) const ERRORS_SHOWN: usize = 20;
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Ends with the chunk in which the last error that is shown was found.
+/// Options that end the reading with the chunk of the last error that is shown.
 pub(super) fn options() -> ScanOptions {
     ScanOptions {
         errors_max: ERRORS_SHOWN,
@@ -24,7 +24,7 @@ pub(super) fn options() -> ScanOptions {
     }
 }
 
-/// Shows how far a reading is, until it is dropped.
+/// Shows the progress of a reading until it is dropped.
 pub(super) async fn show(
     progress: &Progress,
     control: &ScanControl,

@@ -22,7 +22,7 @@ pub(super) fn errors(scan: &Scan, files: &[InputFile], max: usize) -> String {
     places("", &scan.errors, scan.error_count, files, max)
 }
 
-/// What engines may not know of an input, in the same way.
+/// The warnings about what engines may not know, in the same format.
 pub(super) fn warnings(scan: &Scan, files: &[InputFile], max: usize) -> String {
     places("warning: ", &scan.warnings, scan.warning_count, files, max)
 }
@@ -46,7 +46,7 @@ fn places(kind: &str, notes: &[LineError], count: u64, files: &[InputFile], max:
     text
 }
 
-/// What would be submitted.
+/// The run that would be submitted.
 pub(super) fn plan(
     name: &str,
     spec: &v1::RunSpec,
@@ -77,7 +77,7 @@ pub(super) fn plan(
     text
 }
 
-/// What an input's tokens are, and how long they may take.
+/// The token counts of an input, and the estimated time.
 pub(super) fn tokens(
     counted: &Counted,
     of_engines: Option<u64>,
@@ -127,7 +127,7 @@ pub(super) fn tokens(
     text
 }
 
-/// The rows that the model would not take, one a line.
+/// The rows that the model would not accept, one a line.
 pub(super) fn problems(counted: &Counted) -> String {
     let mut text = String::new();
     for problem in &counted.problems {
@@ -140,7 +140,7 @@ pub(super) fn problems(counted: &Counted) -> String {
     text
 }
 
-/// What was submitted.
+/// The submitted run.
 pub(super) fn submitted(name: &str, submitted: &Submitted) -> String {
     let total = submitted.uploaded.scan.rows;
     let rows = HumanCount(total);

@@ -35,8 +35,8 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8,
     }
 }
 
-/// False where the reader is gone, such as `head`: it has what it wanted. Whatever else keeps lines from being written is a
-/// failure, for what was printed may look whole.
+/// False if the reader is gone, such as `head`: it has what it wanted. Any other write error is a failure, because the
+/// printed part may look complete.
 fn print(lines: &str) -> Result<bool, BatchError> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush()) {

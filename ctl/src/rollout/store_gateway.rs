@@ -24,7 +24,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
         listen: args.listen,
         insecure: args.insecure_tcpstore,
     };
-    // A wait of a client is long by its nature, and nothing to tell.
+    // Clients' waits are long by design and not worth a message.
     let quiet: OnWait = Arc::new(|what: &str| tracing::debug!(what, "waiting"));
     let client = match settings.lasting_client(Some(quiet)) {
         Ok(client) => client,
@@ -56,7 +56,7 @@ fn failed(error: &dyn std::fmt::Display, code: u8) -> u8 {
     code
 }
 
-/// SIGTERM or SIGINT. Where they cannot be waited for, the process ends by them anyway.
+/// SIGTERM or SIGINT. If they cannot be handled, the process ends by them anyway.
 async fn stopped() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut int)) =

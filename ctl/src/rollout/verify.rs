@@ -50,7 +50,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
     Ok(0)
 }
 
-/// The layout of a directory: what was asked for, or what is there.
+/// The layout of a directory: the requested one, or the existing one.
 fn layout_of(
     dir: &Path,
     asked: Option<OutputFormat>,

@@ -16,7 +16,7 @@ use crate::input::files::InputFile;
 use crate::rollout::reading;
 
 impl Batch<'_> {
-    /// Which run the input is: one that is there, or the next revision of it.
+    /// Which run the input means: an existing one, or its next revision.
     pub(super) async fn choose(
         &self,
         session: &Session,
@@ -38,7 +38,7 @@ impl Batch<'_> {
         }
     }
 
-    /// What the input is to the one run that it may be.
+    /// What the input means for the resumed run, which is the only candidate.
     pub(super) async fn resumed(
         &self,
         session: &Session,
@@ -46,18 +46,18 @@ impl Batch<'_> {
         files: &[InputFile],
     ) -> Result<Choice, BatchError> {
         if self.args.keep_open {
-            // Closed or not: what the run has is no error.
+            // Even if it is closed: rows that the run has are not an error.
             return Ok(Choice::Append(name.to_owned()));
         }
         let described = submit::describe(&self.client, &self.namespace, name).await?;
         if let Some(choice) = self.compare(session, &described, files).await? {
             return Ok(choice);
         }
-        // Whatever else is in the way, the cluster or the reading of the input says it.
+        // The cluster or the reading of the input reports any other problem.
         Ok(Choice::Complete(name.to_owned()))
     }
 
-    /// What this input and spec are to a run that is there.
+    /// What this input and spec mean for an existing run.
     async fn compare(
         &self,
         session: &Session,
@@ -99,7 +99,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Cancels what the next revision replaces.
+    /// Cancels the runs that the next revision replaces.
     pub(super) async fn replace(
         &self,
         session: &Session,
@@ -109,7 +109,7 @@ impl Batch<'_> {
             let reason = format!("replaced by {}", self.name());
             match submit::cancel(session, &self.namespace, &run.name, &reason).await {
                 Ok(_) => self.progress.note(&format!("run {} is cancelled", run.name)),
-                // It came to its end meanwhile.
+                // It ended meanwhile.
                 Err(error)
                     if matches!(
                         error.code(),

@@ -7,21 +7,21 @@
 use crate::hint::shell_path;
 use crate::rollout::cli::BatchArgs;
 
-/// How far the command is, for whoever interrupts it.
+/// The progress of the command, for the message after an interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Of the run nothing is there, unless it is resumed.
+    /// The run does not exist yet, unless it is resumed.
     Reading,
-    /// A new run is not there yet: results of earlier revisions are copied first.
+    /// A new run does not exist yet: results of earlier revisions are copied first.
     Carrying,
-    /// The run is there, or will be in a moment.
+    /// The run exists, or will in a moment.
     Submitting,
     Watching,
     Writing,
 }
 
 impl Stage {
-    /// What is said of an interruption of a submission that has not created its run; None once it may have.
+    /// The message for a submission that was interrupted before it created its run; None once it may have created it.
     pub(super) fn without_a_run(self) -> Option<&'static str> {
         match self {
             Self::Reading => Some("interrupted: nothing was submitted\n"),
@@ -34,14 +34,14 @@ impl Stage {
     }
 }
 
-/// How to come back to the run, and why. `namespace` is the flag that names its namespace, or nothing.
+/// How to return to the run, and why. `namespace` is the flag that names its namespace, or empty.
 pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) -> String {
     let config = shell_path(&args.config);
-    // Without it, coming back closes the input.
+    // Without this flag, the repeated command would close the input.
     let keep_open = if args.keep_open { " --keep-open" } else { "" };
-    // Without it, the run is refused as one of another spec.
+    // Without it, the cluster would refuse the run because its spec differs.
     let canary = args.canary.map(|rows| format!(" --canary {rows}")).unwrap_or_default();
-    // Until the run has the directory, without it the run has none to write its output to.
+    // Until the run owns the directory, the flag is needed to write its output there.
     let submitting = matches!(stage, Stage::Carrying | Stage::Submitting);
     let overwrite = if args.overwrite && submitting { " --overwrite" } else { "" };
     let state = match stage {
@@ -50,7 +50,7 @@ pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) 
         Stage::Reading | Stage::Watching => "continues without this command; to resume",
     };
     let cancel = match stage {
-        // Every row has its outcome: there is nothing left to cancel.
+        // Every row has its outcome, so there is nothing left to cancel.
         Stage::Writing => String::new(),
         _ => format!("to cancel it:\n  rollout run cancel {name}{namespace}\n"),
     };

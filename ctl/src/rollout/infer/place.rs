@@ -13,7 +13,7 @@ use crate::export::owner::{BatchFile, Claim};
 use crate::rollout::cli::BatchArgs;
 use crate::say::to_stderr;
 
-/// The run's name, and whether nobody has given or remembered it.
+/// The run's name, and whether it was generated here, not given or remembered.
 pub(super) struct RunName {
     pub(super) name: String,
     pub(super) generated: bool,
@@ -60,8 +60,8 @@ impl Batch<'_> {
         claim(self.args, &self.config, Some(self.namespace.clone()), self.name())
     }
 
-    /// Before anything is uploaded: the directory is this batch file's, and a name that was made up is the one that it
-    /// remembers, so that of several that begin at once all mean one run.
+    /// Runs before anything is uploaded. It reserves the directory for this batch file and stores a generated name
+    /// there, so that several commands that begin at once all mean one run.
     pub(super) fn reserve(&self) -> Result<(), BatchError> {
         let claim = self.claim_for(Claim::reserve)?;
         if self.args.resume.is_some() {
@@ -77,13 +77,13 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Refuses a directory where this batch file's output may not be, before anything is spent on it.
+    /// Refuses a directory that may not hold this batch file's output, before any work is done for it.
     pub(super) fn check_place(&self) -> Result<(), BatchError> {
         self.claim_for(Claim::check).map(drop)
     }
 
-    /// The claim for which a step succeeds. Another command with this batch file may have named its run there since this
-    /// one made up a name: then this command means that run.
+    /// The claim for which a step succeeds. Another command with this batch file may have named its run in the
+    /// directory after this one generated a name: then this command means that run.
     fn claim_for(
         &self,
         step: impl Fn(&Claim) -> Result<(), BatchError>,
@@ -98,7 +98,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Takes the name that the directory remembers. True: it is another one.
+    /// Takes the name that the directory remembers. True if it differs.
     fn adopt_name(&self) -> Result<bool, BatchError> {
         let Some(there) = remembered(&self.config)? else { return Ok(false) };
         let mut name = self.name.lock();
@@ -107,7 +107,7 @@ impl Batch<'_> {
         Ok(is_another)
     }
 
-    /// Once the cluster has the run, and before any of its rows are declared.
+    /// Runs once the cluster has the run, and before any of its rows are declared.
     pub(super) fn settle(&self) -> Result<(), BatchError> {
         let claim = self.claim();
         claim.check()?;
@@ -115,7 +115,7 @@ impl Batch<'_> {
         claim.settle()
     }
 
-    /// Says that the run of the directory is gone, so that nobody wonders why all rows run again.
+    /// If the run of the directory is gone, prints that, which explains why all rows run again.
     pub(super) fn say_if_gone(&self, family: &Family) {
         if family.latest().is_none() && self.claim().had_run() {
             let name = self.name();
@@ -123,7 +123,7 @@ impl Batch<'_> {
         }
     }
 
-    /// After a failure: which run a command without a name means, where it is another one.
+    /// After a failure: prints which run a command without a name means, if it is another one.
     pub(super) fn say_which_is_named(&self) {
         let Ok(Some(there)) = remembered(&self.config) else { return };
         if revision::split(&there).0 != revision::split(&self.name()).0 {

@@ -20,7 +20,7 @@ use crate::rollout::{append, reading, report};
 use crate::say::to_stderr;
 
 impl Batch<'_> {
-    /// With `--resume`: true where the run has its whole input, so that nothing has to be read.
+    /// With `--resume`: true if the run has its complete input, so that nothing must be read.
     pub(super) async fn attach(&self, session: &Session) -> Result<bool, BatchError> {
         if self.args.resume.is_none() {
             return Ok(false);
@@ -82,7 +82,7 @@ impl Batch<'_> {
         self.submit_job(session, &job, &family, is_new).await
     }
 
-    /// Refuses a new run where fewer workers are ready than the batch file asks for. A run that is there goes on.
+    /// Refuses a new run if fewer workers are ready than the batch file requires. An existing run continues.
     async fn check_workers(&self) -> Result<(), BatchError> {
         let (None, Some(expected)) = (self.args.workers, self.config.workers.count) else {
             return Ok(());
@@ -106,7 +106,7 @@ impl Batch<'_> {
             self.enter(Stage::Carrying);
             self.replace(session, family).await?;
         } else {
-            // It is there, and lacks a part of its input.
+            // It exists and lacks part of its input.
             self.enter(Stage::Submitting);
         }
         let url = session.store_url();
@@ -120,7 +120,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// The input, durable. Nothing that runs is cancelled for one that is no good.
+    /// Makes the input durable. An invalid input never causes a running run to be cancelled.
     async fn prepare(&self, job: &Job) -> Result<Prepared, BatchError> {
         let control = &self.control;
         let prepared = tokio::select! {

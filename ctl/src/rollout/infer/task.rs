@@ -16,7 +16,7 @@ use crate::input::files;
 use crate::input::scan::ScanError;
 use crate::input::task::Task;
 
-/// Decides what is asked. `resumed` is the run that is resumed: namespace and name.
+/// Decides the task. `resumed` is the resumed run: namespace and name.
 pub(super) async fn decide(
     config: &mut BatchConfig,
     resumed: Option<(&Client, &str, &str)>,
