@@ -49,7 +49,7 @@ pub(crate) struct TitleArgs {
 }
 
 impl TitleArgs {
-    /// From now on tables are as asked for.
+    /// Applies the table settings to the whole process.
     pub(super) fn apply(self) {
         if self.no_headers {
             output::leave_out_titles();
@@ -83,10 +83,10 @@ impl std::str::FromStr for Condition {
 }
 
 impl ChooseArgs {
-    /// Leaves what is asked for, in the order that is asked for.
+    /// Keeps the selected items, in the requested order.
     ///
     /// # Errors
-    /// Exit code 2 for a key that nothing has.
+    /// Exit code 2 for a key that no item has.
     pub(super) fn apply<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<()> {
         self.titles.apply();
         let more = self.choose(list)?;
@@ -96,14 +96,14 @@ impl ChooseArgs {
         Ok(())
     }
 
-    /// How many the limit leaves out.
+    /// Returns how many items the limit omits.
     fn choose<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<usize> {
         self.order.apply(list)?;
         Ok(cut(list, self.limit.unwrap_or(usize::MAX)))
     }
 }
 
-/// Leaves the first ones, and says how many there were more.
+/// Keeps the first items, and returns how many were dropped.
 pub(super) fn cut<T>(list: &mut Vec<T>, limit: usize) -> usize {
     let more = list.len().saturating_sub(limit);
     list.truncate(limit);
@@ -111,15 +111,15 @@ pub(super) fn cut<T>(list: &mut Vec<T>, limit: usize) -> usize {
 }
 
 impl OrderArgs {
-    /// Whether the whole list is needed to know what comes first.
+    /// Whether the whole list is needed to know which items come first.
     pub(super) fn is_asked_for(&self) -> bool {
         self.sort_by.is_some() || !self.selector.is_empty()
     }
 
-    /// Leaves what is asked for, in the order that is asked for.
+    /// Keeps the selected items, in the requested order.
     ///
     /// # Errors
-    /// Exit code 2 for a key that nothing has.
+    /// Exit code 2 for a key that no item has.
     pub(super) fn apply<T: Serialize>(&self, list: &mut Vec<T>) -> anyhow::Result<()> {
         let mut pairs = Vec::with_capacity(list.len());
         for thing in list.drain(..) {
@@ -148,13 +148,13 @@ impl OrderArgs {
     }
 }
 
-/// The value at a path of names; a name that is not there is looked for among the labels.
+/// The value at a path of names; a missing name is searched among the labels.
 fn at<'a>(json: &'a Value, path: &str) -> Option<&'a Value> {
     let found = path.split('.').try_fold(json, |value, name| value.get(name));
     found.or_else(|| json.get("labels")?.get(path))
 }
 
-/// Refuses a key that nothing has.
+/// Refuses a key that no item has.
 fn known<T>(key: &str, pairs: &[(Value, T)]) -> Result<(), Failure> {
     let Some((first, _)) = pairs.first() else { return Ok(()) };
     if pairs.iter().any(|(json, _)| at(json, key).is_some()) {
@@ -186,7 +186,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Numbers as numbers, whether they are texts in the JSON or not; what has none comes first.
+/// Compares numbers as numbers, even if they are strings in the JSON; an item without the value comes first.
 fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     let [a, b] = [a, b].map(|value| value.map(text).unwrap_or_default());
     // Whole numbers keep every digit.

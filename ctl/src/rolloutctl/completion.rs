@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// What a line is completed to, where nobody is asked for names.
+    /// The completions of a line when the cluster is not asked for names.
     fn completed(words: &[&str]) -> Vec<String> {
         let words: Vec<_> = words.iter().map(Into::into).collect();
         let last = words.len() - 1;
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_argument_that_names_what_there_is_gets_its_names() {
-        // Of what is new, or is a row's number or a file.
+        // Arguments that are a new name, a row's number or a file.
         let new = ["context add name", "member add name", "member replace new_name"];
         let others = ["item describe row", "item retry rows", "run append files"];
         for program in Program::value_variants() {

@@ -12,14 +12,15 @@ use super::Failure;
 pub(crate) enum Consent {
     /// It was.
     Given,
-    /// It was not: somebody has to type the name.
+    /// It was not: the user must type the name.
     Wanted,
 }
 
-/// Has the name of what goes typed in, unless consent was given. `what` is what cannot be undone: "deleting run x".
+/// Asks the user to type the name of what will be deleted or changed, unless consent was given. `what` is the
+/// irreversible operation: "deleting run x".
 ///
 /// # Errors
-/// Exit code 6 where nobody consents.
+/// Exit code 6 without consent.
 pub(crate) fn ask(what: &str, name: &str, consent: Consent) -> anyhow::Result<()> {
     if consent == Consent::Given {
         return Ok(());

@@ -121,7 +121,7 @@ impl Report for Shown {
     }
 }
 
-/// The file, and what is in it.
+/// The file, and its contexts.
 fn kept() -> anyhow::Result<(PathBuf, Contexts)> {
     let path = Contexts::path().ok_or_else(|| {
         Failure::failed("neither XDG_CONFIG_HOME nor HOME says where contexts are")
@@ -154,7 +154,7 @@ pub(crate) fn show(format: Format, name: Option<&str>) -> anyhow::Result<()> {
     output::emit(format, &Shown(find(&contexts, name)?))
 }
 
-/// Makes one the current.
+/// Makes a context the current one.
 pub(crate) fn choose(format: Format, args: &NameArgs) -> anyhow::Result<()> {
     let (path, mut contexts) = kept()?;
     find(&contexts, &args.name)?;
@@ -163,7 +163,7 @@ pub(crate) fn choose(format: Format, args: &NameArgs) -> anyhow::Result<()> {
     output::emit(format, &Shown(find(&contexts, &args.name)?))
 }
 
-/// Keeps what the connection flags say under a name; one of that name is replaced.
+/// Saves the connection flags under a name; replaces an existing context of that name.
 pub(crate) fn add(format: Format, connect: &ConnectArgs, args: &AddArgs) -> anyhow::Result<()> {
     if args.name.is_empty() || args.name.contains(['/', '.', '\\']) {
         let text = format!("{:?} is not a valid name: a name has no slash or dot", args.name);

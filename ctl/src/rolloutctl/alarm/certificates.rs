@@ -9,7 +9,7 @@ use crate::output::duration;
 use crate::rolloutctl::cert::left::{Left, Stage};
 use crate::rolloutctl::status::{MemberLine, MemberSays, fix};
 
-/// What puts another issuing key in the place of one: members read it when they start.
+/// How to replace an issuing key: members read it when they start.
 pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer --ca-dir DIR, by the authority in DIR; copy its two files to every member, and restart them \
      one by one; the new key does not renew certificates from the old one: their holders need a valid token when they expire";
 
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn each_has_its_own_end_and_its_own_remedy() {
         let good = [100 * DAY, 86 * DAY];
-        // Of a day, 8 hours and a second before its end, and a second later than that.
+        // With a lifetime of a day: 8 hours and a second before its end, and a second later than that.
         let day = |past: i64| [DAY / 3 + 1 - past, 1 - past];
         assert_eq!(kinds(&with(good, good)), [""; 0]);
         assert_eq!(kinds(&with(day(0), day(0))), [""; 0]);

@@ -44,7 +44,7 @@ impl Report for Alarms {
     }
 }
 
-/// Asks every member. Exit code 7 where no member is trusted, or trusts the caller.
+/// Asks every member. Exit code 7 if no member is trusted, or trusts the caller.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -52,7 +52,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let client = connect.client(None)?;
     let survey = survey(&client).await;
-    // Of a cluster that trusts nobody here it is not known what is wrong with it.
+    // If no member trusts the caller, nothing is known about the cluster's problems.
     let distrusted = survey.leaderless().filter(|_| survey.health == DISTRUSTED);
     let mut alarms = survey.alarms;
     args.choose.apply(&mut alarms)?;

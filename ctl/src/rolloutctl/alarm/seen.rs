@@ -11,25 +11,25 @@ use crate::output::counted;
 use crate::rolloutctl::status::distrust;
 use crate::rolloutctl::status::{AWAITING_REPLACE, DISTRUSTED, StuckRun, Survey, fix};
 
-/// What to do where a disk has little room.
+/// What to do if a disk has little room.
 const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";
-/// Entries that a member may be behind.
+/// How many entries a member may lag.
 const BEHIND_MAX: u64 = 100_000;
 
-/// A condition that somebody should do something about.
+/// A condition that needs an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Alarm {
-    /// What kind of condition, for programs.
+    /// The kind of condition, for programs.
     pub kind: &'static str,
-    /// The member that it is about; `None`: the cluster.
+    /// The affected member; `None` for the cluster.
     pub member: Option<String>,
-    /// What is seen.
+    /// The observed condition.
     pub what: String,
     /// What to do.
     pub fix: String,
 }
 
-/// What is wrong by what the members say.
+/// The problems that the members report.
 pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
     let mut all: Vec<Alarm> = no_leader(survey).into_iter().collect();
     all.extend(stuck_runs(survey));
@@ -85,8 +85,8 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
     all
 }
 
-/// Runs that no worker can work on. One that is paused is no alarm, because a user or a rule that the user set wants it so,
-/// unless a slot is to blame that the leader may not cordon.
+/// Runs that no worker can work on. A paused run is not an alarm, because a user or a user's rule paused it, unless a
+/// slot is to blame that the leader may not cordon.
 fn stuck_runs(survey: &Survey) -> Vec<Alarm> {
     let stuck = survey.stuck_runs.iter().filter(|run| !run.paused || run.at_cordon_limit);
     let workers = |run: &StuckRun| {
@@ -99,18 +99,19 @@ fn stuck_runs(survey: &Survey) -> Vec<Alarm> {
         };
         Alarm { kind, member: None, what: format!("run {}: {}", run.shown(), run.told()), fix }
     };
-    // A leader knows; what another member has applied may be long ago.
+    // Only a leader's state is current; another member may have applied it long ago.
     if survey.leader.is_some() { stuck.map(alarm).collect() } else { Vec::new() }
 }
 
-/// Whether a cluster has a leader is not known of one whose members are not trusted, or do not trust the caller.
+/// The alarm for a missing leader. If the members are not trusted, or do not trust the caller, it is unknown whether
+/// there is a leader.
 fn no_leader(survey: &Survey) -> Option<Alarm> {
     if survey.leader.is_some() || survey.health == DISTRUSTED {
         return None;
     }
     let fix = match survey.health {
         "not formed" => "form the cluster: rolloutctl cluster bootstrap --help",
-        // The leader may be among them.
+        // The leader may be one of them.
         _ if survey.members.iter().any(|member| member.distrusted) => distrust::fix_of_all(survey),
         _ => "start the members that are down: rolloutctl status",
     };
@@ -126,7 +127,7 @@ mod tests {
     use crate::rolloutctl::status::distrust::COMPARE;
     use crate::rolloutctl::status::{MemberLine, MemberSays};
 
-    /// What the cluster has on record of a member.
+    /// The cluster's record of a member.
     fn known(name: &str) -> Option<v1::MemberInfo> {
         Some(v1::MemberInfo {
             name: name.into(),

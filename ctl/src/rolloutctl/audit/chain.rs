@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-/// A member writes much shorter ones.
+/// The lines that a member writes are much shorter.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Breaks that are named; one changed file has no need for more.
+/// How many breaks are named; more would not help.
 const BREAKS_MAX: usize = 100;
 
 /// One file whose lines were read.
@@ -24,7 +24,7 @@ pub(super) struct Checked {
     pub(super) lines: u64,
     /// Lines without `prev`, from before members wrote it.
     pub(super) unchained: u64,
-    /// Lines that were written in part.
+    /// Lines that were only partly written.
     pub(super) torn: u64,
     /// The number of the first line, its time, and the line that it names.
     first: Option<(u64, String, Option<String>)>,
@@ -37,7 +37,7 @@ impl Checked {
     /// Reads all lines of a file.
     ///
     /// # Errors
-    /// A file that cannot be read, with its name.
+    /// The file cannot be read; the error names it.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let mut checked = Self { path: path.to_owned(), ..Self::default() };
         let failed = |error| anyhow::anyhow!("cannot read {}: {error}", path.display());
@@ -54,7 +54,7 @@ impl Checked {
         Ok(checked)
     }
 
-    /// The same of bytes, for fuzz targets.
+    /// The same for bytes, for fuzz targets.
     #[cfg(feature = "fuzzing")]
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut checked = Self::default();
@@ -113,8 +113,8 @@ impl Checked {
     }
 }
 
-/// The files in the order of the chain, whatever order they were named in. A file that follows none of the others begins
-/// the chain; a second one of that kind is a break.
+/// The files in the order of the chain, whatever the order of the arguments. A file that follows none of the others
+/// begins the chain; a second such file is a break.
 pub(super) fn in_order(mut files: Vec<Checked>) -> Vec<Checked> {
     files.sort_by_key(|file| {
         // Lines from before the chain are older than all others.

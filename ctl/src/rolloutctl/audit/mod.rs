@@ -3,7 +3,7 @@
 pub(super) mod chain;
 pub(super) mod verify;
 
-/// Checks the chain of one file's lines, and says how many breaks it has; for fuzz targets alone.
+/// Checks the chain of one file's lines; returns the number of breaks. For fuzz targets only.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn fuzzed(bytes: &[u8]) -> usize {
     let mut halves = bytes.splitn(2, |byte| *byte == 0);

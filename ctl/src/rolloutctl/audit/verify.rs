@@ -21,7 +21,7 @@ pub(crate) struct VerifyArgs {
     files: Vec<PathBuf>,
 }
 
-/// What was found.
+/// The result of the verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AuditVerification {
@@ -29,8 +29,8 @@ pub(crate) struct AuditVerification {
     whole: bool,
     /// The files, the oldest lines first.
     files: Vec<AuditFile>,
-    /// The hash that the first line names: of a line in no file that was given. None where the first line is the first
-    /// that the member wrote, or is older than the chain.
+    /// The hash that the first line names, if no given file has that line. None if the first line is the first that
+    /// the member wrote, or is older than the chain.
     follows: Option<String>,
     /// The hash of the last line.
     last: Option<String>,
@@ -99,7 +99,7 @@ fn verify(paths: &[PathBuf]) -> anyhow::Result<AuditVerification> {
     })
 }
 
-/// Reads the files, shows what they have, and fails where the chain breaks.
+/// Reads the files, shows the result, and fails if the chain breaks.
 pub(crate) fn run(format: Format, args: &VerifyArgs) -> anyhow::Result<()> {
     let found = verify(&args.files)?;
     output::emit(format, &found)?;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Lines as a member writes them, each behind the one before it.
+    /// Lines as a member writes them, each after its predecessor.
     fn chain(lines: usize) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for n in 0..lines {
@@ -154,7 +154,7 @@ mod tests {
         assert!(names[0].ends_with(".2") && names[2].ends_with("audit.log"), "{names:?}");
         let last = blake3::hash(all[8].as_bytes()).to_hex().to_string();
         assert_eq!((found.follows, found.last), (None, Some(last)));
-        // Without the oldest file, the first line names one that is not there.
+        // Without the oldest file, the first line names a missing one.
         assert!(verify(&paths[..2]).unwrap().follows.is_some());
     }
 

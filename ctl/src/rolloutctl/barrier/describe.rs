@@ -21,7 +21,7 @@ pub(crate) struct DescribeArgs {
 
 #[derive(Serialize)]
 struct Description {
-    /// The latest, ascending.
+    /// The latest ones, in ascending order.
     generations: Vec<Generation>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Generation {
     pub(super) state: String,
     pub(super) arrived: u32,
     pub(super) expected: u32,
-    /// Who has arrived, in that order; none in a list.
+    /// The participants that have arrived, in order of arrival; none in a list.
     pub(super) members: Vec<String>,
     pub(super) missing: Vec<String>,
     pub(super) without: Vec<String>,
@@ -71,7 +71,7 @@ impl From<v1::BarrierInfo> for Generation {
     }
 }
 
-/// Columns of several of them.
+/// A table of several generations.
 pub(super) fn table(all: &[Generation]) -> Table {
     let titles = ["BARRIER", "GENERATION", "STATE", "ARRIVED", "OF", "POLICY", "TIMES OUT", "WHY"];
     let mut table = Table::new(&titles);

@@ -14,7 +14,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
 
-/// How long members are asked where nothing says it.
+/// The default time to try members.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// By which token, as whom and where to.
@@ -71,7 +71,7 @@ impl Report for Certified {
     }
 }
 
-/// The exit status says what the member's code says.
+/// The member's error code determines the exit status.
 fn failed(error: EnrolError) -> anyhow::Error {
     match error {
         EnrolError::Renewal(error) => error.into(),
@@ -95,7 +95,7 @@ fn token(args: &EnrolArgs) -> anyhow::Result<JoinToken> {
     text.parse::<JoinToken>().map_err(|error| Failure::usage(error.to_string()).into())
 }
 
-/// Enrols, and prints where the certificate is, in the words of a config file.
+/// Enrolls, and prints the paths of the certificate as config file keys.
 pub(crate) async fn enrol(
     connect: &ConnectArgs,
     format: Format,
@@ -108,7 +108,7 @@ pub(crate) async fn enrol(
     output::emit(format, &Certified::new(files, enrolled.map_err(failed)?))
 }
 
-/// Has your own certificate renewed, in its place.
+/// Renews the caller's own certificate in place.
 pub(crate) async fn renew(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let Security::Mtls(files) = settings.security.clone() else {

@@ -33,7 +33,7 @@ impl Report for Authority {
     }
 }
 
-/// Creates it and prints where it is.
+/// Creates it and prints its path.
 pub(crate) fn run(format: Format, args: &InitCaArgs) -> anyhow::Result<()> {
     let ca_file = pki::init_ca(&args.ca_dir, &args.cluster)?;
     output::emit(format, &Authority { cluster: args.cluster.clone(), ca_file })

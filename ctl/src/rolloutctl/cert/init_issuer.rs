@@ -39,7 +39,7 @@ impl Report for IssuingAuthority {
     }
 }
 
-/// Creates it and prints where it is, in the words of a member's config file.
+/// Creates it and prints its path as keys of a member's config file.
 pub(crate) fn run(format: Format, args: &InitIssuerArgs) -> anyhow::Result<()> {
     let files = pki::init_issuer(&args.ca_dir, &args.out_dir, args.days)?;
     let (issuer_cert_file, issuer_key_file) = (files.cert, files.key);

@@ -57,7 +57,7 @@ impl Report for Certificate {
     }
 }
 
-/// Prints what each certificate says. Trusts nothing of it.
+/// Prints the content of each certificate, without trusting it.
 pub(crate) async fn run(format: Format, args: InspectArgs) -> anyhow::Result<()> {
     each(args.files, format, None, async |file, format| one(format, file)).await
 }

@@ -16,7 +16,7 @@ pub(super) fn parse_instant(text: &str) -> Result<u64, String> {
     u64::try_from(at.unix_timestamp()).map_err(|_| "the time is before 1970".to_owned())
 }
 
-/// A time as it is printed.
+/// The printed form of a time.
 pub(super) fn shown(unix_s: u64) -> String {
     let at = i64::try_from(unix_s).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());
     at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_else(|| "never".to_owned())

@@ -64,7 +64,7 @@ impl Report for Issued {
     }
 }
 
-/// Issues it and prints where it is, in the words of a config file.
+/// Issues it and prints its paths as config file keys.
 pub(crate) fn run(format: Format, args: &IssueArgs) -> anyhow::Result<()> {
     if args.role == Role::Member && args.dns_names.is_empty() && args.ip_addrs.is_empty() {
         return Err(Failure::usage("a member needs --dns or --ip: it is reached under them").into());

@@ -8,29 +8,30 @@
 
 use rollout_proto::pki::RENEWAL_WITHIN_S;
 
-/// What is left of one.
+/// The remaining validity of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rolloutctl) struct Left {
-    /// Seconds until it ends.
+    /// Seconds until it expires.
     pub(in crate::rolloutctl) seconds: i64,
-    /// Seconds until it is about to end, which are two weeks less at most.
+    /// Seconds until it counts as about to expire, which is at most two weeks earlier.
     pub(in crate::rolloutctl) renewal_seconds: i64,
 }
 
-/// How a certificate stands.
+/// The status of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rolloutctl) enum Stage {
-    /// Nothing is to be done.
+    /// No action is needed.
     Good,
-    /// It is time for another one.
+    /// It should be renewed.
     Due,
-    /// It has ended.
+    /// It has expired.
     Ended,
 }
 
 impl Left {
-    /// What is left at `now_unix`, all in seconds of Unix time; `None` where there is no certificate, told as one that ends
-    /// at 0. Members of before say nothing of when it is about to end: of theirs that is two weeks ahead.
+    /// The remaining validity at `now_unix`, all in seconds of Unix time; `None` if there is no certificate, which
+    /// members report as one that expires at 0. Older members do not report when it is about to expire: for theirs
+    /// that is two weeks before the end.
     pub(in crate::rolloutctl) fn of(
         expires_unix: u64,
         renewal_unix: u64,
@@ -48,11 +49,11 @@ impl Left {
         Some(Self { seconds, renewal_seconds })
     }
 
-    /// How it stands where `within_s` seconds are wanted of it; the last third of its life is always enough. A third of more
-    /// than two weeks is told as two weeks: then what is wanted counts alone.
+    /// Its status if at least `within_s` seconds should remain. The last third of its life always suffices. A third of
+    /// more than two weeks is reported as two weeks; then only `within_s` counts.
     pub(in crate::rolloutctl) fn stage(self, within_s: i64) -> Stage {
-        // In i128, where nothing saturates. With two calls of `i64::saturating_sub`, optimized builds of rustc 1.95 took a
-        // certificate of an older member for good until it ended; the last test below fails then.
+        // In i128, which does not saturate. With two calls of `i64::saturating_sub`, optimized builds of rustc 1.95
+        // treated an older member's certificate as good until it expired; the last test below fails then.
         let told_s = i128::from(self.seconds) - i128::from(self.renewal_seconds);
         let within_s = i128::from(within_s);
         let ahead_s = match told_s < i128::from(RENEWAL_WITHIN_S) {
@@ -67,7 +68,7 @@ impl Left {
     }
 }
 
-/// What is left, in whole days, and in hours where there are not two of those.
+/// The remaining time in whole days, or in hours if it is under two days.
 pub(in crate::rolloutctl) fn days_or_hours(seconds_left: i64) -> String {
     match seconds_left {
         0..172_800 => format!("{}h", seconds_left / 3_600),
@@ -85,7 +86,7 @@ mod tests {
     const DAY: i64 = 86_400;
     const FROM: i64 = 20_000 * DAY;
 
-    /// As a member tells of a certificate of that life, when that much of it is gone.
+    /// A member's report about a certificate of that life, when that much of it has passed.
     fn told(life_s: i64, gone_s: i64) -> Left {
         let validity = Validity { not_before_unix: FROM, not_after_unix: FROM + life_s };
         let unix = |at: i64| u64::try_from(at).unwrap();

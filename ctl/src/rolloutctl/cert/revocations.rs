@@ -18,7 +18,7 @@ struct RevocationList {
 struct Revocation {
     /// Null: everyone's.
     identity: Option<String>,
-    /// Null: all of them.
+    /// Null for all of them.
     issued_before: Option<String>,
     reason: String,
     made_at: String,

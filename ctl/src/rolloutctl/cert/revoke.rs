@@ -47,7 +47,7 @@ pub(crate) struct UnrevokeArgs {
 struct Revoked {
     /// Null: everyone's.
     identity: Option<String>,
-    /// Null: all of them.
+    /// Null for all of them.
     issued_before: Option<String>,
 }
 
@@ -57,7 +57,7 @@ struct Unrevoked {
     identity: Option<String>,
 }
 
-/// Which certificates, in words: "certificates of worker/gpu-7 issued before 2026-11-27T09:30:00Z".
+/// The affected certificates, in words: "certificates of worker/gpu-7 issued before 2026-11-27T09:30:00Z".
 pub(in crate::rolloutctl) fn certificates(
     identity: Option<&str>,
     issued_before: Option<u64>,
@@ -116,7 +116,7 @@ pub(crate) async fn revoke(
     output::emit(format, &Revoked { identity: args.identity, issued_before })
 }
 
-/// Accepts those of each again.
+/// Accepts the certificates of each identity again.
 pub(crate) async fn unrevoke(
     connect: &ConnectArgs,
     format: Format,

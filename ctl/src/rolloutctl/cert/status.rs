@@ -109,7 +109,7 @@ impl CertificateList {
         table.to_string()
     }
 
-    /// What cannot be left as it is.
+    /// The failure for certificates that need action, if any.
     fn failure(&self) -> Option<Failure> {
         let bad: Vec<&str> = self
             .certificates
@@ -146,11 +146,11 @@ fn of_file(path: &Path, now_unix: i64) -> Vec<Line> {
     }
 }
 
-/// What each member presents now.
+/// The certificate that each member presents now.
 async fn of_members(settings: &ConnectSettings, now_unix: i64) -> anyhow::Result<Vec<Line>> {
     let client = settings.client(None)?;
     let tls = ClientTls::load(&settings.security)?;
-    // They are asked for nothing but who they are: the list of members comes with any answer.
+    // Any request would do: every answer includes the list of members.
     let asked = status::ask_each(&client).await;
     let one = |(member, _): (MemberRef, _)| {
         let tls = &tls;
@@ -182,7 +182,7 @@ async fn of_members(settings: &ConnectSettings, now_unix: i64) -> anyhow::Result
     Ok(lines)
 }
 
-/// Prints them. Exit code 1 where one has expired or cannot be had.
+/// Prints them. Exit code 1 if one has expired or is unavailable.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -234,7 +234,8 @@ mod tests {
             };
             pki::issue(&old, &request, dir.path().join("tls").as_path()).unwrap()
         };
-        // The day of one that lives for a day is no reason to renew it; its last third is, of a long one the last 14 days.
+        // A certificate that is valid for a day is due in its last third, not all day; a long-lived one in its last 14
+        // days.
         let short = issue(3);
         for (files, days_gone, told) in [
             (&short, 0, None),

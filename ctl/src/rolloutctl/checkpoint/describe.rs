@@ -22,7 +22,7 @@ pub(crate) struct DescribeArgs {
 #[derive(Serialize)]
 struct Described {
     checkpoint: Checkpoint,
-    /// None: the leader says so.
+    /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
 }
 
@@ -62,7 +62,7 @@ impl Report for Described {
     }
 }
 
-/// The number that stands for the last complete one.
+/// The number that means the last complete one.
 const LAST: u32 = 0;
 
 /// Prints each.

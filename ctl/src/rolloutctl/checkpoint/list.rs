@@ -24,9 +24,9 @@ pub(crate) struct ListArgs {
 #[derive(Serialize)]
 struct CheckpointList {
     checkpoints: Vec<Checkpoint>,
-    /// None: the leader says so.
+    /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
-    /// Whether it is of several namespaces.
+    /// Whether it covers several namespaces.
     #[serde(skip)]
     everywhere: bool,
 }
@@ -84,7 +84,7 @@ pub(crate) async fn run(
     unconfirmed::end(list.unconfirmed.as_ref())
 }
 
-/// Of those that were begun in one millisecond the higher number.
+/// Of checkpoints that began in the same millisecond, the higher number comes first.
 fn newest_first(checkpoints: &mut [Checkpoint]) {
     checkpoints.sort_by_key(|c| std::cmp::Reverse((c.begun_wall_ms, c.number)));
 }

@@ -12,7 +12,7 @@ use rollout_proto::{Client, ClientError, services, v1};
 
 use crate::rolloutctl::read::read;
 
-/// A checkpoint with its ranks, as the leader knows it; number 0: the last complete one.
+/// A checkpoint with its ranks, from the leader; number 0 means the last complete one.
 pub(in crate::rolloutctl) async fn find(
     client: &Client,
     namespace: &str,

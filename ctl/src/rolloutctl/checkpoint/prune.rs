@@ -58,7 +58,7 @@ pub(crate) async fn run(
     }
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    // What changes nothing has no number.
+    // A read-only request has no number.
     let number = match dry_run {
         true => None,
         false => Some(Numbered::new(&client, again).await?),

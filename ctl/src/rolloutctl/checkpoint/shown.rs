@@ -15,7 +15,7 @@ pub(super) struct Rank {
     #[serde(serialize_with = "u64_string")]
     pub(super) bytes: u64,
     pub(super) objects: u32,
-    /// blake3 in hex; empty where it has not reported.
+    /// blake3 in hex; empty if the rank has not reported.
     pub(super) manifest: String,
 }
 

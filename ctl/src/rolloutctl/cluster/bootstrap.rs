@@ -17,12 +17,12 @@ use crate::rolloutctl::Failure;
 use crate::rolloutctl::member::list;
 use crate::say::to_stderr;
 
-/// The cluster versions that members of this release can run: each says so itself when it is asked.
+/// The cluster versions that members of this release support: each member reports them itself when asked.
 const CLUSTER_VERSIONS: (u32, u32) = (1, 3);
 /// How long forming a cluster may take: every member writes and fsyncs its identity.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long its first leader is waited for: elections take well under a second.
+/// How long to wait for the first leader: elections take well under a second.
 const LED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Who becomes a member.
@@ -53,7 +53,7 @@ impl Report for Bootstrapped {
     }
 }
 
-/// A member as the request names it; the cluster gives it its number.
+/// A member for the request; the cluster assigns its number.
 pub fn member(name: &str, peer_addr: &str, client_addr: &str, zone: &str) -> v1::MemberInfo {
     v1::MemberInfo {
         id: 0,
@@ -67,10 +67,10 @@ pub fn member(name: &str, peer_addr: &str, client_addr: &str, zone: &str) -> v1:
     }
 }
 
-/// Asks the member at `address` to form the cluster; returns the cluster's id, and whether it is new.
+/// Asks the member at `address` to form the cluster; returns the cluster's ID, and whether it is new.
 ///
 /// # Errors
-/// When a member cannot be reached, is part of a cluster already, or the list contradicts it.
+/// A member is unreachable or already belongs to a cluster, or the list contradicts that cluster.
 pub async fn form(
     address: &str,
     security: &Security,
@@ -78,7 +78,7 @@ pub async fn form(
     members: Vec<v1::MemberInfo>,
     store_url: String,
 ) -> Result<(String, bool), ClientError> {
-    // Not by the client that follows leaders: there is none yet.
+    // Not with the client that follows leaders: there is no leader yet.
     let endpoint = Endpoint::seed(address)?;
     let tls = ClientTls::load(security)?;
     let channel = channel(&endpoint, &tls, dial_map, &ChannelOptions::default())?;
@@ -109,7 +109,7 @@ pub(crate) async fn run(
         return Err(Failure::usage(format!("--member {} is given twice", twice[0])).into());
     }
     let mut settings = connect.settings()?;
-    // One member forms the cluster and tells the others: two who are asked at a time would compete.
+    // One member forms the cluster and informs the others: two that were asked at once would compete.
     if connect.endpoints.is_empty() && connect.context.is_none() {
         settings.endpoints = vec![args.members[0].client_addr.clone()];
     }
@@ -121,7 +121,7 @@ pub(crate) async fn run(
         .collect();
     let (cluster_id, created) =
         form(&address, &settings.security, &settings.dial_map, members, args.store).await?;
-    // Whoever goes on with the next command finds a cluster that answers.
+    // Wait, so that the user's next command finds a cluster that answers.
     settings.endpoints.extend(args.members.iter().map(|member| member.client_addr.clone()));
     let client = settings.client(None)?;
     if !matches!(tokio::time::timeout(LED_WITHIN, list::ask(&client)).await, Ok(Ok(_))) {

@@ -25,7 +25,7 @@ struct Upgraded {
     before: u32,
     /// The version now, or, with `--dry-run`, what it would become.
     version: u32,
-    /// Whether it was only asked for.
+    /// Whether it was only a dry run.
     dry_run: bool,
     members: Vec<MemberVersions>,
 }
@@ -59,7 +59,7 @@ impl Report for Upgraded {
     }
 }
 
-/// Asks first what would be, and raises it where that is anything and there is consent.
+/// First queries the outcome, and then raises the version if that changes anything and the user consents.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

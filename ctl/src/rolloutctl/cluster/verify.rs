@@ -16,7 +16,7 @@ use crate::output::{self, Format, Report, Table, hex, u64_string};
 use crate::rolloutctl::Failure;
 
 const DIGEST_CHARS: usize = 16;
-/// How long a member is asked to wait for the index before it is asked again.
+/// How long a member may wait for the index before it is asked again.
 const ROUND_MS: u32 = 1_500;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -28,16 +28,16 @@ pub(crate) struct VerifyArgs {
     wait: Duration,
 }
 
-/// What the members said, and who differs.
+/// The members' digests, and which members differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
-    /// The index that the digests are of.
+    /// The index of the digests.
     #[serde(serialize_with = "u64_string")]
     pub index: u64,
     /// Whether all members agree in everything.
     pub agree: bool,
-    /// One line a member, by name.
+    /// One line per member, by name.
     pub members: Vec<MemberDigests>,
 }
 
@@ -53,12 +53,12 @@ pub struct MemberDigests {
     pub state: Option<String>,
     /// Of the state read back from disk, hex.
     pub image: Option<String>,
-    /// What is wrong with it; empty: nothing.
+    /// What is wrong with it; empty if nothing is.
     pub problems: Vec<String>,
 }
 
 impl Verification {
-    /// The members with a problem, and what it is.
+    /// The members with a problem, and the problem of each.
     pub fn complaint(&self) -> String {
         let of =
             |member: &MemberDigests| format!("{}: {}", member.member, member.problems.join(", "));
@@ -74,7 +74,7 @@ impl Verification {
 /// Has every member compute its digests at one index, and compares them.
 ///
 /// # Errors
-/// When no leader fixes an index. A member that does not answer is a problem of that member.
+/// No leader fixes an index. A member that does not answer is a problem of that member.
 pub async fn verify(client: &Client, wait: Duration) -> Result<Verification, ClientError> {
     let fixed = client
         .with_leader("request digest", |channel| async move {
@@ -139,7 +139,7 @@ fn digests(
     }
 }
 
-/// Adds to each member what it has different from most.
+/// Adds to each member how it differs from most.
 fn compare(index: u64, mut members: Vec<MemberDigests>) -> Verification {
     type Part = (&'static str, fn(&MemberDigests) -> &Option<String>);
     let parts: [Part; 2] = [("chain", |m| &m.chain), ("state", |m| &m.state)];
@@ -174,7 +174,7 @@ fn answered(member: &MemberDigests) -> bool {
     member.chain.is_some() || member.state.is_some() || member.image.is_some()
 }
 
-/// What more than half of those who answered say.
+/// The value that more than half of the answering members report.
 fn usual(members: &[MemberDigests], part: fn(&MemberDigests) -> &Option<String>) -> Option<String> {
     let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
     let said: Vec<&str> = members.iter().filter_map(|member| part(member).as_deref()).collect();
@@ -206,7 +206,7 @@ impl Report for Verification {
     }
 }
 
-/// Prints the comparison. Exit code 1 where a member differs, naming it.
+/// Prints the comparison. Exit code 1 if a member differs, naming it.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

@@ -14,7 +14,7 @@ use super::key::Key;
 
 const ENGINE: &str = "engine[].";
 
-/// A problem with a key, as in the file.
+/// A problem with a key, with its name in the file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(in crate::rolloutctl) struct Problem {
     pub(in crate::rolloutctl) key: String,
@@ -116,12 +116,12 @@ fn engine(keys: &[Key], at: usize, block: &Table, found: &mut Vec<Problem>) {
     }
 }
 
-/// What the daemons refuse of values that are good on their own.
+/// Combinations that the daemons refuse although each value is valid.
 fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
     let files = ["tls.ca_file", "tls.cert_file", "tls.key_file"];
     let given = files.iter().filter(|path| file.get(path).is_some()).count();
     let plain = file.get("tls.insecure_plaintext").and_then(Value::as_bool).unwrap_or(false);
-    // Flags and variables may name what is not here.
+    // Flags and variables may supply the missing ones.
     if given > 0 && plain {
         say(found, "tls", "insecure_plaintext = true contradicts the files: give one or the other");
     }
@@ -147,7 +147,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
         );
     }
     let number = |path: &str| number(daemon, file, path);
-    // `least` says which is the least that the second may be.
+    // `least` computes the least allowed value of the second key.
     let mut bound = |lower: &str, least: fn(u64) -> u64, upper: &str, why: &str| {
         let (Some(low), Some(high)) = (number(lower), number(upper)) else { return };
         if high < least(low) {
@@ -182,7 +182,7 @@ fn number(daemon: Daemon, file: &File, path: &str) -> Option<u64> {
     default_of(key, &file.table).parse().ok()
 }
 
-/// The default of a key in a file that may choose a profile, in TOML.
+/// The default of a key, in TOML, for a file that may choose a profile.
 pub(super) fn default_of(key: &Key, table: &Table) -> &'static str {
     let far = get(table, "raft.profile").and_then(Value::as_str) == Some("far-zones");
     if far && !key.far_default.is_empty() { key.far_default } else { key.default }

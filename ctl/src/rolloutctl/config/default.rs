@@ -20,7 +20,7 @@ pub(crate) struct DefaultArgs {
 #[derive(Debug, Serialize)]
 struct Line {
     key: &'static str,
-    /// In TOML; `null` where there is none.
+    /// In TOML; `null` if there is none.
     default: Option<&'static str>,
     required: bool,
     about: &'static str,
@@ -55,7 +55,7 @@ impl Report for Defaults {
 
     /// The file.
     fn table(&self) -> String {
-        // What is in no section comes before the first of them.
+        // Keys without a section come before the first one.
         let mut sections = vec![""];
         for line in &self.settings {
             let of = section(line.key).0;

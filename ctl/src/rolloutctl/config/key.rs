@@ -5,16 +5,16 @@
 
 use toml::Value;
 
-/// What a value has to be.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     /// Any text.
     Text,
     /// A file or directory.
     Path,
-    /// An address and port, no host name.
+    /// An IP address and port, without a host name.
     Address,
-    /// A whole number within bounds, both included.
+    /// A whole number within inclusive bounds.
     Integer(u64, u64),
     /// A number.
     Float,
@@ -32,7 +32,7 @@ pub(super) enum Kind {
     Count(u64, u64, &'static str),
     /// A list of whole numbers and texts.
     Devices,
-    /// Names and texts, or what else the reader of them takes.
+    /// Names with texts, or with other values that the daemon accepts.
     Map,
 }
 
@@ -41,14 +41,14 @@ pub(super) enum Kind {
 pub(super) struct Key {
     pub(super) path: &'static str,
     pub(super) kind: Kind,
-    /// In TOML; empty where there is none.
+    /// In TOML; empty if there is none.
     pub(super) default: &'static str,
-    /// The default with `[raft] profile = "far-zones"`, where it is another.
+    /// The default with `[raft] profile = "far-zones"`, if it differs.
     pub(super) far_default: &'static str,
     pub(super) required: bool,
     pub(super) env: &'static str,
     pub(super) flag: &'static str,
-    /// The kinds of engine that have it; empty: all.
+    /// The kinds of engine that have it; empty for all.
     pub(super) engines: &'static [&'static str],
     pub(super) about: &'static str,
 }
@@ -105,7 +105,7 @@ impl Key {
         self.engines.is_empty() || self.engines.contains(&engine)
     }
 
-    /// What is wrong with a value in a file; `None`: nothing.
+    /// What is wrong with a value in a file; `None` if it is valid.
     pub(super) fn problem(&self, value: &Value) -> Option<String> {
         let good = match (self.kind, value) {
             (Kind::Text | Kind::Path, Value::String(_)) | (Kind::Bool, Value::Boolean(_)) => true,

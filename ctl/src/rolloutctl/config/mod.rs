@@ -45,7 +45,7 @@ impl Daemon {
         }
     }
 
-    /// The variable that names its file.
+    /// The environment variable for the path of its file.
     fn file_env(self) -> &'static str {
         match self {
             Daemon::Coordinator => "ROLLOUT_COORDINATOR_CONFIG",
@@ -53,7 +53,7 @@ impl Daemon {
         }
     }
 
-    /// Where its unit looks for the file.
+    /// The path of the file that its systemd unit uses.
     fn file_usual(self) -> &'static Path {
         Path::new(match self {
             Daemon::Coordinator => "/etc/rollout/coordinator.toml",
@@ -61,8 +61,8 @@ impl Daemon {
         })
     }
 
-    /// Where it listens by a file, and the key that says so. What the file leaves out is as it is by default, where the file
-    /// has the section.
+    /// The addresses on which it listens according to a file, and their keys. Missing keys have their defaults if the
+    /// file has the section.
     pub(super) fn addresses(self, file: &File) -> Vec<(&'static str, SocketAddr)> {
         let of = |key: &Key| {
             let section = key.path.split_once('.').map(|(section, _)| section);
@@ -76,7 +76,7 @@ impl Daemon {
         self.keys().iter().filter(|key| key.kind == Kind::Address).filter_map(of).collect()
     }
 
-    /// Whose a file is, by what only one of them has.
+    /// The daemon of a file, detected by keys that only one daemon has.
     pub(super) fn of(table: &toml::Table) -> Self {
         match table.contains_key("listen") || table.contains_key("raft") {
             true => Daemon::Coordinator,

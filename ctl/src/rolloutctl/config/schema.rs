@@ -46,7 +46,7 @@ fn of_key(key: &Key) -> Value {
         [] => key.about.into(),
         engines => format!("{}: {}", engines.join(", "), key.about).into(),
     };
-    // A default is a TOML value, and those that we have are JSON too.
+    // A default is a TOML value, and all of these defaults are JSON too.
     if let Ok(default) = serde_json::from_str::<Value>(key.default) {
         schema["default"] = default;
     }
@@ -77,7 +77,7 @@ fn schema(daemon: Daemon) -> Value {
             None => root.insert(section.to_owned(), block),
         };
     }
-    // What a flag or a variable may give is not required of the file.
+    // A key that a flag or a variable can set is not required in the file.
     let required = daemon.keys().iter().filter(|key| key.required && key.flag.is_empty());
     let mut required: Vec<&str> =
         required.filter_map(|key| key.path.split(['.', '[']).next()).collect();

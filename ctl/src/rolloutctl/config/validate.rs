@@ -51,7 +51,7 @@ fn validate(args: ValidateArgs) -> Result<Validation, Failure> {
     Ok(Validation { file: args.file, of: daemon.program(), good: problems.is_empty(), problems })
 }
 
-/// Prints the problems. Exit code 1 where there are any.
+/// Prints the problems. Exit code 1 if there are any.
 pub(crate) fn run(format: Format, args: ValidateArgs) -> anyhow::Result<()> {
     let validation = validate(args)?;
     output::emit(format, &validation)?;

@@ -37,7 +37,7 @@ pub(crate) struct ViewArgs {
     flags: Vec<String>,
 }
 
-/// Who gives a key its value.
+/// The source of a key's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "from", content = "name", rename_all = "camelCase")]
 enum Origin {
@@ -45,7 +45,7 @@ enum Origin {
     File(PathBuf),
     Environment(String),
     Flag(String),
-    /// Nobody: it has no value.
+    /// None: the key has no value.
     Unset,
 }
 
@@ -107,7 +107,7 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// The value of a key that is `in_file` there.
+    /// The value of a key; `in_file` is its value in the file.
     fn line(&self, path: String, key: &Key, in_file: Option<&Value>) -> Line {
         let (value, origin) = self.value(key, in_file);
         Line { key: path, value, origin, about: key.about }
@@ -137,7 +137,7 @@ impl Sources<'_> {
     }
 }
 
-/// Lists are separated by commas, in flags and in variables.
+/// Commas separate list items, in flags and in variables.
 fn split(key: &Key, text: &str) -> Vec<String> {
     match key.kind {
         Kind::Texts | Kind::Map => text.split(',').map(str::to_owned).collect(),
@@ -150,7 +150,7 @@ fn parse(toml: &str) -> Option<Value> {
     table.get("v").cloned()
 }
 
-/// What flags and variables say is text: as the daemon reads it.
+/// Flags and variables are text: converts it as the daemon does.
 fn typed(key: &Key, given: &[String], weaker: Option<Value>) -> Value {
     let text = given.last().cloned().unwrap_or_default();
     match key.kind {
@@ -158,7 +158,7 @@ fn typed(key: &Key, given: &[String], weaker: Option<Value>) -> Value {
             text.parse().map_or(Value::String(text), Value::Integer)
         }
         Kind::Bool => Value::Boolean(text.is_empty() || text == "true"),
-        // A daemon adds stores to those of its file; endpoints are instead of them.
+        // A daemon adds stores to those of its file; endpoints replace them.
         Kind::Texts => {
             let kept = weaker.filter(|_| key.path == "store.urls");
             let mut all = match kept {
@@ -191,7 +191,7 @@ fn lines(daemon: Daemon, started: &Started, file: Option<&File>) -> Vec<Line> {
     let mut lines: Vec<Line> = plain
         .map(|key| sources.line(key.path.to_owned(), key, file.and_then(|file| file.get(key.path))))
         .collect();
-    // A worker's --engine is instead of the file's engines, and only then its flags count.
+    // A worker's --engine replaces the file's engines, and its other engine flags count only then.
     let by_flag = started.flags.get("--engine").and_then(|kind| kind.last());
     let blocks: Vec<Toml> = match by_flag {
         Some(kind) => {
@@ -215,7 +215,7 @@ fn lines(daemon: Daemon, started: &Started, file: Option<&File>) -> Vec<Line> {
     lines
 }
 
-/// Prints the keys. Exit code 4 where the file that is named is not there.
+/// Prints the keys. Exit code 4 if the named file does not exist.
 pub(crate) fn run(format: Format, args: ViewArgs) -> anyhow::Result<()> {
     let daemon = args.of;
     let started = match args.pid {

@@ -12,19 +12,19 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// With these flags, and the environment of this process.
+    /// These flags, and the environment of this process.
     pub(super) fn here(flags: &[String]) -> Self {
-        // Some variable of no interest may be no text.
+        // Unrelated variables may not be valid text.
         let env = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         Self { flags: parse(flags), env: env.collect() }
     }
 
-    /// As a running process was started.
+    /// The flags and environment of a running process.
     ///
     /// # Errors
-    /// Exit code 4 where there is no such process, 1 where it belongs to somebody else.
+    /// Exit code 4 if there is no such process, 1 if it belongs to another user.
     pub(super) fn of_process(pid: u32) -> Result<Self, Failure> {
         let read = |what: &str| {
             let path = format!("/proc/{pid}/{what}");
