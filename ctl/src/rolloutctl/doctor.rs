@@ -59,7 +59,7 @@ pub(crate) struct DoctorArgs {
     bundle: Option<PathBuf>,
 }
 
-/// Looks, and prints what was found. Exit code 1 where a check fails, 3 where no leader serves, 7 where no member is
+/// Runs the checks, and prints the findings. Exit code 1 if a check fails, 3 if no leader serves, 7 if no member is
 /// trusted, or trusts the caller.
 pub(crate) async fn run(
     connect: &ConnectArgs,
@@ -83,23 +83,23 @@ pub(crate) async fn run(
     }
 }
 
-/// What is left of a certificate that a member tells of.
+/// The finding about a certificate that a member reports.
 fn expiry(what: &str, left: Left, args: &DoctorArgs, todo: (&str, &str)) -> Finding {
     let stage = left.stage(i64::from(args.cert_days) * 86_400);
     ending(what, left.seconds, stage == Stage::Due, todo)
 }
 
-/// What is left of a certificate that is here: one that lives for days is not always about to end.
+/// The finding about a local certificate: one that is valid for days is not always about to expire.
 fn life(what: &str, info: &CertInfo, args: &DoctorArgs, todo: &str) -> Finding {
     let now = now_unix();
     let due = info.validity.is_due(now, i64::from(args.cert_days) * 86_400);
     ending(what, info.validity.not_after_unix - now, due, (REFUSED, todo))
 }
 
-/// What comes of the end of a certificate that a caller or a member shows.
+/// The consequence when a certificate that a caller or a member presents expires.
 const REFUSED: &str = "connections are refused from then on";
 
-/// `(why, todo)`: what comes of its end, and what to do before it.
+/// `(why, todo)`: the consequence of its end, and what to do before it.
 fn ending(what: &str, seconds_left: i64, due: bool, (why, todo): (&str, &str)) -> Finding {
     let left = output::duration(seconds_left as f64);
     let check = "certificate";
@@ -113,7 +113,7 @@ fn ending(what: &str, seconds_left: i64, due: bool, (why, todo): (&str, &str)) -
     }
 }
 
-/// What is free of a file system.
+/// The finding about a file system's free space.
 fn space(what: &str, free: u64, args: &DoctorArgs) -> Finding {
     let found = format!("{what} has {} free", output::bytes(free));
     let wanted = args.free_gib << 30;
@@ -131,7 +131,7 @@ fn space(what: &str, free: u64, args: &DoctorArgs) -> Finding {
 mod tests {
     use super::*;
 
-    /// The checks as they are without a flag, but for the space of the machine that tests.
+    /// The default checks, except for the free space of the test machine.
     pub(super) fn args() -> DoctorArgs {
         DoctorArgs {
             preflight: false,

@@ -28,13 +28,13 @@ use crate::connect::ConnectSettings;
 use crate::output::counted;
 use crate::output::{self, Report};
 
-/// What would happen, and to what.
+/// The planned change, and what it affects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Plan {
-    /// The change, in the words after "would".
+    /// The change, as the words after "would".
     would: String,
-    /// How things are now.
+    /// The present state.
     now: String,
 }
 
@@ -43,7 +43,7 @@ impl Plan {
         Self { would: would.into(), now: now.into() }
     }
 
-    /// One plan of several.
+    /// Combines several plans.
     fn of_all(plans: Vec<Self>) -> Self {
         let joined =
             |part: fn(&Self) -> &str| plans.iter().map(part).collect::<Vec<_>>().join("; ");
@@ -63,7 +63,7 @@ impl Report for Plan {
 pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
     let plan = match cli.command {
         Command::Checkpoint { verb: CheckpointVerb::Prune(args) } => {
-            // The leader itself says what would go.
+            // The leader itself lists what would be removed.
             return super::checkpoint::prune::run(&cli.connect, cli.output, args, None, true).await;
         }
         Command::Cluster { verb: ClusterVerb::Upgrade(args) } => {
@@ -89,7 +89,7 @@ fn changes_nothing() -> anyhow::Error {
         .into()
 }
 
-/// How a worker is.
+/// The state of a worker.
 fn standing(worker: &v1::WorkerInfo) -> String {
     let held: u64 = worker.slots.iter().map(|slot| u64::from(slot.rows_held)).sum();
     let cordoned = worker.slots.iter().filter(|slot| slot.cordoned).count();
@@ -101,7 +101,7 @@ fn standing(worker: &v1::WorkerInfo) -> String {
     )
 }
 
-/// Reads what a plan needs.
+/// Reads the state that a plan needs.
 struct Reader {
     client: Client,
     settings: ConnectSettings,
@@ -219,7 +219,7 @@ impl Reader {
                 let participants = counted(info.participants.into(), "participant");
                 format!("{}, round {}, {participants}", info.state, info.round)
             }
-            // One that nobody has used yet is closed before anybody comes.
+            // An unused rendezvous is closed before its first participant joins.
             Err(error) if error.exit_code() == 4 => "it does not exist yet".to_owned(),
             Err(error) => return Err(error.into()),
         };

@@ -13,7 +13,8 @@ use crate::say::to_stderr;
 /// Does the work for each name.
 ///
 /// # Errors
-/// That of the one name, or the worst of several, which were said. Exit code 2 where one request is to be repeated for several.
+/// The error of the single name, or the worst of several, which were printed. Exit code 2 if a request is to be
+/// repeated for several names.
 pub(super) async fn each<N: Clone + Display>(
     names: Vec<N>,
     format: Format,

@@ -27,12 +27,12 @@ impl Failure {
         Self { code: 1, message: message.into() }
     }
 
-    /// Exit code 2: what was asked makes no sense.
+    /// Exit code 2: the request is invalid.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: 2, message: message.into() }
     }
 
-    /// Exit code 3: nobody serves now; try again.
+    /// Exit code 3: no leader serves now; try again.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { code: 3, message: message.into() }
     }
@@ -42,12 +42,12 @@ impl Failure {
         Self { code: 4, message: message.into() }
     }
 
-    /// Exit code 5: things are not as the command needs them.
+    /// Exit code 5: the state does not allow the command.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self { code: 5, message: message.into() }
     }
 
-    /// Exit code 6: it would be unsafe, or nobody consented.
+    /// Exit code 6: it would be unsafe, or there is no consent.
     pub fn refused(message: impl Into<String>) -> Self {
         Self { code: 6, message: message.into() }
     }
@@ -57,12 +57,12 @@ impl Failure {
         Self { code: 7, message: message.into() }
     }
 
-    /// The exit code of a program that has said on stderr why it failed: no more words are needed.
+    /// The exit code of a program that has already printed the reason on stderr: no message is added.
     pub fn told(code: u8) -> Self {
         Self { code, message: String::new() }
     }
 
-    /// Exit code 9: what was asked for is no longer kept.
+    /// Exit code 9: the requested events are no longer kept.
     pub fn compacted(message: impl Into<String>) -> Self {
         Self { code: 9, message: message.into() }
     }
@@ -84,7 +84,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
     1
 }
 
-/// The error in words, with the command that explains its code where it has one.
+/// The error in words, with the command that explains its code if it has one.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
     let told = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<Failure>().is_some_and(|failure| failure.message.is_empty())
@@ -120,7 +120,7 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     text
 }
 
-/// The error and its causes, each said once: many a type of ours repeats its cause in its own words.
+/// The error and its causes, each printed once: many error types here repeat their cause in their own text.
 fn sentence(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |mut said, cause| {
         let words = cause.to_string();

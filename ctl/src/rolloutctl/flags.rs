@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory as _};
 
 use super::cli::Cli;
 
-/// Commands that only look, which `--watch` repeats. The same as `watch::only_looks`.
+/// Read-only commands, which `--watch` repeats. The same as `watch::only_looks`.
 const WATCH: [&str; 30] = [
     "status",
     "storage stats",
@@ -67,7 +67,7 @@ const REQUEST_ID: [&str; 22] = [
     "cert unrevoke",
 ];
 
-/// Further commands that have a plan.
+/// Other commands that have a plan.
 const ALSO_DRY_RUN: [&str; 16] = [
     "cluster bootstrap",
     "cluster upgrade",
@@ -91,7 +91,7 @@ const ALSO_DRY_RUN: [&str; 16] = [
 const YES: [&str; 5] =
     ["run delete", "job delete", "dataset delete", "member remove", "cluster upgrade"];
 
-/// Whether the command at a path takes a flag; those that are of no concern here are taken.
+/// Whether the command at a path accepts a flag; flags that are not managed here count as accepted.
 pub(super) fn takes(path: &str, flag: &str) -> bool {
     match flag {
         "watch" => WATCH.contains(&path) || path == "cert status",
@@ -102,10 +102,10 @@ pub(super) fn takes(path: &str, flag: &str) -> bool {
     }
 }
 
-/// The command tree, in which each command's help shows the flags that it takes.
+/// The command tree, in which each command's help shows only the flags that it accepts.
 pub(super) fn command() -> Command {
     let mut root = Cli::command();
-    // Until then commands do not have what they share.
+    // Before this, commands do not have the shared flags.
     root.build();
     hide(&mut root, "");
     root
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::rolloutctl::{request, watch};
 
-    /// The commands that do something, with whether their help shows a flag.
+    /// The commands that perform something, with whether their help shows a flag.
     fn shown(command: &Command, above: &str, flag: &str, into: &mut Vec<(String, bool)>) {
         for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
             let path = format!("{above} {}", sub.get_name()).trim_start().to_owned();
@@ -190,7 +190,7 @@ mod tests {
             shown(&root, "", flag, &mut all);
             assert!(all.len() > 80, "{}", all.len());
             for (path, shown) in all {
-                // One that measures needs too much to be parsed here, and takes neither.
+                // A benchmark needs too many arguments to be parsed here, and accepts neither flag.
                 let Some(cli) = line_of(&path) else {
                     assert!(!shown, "{path} {flag}");
                     continue;
@@ -213,7 +213,7 @@ mod tests {
         for flag in ["--dry-run", "--request-id", "--yes"] {
             assert!(!help.contains(flag), "{flag}: {help}");
         }
-        // Before the verb they are parsed as ever.
+        // Flags before the verb still parse.
         assert!(parsed("-w status").unwrap().watch.is_some());
         assert!(parsed("--dry-run run cancel a b").unwrap().dry_run);
     }

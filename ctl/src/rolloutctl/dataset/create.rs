@@ -40,7 +40,7 @@ pub(crate) struct CreateArgs {
 }
 
 impl CreateArgs {
-    /// What the dataset is to be.
+    /// The dataset's spec.
     pub(in crate::rolloutctl) fn spec(&self) -> v1::DatasetSpec {
         v1::DatasetSpec {
             uri: self.uri.clone(),

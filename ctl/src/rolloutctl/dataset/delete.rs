@@ -32,7 +32,7 @@ impl Report for Deleted {
     }
 }
 
-/// Asks, and deletes, each dataset.
+/// Asks for consent and deletes, for each dataset.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

@@ -21,7 +21,7 @@ pub(crate) struct DescribeArgs {
 #[derive(Serialize)]
 struct Described {
     dataset: Dataset,
-    /// None: the leader says so.
+    /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
 }
 

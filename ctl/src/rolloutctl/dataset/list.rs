@@ -22,9 +22,9 @@ pub(crate) struct ListArgs {
 #[derive(Serialize)]
 struct DatasetList {
     datasets: Vec<Dataset>,
-    /// None: the leader says so.
+    /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
-    /// Whether it is of several namespaces.
+    /// Whether it covers several namespaces.
     #[serde(skip)]
     everywhere: bool,
 }

@@ -25,16 +25,16 @@ use crate::output::{Format, Report, render};
 use crate::rolloutctl::events::line::EventLine;
 use crate::rolloutctl::{Failure, alarm, member, status};
 
-/// The newest events that are taken along.
+/// How many of the newest events are included.
 const EVENTS_MAX: usize = 2_000;
-/// How long their reading may take.
+/// The time limit of reading them.
 const EVENTS_WITHIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Serialize)]
 struct Bundle {
     file: PathBuf,
     files: Vec<String>,
-    /// What could not be had.
+    /// Items that could not be collected.
     missing: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Report for Bundle {
     }
 }
 
-/// What goes into the archive, file by file.
+/// The content of the archive, file by file.
 #[derive(Default)]
 struct Contents {
     files: Vec<(String, Vec<u8>)>,
@@ -64,7 +64,7 @@ impl Contents {
         self.files.push((name.into(), bytes.into()));
     }
 
-    /// A report, or why there is none.
+    /// Adds a report, or the reason why there is none.
     fn report<R: Report>(&mut self, name: &str, report: anyhow::Result<R>) {
         let text = report.and_then(|report| Ok(render(Format::Json, &report)?));
         self.text(&format!("{name}.json"), text);
@@ -81,7 +81,7 @@ impl Contents {
     }
 }
 
-/// Collects, writes, and says what is in it.
+/// Collects and writes the archive, and prints what it contains.
 pub(super) async fn write(
     connect: &ConnectArgs,
     format: Format,
@@ -110,7 +110,7 @@ pub(super) async fn write(
     crate::output::emit(format, &bundle)
 }
 
-/// What each member is told and counts.
+/// Each member's settings and counters.
 async fn of_each_member(client: &Client, contents: &mut Contents) {
     let answers = client.each_member(|_, channel| async move {
         services::maintenance(channel).diagnose(v1::DiagnoseRequest {}).await
@@ -129,7 +129,7 @@ async fn of_each_member(client: &Client, contents: &mut Contents) {
     }
 }
 
-/// The newest events that a member holds, a line each.
+/// The newest events of a member, one per line.
 async fn events(client: &Client) -> anyhow::Result<String> {
     let mut stream = EventStream::new(client, v1::EventFilter::default(), false, Start::Oldest);
     let mut newest: VecDeque<v1::Event> = VecDeque::new();
@@ -148,7 +148,7 @@ async fn events(client: &Client) -> anyhow::Result<String> {
             }
         }
     };
-    // What was read by then is better than nothing.
+    // A partial list is better than none.
     let read = tokio::time::timeout(EVENTS_WITHIN, reading).await;
     if let Ok(Err(error)) = read
         && newest.is_empty()
@@ -166,7 +166,7 @@ fn save(file: &Path, files: &[(String, Vec<u8>)]) -> std::io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // Its owner's alone, and gone where it does not get its name.
+    // Readable by its owner only, and removed unless it gets its name.
     let mut partial = tempfile::NamedTempFile::new_in(dir)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let packed = GzEncoder::new(partial.as_file_mut(), Compression::default());

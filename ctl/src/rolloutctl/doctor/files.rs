@@ -12,7 +12,7 @@ use super::finding::Finding;
 use super::{DoctorArgs, life};
 use crate::rolloutctl::status::fix;
 
-/// What the files are to prove.
+/// What the files must prove.
 pub(super) struct Wanted<'a> {
     pub(super) role: Role,
     pub(super) name: &'a str,
@@ -25,7 +25,7 @@ pub(super) fn now_unix() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Whether the files are there, fit, name the right one, and for how long.
+/// Checks that the files exist, match, and name the right identity, and how long they are valid.
 pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> Vec<Finding> {
     let check = "certificate";
     let issue = fix::issue(wanted.role.as_str(), wanted.name, &wanted.hosts);
@@ -57,7 +57,7 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
             findings.push(Finding::fail(check, found, why, issue.clone()));
         }
     }
-    // An address has more than one spelling; a certificate's is the usual one.
+    // An address has several spellings; a certificate has the canonical one.
     let san = |host: &str| match host.parse::<IpAddr>() {
         Ok(ip) => format!("ip:{ip}"),
         Err(_) => format!("dns:{host}"),
@@ -81,7 +81,7 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
     findings
 }
 
-/// The authorities in a bundle: the first that ends is what counts.
+/// The authorities in a bundle: the first to expire counts.
 fn authority(ca: &Path, args: &DoctorArgs) -> Option<Finding> {
     let all = pki::inspect_all(ca).ok()?;
     let first = all.iter().min_by_key(|info| info.validity.not_after_unix)?;
@@ -93,7 +93,7 @@ fn authority(ca: &Path, args: &DoctorArgs) -> Option<Finding> {
     Some(life(&what, first, args, todo))
 }
 
-/// The three files of a configuration, where it names all.
+/// The three files of a configuration, if it names all.
 pub(super) fn named(ca: Option<&str>, cert: Option<&str>, key: Option<&str>) -> Option<TlsFiles> {
     let path = |text: Option<&str>| text.map(PathBuf::from);
     Some(TlsFiles { ca: path(ca)?, cert: path(cert)?, key: path(key)? })

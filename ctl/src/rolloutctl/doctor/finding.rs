@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::round_trips::RoundTrips;
 use crate::output::{Report, Table};
 
-/// How bad it is.
+/// The severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
@@ -18,9 +18,9 @@ pub(super) enum Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What was looked at, in a word.
+    /// The name of the check, one word.
     pub(super) check: &'static str,
-    /// What was found.
+    /// The finding.
     pub(super) found: String,
     /// Why that matters.
     pub(super) why: Option<String>,
@@ -71,7 +71,7 @@ impl Findings {
         Self { ok, warnings, failed, findings, round_trips: None }
     }
 
-    /// With what members measured, for programs; for people it is among the findings.
+    /// Adds the members' measurements, for programs; for people they are among the findings.
     pub(super) fn with_round_trips(self, round_trips: Option<RoundTrips>) -> Self {
         Self { round_trips, ..self }
     }

@@ -11,9 +11,9 @@ use crate::bench::disk;
 use crate::output::duration;
 use crate::rolloutctl::config::Daemon;
 
-/// Files that a member with many workers and clients has open, and one with a few.
+/// Open files of a member with many workers and clients, and of one with few.
 const MEMBERS_FILES: (u64, u64) = (65_536, 4_096);
-/// Files that a worker whose engines run thousands of rows has open, and one whose engine runs the usual number.
+/// Open files of a worker whose engines run thousands of rows, and of one whose engine runs the usual number.
 const WORKERS_FILES: (u64, u64) = (4_096, 512);
 /// How long fsyncs are measured.
 const FSYNC_TIME: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub(super) fn open_files(daemon: Daemon) -> Finding {
     files(daemon, limit)
 }
 
-/// A member raises its own limit as far as it may; a worker leaves it as it is.
+/// A member raises its own limit as far as allowed; a worker does not change it.
 fn files(daemon: Daemon, limit: libc::rlimit) -> Finding {
     let (files, (wanted, needed), of, why) = match daemon {
         Daemon::Coordinator => (
@@ -81,7 +81,7 @@ pub(super) fn clock() -> Finding {
     }
 }
 
-/// What a data directory is good for: it exists, can be written, is no memory, has space, and how fast it syncs.
+/// The quality of a data directory: it exists, is writable, is not in memory, has space, and how fast it syncs.
 pub(super) fn data_dir(dir: &Path, args: &DoctorArgs) -> Vec<Finding> {
     let shown = dir.display();
     if !dir.is_dir() {
@@ -147,7 +147,7 @@ fn fsync(dir: &Path, args: &DoctorArgs) -> Finding {
     }
 }
 
-/// Bytes that an ordinary user may still write.
+/// Bytes that an ordinary user can still write.
 pub(super) fn free_bytes(dir: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt as _;
     let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).ok()?;
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_member_is_judged_by_what_it_raises_its_limit_to_and_a_worker_by_what_it_has() {
-        // Debian's limits without a setting: 1024 now, a million where the process asks for more.
+        // Debian's default limits: 1024 now, a million if the process asks for more.
         let stock = libc::rlimit { rlim_cur: 1024, rlim_max: 1 << 20 };
         assert_eq!(files(Daemon::Coordinator, stock).level, Level::Ok);
         assert_eq!(files(Daemon::Worker, stock).level, Level::Warn);

@@ -18,7 +18,7 @@ use super::machine;
 use super::{DoctorArgs, life};
 use crate::rolloutctl::config::{self, Daemon, File};
 
-/// How long another host or the store may take.
+/// The limit for reaching another host or the store.
 const REACH_TIME: Duration = Duration::from_secs(5);
 
 /// All checks.
@@ -117,7 +117,7 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
     files::look(&tls, &wanted, args)
 }
 
-/// The key by which a member certifies newcomers, as far as the member's start needs it.
+/// The key with which a member issues certificates, as far as the member's start needs it.
 fn issuer(file: &File, args: &DoctorArgs) -> Option<Finding> {
     let path = |key: &str| file.get(key).and_then(Value::as_str).map(Path::new);
     path("enrolment.listen")?;
@@ -137,7 +137,7 @@ fn issuer(file: &File, args: &DoctorArgs) -> Option<Finding> {
     })
 }
 
-/// What a member says that others dial has to have an address.
+/// The names that a member advertises must resolve to an address.
 async fn names(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     for key in ["advertise.client", "advertise.peer"] {
@@ -262,7 +262,7 @@ mod tests {
         for key in [at("gone.key"), files.cert.clone()] {
             assert_eq!(look(&files.cert, &key).level, Level::Fail);
         }
-        // The authority itself is one too, of another key.
+        // The authority's own certificate is valid too, but has another key.
         assert_eq!(look(&at("ca/ca.pem"), &files.key).level, Level::Fail);
         let off = File { path: "t.toml".into(), table: "[listen]\n".parse().unwrap() };
         assert!(issuer(&off, &args).is_none(), "nobody enrols there");

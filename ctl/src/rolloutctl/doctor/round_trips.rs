@@ -13,15 +13,15 @@ use serde::Serialize;
 use super::finding::Finding;
 use crate::rolloutctl::status::Answer;
 
-/// What the members measured, and what follows.
+/// The members' measurements, and the conclusions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RoundTrips {
-    /// The profile with the shortest limits that fits; none where none does.
+    /// The fitting profile with the shortest limits; none if none fits.
     profile_that_fits: Option<&'static str>,
-    /// Those that the members run with.
+    /// The profiles that the members use.
     profiles_in_use: Vec<String>,
-    /// By who measured, and to whom.
+    /// Ordered by the measuring member, then by the other one.
     links: Vec<Link>,
 }
 
@@ -42,7 +42,7 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1e3
 }
 
-/// What the members that answered say; nothing where none has measured anything.
+/// The measurements of the members that answered; nothing if none has measured anything.
 pub(super) fn of(answers: &[Answer]) -> Option<RoundTrips> {
     let members: Vec<&v1::MemberStatus> =
         answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?.self_.as_ref()).collect();
@@ -86,12 +86,12 @@ pub(super) fn named(name: &str) -> Option<Profile> {
     Profile::ALL.into_iter().find(|profile| profile.name() == name)
 }
 
-/// What follows where answers to heartbeats take longer than the profile promises.
+/// The consequence if heartbeat answers take longer than the profile allows.
 pub(super) const LATE: &str =
     "answers to heartbeats may come too late, and then a healthy leader loses its lease";
 
 impl RoundTrips {
-    /// One line for the cluster, and one for members that do not agree.
+    /// One line for the cluster, and one if members use different profiles.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.profiles_in_use.len() > 1 {
@@ -106,7 +106,7 @@ impl RoundTrips {
         findings
     }
 
-    /// The link with the longest round trip, where that is longer than `profile` allows.
+    /// The link with the longest round trip, if that is longer than `profile` allows.
     fn beyond(&self, profile: Profile) -> Option<&Link> {
         let limit_ms = profile.rtt_max().as_secs_f64() * 1e3;
         peak(&self.links).filter(|link| link.max_ms > limit_ms)
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn one_round_trip_above_the_limit_of_the_profile_in_use_is_a_warning() {
-        // The longest is four times the 90th percentile.
+        // The maximum is four times the 90th percentile.
         let (level, found) = judged("near", 10.0);
         assert_eq!(level, Level::Ok, "{found}");
         let (level, found) = judged("near", 10.1);
@@ -240,7 +240,7 @@ mod tests {
         let (level, found) = judged("far-zones", 250.0);
         assert_eq!(level, Level::Warn);
         assert!(found.contains("no profile fits"), "{found}");
-        // A member of an earlier version does not say what it runs with.
+        // A member of an earlier version does not report its profile.
         assert_eq!(judged("", 60.0).0, Level::Ok);
     }
 

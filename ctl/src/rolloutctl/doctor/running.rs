@@ -22,10 +22,10 @@ use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
 use crate::rolloutctl::status::distrust::{self, REVOKED_FIX, USE_TLS};
 use crate::rolloutctl::status::{self, Answer, DISTRUSTED, MemberLine, Survey, fix};
 
-/// A member that lacks more entries than this is not merely a heartbeat behind.
+/// A member that lacks more entries than this lags by more than a heartbeat.
 const BEHIND_MAX: u64 = 10_000;
 
-/// All checks, and where no leader is seen, why.
+/// All checks, and the reason if no leader is found.
 pub(super) async fn look(
     connect: &ConnectArgs,
     args: &DoctorArgs,
@@ -48,7 +48,7 @@ pub(super) async fn look(
     Ok((Findings::new(findings).with_round_trips(round_trips), survey.leaderless()))
 }
 
-/// What puts another certificate in the place of the caller's.
+/// How to replace the caller's certificate.
 fn another_of_yours(info: &pki::CertInfo) -> String {
     let renew = "rolloutctl cert renew, where a join token brought it";
     let Some(id) = &info.identity else { return renew.to_owned() };
@@ -57,7 +57,7 @@ fn another_of_yours(info: &pki::CertInfo) -> String {
     format!("{renew}; else: {issue}{of}, by the authority in DIR")
 }
 
-/// One cluster, and one epoch, whoever is asked.
+/// All members report the same cluster and epoch.
 fn identities(answers: &[Answer]) -> Vec<Finding> {
     let mut clusters: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut epochs: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
@@ -153,7 +153,7 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
     findings
 }
 
-/// In the place of what is said of voters and leader.
+/// Replaces the findings about voters and leader.
 fn trust(survey: &Survey) -> Finding {
     let unseen = "nothing can be seen of the cluster, and nothing says that a member is down";
     let fix = distrust::fix_of_all(survey);
@@ -225,9 +225,9 @@ fn leader(survey: &Survey) -> Finding {
     }
 }
 
-/// Whether the loss of one zone takes the majority.
+/// Whether the loss of one zone would lose the majority.
 fn zones(survey: &Survey) -> Option<Finding> {
-    // Of a member that says nothing the zone is not known here.
+    // The zone of a member that does not answer is unknown here.
     if survey.voters_reachable < survey.voters {
         return None;
     }
@@ -276,7 +276,7 @@ fn of_member(member: &MemberLine, says: &status::MemberSays) -> Vec<Finding> {
             "its vote went with the disk that it had: it does not count",
             fix::replace(member),
         ));
-        // What follows is of members that take part.
+        // The following checks apply to members that take part.
         return findings;
     }
     if says.role == "waiting" {
@@ -354,7 +354,7 @@ fn stuck_runs(survey: &Survey) -> Option<Finding> {
     Some(Finding::warn("runs", found, "rows wait, and no worker can take them", todo))
 }
 
-/// Runs that are paused because a slot is to blame and may not be cordoned.
+/// Runs paused because a slot is to blame and may not be cordoned.
 fn at_cordon_limit(survey: &Survey) -> Option<Finding> {
     survey.leader.as_ref()?;
     let paused: Vec<_> = survey.stuck_runs.iter().filter(|run| run.at_cordon_limit).collect();
@@ -367,7 +367,7 @@ fn at_cordon_limit(survey: &Survey) -> Option<Finding> {
     Some(Finding::warn("cordons", found, why, first.fix_at_cordon_limit()))
 }
 
-/// The profile of each member that says it.
+/// The profile of each member that reports it.
 fn profiles(answers: &[Answer]) -> BTreeMap<String, Profile> {
     let members = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?.self_.as_ref());
     members
@@ -375,7 +375,7 @@ fn profiles(answers: &[Answer]) -> BTreeMap<String, Profile> {
         .collect()
 }
 
-/// What members measured of their own fsyncs. It takes an admin's certificate.
+/// The members' measurements of their own fsyncs. They need an admin's certificate.
 async fn disks(
     client: &Client,
     args: &DoctorArgs,
@@ -387,12 +387,12 @@ async fn disks(
         })
         .await;
     let max_us = args.fsync_max.as_micros() as u64;
-    // Who does not answer has its line already.
+    // A member that does not answer already has its line.
     let answers = answers.into_iter().filter_map(|(_, answer)| answer.ok());
     answers.map(|answer| disk(&answer, max_us, profiles.get(&answer.member).copied())).collect()
 }
 
-/// The limit of the profile goes first: beyond it a leader may lose its lease, and `--fsync-max` may be longer.
+/// The profile's limit takes precedence: beyond it a leader may lose its lease, and `--fsync-max` may be longer.
 fn disk(answer: &v1::CountersResponse, max_us: u64, profile: Option<Profile>) -> Finding {
     let time = |us: u64| duration(us as f64 / 1e6);
     let (p50, p99) = (time(answer.fsync_us_p50), time(answer.fsync_us_p99));

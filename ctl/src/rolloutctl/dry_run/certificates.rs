@@ -55,12 +55,12 @@ pub(super) fn plan(connect: &ConnectArgs, verb: CertVerb) -> anyhow::Result<Plan
     })
 }
 
-/// Whether the plan of a verb needs to know what the cluster has.
+/// Whether the plan of a verb needs the cluster's state.
 pub(super) fn asks_the_cluster(verb: &CertVerb) -> bool {
     matches!(verb, CertVerb::Revoke(_) | CertVerb::Unrevoke(_))
 }
 
-/// Of your own certificate.
+/// Of the caller's own certificate.
 fn renewal(connect: &ConnectArgs) -> anyhow::Result<Plan> {
     let Security::Mtls(files) = connect.settings()?.security else {
         return Err(Failure::usage("in plaintext there is no certificate to renew").into());
@@ -119,7 +119,7 @@ impl Reader {
     }
 }
 
-/// `revoked`: which certificates are to be; none: those of the identity are to be accepted again.
+/// `revoked` has the certificates to revoke; None: those of the identity are to be accepted again.
 fn revocation_plan(all: &[v1::Revocation], identity: Option<&str>, revoked: Option<&str>) -> Plan {
     let whose = identity.unwrap_or("everyone");
     let now = match all.iter().find(|there| there.identity == identity.unwrap_or_default()) {

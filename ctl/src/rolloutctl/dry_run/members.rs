@@ -14,7 +14,7 @@ use crate::rolloutctl::member::list::{self, MemberLine};
 use crate::rolloutctl::status::distrust::{self, NoAnswer};
 use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};
 
-/// Entries that a member may lack that is to lead or to be counted on; `rollout-raft` refuses more.
+/// How many entries a member may lack to lead or to count; `rollout-raft` refuses more.
 const LACKS_MAX: u64 = 256;
 
 impl Reader {
@@ -73,7 +73,7 @@ impl Reader {
         }
     }
 
-    /// How a process stands that is to become a member: it has to wait, with an empty directory.
+    /// The state of a process that is to become a member: it must be waiting, with an empty directory.
     async fn newcomer(&self, name: &str, address: &str) -> anyhow::Result<String> {
         let endpoint = Endpoint::seed(address)?;
         let answer = status::ask_one(&self.settings, &endpoint).await;
@@ -133,7 +133,7 @@ impl Reader {
     }
 }
 
-/// The voter of the name of `found`: a learner is in nobody's place.
+/// The voter with the name of `found`: a learner does not occupy a voter's place.
 fn voter_of<'a>(members: &'a [MemberLine], found: &MemberLine) -> Result<&'a MemberLine, Failure> {
     let name = &found.name;
     let voter = members.iter().find(|member| member.name == *name && member.role != "learner");
@@ -144,7 +144,8 @@ fn voter_of<'a>(members: &'a [MemberLine], found: &MemberLine) -> Result<&'a Mem
     })
 }
 
-/// Refuses the place of a voter that another takes already; a repeat, by name, peer and client address, does not count.
+/// Refuses the place of a voter that another member is already taking; a repeat, by name, peer and client address, is
+/// allowed.
 fn check_place(
     members: &[MemberLine],
     old: &str,
@@ -160,7 +161,7 @@ fn check_place(
     let first = &first.name;
     let out = match first == old {
         false => format!("take it out first: rolloutctl member remove {first}"),
-        // The name is that of both.
+        // Both have the same name.
         true => format!(
             "take out both that are called so: rolloutctl member remove {first}, then member add"
         ),
@@ -170,7 +171,7 @@ fn check_place(
     )))
 }
 
-/// Refuses where nobody else could lead.
+/// Refuses if no other member could lead.
 fn check_successor(members: &[MemberLine], survey: &Survey) -> Result<(), Failure> {
     let mut others = members.iter().filter(|member| member.role == "voter").peekable();
     if others.peek().is_none() {
@@ -186,7 +187,7 @@ fn check_successor(members: &[MemberLine], survey: &Survey) -> Result<(), Failur
     why.map_or(Ok(()), Err)
 }
 
-/// Refuses a successor that does not answer, or that writes would have to wait for.
+/// Refuses a successor that does not answer, or for which writes would have to wait.
 fn check_pace(member: &MemberLine, survey: &Survey) -> Result<(), Failure> {
     let name = &member.name;
     let problem = if !survey.takes_part(name) {
@@ -206,7 +207,7 @@ fn lags(member: &MemberLine) -> bool {
     behind.is_some_and(|behind| behind > LACKS_MAX)
 }
 
-/// What the leader checks too, by what answers now.
+/// The same check as the leader's, by the members that answer now.
 fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result<(), Failure> {
     let was_voter = members.iter().any(|member| member.name == gone && member.role != "learner");
     if !was_voter {
@@ -246,7 +247,7 @@ fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result
     )))
 }
 
-/// What brings back a voter that would not answer, or gives its vote to another.
+/// How to restore a voter that does not answer, or to give its vote to another member.
 fn instead(survey: &Survey, name: &str) -> String {
     let Some(member) = survey.members.iter().find(|member| member.name == name) else {
         return format!("start {name}");
@@ -294,7 +295,7 @@ mod tests {
         let refused = check_majority(&members, &survey, "c1").unwrap_err().to_string();
         assert!(refused.contains("bring back c3 first: start it"), "{refused}");
         assert!(!refused.contains("member replace"), "it may be alive: {refused}");
-        // One that waits with an empty disk answers, and has no vote.
+        // A member that waits with an empty disk answers, and has no vote.
         let mut wiped = asked("c3", true);
         if let Some(says) = &mut wiped.says {
             says.role = AWAITING_REPLACE.into();
@@ -304,7 +305,7 @@ mod tests {
         let refused = check_majority(&members, &waits, "c1").unwrap_err().to_string();
         assert!(refused.contains("1 answer and 2 are needed; c3 would not"), "{refused}");
         assert!(refused.contains("do this instead: rolloutctl member replace c3 "), "{refused}");
-        // One that answers and lacks much is waited for by every write.
+        // Every write waits for a member that answers and lags far behind.
         let survey = Survey {
             members: ["c1", "c2", "c3"].map(|name| asked(name, true)).into(),
             ..Survey::default()
@@ -317,7 +318,7 @@ mod tests {
         let refused = check_pace(&lags[2], &survey).unwrap_err().to_string();
         assert!(refused.starts_with("c3 lacks 257 entries"), "{refused}");
         assert!(check_pace(&lags[1], &survey).is_ok());
-        // Without the dead one nothing is lost.
+        // Removing the dead one loses nothing.
         let some = vec![asked("c1", true), asked("c2", true), asked("c3", false)];
         let survey = Survey { members: some, ..Survey::default() };
         let refused = check_pace(&lags[2], &survey).unwrap_err().to_string();

@@ -12,23 +12,23 @@ use crate::rolloutctl::cli::RunVerb;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::run::summary::Run;
 
-/// What is to be done with a run.
+/// A change of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Cancel,
-    /// Pausing it, or having it go on.
+    /// Pausing or resuming it.
     Hold,
-    /// Trying rows that failed again.
+    /// Retrying failed rows.
     Retry,
     Delete,
 }
 
 impl Change {
-    /// Why a run that is as it is does not take the change.
+    /// Why a run in this state does not accept the change.
     fn refusal(self, run: &Run) -> Option<String> {
         let (name, state) = (&run.name, run.state);
         match self {
-            // Repeating it is no error.
+            // Repeating it is not an error.
             Self::Cancel if state == "cancelled" => None,
             Self::Cancel | Self::Hold => {
                 run.ended().then(|| format!("run {name} has ended: it is {state}"))
@@ -36,7 +36,7 @@ impl Change {
             Self::Retry if run.sealed => {
                 Some(format!("run {name} is sealed: its rows have left the ledger"))
             }
-            // One that finished runs again.
+            // A finished run runs again.
             Self::Retry => (run.ended() && state != "finished")
                 .then(|| format!("run {name} has ended: it is {state}")),
             Self::Delete => {

@@ -48,7 +48,7 @@ impl Reader {
     }
 }
 
-/// Needs no cluster. Exit code 6 where the directory is in use, as that of the restore.
+/// Needs no cluster. Exit code 6 if the directory is in use, like that of the restore.
 pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<Plan> {
     let shown = Shown::read(&args.file, &args.file, &Progress::new(say::is_quiet()))?;
     let dir = args.data_dir.display();
@@ -66,7 +66,7 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<Plan> {
     Ok(Plan::new(would, now))
 }
 
-/// Whether a directory is missing or has nothing in it.
+/// Whether a directory is missing or empty.
 fn is_empty(dir: &Path) -> std::io::Result<bool> {
     match std::fs::read_dir(dir) {
         Ok(mut entries) => Ok(entries.next().is_none()),

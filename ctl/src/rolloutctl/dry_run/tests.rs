@@ -49,7 +49,7 @@ const CHANGES: &[&str] = &[
     "token revoke rack",
 ];
 
-/// Commands that change nothing that others see: they look, measure, or write what they are told to, here.
+/// Commands that change nothing visible to others: they read, measure, or write local files on request.
 const HAVE_NONE: &[&str] = &[
     "status",
     "top",
@@ -116,7 +116,7 @@ const HAVE_NONE: &[&str] = &[
     "errors explain",
 ];
 
-/// Every command that does something by itself, by its words.
+/// Every command that performs something itself, by its words.
 fn leaves(command: &clap::Command, words: &str, all: &mut BTreeSet<String>) {
     let verbs: Vec<_> = command.get_subcommands().filter(|c| c.get_name() != "help").collect();
     if verbs.is_empty() {
@@ -141,7 +141,8 @@ async fn every_command_that_changes_something_has_a_plan() {
         assert_eq!(flags::takes(words, "dry_run"), !known, "{words}: its help");
     }
     for line in CHANGES {
-        // Nobody answers there: a plan that asks the cluster fails, and one that there is none of is refused before.
+        // No member answers there: a plan that asks the cluster fails, and a command without a plan is refused before
+        // that.
         let nobody = ["-e", "127.0.0.1:1", "--insecure-plaintext", "--timeout", "100ms"];
         let words = std::iter::once("rolloutctl").chain(line.split(' ')).chain(nobody);
         let cli = Cli::try_parse_from(words.chain(["--dry-run"])).expect(line);
@@ -157,7 +158,7 @@ async fn a_dry_run_of_a_prune_asks_the_cluster_nothing_but_what_would_go() {
     let line = "rolloutctl checkpoint prune job --keep-last 3 -e 127.0.0.1:1 \
                 --insecure-plaintext --timeout 100ms --dry-run";
     let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
-    // Nobody answers there, and what fails is the first question.
+    // No member answers there, and the first request fails.
     let said = exit::explain(&Box::pin(show(cli)).await.unwrap_err());
     assert!(said.contains("prune checkpoints: "), "{said}");
 }

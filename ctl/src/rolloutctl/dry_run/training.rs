@@ -16,7 +16,7 @@ use crate::rolloutctl::dataset::describe;
 use crate::rolloutctl::shard::list as jobs;
 
 impl Reader {
-    /// The dataset of that name, where there is one.
+    /// The dataset of that name, if it exists.
     async fn dataset(&self, name: &str) -> anyhow::Result<Option<v1::Dataset>> {
         match describe::ask(&self.client, &self.settings.namespace, name).await {
             Ok(found) => Ok(Some(found)),
@@ -111,7 +111,7 @@ impl Reader {
     }
 }
 
-/// How a dataset stands that is to be created; the same again is no change, another one is refused.
+/// The state of a dataset to be created; an identical one is no change, a different one is refused.
 fn same(found: &v1::Dataset, wanted: &v1::DatasetSpec) -> Result<String, Failure> {
     match found.spec.as_ref() == Some(wanted) {
         true => Ok("it is there, and the same: nothing changes".to_owned()),
@@ -122,7 +122,7 @@ fn same(found: &v1::Dataset, wanted: &v1::DatasetSpec) -> Result<String, Failure
     }
 }
 
-/// How a job stands that is to be deleted; one with trainers is refused.
+/// The state of a job to be deleted; one with trainers is refused.
 fn deletable(job: &v1::Job) -> Result<String, Failure> {
     let present = job.trainers.iter().filter(|trainer| trainer.present).count();
     if present > 0 {
@@ -137,7 +137,7 @@ fn deletable(job: &v1::Job) -> Result<String, Failure> {
     Ok(format!("{epochs} under way, {checkpoints}"))
 }
 
-/// One that was given up, or is being removed, gets no label, and has none taken away.
+/// Refuses to label, or to remove the label of, a checkpoint that was aborted or is being removed.
 fn labelled(job: &str, found: &v1::Checkpoint) -> Result<(), Failure> {
     match found.state() {
         v1::CheckpointState::Going => {

@@ -35,7 +35,7 @@ pub(crate) struct Range {
     len: u32,
 }
 
-/// What is printed of an event.
+/// The printed form of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EventLine {
@@ -44,7 +44,7 @@ pub(crate) struct EventLine {
     position: u32,
     #[serde(serialize_with = "u64_string")]
     wall_ms: u64,
-    /// The same as RFC 3339, in UTC; None where there is none.
+    /// The same as RFC 3339, in UTC; None if there is none.
     at: Option<String>,
     kind: String,
     namespace: String,
@@ -130,7 +130,7 @@ fn nonzero(number: u64) -> String {
 }
 
 impl EventLine {
-    /// What happened, in words.
+    /// The event, in words.
     fn what(&self) -> String {
         let mut text = String::new();
         if self.coord_epoch > 0 {

@@ -46,7 +46,7 @@ pub(crate) struct EventsArgs {
     kinds: Vec<String>,
 }
 
-/// What a reader asks about.
+/// The subject of a reader's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum About {
     Worker(String),
@@ -96,14 +96,14 @@ impl EventsArgs {
     fn start(&self) -> Start {
         match self.since {
             Some(Since::Place(place)) => Start::At(place),
-            // What is too old is left out, by the member if its build can.
+            // Older events are omitted, by the member if its build supports that.
             Some(Since::Age(_) | Since::Moment(_)) => Start::Oldest,
             None if self.follow && self.tail.is_none() => Start::Now,
             None => Start::Oldest,
         }
     }
 
-    /// The command that goes on where this one ended.
+    /// The command that continues where this one ended.
     fn resume(&self, namespace: &str, place: Place) -> String {
         let mut text = format!("rolloutctl events --follow --since {place}");
         if self.from_oldest {
@@ -129,12 +129,12 @@ pub(crate) async fn run(
     let client = settings.client(None)?;
     let filter = args.filter(&settings);
     let mut chosen = Chosen::new(args.since, args.tail, now_wall_ms());
-    // One for the whole command: whoever asks anew each time hears nothing of a Ctrl-C that came while it printed.
+    // One future for the whole command: a new one for each wait would miss a Ctrl-C that arrives during printing.
     let interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     let mut reader = Reader { args: &args, namespace: &settings.namespace, format, interrupt };
     let mut start = args.start();
     if chosen.has_tail() {
-        // What has happened, to its end; then, with --follow, what comes behind it.
+        // Past events, to their end; then, with --follow, new ones.
         let past = EventStream::new(&client, filter.clone(), false, start);
         let mut past = past.not_before(chosen.not_before_ms());
         if reader.read(&mut past, &mut chosen).await?.is_break() {
@@ -151,7 +151,7 @@ pub(crate) async fn run(
     reader.read(&mut stream, &mut chosen).await.map(drop)
 }
 
-/// What one command reads, and how it shows it.
+/// A reading of events, and how it is shown.
 struct Reader<'a, F> {
     args: &'a EventsArgs,
     namespace: &'a str,
@@ -160,7 +160,7 @@ struct Reader<'a, F> {
 }
 
 impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
-    /// Reads a stream to its end. Break: the command is over before it.
+    /// Reads a stream to its end. Break: the command ends before that.
     async fn read(
         &mut self,
         stream: &mut EventStream,
@@ -191,7 +191,7 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
         }
     }
 
-    /// The place is gone: goes on at the oldest index where that is asked for.
+    /// The position is gone: continues at the oldest index if requested.
     fn compacted(&self, stream: &mut EventStream, oldest: u64) -> Result<(), Failure> {
         let place = Place { index: oldest, position: 0 };
         if self.args.from_oldest {

@@ -16,14 +16,14 @@ use crate::event_stream::Place;
 /// The most events of `--tail`.
 pub(super) const TAIL_MAX: u32 = 100_000;
 
-/// Where a reader wants to begin.
+/// Where a reader wants to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
-    /// At this place.
+    /// At this position.
     Place(Place),
-    /// So long before now.
+    /// This long before now.
     Age(Duration),
-    /// At this moment, in milliseconds since 1970.
+    /// At this time, in milliseconds since 1970.
     Moment(u64),
 }
 
@@ -50,12 +50,12 @@ fn parse_place(text: &str) -> Result<Place, String> {
     Ok(Place { index: index.parse().map_err(bad)?, position: position.parse().map_err(bad)? })
 }
 
-/// Picks what is shown.
+/// Selects the events to show.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
-    /// Until an event is no older than this, none is shown.
+    /// Until an event is at least this recent, none is shown.
     not_before_ms: Option<u64>,
-    /// How many of the last ones are shown, and those of them that were read.
+    /// How many of the last events are shown, and the latest ones read so far.
     tail: Option<(usize, VecDeque<v1::Event>)>,
 }
 
@@ -71,17 +71,17 @@ impl Chosen {
         Self { not_before_ms, tail: tail.map(|most| (most as usize, VecDeque::new())) }
     }
 
-    /// The wall time before which nothing is shown; 0 where there is none, or no longer.
+    /// The wall time before which nothing is shown; 0 if there is none, or no longer.
     pub(super) fn not_before_ms(&self) -> u64 {
         self.not_before_ms.unwrap_or(0)
     }
 
-    /// Whether only the last of what there is now are shown.
+    /// Whether only the last of the present events are shown.
     pub(super) fn has_tail(&self) -> bool {
         self.tail.is_some()
     }
 
-    /// Those of the next events that are shown now.
+    /// The events, among the next ones, that are shown now.
     pub(super) fn take(&mut self, mut events: Vec<v1::Event>) -> Vec<v1::Event> {
         if let Some(not_before) = self.not_before_ms {
             match events.iter().position(|event| event.wall_ms >= not_before) {
@@ -102,7 +102,7 @@ impl Chosen {
         Vec::new()
     }
 
-    /// The last ones; from now on every event is shown.
+    /// The last events; from now on every event is shown.
     pub(super) fn end_tail(&mut self) -> Vec<v1::Event> {
         self.tail.take().map(|(_, kept)| kept.into()).unwrap_or_default()
     }

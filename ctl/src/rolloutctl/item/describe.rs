@@ -28,10 +28,10 @@ pub(crate) struct DescribeArgs {
 struct ItemDescription {
     #[serde(flatten)]
     item: Item,
-    /// The object that has its input, and the row in it.
+    /// The object with its input, and the row in it.
     segment_key: String,
     segment_row: String,
-    /// None: the leader says so.
+    /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
 }
 

@@ -18,10 +18,10 @@ use super::run_objects::RunObjects;
 use crate::export::listing;
 use crate::export::parts::{digest_of, fetch};
 
-/// Segments that are read at a time.
+/// Segments that are read concurrently.
 const SEGMENTS_AHEAD: usize = 4;
 
-/// A row, as people name it.
+/// A row, as users name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RowName {
     Number(u64),
@@ -89,7 +89,7 @@ fn position(segment: &Segment, item: Option<&[u8; 32]>, own: &str) -> Option<u64
     segment.rows().position(means).map(|position| position as u64)
 }
 
-/// The id that a row's user gave it.
+/// The ID that the user gave a row.
 fn own_id(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Row {

@@ -14,9 +14,9 @@ use crate::say::aside;
 
 /// The call, in errors.
 const WHAT: &str = "list items";
-/// Rows asked for at a time.
+/// Rows per request.
 const PAGE: u32 = 500;
-/// Rows that can be ordered: they are all in memory.
+/// Rows that can be sorted, because they are all in memory.
 const ORDERED_MAX: u64 = 100_000;
 
 /// Why nothing is printed.
@@ -71,9 +71,9 @@ pub(crate) struct ListArgs {
 #[serde(rename_all = "camelCase")]
 struct ItemList {
     items: Vec<Item>,
-    /// The row to go on from; none where these were all.
+    /// The row to continue from; none if these were all.
     next_row: Option<String>,
-    /// None: the leader says so.
+    /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct RetryArgs {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Retried {
-    /// For the command to give next alone.
+    /// For the command that is printed for the user to run next.
     #[serde(skip)]
     namespace: String,
     run: String,
@@ -54,7 +54,7 @@ impl Report for Retried {
     }
 }
 
-/// Has rows tried again and prints how many there were: all that failed, or those of a list.
+/// Retries rows and prints how many: all failed ones, or those of a list.
 pub(in crate::rolloutctl) async fn retry(
     connect: &ConnectArgs,
     format: Format,
@@ -79,7 +79,7 @@ pub(in crate::rolloutctl) async fn retry(
     output::emit(format, &Retried { namespace, run, rows, paused })
 }
 
-/// Has the named rows tried again.
+/// Retries the named rows.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

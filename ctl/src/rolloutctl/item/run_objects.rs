@@ -7,7 +7,7 @@ use rollout_storage::{BlobError, BlobStore};
 
 use crate::batch::submit;
 
-/// A run, and the store that has its objects or why it cannot be opened.
+/// A run, and the store of its objects or the reason why that cannot be opened.
 pub(super) struct RunObjects {
     pub(super) described: v1::DescribeRunResponse,
     pub(super) store: Result<BlobStore, BlobError>,

@@ -18,27 +18,27 @@ pub(super) struct Item {
     pub(super) row: u64,
     pub(super) segment: u32,
     pub(super) state: &'static str,
-    /// Of whoever has it, or made its result after others had failed.
+    /// The worker that holds it, or that made its result after others had failed.
     pub(super) worker: Option<String>,
     pub(super) slot: Option<u32>,
-    /// `index.position` of the log, as events have it.
+    /// `index.position` of the log, as events show it.
     pub(super) attempt: Option<String>,
-    /// Whoever has it too, at a run's tail.
+    /// The slot that also runs it, at a run's tail.
     pub(super) duplicate: Option<Holder>,
     pub(super) waits_seconds: Option<f64>,
-    /// The object that has its result, and the row in it.
+    /// The object with its result, and the row in it.
     pub(super) part: Option<String>,
     pub(super) part_row: Option<u32>,
-    /// When that was accepted, of a row that failed before.
+    /// When the result was accepted, for a row that failed before.
     pub(super) done_at: Option<String>,
-    /// With how many rows it is tried apart from others, itself included.
+    /// The number of rows, including this one, that bisection runs apart from others.
     #[serde(serialize_with = "u64_string")]
     pub(super) trial_rows: u64,
     pub(super) strikes: u32,
     pub(super) history: Vec<Try>,
 }
 
-/// A slot that has a row.
+/// A slot that holds a row.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Holder {
@@ -58,12 +58,12 @@ pub(super) struct Try {
     pub(super) code: String,
     pub(super) message: String,
     pub(super) ruling: &'static str,
-    /// Rows that ran when the engine died, where that is why.
+    /// Rows that ran when the engine died, if its death is the cause.
     pub(super) among: Option<u32>,
     pub(super) exit_code: Option<i32>,
     pub(super) signal: Option<i32>,
     pub(super) exception: Option<String>,
-    /// A longer text, such as the engine's last words.
+    /// A longer text, such as the engine's last output.
     pub(super) text: Option<Text>,
 }
 
@@ -71,7 +71,7 @@ fn some(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Positions of one log entry are numbered in this many.
+/// Each log entry reserves this many position numbers.
 const POSITIONS_PER_ENTRY: u64 = 1 << 13;
 
 fn attempt(number: u64) -> String {
@@ -152,7 +152,7 @@ impl From<v1::FailedTry> for Try {
 }
 
 impl Item {
-    /// Reads the texts of its history; the same one is read once.
+    /// Reads the texts of its history, each only once.
     pub(super) async fn read_texts(&mut self, store: Result<BlobStore, BlobError>) {
         let mut read: Vec<Text> = Vec::new();
         for text in self.history.iter_mut().filter_map(|failed| failed.text.as_mut()) {
@@ -167,7 +167,7 @@ impl Item {
         }
     }
 
-    /// Who has it, what it waits for, or where its result is.
+    /// Which slot holds it, what it waits for, or where its result is.
     pub(super) fn place(&self) -> String {
         let mut text = match (&self.worker, self.waits_seconds, &self.part) {
             (Some(worker), _, Some(part)) => {
@@ -196,7 +196,7 @@ impl Item {
 }
 
 impl Try {
-    /// What the failure was decided by.
+    /// The evidence that decided the failure's class.
     pub(super) fn evidence(&self) -> String {
         let mut said = Vec::new();
         said.extend(self.exit_code.map(|code| format!("exit {code}")));
@@ -208,7 +208,7 @@ impl Try {
         if said.is_empty() { "-".into() } else { said.join(", ") }
     }
 
-    /// What it meant for the row.
+    /// The consequence for the row.
     pub(super) fn meaning(&self) -> String {
         match self.among {
             Some(among) => format!("{} (one of {among})", self.ruling),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::export::parts::{digest_of, fetch};
 use crate::output::u64_string;
 
-/// Bytes of a text that are read.
+/// How much of a text is read, in bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// One text.
@@ -23,9 +23,9 @@ pub(super) struct Text {
     pub(super) digest: String,
     #[serde(serialize_with = "u64_string")]
     pub(super) bytes: u64,
-    /// What it says, where it was read.
+    /// Its content, if it was read.
     pub(super) content: Option<String>,
-    /// Why it could not be read, where that was tried.
+    /// Why it could not be read, if that was tried.
     pub(super) problem: Option<String>,
     #[serde(skip)]
     blob: v1::BlobRef,
@@ -54,7 +54,7 @@ impl Text {
         }
     }
 
-    /// What it says, for a terminal; or why it is not known.
+    /// Its content for a terminal, or why it is unknown.
     pub(super) fn shown(&self) -> String {
         match (&self.content, &self.problem) {
             (Some(content), _) => plain(content),
@@ -73,7 +73,7 @@ async fn content(store: &BlobStore, blob: &v1::BlobRef) -> Result<String, String
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Without what a terminal would obey: an engine prints what it likes.
+/// Removes control sequences: an engine may print anything.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
 }

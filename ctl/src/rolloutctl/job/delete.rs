@@ -32,7 +32,7 @@ impl Report for Deleted {
     }
 }
 
-/// Asks, and deletes, each job.
+/// Asks for consent and deletes, for each job.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

@@ -22,7 +22,7 @@ impl Report for Leader {
     }
 }
 
-/// Prints it. Exit code 3 where nobody leads, 7 where no member is trusted, or trusts the caller.
+/// Prints it. Exit code 3 if there is no leader, 7 if no member is trusted, or trusts the caller.
 pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let survey = status::survey(&connect.client(None)?).await;
     if let Some(failure) = survey.leaderless() {

@@ -12,7 +12,7 @@ use crate::rolloutctl::{Failure, status};
 
 /// How long the successor may take to open dispatch.
 const OPENS_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked.
+/// How often the state is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// To whom.
@@ -45,7 +45,7 @@ impl Report for Transferred {
     }
 }
 
-/// Hands leadership over, and waits until the successor dispatches.
+/// Transfers leadership, and waits until the successor dispatches.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -54,7 +54,7 @@ pub(crate) async fn run(
     let client = connect.client(None)?;
     let from = match (args.from, &args.name) {
         (Some(from), _) => Some(from),
-        // Asked again, it goes to the same one.
+        // A repeated request goes to the same successor.
         (None, Some(_)) => None,
         (None, None) => status::survey(&client).await.leader,
     };
@@ -72,7 +72,7 @@ pub(crate) async fn run(
     output::emit(format, &Transferred { from: answer.from, leader })
 }
 
-/// An error that says how the request is repeated where its outcome is unknown.
+/// An error that, if its outcome is unknown, says how to repeat the request.
 fn again(error: ClientError, from: &str) -> anyhow::Error {
     let unknown = error.exit_code() == 8 && !from.is_empty();
     let error = anyhow::Error::from(error);

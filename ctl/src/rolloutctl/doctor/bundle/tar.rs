@@ -6,12 +6,12 @@
 use std::io::{self, Write};
 
 const BLOCK: usize = 512;
-/// What a header has room for.
+/// The maximum that a header can hold.
 const NAME_BYTES_MAX: usize = 100;
-/// Types of entries: a file, and records of the next one.
+/// Types of entries: a file, and extended records for the next file.
 const FILE: u8 = b'0';
 const RECORDS: u8 = b'x';
-/// What readers that know no records call them.
+/// The name that readers without support for records see.
 const RECORDS_NAME: &str = "PaxHeaders/name";
 
 /// An archive that is being written.
@@ -43,7 +43,7 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// Ends the archive and gives back what it was written to.
+    /// Ends the archive and returns the underlying writer.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         Ok(self.out)
@@ -53,14 +53,14 @@ impl<W: Write> Archive<W> {
 /// The record that names the next file: its own length, the key, the name.
 fn path_record(name: &str) -> String {
     let rest = format!(" path={name}\n");
-    // The length counts its own digits, of which it may have one more than the rest's has.
+    // The length includes its own digits, which may make it one digit longer.
     let digits = |len: usize| len.to_string().len();
     let len = rest.len() + digits(rest.len());
     let len = rest.len() + digits(len);
     format!("{len}{rest}")
 }
 
-/// A header, with as much of the name as it has room for.
+/// A header, with as much of the name as fits.
 fn header(kind: u8, name: &str, size: u64, unix_seconds: u64) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let name = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
@@ -73,7 +73,7 @@ fn header(kind: u8, name: &str, size: u64, unix_seconds: u64) -> [u8; BLOCK] {
     field(116, "0000000");
     field(124, &format!("{size:011o}"));
     field(136, &format!("{unix_seconds:011o}"));
-    // The sum counts its own field as spaces.
+    // The checksum counts its own field as spaces.
     field(148, "        ");
     field(257, "ustar\0");
     field(263, "00");

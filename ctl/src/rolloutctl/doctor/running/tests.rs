@@ -77,7 +77,7 @@ fn a_voter_whose_zone_nobody_knows_makes_no_zone_safe() {
     assert!(zones(&survey(1, 1, &[""])).is_none(), "one member is in one zone");
 }
 
-/// What the cluster has on record of a member.
+/// The cluster's record of a member.
 fn known(name: &str, voter: bool) -> Option<v1::MemberInfo> {
     Some(v1::MemberInfo {
         name: name.into(),
@@ -89,7 +89,7 @@ fn known(name: &str, voter: bool) -> Option<v1::MemberInfo> {
     })
 }
 
-/// One that does not answer here, nor anybody else.
+/// A member that answers neither here nor any other member.
 fn lost(name: &str, voter: bool) -> MemberLine {
     MemberLine {
         name: name.into(),
@@ -137,14 +137,14 @@ fn of_a_cluster_that_trusts_nobody_here_nothing_is_said_but_that() {
     assert_eq!(found[1].found, "c1 is there at c1:7420, and not for you");
 }
 
-/// The commands in a text: each ends where the sentence goes on.
+/// The commands in a text: each ends where the sentence continues.
 fn commands(text: &str) -> Vec<String> {
     let each = text.split("rolloutctl ").skip(1);
     let command = |rest: &str| rest.split([',', ';']).next().unwrap_or_default().trim().to_owned();
     each.map(command).collect()
 }
 
-/// A member that answers, with all that can be wrong with one.
+/// A member that answers, with every problem that a member can have.
 fn troubled(name: &str, role: &str) -> MemberLine {
     let says = MemberSays {
         role: role.into(),
@@ -172,7 +172,7 @@ fn troubled(name: &str, role: &str) -> MemberLine {
     }
 }
 
-/// A run that is paused because a slot is to blame and may not be cordoned.
+/// A run paused because a slot is to blame and may not be cordoned.
 fn paused_at_the_limit() -> StuckRun {
     StuckRun {
         namespace: "team-a".into(),
@@ -262,7 +262,7 @@ fn a_certificate_is_worth_a_warning_in_its_last_third_and_so_is_the_issuing_keys
             .filter(|finding| finding.check == "certificate")
             .collect::<Vec<_>>()
     };
-    // Of a day: 20 hours left, and 7.
+    // With a lifetime of a day: 20 hours left, and 7.
     let (young, old) = ([72_000, 43_200], [25_200, -3_600]);
     let levels = |cert, issuer| found(cert, issuer).iter().map(|f| f.level).collect::<Vec<_>>();
     assert_eq!(levels(young, young), [Level::Ok, Level::Ok]);
