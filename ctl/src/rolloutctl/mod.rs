@@ -64,7 +64,7 @@ use crate::bench;
 use crate::completer;
 use crate::say::to_stderr;
 
-/// Parses the command line, runs it, and says how it went.
+/// Parses the command line, runs it, and returns the exit code.
 pub fn main() -> ExitCode {
     if completer::answered(Cli::command) {
         return ExitCode::SUCCESS;
@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
     let cli = parse();
     let paint = cli.talk.begin();
     let mut builder = match cli.command {
-        // The one command that has work for several cores; a load generator must not take them.
+        // The only command with work for several cores; a load generator must not use them.
         Command::Bench { verb: BenchVerb::Submit(_) } => {
             tokio::runtime::Builder::new_multi_thread()
         }
@@ -81,7 +81,7 @@ pub fn main() -> ExitCode {
     let traced = TraceContext::of_env();
     let result = builder.enable_all().build().map_err(anyhow::Error::from).and_then(|runtime| {
         let ended = runtime.block_on(trace::within(traced, obey(cli)));
-        // The look-up of a name may go on for minutes after its limit, and its result is not needed.
+        // A DNS query may continue for minutes after its limit, and its result is not needed.
         runtime.shutdown_background();
         ended
     });
@@ -95,14 +95,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line of this process. A help text shows the flags that its command takes.
+/// The command line of this process. A help text shows the flags that its command accepts.
 fn parse() -> Cli {
     let mut command = flags::command();
     let matches = command.get_matches_mut();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
-/// Once, again and again, or only in thought.
+/// Runs the command once, repeatedly, or as a dry run.
 async fn obey(cli: Cli) -> anyhow::Result<()> {
     if cli.request_id.is_some() && !request::has_number(&cli.command) {
         let text = "--request-id is for commands that print one when their outcome is unknown; \

@@ -14,7 +14,7 @@ use super::cli::{
     NamespaceVerb, RendezvousVerb, RunVerb, TokenVerb, WorkerVerb,
 };
 
-/// A request as people write it: the client's session, and the request's number in it.
+/// A request as users write it: the client's session, and the request's number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestName {
     session: u64,
@@ -44,12 +44,12 @@ impl FromStr for RequestName {
 /// A request with its number: a new one, or that of an earlier command.
 pub(crate) struct Numbered {
     name: RequestName,
-    // Kept until the answer is there: with it goes the number.
+    // Kept until the answer arrives; dropping it releases the number.
     _pending: Option<PendingRequest>,
 }
 
 impl Numbered {
-    /// The number given, or a new one in a new session.
+    /// The given number, or a new one in a new session.
     pub(crate) async fn new(
         client: &Client,
         again: Option<RequestName>,
@@ -62,13 +62,13 @@ impl Numbered {
         Ok(Self { name, _pending: Some(pending) })
     }
 
-    /// What to put into the request.
+    /// The value for the request's field.
     pub(crate) fn id(&self) -> v1::RequestId {
         let RequestName { session, seq } = self.name;
         v1::RequestId { session, seq, ack_upto: seq - 1 }
     }
 
-    /// How people write it.
+    /// The form that users write.
     pub(crate) fn name(&self) -> RequestName {
         self.name
     }

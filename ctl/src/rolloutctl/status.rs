@@ -28,11 +28,11 @@ use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
 use crate::output::{self, Format, counted, u64_string};
 
-/// What all members together say of the cluster.
+/// The members' combined view of the cluster.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Survey {
-    /// 32 hex digits; `None` while no member knows of a cluster.
+    /// 32 hex digits; `None` while no member belongs to a cluster.
     pub cluster_id: Option<String>,
     /// `healthy`, `degraded`, `no leader`, `not formed`, `unreachable` or [`DISTRUSTED`].
     pub health: &'static str,
@@ -43,9 +43,9 @@ pub struct Survey {
     pub coord_epoch: u64,
     /// Voters that answered, and take part.
     pub voters_reachable: u32,
-    /// Voters there are.
+    /// The number of voters.
     pub voters: u32,
-    /// One line a member, by name.
+    /// One line per member, by name.
     pub members: Vec<MemberLine>,
     /// Workers that may take work.
     pub workers_ready: u32,
@@ -59,19 +59,19 @@ pub struct Survey {
     pub runs_paused: u32,
     /// Runs that are finished or cancelled.
     pub runs_ended: u32,
-    /// Runs with rows to give, none of which can be given now: the first of those that the certificate may see.
+    /// Runs with pending rows, none of which can be granted now: the first of those that the certificate may see.
     pub stuck_runs: Vec<StuckRun>,
-    /// How many more of them there are.
+    /// The number of further ones.
     pub stuck_runs_more: u32,
-    /// What cannot be said now, and why.
+    /// What is unknown now, and why.
     pub unknown: Vec<String>,
-    /// What is wrong by what the members say, and what mends it.
+    /// The problems that the members report, each with its fix.
     pub alarms: Vec<Alarm>,
-    /// When this was asked, RFC 3339.
+    /// The time of the survey, RFC 3339.
     pub as_of: String,
 }
 
-/// A run that cannot move.
+/// A run that makes no progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StuckRun {
@@ -83,7 +83,7 @@ pub struct StuckRun {
     pub paused: bool,
     /// Whether it is paused because a slot is to blame and the leader may cordon no more slots of its model.
     pub at_cordon_limit: bool,
-    /// Why it does not move.
+    /// Why it makes no progress.
     pub why: String,
     /// Rows that wait.
     #[serde(serialize_with = "u64_string")]
@@ -91,12 +91,12 @@ pub struct StuckRun {
 }
 
 impl StuckRun {
-    /// The run as commands name it.
+    /// The run's name in commands.
     pub(in crate::rolloutctl) fn shown(&self) -> String {
         format!("{}{}", self.name, namespace_flag(&self.namespace))
     }
 
-    /// What to do where it is paused at the limit of cordons.
+    /// What to do if it is paused at the limit of cordons.
     pub(in crate::rolloutctl) fn fix_at_cordon_limit(&self) -> String {
         format!(
             "repair or cordon the slot that the reason names, then: rolloutctl run resume {}",
@@ -104,7 +104,7 @@ impl StuckRun {
         )
     }
 
-    /// What is seen, in words.
+    /// The problem in words.
     pub(in crate::rolloutctl) fn told(&self) -> String {
         let rows = counted(self.pending, "row");
         match (self.paused, self.why.is_empty()) {
@@ -122,35 +122,35 @@ impl From<v1::StuckRun> for StuckRun {
     }
 }
 
-/// What one member says of itself, or why it says nothing.
+/// A member's own report, or why it gave none.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberLine {
-    /// Its name; the endpoint where the name is not known.
+    /// Its name; the endpoint if the name is unknown.
     pub name: String,
-    /// Where it was asked.
+    /// The address that was asked.
     pub address: String,
-    /// Whether it has a vote; `None` where nobody who answered lists it.
+    /// Whether it has a vote; `None` if no member that answered lists it.
     pub voter: Option<bool>,
-    /// Why it did not answer; `None` where it did.
+    /// Why it did not answer; `None` if it did.
     pub problem: Option<String>,
-    /// Whether it did not answer because one of the two sides does not trust the other's certificate, or has none.
+    /// Whether it did not answer because one side does not trust the other's certificate, or has none.
     pub distrusted: bool,
-    /// Whether it refuses the caller's certificate because that is revoked.
+    /// Whether it refuses the caller's certificate as revoked.
     #[serde(skip)]
     pub revoked: bool,
     /// Whether it speaks TLS and the caller does not.
     #[serde(skip)]
     pub wants_tls: bool,
-    /// What it said.
+    /// Its report.
     pub says: Option<MemberSays>,
-    /// Whether the voter of that name is another, which does not answer, and whose place this one takes.
+    /// Whether another member of that name is the voter, which does not answer and which this one replaces.
     #[serde(skip)]
     pub stands_in: bool,
-    /// What the cluster has on record of it; `None` where nobody who answered lists it.
+    /// The cluster's record of it; `None` if no member that answered lists it.
     #[serde(skip)]
     pub known: Option<v1::MemberInfo>,
-    /// Whether it answers neither here nor any other member, by what those have heard for about a minute.
+    /// Whether it answers neither here nor any other member, which is known for about the last minute.
     #[serde(skip)]
     pub silent_to_all: bool,
 }
@@ -159,7 +159,7 @@ pub struct MemberLine {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberSays {
-    /// Its id; 0 of one that is part of no cluster.
+    /// Its ID; 0 for one that belongs to no cluster.
     #[serde(skip)]
     pub id: u64,
     /// Failure domain.
@@ -189,34 +189,36 @@ pub struct MemberSays {
     pub resident_bytes: u64,
     /// Seconds since its start.
     pub uptime_seconds: f64,
-    /// Seconds until its certificate ends; `None` without TLS.
+    /// Seconds until its certificate expires; `None` without TLS.
     pub cert_seconds: Option<i64>,
-    /// Seconds until it is about to end, and an alarm; negative since it is.
+    /// Seconds until it counts as about to expire, which is an alarm; negative afterward.
     pub cert_renewal_seconds: Option<i64>,
-    /// Seconds until the certificate ends of the key by which it enrols; `None` where it does not, or does not say.
+    /// Seconds until its issuing key's certificate expires; `None` if it does not issue certificates, or does not
+    /// report it.
     pub issuer_seconds: Option<i64>,
-    /// Seconds until that is about to end, and an alarm; negative since it is.
+    /// Seconds until that counts as about to expire, which is an alarm; negative afterward.
     pub issuer_renewal_seconds: Option<i64>,
-    /// Why it does not take its changed certificate files; `None` where it has no others than it uses.
+    /// Why it does not use its changed certificate files; `None` if it uses the present ones.
     pub cert_refused: Option<String>,
     /// Program version.
     pub version: String,
-    /// Bytes free where its data is; `None` where it does not say.
+    /// Free bytes on its data disk; `None` if it does not report them.
     pub disk_free_bytes: Option<String>,
-    /// `enough`, `low` or `full`; empty where it does not say.
+    /// `enough`, `low` or `full`; empty if it does not report it.
     pub disk_room: String,
     /// Whether it reaches a majority, as far as it knows.
     pub has_quorum: bool,
 }
 
-/// The role of a voter by name whose disk is empty: it has forgotten what it voted for, so it has no vote any more.
+/// The role of a member that is a voter by name but has an empty disk: it has forgotten its votes, so it has no vote
+/// any more.
 pub(in crate::rolloutctl) const AWAITING_REPLACE: &str = "awaiting-replace";
-/// The health of a cluster of which nobody answers, and some do so for the certificates alone; or of which a member says
-/// that the caller's certificate is revoked, whatever the others say.
+/// The health of a cluster in which no member answers, some of them only because of certificates; or in which a member
+/// reports that the caller's certificate is revoked, whatever the others report.
 pub(in crate::rolloutctl) const DISTRUSTED: &str = "distrusted";
 
 impl MemberLine {
-    /// Why it does not answer, and whether anybody else has heard of it.
+    /// Why it does not answer, and whether any other member has heard of it.
     pub(in crate::rolloutctl) fn silence(&self) -> String {
         let why = self.problem.as_deref().unwrap_or("it says nothing");
         match self.silent_to_all {
@@ -227,32 +229,33 @@ impl MemberLine {
 }
 
 impl MemberSays {
-    /// What is left of its own certificate; none without TLS.
+    /// The remaining validity of its own certificate; none without TLS.
     pub(in crate::rolloutctl) fn cert(&self) -> Option<Left> {
         let renewal_seconds = self.cert_renewal_seconds?;
         Some(Left { seconds: self.cert_seconds?, renewal_seconds })
     }
 
-    /// What is left of that of its issuing key; none where it has none.
+    /// The remaining validity of its issuing key's certificate; none if it has none.
     pub(in crate::rolloutctl) fn issuer(&self) -> Option<Left> {
         let renewal_seconds = self.issuer_renewal_seconds?;
         Some(Left { seconds: self.issuer_seconds?, renewal_seconds })
     }
 
-    /// Whether it has what it has promised, and keeps it: one that waits, or has stopped, has no vote.
+    /// Whether it still has its Raft state and acts on it: a member that waits, or has stopped, has no vote.
     pub(in crate::rolloutctl) fn takes_part(&self) -> bool {
         !matches!(self.role.as_str(), "waiting" | "stopped" | AWAITING_REPLACE)
     }
 }
 
 impl Survey {
-    /// Whether the member of that name answers, and takes part: of a voter, that very one.
+    /// Whether the member of that name answers and takes part; if the name is a voter's, that voter itself.
     pub(in crate::rolloutctl) fn takes_part(&self, name: &str) -> bool {
         let says = |member: &MemberLine| member.says.as_ref().is_some_and(MemberSays::takes_part);
         self.members.iter().any(|member| member.name == name && says(member) && !member.stands_in)
     }
 
-    /// How a command ends that needs a leader; `None` where there is one, and the caller's certificate is not revoked.
+    /// The failure of a command that needs a leader; `None` if there is one and the caller's certificate is not
+    /// revoked.
     pub(in crate::rolloutctl) fn leaderless(&self) -> Option<Failure> {
         let why = match self.health {
             DISTRUSTED => return Some(Failure::distrusted(distrust::summary(self))),
@@ -287,7 +290,7 @@ impl Survey {
     }
 }
 
-/// Prints the survey. Exit code 3 where no leader serves, 7 where no member is trusted, or trusts the caller, or one says
+/// Prints the survey. Exit code 3 if no leader serves, 7 if no member is trusted, or trusts the caller, or one reports
 /// that the caller's certificate is revoked.
 pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let client = connect.client(None)?;

@@ -41,7 +41,7 @@ impl Color {
         match self {
             Self::Always => true,
             Self::Never => false,
-            // no-color.org: set, and not empty.
+            // no-color.org: set and not empty.
             Self::Auto => {
                 terminal
                     && no_color.is_none_or(OsStr::is_empty)
@@ -51,14 +51,14 @@ impl Color {
     }
 }
 
-/// How errors are written.
+/// How errors are formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Paint {
     colored: bool,
 }
 
 impl TalkArgs {
-    /// Has all of this process say as much as was asked for.
+    /// Applies the verbosity and color settings to this process.
     pub(super) fn begin(&self) -> Paint {
         let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
         let terminal = std::io::stderr().is_terminal();
@@ -80,13 +80,13 @@ impl TalkArgs {
         Paint { colored }
     }
 
-    /// Whether what is drawn on a terminal has colours.
+    /// Whether terminal output has colors.
     pub(super) fn colors_a_terminal(&self) -> bool {
         let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
         self.color.wanted(true, no_color.as_deref(), term.as_deref())
     }
 
-    /// The filter of the log that the flags ask for.
+    /// The log filter for the flags.
     fn filter(&self) -> Option<&'static str> {
         match (self.quiet, self.verbose) {
             (true, _) => Some("error"),
@@ -98,7 +98,7 @@ impl TalkArgs {
 }
 
 impl Paint {
-    /// What [`explain`](super::exit::explain) says, its first word in bold red.
+    /// The text of [`explain`](super::exit::explain), with its first word in bold red.
     pub(super) fn error(self, said: String) -> String {
         match said.strip_prefix("error:") {
             Some(rest) if self.colored => format!("\x1b[1;31merror:\x1b[0m{rest}"),

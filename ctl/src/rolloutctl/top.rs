@@ -32,17 +32,17 @@ pub(crate) struct TopArgs {
     every: Duration,
 }
 
-/// Looked at more often, a cluster would mostly answer us.
+/// With a shorter interval, a cluster would mostly answer this program.
 const EVERY_MIN: Duration = Duration::from_millis(200);
 
-/// What one look found.
+/// The result of one refresh.
 struct Look {
     survey: Survey,
     runs: Result<Vec<Run>, String>,
     workers: Result<Vec<v1::WorkerInfo>, String>,
 }
 
-/// Rows with an outcome a second, run by run, between the last two looks.
+/// Rows with an outcome per second, by run, between the last two refreshes.
 #[derive(Default)]
 struct Rates {
     last: Option<(Instant, BTreeMap<String, u64>)>,
@@ -64,7 +64,7 @@ impl Rates {
     }
 }
 
-/// SIGINT, SIGTERM and a closed terminal: each ends the program in order.
+/// SIGINT, SIGTERM and a closed terminal: each ends the program cleanly.
 struct Signals([Signal; 3]);
 
 impl Signals {
@@ -84,20 +84,20 @@ impl Signals {
     }
 }
 
-/// What ended a wait.
+/// Why a wait ended.
 enum Next<T> {
     Done(T),
-    /// A key asks for a look now.
+    /// A key requests a refresh now.
     Look,
     Quit,
 }
 
-/// The screen, and what is on it.
+/// The screen, and its content.
 struct Top {
     screen: Screen,
     signals: Signals,
     keys: mpsc::Receiver<Said>,
-    /// False once no key comes any more.
+    /// False once no more keys will arrive.
     has_keys: bool,
     view: View,
     look: Option<Look>,
@@ -118,7 +118,7 @@ impl Top {
         screen.draw(|frame| view.draw(frame, look.as_ref(), speeds))
     }
 
-    /// Answers keys until something is done.
+    /// Handles keys until `done` resolves.
     async fn until<T>(&mut self, done: impl Future<Output = T>) -> std::io::Result<Next<T>> {
         let mut done = std::pin::pin!(done);
         loop {
@@ -176,7 +176,7 @@ pub(crate) async fn run(
     }
 }
 
-/// A look does not wait for a leader that is not there.
+/// A refresh does not wait for a missing leader.
 fn at_once() -> CallOptions {
     CallOptions { timeout: Some(Duration::from_secs(2)), ..CallOptions::read() }
 }

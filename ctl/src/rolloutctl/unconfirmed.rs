@@ -15,9 +15,9 @@ use super::read::read;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Unconfirmed {
-    /// The member that said so: of those that answer the one that has applied most.
+    /// The member that answered: of those that answer, the one that has applied most.
     pub(super) member: String,
-    /// The index that it is as of, or a later one.
+    /// The index of its state; the state may be newer.
     #[serde(serialize_with = "crate::output::u64_string")]
     pub(super) index: u64,
 }
@@ -41,7 +41,7 @@ impl Unconfirmed {
     }
 }
 
-/// An answer, and where it came from if no leader gave it.
+/// An answer, and its source if no leader gave it.
 pub(super) struct Asked<T> {
     pub(super) answer: T,
     pub(super) unconfirmed: Option<Unconfirmed>,
@@ -109,7 +109,7 @@ where
     let of_it = all.into_iter().find(|(member, _)| named(member) == told.member);
     match of_it {
         Some((_, Ok(answer))) => Ok(answer),
-        // What it refuses it refuses; that it is gone has to be said in words of its own.
+        // A refusal is final; that the member is gone needs a separate message.
         Some((_, Err(refusal))) if refusal.exit_code() != 3 => Err(refusal.into()),
         _ => {
             let gone = format!("{} does not say the rest of it", told.member);
@@ -118,12 +118,12 @@ where
     }
 }
 
-/// What a member is called.
+/// A member's name.
 fn named(member: &MemberRef) -> &str {
     if member.name.is_empty() { &member.addr } else { &member.name }
 }
 
-/// The leader's answer; where none answers, that of the member that has applied most.
+/// The leader's answer or, without one, that of the member that has applied most.
 ///
 /// # Errors
 /// The leader's own refusal; without a leader, that no member answers.
@@ -146,7 +146,7 @@ where
     newest(answers).ok_or(error)
 }
 
-/// Of the answers the one of the member that has applied most.
+/// The answer of the member that has applied most.
 fn newest<T: Answer>(answers: Vec<(MemberRef, Result<T, ClientError>)>) -> Option<Asked<T>> {
     let index = |answer: &T| answer.header().map_or(0, |header| header.applied_index);
     let good = answers.into_iter().filter_map(|(member, answer)| Some((member, answer.ok()?)));

@@ -19,7 +19,7 @@ impl Report for Version {
     }
 }
 
-/// Prints the version of this program, without asking anybody.
+/// Prints the version of this program, without contacting a cluster.
 pub(crate) fn run(format: Format) -> anyhow::Result<()> {
     output::emit(
         format,

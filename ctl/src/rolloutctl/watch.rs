@@ -16,10 +16,10 @@ use super::{Failure, dispatch, exit};
 use crate::output::{Format, reader_is_gone, rfc3339, write_stdout};
 use crate::say::to_stderr;
 
-/// Looked at more often, a cluster would mostly answer us.
+/// With a shorter interval, a cluster would mostly answer this program.
 const EVERY_MIN: Duration = Duration::from_millis(100);
 
-/// Repeats the command until Ctrl-C, or until it fails for a reason that waiting does not mend.
+/// Repeats the command until Ctrl-C, or until it fails for a reason that waiting does not fix.
 pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     if !only_looks(&cli.command) {
         let text = "--watch is for commands that only look, such as status, list and describe";
@@ -28,10 +28,10 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     let every = every.max(EVERY_MIN);
     let redraw = cli.output.is_table() && std::io::stdout().is_terminal();
     let mut next = Some(cli);
-    // One for the whole command: whoever asks anew each time hears nothing of a Ctrl-C that came while it printed.
+    // One future for the whole command: a new one for each wait would miss a Ctrl-C that arrives during printing.
     let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
-        // A command consumes what it was parsed from.
+        // Running a command consumes its parsed form.
         let mut cli = next.take().unwrap_or_else(super::parse);
         cli.output = cli.output.of_many();
         match cli.output {

@@ -41,7 +41,7 @@ pub(crate) struct AddArgs {
     learner_only: bool,
 }
 
-/// Lists the member, in the place of another if one is named, and waits for it.
+/// Adds the member, in the place of another if one is named, and waits for it.
 pub(super) async fn add(
     connect: &ConnectArgs,
     format: Format,

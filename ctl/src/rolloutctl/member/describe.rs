@@ -22,7 +22,7 @@ pub(crate) struct DescribeArgs {
 struct Described {
     #[serde(flatten)]
     member: MemberLine,
-    /// Of whom it is, where nobody leads.
+    /// The source of the answer if there is no leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     unconfirmed: Option<Unconfirmed>,
 }

@@ -11,19 +11,19 @@ use crate::output::Report;
 use crate::rolloutctl::Failure;
 use crate::say::aside;
 
-/// How often it is looked.
+/// How often the state is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often somebody who waits is told how far it is.
+/// How often the progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
-/// How a member that was added stands.
+/// The state of an added member.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Joined {
     pub(super) member: String,
     pub(super) id: String,
     pub(super) replaced: Option<String>,
-    /// `voter`, `learner` or, where nobody waited, `joining`.
+    /// `voter`, `learner` or, without waiting, `joining`.
     pub(super) state: String,
 }
 
@@ -43,7 +43,7 @@ impl Report for Joined {
     }
 }
 
-/// Waits until the member of this id is a voter, or, if it is to stay a learner, has all of the log.
+/// Waits until the member of this ID is a voter or, if it is to stay a learner, has all of the log.
 pub(super) async fn wait(
     client: &Client,
     (name, id): (&str, u64),

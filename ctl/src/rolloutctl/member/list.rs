@@ -14,7 +14,7 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 pub(in crate::rolloutctl) struct MemberList {
     pub(in crate::rolloutctl) leader: Option<String>,
     pub(in crate::rolloutctl) members: Vec<MemberLine>,
-    /// Of whom it is, where nobody leads.
+    /// The source of the answer if there is no leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::rolloutctl) unconfirmed: Option<Unconfirmed>,
 }
@@ -24,18 +24,18 @@ pub(in crate::rolloutctl) struct MemberList {
 #[serde(rename_all = "camelCase")]
 pub(in crate::rolloutctl) struct MemberLine {
     pub(in crate::rolloutctl) name: String,
-    /// As text: 64 bits are more than a number of JSON holds everywhere.
+    /// A string, because JSON numbers of many readers hold fewer than 64 bits.
     pub(in crate::rolloutctl) id: String,
     pub(in crate::rolloutctl) peer_addr: String,
     pub(in crate::rolloutctl) client_addr: String,
     pub(in crate::rolloutctl) zone: String,
     /// `leader`, `voter` or `learner`.
     pub(in crate::rolloutctl) role: String,
-    /// Of a learner: what it becomes, `voter` or `learner`.
+    /// For a learner: what it becomes, `voter` or `learner`.
     pub(in crate::rolloutctl) becomes: Option<String>,
-    /// Of a learner: the voter whose place it takes.
+    /// For a learner: the voter that it replaces.
     pub(in crate::rolloutctl) replaces: Option<String>,
-    /// Entries that it lacks; `None` where it has answered nobody yet.
+    /// Entries that it lacks; `None` if it has not answered the leader yet.
     pub(in crate::rolloutctl) behind: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl MemberLine {
         let member = wire.member.unwrap_or_default();
         let said = |text: String| Some(text).filter(|text| !text.is_empty());
         let role = match (member.voter, member.name == leader) {
-            // One that takes the leader's place may have its name.
+            // A member that replaces the leader may have its name.
             (true, true) => "leader",
             (true, false) => "voter",
             (false, _) => "learner",
@@ -64,7 +64,7 @@ impl MemberLine {
         }
     }
 
-    /// Its role, and of a learner what becomes of it.
+    /// Its role, and for a learner what it becomes.
     pub(in crate::rolloutctl) fn standing(&self) -> String {
         match (self.role.as_str(), &self.becomes, &self.replaces) {
             ("learner", Some(becomes), Some(old)) if becomes == "voter" => {
@@ -100,7 +100,7 @@ impl Report for MemberList {
 }
 
 impl MemberList {
-    /// The table, with what else is wanted to know; cells without a column are left out.
+    /// The table, with additional columns; missing cells are omitted.
     fn columns(&self, more: &[&str]) -> String {
         let titles = ["NAME", "ROLE", "BEHIND", "ZONE", "PEER ADDRESS", "CLIENT ADDRESS"];
         let mut table = Table::new(&titles).and(more).align(2, Align::Right);
@@ -119,7 +119,7 @@ impl MemberList {
     }
 }
 
-/// What the leader, or another member, says of all.
+/// The list of members from the leader, or from another member.
 fn listed(asked: Asked<v1::ListMembersResponse>) -> MemberList {
     let Asked { answer, unconfirmed } = asked;
     let leader = answer.header.unwrap_or_default().members.unwrap_or_default().leader;
@@ -143,7 +143,7 @@ pub(in crate::rolloutctl) async fn ask(client: &Client) -> anyhow::Result<Member
     Ok(listed(Asked { answer, unconfirmed: None }))
 }
 
-/// The members, from the leader; where nobody leads, from the member that has applied most.
+/// The members, from the leader; without a leader, from the member that has applied most.
 pub(in crate::rolloutctl) async fn ask_any(client: &Client) -> anyhow::Result<MemberList> {
     let led = ask_leader(client).await;
     let asked = unconfirmed::or_any(client, led, |channel| async move {

@@ -28,7 +28,7 @@ impl Report for Promoted {
     }
 }
 
-/// Has it promoted. May be repeated.
+/// Promotes it. May be repeated.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

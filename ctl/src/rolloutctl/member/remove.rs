@@ -29,7 +29,7 @@ impl Report for Removed {
     }
 }
 
-/// Removes it. Refused where the rest would have no majority that answers.
+/// Removes it. Refused if the rest would have no majority that answers.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

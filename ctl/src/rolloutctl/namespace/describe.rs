@@ -44,7 +44,7 @@ pub(in crate::rolloutctl) async fn ask(
     Ok(answer.namespace.unwrap_or_default())
 }
 
-/// It in a line, for a plan.
+/// The namespace in one line, for a plan.
 pub(in crate::rolloutctl) fn told(wire: v1::NamespaceInfo) -> String {
     let n = Namespace::from(wire);
     format!(

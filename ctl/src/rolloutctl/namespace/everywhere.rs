@@ -13,12 +13,12 @@ pub(crate) struct Everywhere {
 }
 
 impl Everywhere {
-    /// Whether all are asked for.
+    /// Whether all namespaces are requested.
     pub(in crate::rolloutctl) fn is_asked_for(self) -> bool {
         self.all_namespaces
     }
 
-    /// What to ask for: all, or that one.
+    /// The namespace to request: all, or the given one.
     pub(in crate::rolloutctl) fn namespace(self, one: String) -> String {
         if self.all_namespaces { ALL_NAMESPACES.to_owned() } else { one }
     }

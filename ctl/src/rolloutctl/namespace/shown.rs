@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::count;
 
-/// What is used, and what may be.
+/// The usage, and the quota.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Used {
     #[serde(serialize_with = "crate::output::u64_string")]
@@ -20,7 +20,7 @@ impl Used {
         Self { used, max: (max > 0).then(|| max.to_string()) }
     }
 
-    /// `12 of 40`, or `12` where there is no bound.
+    /// `12 of 40`, or `12` without a bound.
     pub(super) fn told(&self) -> String {
         let max = self.max.as_ref().and_then(|max| max.parse().ok());
         match max {

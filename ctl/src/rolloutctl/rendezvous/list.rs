@@ -22,7 +22,7 @@ pub(crate) struct ListArgs {
 #[derive(Serialize)]
 struct RendezvousList {
     rendezvous: Vec<Rendezvous>,
-    /// Whether it is of several namespaces.
+    /// Whether it covers several namespaces.
     #[serde(skip)]
     everywhere: bool,
 }

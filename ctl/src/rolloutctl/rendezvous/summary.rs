@@ -18,7 +18,7 @@ pub(super) struct Rendezvous {
     pub(super) round: u64,
     pub(super) min: u32,
     pub(super) max: u32,
-    /// Members of the round that are still there, or who has joined the one that forms.
+    /// Members of the round that are still present, or participants that have joined the forming one.
     pub(super) joined: u32,
     pub(super) waiting: u32,
     pub(super) redundant: u32,
@@ -51,7 +51,7 @@ impl From<v1::RendezvousInfo> for Rendezvous {
     }
 }
 
-/// Columns of several of them; with their namespaces if they are of several.
+/// A table of several; with their namespaces if there are several.
 pub(super) fn table(all: &[Rendezvous], everywhere: bool) -> Table {
     let namespace: &[&str] = if everywhere { &["NAMESPACE"] } else { &[] };
     let titles =

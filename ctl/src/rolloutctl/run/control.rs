@@ -42,7 +42,7 @@ impl Report for Controlled {
     }
 }
 
-/// Sends the action for each run, and prints it as it is afterwards.
+/// Sends the action for each run, and prints the run's state afterward.
 pub(super) async fn control(
     connect: &ConnectArgs,
     format: Format,

@@ -44,10 +44,10 @@ impl Report for Deleted {
     }
 }
 
-/// Between two looks whether it is gone.
+/// How often to check whether it is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Asks, deletes, and waits where that is wanted, for each run.
+/// Asks for consent, deletes and, if requested, waits, for each run.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

@@ -25,7 +25,7 @@ struct RunDescription {
     run: Run,
     spec: Spec,
     failures: Vec<Failure>,
-    /// Of whom it is, where nobody leads.
+    /// The source of the answer if there is no leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     unconfirmed: Option<Unconfirmed>,
 }
@@ -47,7 +47,7 @@ struct Spec {
     attempt_timeout_seconds: f64,
     /// From its creation; 0: none.
     deadline_seconds: f64,
-    /// Who is told of its end.
+    /// The URL to notify at its end.
     notify_url: String,
     failures_max: u32,
     attempts_max: u32,
@@ -66,7 +66,7 @@ struct Failure {
     attempts: u32,
 }
 
-/// JSON that came as text, or that text where it is none.
+/// A text as JSON, or the text itself if it is not valid JSON.
 fn json(text: String) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))
 }

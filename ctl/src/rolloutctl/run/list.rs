@@ -13,12 +13,12 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 #[derive(Serialize)]
 struct RunList {
     runs: Vec<Run>,
-    /// Of whom it is, where nobody leads.
+    /// The source of the answer if there is no leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     unconfirmed: Option<Unconfirmed>,
     #[serde(skip)]
     now_wall_ms: u64,
-    /// Whether it is of several namespaces.
+    /// Whether it covers several namespaces.
     #[serde(skip)]
     everywhere: bool,
 }
@@ -45,7 +45,7 @@ impl Report for RunList {
 }
 
 impl RunList {
-    /// The table, with what else is wanted to know; cells without a column are left out.
+    /// The table, with additional columns; missing cells are omitted.
     fn columns(&self, more: &[&str]) -> String {
         let namespace: &[&str] = if self.everywhere { &["NAMESPACE"] } else { &[] };
         let mut table = Table::new(namespace)
@@ -108,7 +108,7 @@ pub(crate) async fn run(
     unconfirmed::end(list.unconfirmed.as_ref())
 }
 
-/// Of runs that were created in one millisecond the later number.
+/// Of runs that were created in the same millisecond, the higher number comes first.
 fn newest_first(runs: &mut [Run]) {
     runs.sort_by_key(|run| std::cmp::Reverse((run.created_wall_ms, run.run)));
 }

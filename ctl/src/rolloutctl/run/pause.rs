@@ -9,7 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::output::Format;
 use crate::rolloutctl::request::RequestName;
 
-/// Asks the leader, and prints the run as it is afterwards.
+/// Asks the leader, and prints the run's state afterward.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

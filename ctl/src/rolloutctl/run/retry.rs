@@ -18,7 +18,7 @@ pub(crate) struct RetryArgs {
     failed: bool,
 }
 
-/// Has all failed rows tried again; a run that has finished runs again.
+/// Retries all failed rows; a finished run runs again.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

@@ -29,7 +29,7 @@ pub(in crate::rolloutctl) struct Run {
     pub(in crate::rolloutctl) input_closed: bool,
     /// Its rows have left the ledger for a manifest object.
     pub(in crate::rolloutctl) sealed: bool,
-    /// Of its end, where its user wanted somebody told: due, delivered or given_up.
+    /// The state of the notification of its end, if its user requested one: due, delivered or given_up.
     pub(in crate::rolloutctl) notice: Option<String>,
     pub(in crate::rolloutctl) created_at: Option<String>,
     pub(in crate::rolloutctl) finished_at: Option<String>,
@@ -40,7 +40,7 @@ pub(in crate::rolloutctl) struct Run {
     pub(in crate::rolloutctl) created_wall_ms: u64,
 }
 
-/// Where the rows of a run are.
+/// The rows of a run by state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::rolloutctl) struct Counts {
@@ -80,7 +80,8 @@ impl Counts {
         self.done + self.failed
     }
 
-    /// Their share of all rows, in whole percent, rounded down: 100 means all. They are decided, and may all have failed.
+    /// Rows with an outcome as a share of all rows, in whole percent, rounded down: 100 means all. They may all have
+    /// failed.
     pub(in crate::rolloutctl) fn percent(&self) -> u64 {
         (self.decided() * 100).checked_div(self.rows).unwrap_or(0)
     }
@@ -92,7 +93,7 @@ impl Run {
         matches!(self.state, "finished" | "cancelled" | "deadline exceeded" | "deleting")
     }
 
-    /// Why it does not go on, where something holds it up.
+    /// Why it makes no progress, if something blocks it.
     pub(in crate::rolloutctl) fn why(&self) -> String {
         let canary = (self.canary_rows > 0 && self.state == "running")
             .then(|| format!("in its canary: the first {}", counted(self.canary_rows, "row")));

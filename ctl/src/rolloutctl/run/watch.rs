@@ -38,7 +38,7 @@ impl Report for Progress<'_> {
     }
 }
 
-/// Rows with an outcome a second, over the last few answers.
+/// The rate of rows with an outcome, over the last few answers.
 #[derive(Default)]
 struct Rate {
     last: Option<(Instant, u64)>,
@@ -86,7 +86,7 @@ fn line(run: &Run, per_second: Option<f64>) -> String {
     text
 }
 
-/// Follows a run. Exit code 1 where it was cancelled.
+/// Follows a run. Exit code 1 if it was cancelled.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -122,7 +122,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Follows one stream: the run when it ended, `None` when the stream broke and is worth another.
+/// Follows one stream: returns the run when it ended, `None` when the stream broke and another one should be tried.
 async fn follow(
     client: &Client,
     request: &v1::WatchRunRequest,
@@ -151,7 +151,7 @@ async fn follow(
     }
 }
 
-/// Where the lines go.
+/// The target of the lines.
 struct Screen {
     format: Format,
     redraw: bool,
@@ -165,7 +165,7 @@ impl Screen {
         Self { format, redraw, rate: Rate::default(), last: String::new() }
     }
 
-    /// Shows one answer. A reader that went away is no reason to stop following.
+    /// Shows one answer. A reader that went away does not stop the following.
     fn show(&mut self, run: &Run) {
         let per_second = self.rate.observe(Instant::now(), run.counts.decided());
         let text = line(run, per_second);

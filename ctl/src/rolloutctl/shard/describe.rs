@@ -11,7 +11,7 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// The call, in errors.
 const WHAT: &str = "describe shards";
-/// Shards asked for at a time.
+/// Shards per request.
 const PAGE: u32 = 1024;
 
 /// Which epoch.
@@ -72,10 +72,10 @@ impl From<v1::Shard> for Shard {
 #[derive(Serialize)]
 struct Described {
     job: String,
-    /// None: nobody has begun the epoch.
+    /// None if the epoch has not begun.
     pass: Option<Pass>,
     shards: Vec<Shard>,
-    /// None: the leader says so.
+    /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
 }
 
@@ -115,7 +115,7 @@ impl Report for Described {
     }
 }
 
-/// Prints those of each job.
+/// Prints the shards of each job.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,

@@ -25,9 +25,9 @@ pub(crate) struct ListArgs {
 #[derive(Serialize)]
 struct JobList {
     jobs: Vec<Job>,
-    /// None: the leader says so.
+    /// None if the leader answered.
     unconfirmed: Option<Unconfirmed>,
-    /// Whether it is of several namespaces.
+    /// Whether it covers several namespaces.
     #[serde(skip)]
     everywhere: bool,
 }

@@ -16,7 +16,7 @@ pub(super) struct Lineage {
     pub(super) checkpoint: u32,
     #[serde(serialize_with = "u64_string")]
     pub(super) step: u64,
-    /// Empty: it is whole.
+    /// Why it is torn; empty if it is whole.
     pub(super) torn: String,
 }
 

@@ -33,7 +33,7 @@ pub(super) fn run(args: &[OsString]) -> anyhow::Result<String> {
     String::from_utf8(ended.stdout).context("rollout-coordinator printed no text")
 }
 
-/// Writes what the member of `dir` has to `file`.
+/// Writes the state in the member's directory `dir` to `file`.
 pub(super) fn salvage(file: &Path, dir: &Path, confirm: Option<&str>) -> anyhow::Result<()> {
     let mut args = arguments(&[OsStr::new("salvage"), file.as_os_str()]);
     args.extend(arguments(&[OsStr::new("--data-dir"), dir.as_os_str(), OsStr::new("--json")]));
@@ -43,7 +43,7 @@ pub(super) fn salvage(file: &Path, dir: &Path, confirm: Option<&str>) -> anyhow:
     run(&args).map(drop)
 }
 
-/// Arguments as the program takes them.
+/// Arguments in the form that the program accepts.
 pub(super) fn arguments(args: &[&OsStr]) -> Vec<OsString> {
     args.iter().map(|arg| (*arg).to_owned()).collect()
 }

@@ -36,7 +36,7 @@ pub(crate) struct RestoreArgs {
     token: String,
 }
 
-/// What `rollout-coordinator snapshot restore --json` prints.
+/// The output of `rollout-coordinator snapshot restore --json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Restored {
@@ -69,7 +69,7 @@ impl Report for Restored {
     }
 }
 
-/// Makes the directory and says of which cluster.
+/// Makes the directory and prints its cluster.
 pub(crate) fn run(format: Format, args: &RestoreArgs) -> anyhow::Result<()> {
     let text = |text: &'static str| OsStr::new(text);
     let mut words = coordinator::arguments(&[text("restore"), args.file.as_os_str()]);

@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::rolloutctl::Failure;
 use crate::say;
 
-/// Streams that may break off: more than a rolling restart costs. Each new one is the whole ledger again.
+/// How many streams may break off: more than a rolling restart causes. Each new one transfers the whole ledger again.
 const BROKEN_OFF_MAX: u32 = 8;
 
 /// What to save where.
@@ -47,7 +47,7 @@ pub(crate) struct SaveArgs {
     confirm: Option<String>,
 }
 
-/// Saves a snapshot and shows what it is.
+/// Saves a snapshot and shows its description.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -73,7 +73,7 @@ async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow:
     let mut ended = 0;
     let shown = loop {
         let (end, received) = receive(&client, &partial, &progress).await?;
-        // Only the file itself says whether it is whole.
+        // Only the file itself shows whether it is intact.
         let error = match Shown::check(&partial.path, &args.file, &progress) {
             Ok(shown) => break shown,
             Err(error) => error,
@@ -87,8 +87,8 @@ async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow:
     output::emit(format, &shown)
 }
 
-/// Whether another stream may bring what the `ended`th left out with its `received` bytes: it broke off, and not once too
-/// often. Any other fault of the file another stream would bring again.
+/// Whether another stream may supply what the `ended`th one, with its `received` bytes, did not: it broke off, and not
+/// too often. Any other fault of the file would recur.
 fn may_begin_anew(error: SnapshotFileError, received: u64, ended: u32) -> anyhow::Result<()> {
     let broke_off = match error.problem {
         SnapshotProblem::Truncated { .. } => true,
@@ -109,7 +109,7 @@ fn may_begin_anew(error: SnapshotFileError, received: u64, ended: u32) -> anyhow
     Err(Failure::unavailable(text).into())
 }
 
-/// Drops the work at Ctrl-C or SIGTERM, and its unfinished file with it, which the end of the process would leave.
+/// At Ctrl-C or SIGTERM, drops the work and its partial file, which the end of the process would leave behind.
 async fn until_told(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let listen = |kind| signal(kind).context("cannot listen for signals");
     let mut interrupt = listen(SignalKind::interrupt())?;
@@ -123,7 +123,7 @@ async fn until_told(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::R
     Err(Failure::told(code).into())
 }
 
-/// A file on its way to its name. Dropped before that, it goes.
+/// A partial file, removed on drop unless it has got its name.
 struct Partial {
     path: PathBuf,
 }
@@ -137,7 +137,7 @@ impl Partial {
 
     fn create(&self) -> anyhow::Result<File> {
         let mut options = OpenOptions::new();
-        // A snapshot holds all that the cluster knows: it is for this user alone.
+        // A snapshot contains everything that the cluster knows, so only this user may read it.
         options.write(true).create(true).truncate(true).mode(0o600);
         options.open(&self.path).with_context(|| format!("cannot write {}", self.path.display()))
     }
@@ -157,12 +157,12 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Gone where it was given its name, or was never made.
+        // It does not exist if it got its name, or was never created.
         drop(std::fs::remove_file(&self.path));
     }
 }
 
-/// Receives what comes, and returns the stream that is over then, and how many bytes of the file it brought.
+/// Receives a stream to its end; returns the stream, and how many bytes of the file it brought.
 async fn receive(
     client: &Client,
     partial: &Partial,

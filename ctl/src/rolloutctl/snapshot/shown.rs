@@ -27,7 +27,7 @@ pub(crate) struct Shown {
     taken_at: Option<String>,
     cluster_version: u32,
     program: String,
-    /// True where it was made of one member's directory, without a majority.
+    /// True if it was made from one member's directory, without a majority.
     salvaged: bool,
     members: Vec<Member>,
     #[serde(serialize_with = "u64_string")]
@@ -47,12 +47,12 @@ struct Member {
 }
 
 impl Shown {
-    /// Reads all of the file. `name` is what it is called in the report.
+    /// Reads the whole file. `name` is its name in the report.
     pub(crate) fn read(path: &Path, name: &Path, progress: &Progress) -> anyhow::Result<Self> {
         Ok(Self::check(path, name, progress).map_err(unusable)?)
     }
 
-    /// As [`read`](Self::read), for whoever goes by what is wrong with the file.
+    /// As [`read`](Self::read), for callers that need the fault of the file.
     pub(super) fn check(
         path: &Path,
         name: &Path,

@@ -16,7 +16,7 @@ pub(crate) struct VerifyArgs {
     file: PathBuf,
 }
 
-/// Reads it all and shows what it is.
+/// Reads the whole file and shows its description.
 pub(crate) fn run(format: Format, args: &VerifyArgs) -> anyhow::Result<()> {
     output::emit(format, &Shown::read(&args.file, &args.file, &Progress::new(say::is_quiet()))?)
 }

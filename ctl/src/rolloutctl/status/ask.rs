@@ -19,7 +19,7 @@ pub async fn survey(client: &Client) -> Survey {
     merge(ask_each(client).await, &client.config().security, SystemTime::now())
 }
 
-/// What every member answers, or why it does not.
+/// Every member's answer, or why it gave none.
 pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<Answer> {
     client
         .each_member(|_, channel| async move {
@@ -31,10 +31,10 @@ pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<Answer> {
 /// A member's answer.
 pub(in crate::rolloutctl) type Answer = (MemberRef, Result<v1::StatusResponse, ClientError>);
 
-/// How long one address is asked for its state.
+/// The time limit for one address.
 const ONE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Asks one address, which may be no member of any cluster yet.
+/// Asks one address, which need not belong to any cluster yet.
 ///
 /// # Errors
 /// Why it gave no answer, with the phase of the connection that failed.

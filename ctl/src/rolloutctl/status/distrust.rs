@@ -13,11 +13,11 @@ use super::{MemberLine, Survey};
 
 /// What to do about it.
 pub(in crate::rolloutctl) const COMPARE: &str = "compare who issued what: rolloutctl cert status";
-/// What to do where the caller's certificate is revoked.
+/// What to do if the caller's certificate is revoked.
 pub(in crate::rolloutctl) const REVOKED_FIX: &str =
     "get another certificate, or have the revocation withdrawn: rolloutctl errors explain RO-3013";
 
-/// What to do where the caller connects without TLS to members that speak TLS.
+/// What to do if the caller connects without TLS to members that use TLS.
 pub(in crate::rolloutctl) const USE_TLS: &str =
     "give --ca-cert, --cert and --key, or a --context, in place of --insecure-plaintext";
 
@@ -28,9 +28,9 @@ pub(in crate::rolloutctl) struct NoAnswer {
     pub(in crate::rolloutctl) problem: String,
     /// Whether one side does not trust the other.
     pub(in crate::rolloutctl) distrusted: bool,
-    /// Whether it refuses the caller's certificate because that is revoked.
+    /// Whether it refuses the caller's certificate as revoked.
     pub(in crate::rolloutctl) revoked: bool,
-    /// Whether it speaks TLS and the caller does not.
+    /// Whether it uses TLS and the caller does not.
     pub(in crate::rolloutctl) wants_tls: bool,
 }
 
@@ -40,7 +40,7 @@ impl NoAnswer {
         Self { problem: why.to_string(), distrusted: false, revoked: false, wants_tls: false }
     }
 
-    /// Of a call to one member.
+    /// From a call to one member.
     pub(super) fn of(error: &ClientError, security: &Security) -> Self {
         match error {
             ClientError::Connect(error) => Self::of_connection(error, security),
@@ -56,7 +56,7 @@ impl NoAnswer {
         }
     }
 
-    /// Of a connection that could not be made.
+    /// From a failed connection.
     pub(in crate::rolloutctl) fn of_connection(error: &ConnectError, security: &Security) -> Self {
         let distrusted = is_distrust(error);
         let cause = match (distrusted, security) {
@@ -71,23 +71,23 @@ impl NoAnswer {
         Self { problem, distrusted, revoked, wants_tls }
     }
 
-    /// What to do about it where one side does not trust the other.
+    /// What to do if one side does not trust the other.
     pub(in crate::rolloutctl) fn fix(&self) -> &'static str {
         remedy(self.revoked, self.wants_tls)
     }
 }
 
-/// Whether a connection failed for a certificate, and not for the way there.
+/// Whether a connection failed because of a certificate, not because of the network.
 pub(in crate::rolloutctl) fn is_distrust(error: &ConnectError) -> bool {
     error.phase == Phase::Tls && error.permanent
 }
 
-/// Translates an error text of rustls: it says which side does not trust the other. `ca` is the file of the authority that members must
-/// prove, `own` the caller's certificate.
+/// Translates an error text of rustls into which side does not trust the other. `ca` is the file of the members'
+/// authority, `own` the caller's certificate.
 pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
     if let Some(alert) = cause.strip_prefix("received fatal alert: ") {
         return match alert {
-            // The second is said of an authority of the same name with another key.
+            // The second is the error for an authority of the same name with another key.
             "UnknownCA" | "DecryptError" => {
                 format!("it refuses {own}: it trusts another authority")
             }
@@ -118,7 +118,7 @@ pub(in crate::rolloutctl) fn fix(member: &MemberLine) -> &'static str {
     remedy(member.revoked, member.wants_tls)
 }
 
-/// What to do where one side does not trust the other.
+/// What to do if one side does not trust the other.
 pub(in crate::rolloutctl) fn remedy(revoked: bool, wants_tls: bool) -> &'static str {
     match (revoked, wants_tls) {
         (true, _) => REVOKED_FIX,
@@ -127,13 +127,13 @@ pub(in crate::rolloutctl) fn remedy(revoked: bool, wants_tls: bool) -> &'static 
     }
 }
 
-/// What to do about all members that one side does not trust.
+/// What to do about all members with a trust problem.
 pub(in crate::rolloutctl) fn fix_of_all(survey: &Survey) -> &'static str {
     let any = |is: fn(&MemberLine) -> bool| survey.members.iter().any(is);
     remedy(any(|member| member.revoked), any(|member| member.wants_tls))
 }
 
-/// Who is distrusted, and why: one sentence for all members of one problem.
+/// The distrusted members and the reasons: one sentence for all members with the same problem.
 pub(super) fn summary(survey: &Survey) -> String {
     let mut problems: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &survey.members {
@@ -179,7 +179,7 @@ mod tests {
         pki::issue(ca_dir, &request, out).unwrap()
     }
 
-    /// Serves handshakes, and says where.
+    /// Serves handshakes; returns its address.
     async fn serve(files: &TlsFiles) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
@@ -194,7 +194,7 @@ mod tests {
         addr
     }
 
-    /// The handshakes are those of the programs: the words that are taken apart here are those of the rustls in use.
+    /// The handshakes are real, so the parsed texts are those of the rustls in use.
     #[tokio::test]
     async fn a_member_of_another_authority_and_one_that_trusts_another_are_told_with_the_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ mod tests {
         );
         let text = failure.to_string();
         assert!(text.starts_with(&told) && text.ends_with(USE_TLS), "{text}");
-        // A command that looks for the leader ends at once, with the same.
+        // A command that searches for the leader ends at once, with the same error.
         let failure = anyhow::Error::from(client.leader_channel().await.err().unwrap());
         assert_eq!(exit::code(&failure), 7, "{failure}");
         let text = exit::explain(&failure);

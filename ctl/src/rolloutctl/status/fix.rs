@@ -11,12 +11,12 @@ use rollout_proto::HostPort;
 use super::MemberLine;
 use crate::hint::shell_word;
 
-/// Puts a member in the place of the one of that name, which may be the same one on an empty disk.
+/// Replaces the member of that name, perhaps with itself on an empty disk.
 pub(in crate::rolloutctl) fn replace(member: &MemberLine) -> String {
     format!("rolloutctl member replace {} {}", member.name, places(member))
 }
 
-/// For a learner whose disk is lost: it is in nobody's place, so it leaves, and comes anew.
+/// For a learner whose disk is lost: it occupies no voter's place, so it is removed and added again.
 pub(in crate::rolloutctl) fn add_again(member: &MemberLine) -> String {
     let name = &member.name;
     format!(
@@ -38,7 +38,7 @@ pub(in crate::rolloutctl) fn silent(member: &MemberLine) -> String {
     }
 }
 
-/// Another certificate of a member, for all hosts under which it is dialled.
+/// A new certificate for a member, for all hosts under which it is dialed.
 pub(in crate::rolloutctl) fn certificate(member: &MemberLine) -> String {
     let peer = member.known.as_ref().map_or("", |known| known.peer_addr.as_str());
     let addresses = [client_addr(member), peer].map(str::parse::<HostPort>);
@@ -58,13 +58,13 @@ pub(in crate::rolloutctl) fn issue(role: &str, name: &str, hosts: &[&str]) -> St
     format!("rolloutctl cert issue {role} {name} --ca-dir DIR{hosts}")
 }
 
-/// Where clients reach it, by the cluster's record; where there is none, where it was asked.
+/// Its client address in the cluster's record or, without one, the address that was asked.
 fn client_addr(member: &MemberLine) -> &str {
     let known = member.known.as_ref().map(|known| known.client_addr.as_str());
     known.filter(|address| !address.is_empty()).unwrap_or(&member.address)
 }
 
-/// The flags that say where a member is.
+/// The flags for a member's addresses and zone.
 fn places(member: &MemberLine) -> String {
     let known = member.known.as_ref();
     let peer = known.map(|known| known.peer_addr.as_str()).filter(|address| !address.is_empty());

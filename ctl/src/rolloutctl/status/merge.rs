@@ -18,7 +18,7 @@ use crate::rolloutctl::alarm::seen;
 /// How long a leader must have run before its silence about a member counts: members keep a minute of round trips.
 const LISTENED_MS: u64 = 120_000;
 
-/// Makes one picture of the members' answers.
+/// Combines the members' answers.
 pub(in crate::rolloutctl) fn merge(
     answers: Vec<Answer>,
     security: &Security,
@@ -61,8 +61,8 @@ pub(in crate::rolloutctl) fn merge(
         let id = line.says.as_ref().map(|says| says.id);
         list.iter().flat_map(|list| &list.members).any(|m| m.voter && Some(m.id) == id)
     };
-    // A member that answers at a seed's address and at its own is one member; of a voter and the one that comes in its place
-    // under its name, the voter's answer counts.
+    // A member that answers at a seed's address and at its own counts once. For a voter and its replacement of the
+    // same name, the voter's answer counts.
     survey.members.sort_by(|a, b| {
         let by_name = a.name.cmp(&b.name).then(a.problem.cmp(&b.problem));
         by_name.then(votes(b).cmp(&votes(a)))
@@ -98,7 +98,7 @@ fn heard<'a>(
     Some(each.flat_map(|own| own.round_trips.iter().map(|trips| trips.id)).collect())
 }
 
-/// What the cluster has on record of each member, and who of those that do not answer was heard by nobody.
+/// Adds the cluster's record of each member, and marks the silent members that no other member has heard from.
 fn look_up(survey: &mut Survey, list: &v1::MemberList, heard: Option<&BTreeSet<u64>>) {
     for member in &mut survey.members {
         let id = member.says.as_ref().map(|says| says.id);
@@ -137,7 +137,7 @@ fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
     (voters.len() as u32, answering as u32)
 }
 
-/// Without a leader, what only a leader knows is not made up.
+/// Without a leader, what only a leader knows is listed as unknown.
 fn unknown(survey: &Survey) -> Vec<String> {
     let mut unknown = Vec::new();
     if survey.leader.is_none() && survey.cluster_id.is_some() {
@@ -168,7 +168,7 @@ fn health(survey: &Survey) -> &'static str {
     let answered = survey.members.iter().any(|member| member.says.is_some());
     let revoked = survey.members.iter().any(|member| member.revoked);
     match (&survey.leader, survey.voters_reachable, survey.cluster_id.is_some()) {
-        // A member that still answers has not heard of the revocation.
+        // A member that still answers has not learned of the revocation.
         _ if revoked => DISTRUSTED,
         _ if !answered && survey.members.iter().any(|member| member.distrusted) => DISTRUSTED,
         (_, 0, _) => "unreachable",
@@ -179,7 +179,7 @@ fn health(survey: &Survey) -> &'static str {
     }
 }
 
-/// What a member is called, and where it was asked.
+/// A member's name, and the address that was asked.
 fn place(member: MemberRef) -> (String, String) {
     let named = if member.name.is_empty() { member.addr.clone() } else { member.name };
     (named, member.addr)

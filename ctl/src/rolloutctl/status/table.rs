@@ -66,7 +66,7 @@ impl Survey {
         self.alarms.iter().map(line).collect()
     }
 
-    /// Cells without a column are left out.
+    /// Cells without a column are omitted.
     fn member_table(&self, more: &[&str]) -> Table {
         let mut table = Table::new(&[
             "MEMBER", "ZONE", "ROLE", "TERM", "APPLIED", "BEHIND", "IMAGE", "LOG", "CERT", "UP",
@@ -117,7 +117,7 @@ impl Survey {
     }
 }
 
-/// What is left of a certificate, marked where that is an alarm.
+/// The remaining validity of a certificate, marked if it is an alarm.
 fn cert(left: Left) -> String {
     match left.stage(RENEWAL_WITHIN_S) {
         Stage::Good => days_or_hours(left.seconds),

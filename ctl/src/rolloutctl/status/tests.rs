@@ -78,7 +78,7 @@ fn foreign(name: &str) -> Answer {
     failed(name, Phase::Tls, "invalid peer certificate: UnknownIssuer")
 }
 
-/// Ids 1, 2 and 3 for c1, c2 and c3; a leader that has run for so long, and has heard of those members lately.
+/// IDs 1, 2 and 3 are c1, c2 and c3. A leader with this uptime that has recently heard from these members.
 fn hearing(mut answer: Answer, uptime_s: u64, of: &[u64]) -> Answer {
     if let Ok(response) = &mut answer.1 {
         let list = response.header.as_mut().and_then(|header| header.members.as_mut()).unwrap();
@@ -110,7 +110,7 @@ fn a_member_is_told_to_be_replaced_only_where_no_member_has_heard_of_it_for_a_mi
     assert_eq!(fix(119, &[1], &[2], unreachable("c3")), open, "it has not listened for long");
     assert_eq!(fix(900, &[], &[2], unreachable("c3")), open, "the leader keeps no round trips");
     assert_eq!(fix(900, &[1], &[2], foreign("c3")), distrust::COMPARE, "it is there");
-    // Nobody leads: who is left may be the one that is cut off.
+    // There is no leader: the member that answers may be the one that is cut off.
     let alone = hearing(answer("c1", "follower", 3, 100), 900, &[]);
     let survey = merge(vec![alone, unreachable("c2"), unreachable("c3")], UNIX_EPOCH);
     assert!(survey.alarms.iter().all(|alarm| !alarm.fix.contains("replace")), "{survey:?}");
@@ -134,7 +134,7 @@ fn members_of_another_authority_are_distrusted_and_none_is_called_down() {
     assert_eq!(failure.to_string(), said);
     assert_eq!(exit::code(&failure.into()), 7);
 
-    // One that is down besides says nothing of the others.
+    // Another member that is down says nothing about the others.
     let refused = failed("c2", Phase::Tls, "received fatal alert: UnknownCA");
     let mixed = merge(vec![unreachable("c1"), refused], UNIX_EPOCH);
     assert_eq!(mixed.health, DISTRUSTED);
@@ -165,7 +165,7 @@ fn a_revoked_certificate_is_the_answer_though_a_member_that_has_not_heard_of_it_
             assert_eq!(exit::code(&failure.into()), 7);
         }
     }
-    // A leader that has applied the revocation a moment ago still answers on this connection.
+    // A leader that applied the revocation a moment ago still answers on this connection.
     let leads = answer("c2", "leader", 3, 100);
     let refused = failed("c1", Phase::Tls, "received fatal alert: CertificateRevoked");
     assert!(merge(vec![refused, leads], UNIX_EPOCH).leaderless().is_some());
@@ -242,7 +242,7 @@ fn a_voter_is_not_taken_for_the_learner_of_its_name_that_comes_in_its_place() {
     let kinds: Vec<_> = dead.alarms.iter().map(|alarm| (alarm.kind, &alarm.member)).collect();
     assert_eq!(kinds, [("BEING_REPLACED", &Some("c3".to_owned()))]);
 
-    // It lives, and both answer, in whatever order.
+    // It is alive, and both answer, in either order.
     for learner_first in [true, false] {
         let mut both = vec![with("c3", "follower", 3), with("c3", "learner", 77)];
         if learner_first {
@@ -276,7 +276,7 @@ fn a_leader_without_room_is_on_the_screen_though_every_voter_answers() {
     assert!(!well.table().contains("DISK_FULL"), "{}", well.table());
 }
 
-/// Asked at `hours` of Unix time, of a member whose certificates of a day end at the thirtieth and the hundredth.
+/// Asked at `hours` of Unix time, a member whose day-long certificates expire at hour 30 and hour 100.
 #[test]
 fn a_certificate_of_a_day_is_marked_for_its_last_eight_hours_and_its_times_are_told() {
     let hour = 3_600;
@@ -348,7 +348,7 @@ fn without_a_quorum_status_shows_what_it_can_and_says_what_it_cannot() {
 
 #[test]
 fn a_voter_that_waits_with_an_empty_disk_counts_as_none_and_is_told_so() {
-    // It knows of no cluster: no id, no members, no term.
+    // It belongs to no cluster: no ID, no members, no term.
     let wiped = |name: &str| {
         let mut wiped = answer(name, "waiting", 0, 0);
         if let Ok(answer) = &mut wiped.1 {
@@ -365,7 +365,7 @@ fn a_voter_that_waits_with_an_empty_disk_counts_as_none_and_is_told_so() {
     let table = survey.table();
     assert!(table.contains("quorum 2/3"), "{table}");
     assert!(table.contains("its disk is empty: it has no vote"), "{table}");
-    // A fresh one, which is no voter by name, merely waits.
+    // A fresh process, which is not a voter by name, merely waits.
     let survey = merge(members(wiped("c4")), UNIX_EPOCH);
     assert_eq!(survey.members[2].says.as_ref().unwrap().role, "waiting");
     let stopped = merge(members(answer("c3", "stopped", 3, 90)), UNIX_EPOCH);

@@ -20,9 +20,9 @@ struct Stats {
 #[serde(rename_all = "camelCase")]
 struct MemberStats {
     name: String,
-    /// Why it did not answer; `null` where it did.
+    /// Why it did not answer; `null` if it did.
     problem: Option<String>,
-    /// Bytes of the image and its snapshot; files that both share count twice.
+    /// Bytes of the image and its snapshot; shared files count twice.
     #[serde(serialize_with = "u64_string")]
     image_bytes: u64,
     #[serde(serialize_with = "u64_string")]
@@ -31,7 +31,7 @@ struct MemberStats {
     resident_bytes: u64,
     #[serde(serialize_with = "u64_string")]
     applied_index: u64,
-    /// Entries that are applied and not in the image yet: a restart replays them.
+    /// Applied entries that are not in the image yet: a restart replays them.
     #[serde(serialize_with = "u64_string")]
     not_imaged: u64,
 }

@@ -46,7 +46,7 @@ pub(crate) struct CreateArgs {
 struct Created {
     #[serde(flatten)]
     of: Token,
-    /// The secret, for whoever enrols.
+    /// The secret, for the worker or client that enrolls.
     token: String,
 }
 
@@ -69,7 +69,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Makes it, and prints its text.
+/// Creates the token, and prints its text.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -109,7 +109,7 @@ pub(crate) async fn run(
     output::emit(format, &Created { of, token: drawn.naming(pins).reveal() })
 }
 
-/// The error, and where nobody knows what became of the request, what to do: the secret went with this command.
+/// The error and, if the request's outcome is unknown, what to do: the secret is lost with this command.
 fn unknown(error: ClientError, name: &str, number: RequestName) -> anyhow::Error {
     if error.exit_code() != 8 {
         return error.into();

@@ -36,7 +36,7 @@ impl From<v1::TokenInfo> for Token {
 }
 
 impl Token {
-    /// Whom it lets in.
+    /// The identities that it admits.
     pub(super) fn who(&self) -> String {
         match &self.holder {
             Some(holder) => format!("{} {holder}", self.role),
@@ -44,12 +44,12 @@ impl Token {
         }
     }
 
-    /// Of which namespaces.
+    /// The namespaces of its certificates.
     pub(super) fn of_namespaces(&self) -> String {
         if self.namespaces.is_empty() { "all".into() } else { self.namespaces.join(",") }
     }
 
-    /// In how many seconds it ends.
+    /// Seconds until it expires.
     pub(super) fn left_s(&self) -> f64 {
         self.left_ms as f64 / 1000.0
     }

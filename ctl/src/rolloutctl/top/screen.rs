@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 /// Keys that wait to be read. If a user holds a key down, further keys are dropped.
 const KEYS_MAX: usize = 64;
 
-/// The other screen of the terminal, until it is dropped.
+/// The terminal's alternate screen, until it is dropped.
 pub(super) struct Screen {
     terminal: ratatui::Terminal<CrosstermBackend<Stdout>>,
 }
@@ -27,7 +27,7 @@ impl Screen {
     /// Switches to it.
     ///
     /// # Errors
-    /// When the terminal cannot be written, or takes no raw mode.
+    /// The terminal cannot be written, or does not support raw mode.
     pub(super) fn open() -> std::io::Result<Self> {
         restore_at_panic();
         enable_raw_mode()?;
@@ -42,10 +42,10 @@ impl Screen {
         }
     }
 
-    /// Shows a frame; what has not changed is not written again.
+    /// Shows a frame; unchanged cells are not written again.
     ///
     /// # Errors
-    /// When the terminal cannot be written.
+    /// The terminal cannot be written.
     pub(super) fn draw(&mut self, frame: impl FnOnce(&mut Frame<'_>)) -> std::io::Result<()> {
         self.terminal.draw(frame).map(drop)
     }
@@ -53,7 +53,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // If this fails, there is no terminal left to report to.
         let _ = self.terminal.show_cursor();
         restore();
     }
@@ -64,7 +64,7 @@ fn restore() {
     let _ = disable_raw_mode();
 }
 
-/// A panic is said on the screen that people see afterwards.
+/// Prints a panic's message on the screen that the user sees afterward.
 fn restore_at_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -77,7 +77,7 @@ fn restore_at_panic() {
     });
 }
 
-/// What the terminal says.
+/// An event of the terminal.
 pub(super) enum Said {
     /// A key was pressed.
     Key(KeyEvent),
@@ -85,13 +85,13 @@ pub(super) enum Said {
     Resized,
 }
 
-/// Keys from now on; none comes any more where the terminal is gone.
+/// Keys from now on; none arrive once the terminal is gone.
 ///
 /// # Errors
-/// When there is no thread to be had.
+/// No thread can be started.
 pub(super) fn keys() -> std::io::Result<mpsc::Receiver<Said>> {
     let (to, from) = mpsc::channel(KEYS_MAX);
-    // It waits in a system call that nothing interrupts, and ends with the process.
+    // It blocks in a system call that nothing interrupts, and ends with the process.
     std::thread::Builder::new().name("keys".into()).spawn(move || {
         while let Ok(event) = event::read() {
             let said = match event {

@@ -11,16 +11,16 @@ use rollout_proto::v1;
 use crate::output::{Align, Table, count, duration};
 use crate::rolloutctl::run::summary::Run;
 
-/// Rates by run: rows with an outcome a second.
+/// Rates by run: rows with an outcome per second.
 pub(super) type Speeds = BTreeMap<String, f64>;
 
-/// Orders of runs, in the order in which a key goes through them.
+/// Orders of runs, in the order in which a key cycles through them.
 pub(super) const RUN_ORDERS: [&str; 6] =
     ["going on, newest", "name", "decided", "running", "failed", "rows/s"];
-/// Those of workers.
+/// Orders of workers.
 pub(super) const WORKER_ORDERS: [&str; 5] = ["held", "name", "done", "silence", "state"];
 
-/// The runs in order number `order`; by the first what goes on comes first, the latest of what has ended last.
+/// The runs in order number `order`. In the first order, active runs come before ended ones, the newest first in each.
 pub(super) fn runs(runs: &[Run], speeds: &Speeds, order: usize, reversed: bool) -> Table {
     let mut table = Table::new(&[
         "RUN", "STATE", "DECIDED", "DONE", "ROWS", "RUNNING", "FAILED", "ROWS/S", "ETA", "WHY",
@@ -57,7 +57,7 @@ pub(super) fn runs(runs: &[Run], speeds: &Speeds, order: usize, reversed: bool) 
     table
 }
 
-/// The workers in order number `order`; by the first who works most comes first.
+/// The workers in order number `order`. In the first order, the busiest come first.
 pub(super) fn workers(workers: &[v1::WorkerInfo], order: usize, reversed: bool) -> Table {
     let mut table = Table::new(&["WORKER", "STATE", "SLOTS", "HELD", "DONE", "HEARD", "PROBLEM"]);
     for column in 2..5 {

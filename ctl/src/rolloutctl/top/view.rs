@@ -29,12 +29,12 @@ const HELP: [&str; 9] = [
 /// Lines of a page.
 const PAGE: usize = 10;
 
-/// What a key asks of the program.
+/// The program's task after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// To show what may have changed on the screen.
+    /// Redraw the screen.
     Redraw,
-    /// To look at the cluster now.
+    /// Query the cluster now.
     Look,
     /// To end.
     Quit,
@@ -45,7 +45,7 @@ pub(super) enum Asked {
 struct Pane {
     order: usize,
     reversed: bool,
-    /// The line that is marked.
+    /// The selected line.
     line: usize,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct View {
     colored: bool,
     /// Runs, and workers.
     panes: [Pane; 2],
-    /// Which of them keys are for.
+    /// Which of them has the focus.
     active: usize,
     help: bool,
 }
@@ -65,7 +65,7 @@ impl View {
         Self { colored, ..Self::default() }
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Asked {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         let orders = [RUN_ORDERS.len(), WORKER_ORDERS.len()][self.active];
@@ -82,7 +82,7 @@ impl View {
             KeyCode::PageUp => pane.line = pane.line.saturating_sub(PAGE),
             KeyCode::PageDown => pane.line = pane.line.saturating_add(PAGE),
             KeyCode::Home => pane.line = 0,
-            // Cut to the last line when it is drawn.
+            // Clamped to the last line when it is drawn.
             KeyCode::End => pane.line = usize::MAX,
             KeyCode::Char('s') | KeyCode::Right => pane.order = (pane.order + 1) % orders,
             KeyCode::Left => pane.order = (pane.order + orders - 1) % orders,
@@ -92,7 +92,7 @@ impl View {
         Asked::Redraw
     }
 
-    /// Draws a look, or that there is none yet.
+    /// Draws the latest data, or that there is none yet.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>, look: Option<&Look>, speeds: &Speeds) {
         let area = frame.area();
         let Some(look) = look else {
@@ -146,7 +146,7 @@ impl View {
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    /// One of the two tables, from the line on that keeps the marked one in sight.
+    /// One of the two tables, scrolled so that the selected line is visible.
     fn draw_pane(
         &mut self,
         frame: &mut Frame<'_>,
@@ -205,7 +205,7 @@ impl View {
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), area);
     }
 
-    /// A style where styles are wanted.
+    /// A style, if styles are enabled.
     fn style(&self, modifier: Modifier, color: Option<Color>) -> Style {
         if !self.colored {
             return Style::default();

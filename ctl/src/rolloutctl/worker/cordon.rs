@@ -49,7 +49,7 @@ impl Report for Cordoned {
     }
 }
 
-/// Cordons or uncordons, and prints what came of it.
+/// Cordons or uncordons, and prints the result.
 pub(super) async fn cordon(
     connect: &ConnectArgs,
     format: Format,

@@ -22,7 +22,7 @@ pub(crate) struct DescribeArgs {
 struct Described {
     #[serde(flatten)]
     worker: WorkerLine,
-    /// Of whom it is, where nobody leads.
+    /// The source of the answer if there is no leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     unconfirmed: Option<Unconfirmed>,
 }
@@ -79,7 +79,7 @@ async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Res
     let settings = connect.settings()?;
     let asked = list::ask(&settings.client(None)?, &settings.namespace).await?;
     let Some(worker) = asked.answer.into_iter().find(|worker| worker.name == name) else {
-        // What nobody confirms does not say that it is not there.
+        // An unconfirmed answer does not prove that the worker does not exist.
         unconfirmed::end(asked.unconfirmed.as_ref())?;
         let text = format!("no worker {name} is registered in {}", settings.namespace);
         return Err(Failure::not_found(text).into());

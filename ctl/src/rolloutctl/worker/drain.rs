@@ -14,9 +14,9 @@ use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
 use crate::say::aside;
 
-/// How often it is looked whether the worker has left.
+/// How often to check whether the worker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often somebody who waits is told what is left.
+/// How often the remaining work is printed.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Which worker, and how much time it has.
@@ -42,7 +42,7 @@ pub(crate) struct DrainArgs {
 struct Draining {
     worker: String,
     rows_held: u32,
-    /// Until it is gone for certain.
+    /// Seconds until it is certainly gone.
     left_seconds: Option<f64>,
     gone: bool,
 }
@@ -75,7 +75,7 @@ impl Report for Draining {
     }
 }
 
-/// Asks, and waits where that is wished. A repeat under its number drains no other process of that name.
+/// Sends the request, and waits if requested. A repeat under its number drains no other process of that name.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
@@ -102,7 +102,7 @@ async fn drain(
         request: Some(id),
         namespace: settings.namespace.clone(),
         name: name.clone(),
-        // 0 would be no end.
+        // 0 would mean no deadline.
         deadline_ms: args.deadline.map_or(0, |time| (time.as_millis() as u64).max(1)),
         reason: args.reason.clone(),
     };
@@ -127,7 +127,7 @@ async fn drain(
     output::emit(format, &Draining::of(&name, worker.as_ref()))
 }
 
-/// The worker, as long as it is the one that was asked.
+/// The worker, while it is the process that was asked to drain.
 async fn look(
     client: &Client,
     namespace: &str,

@@ -14,10 +14,10 @@ use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 #[derive(Serialize)]
 struct WorkerList {
     workers: Vec<WorkerLine>,
-    /// Of whom it is, where nobody leads.
+    /// The source of the answer if there is no leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     unconfirmed: Option<Unconfirmed>,
-    /// Whether it is of several namespaces.
+    /// Whether it covers several namespaces.
     #[serde(skip)]
     everywhere: bool,
 }
@@ -32,14 +32,14 @@ pub(super) struct WorkerLine {
     pub(super) session: u64,
     pub(super) state: String,
     pub(super) address: String,
-    /// `None` where no leader says.
+    /// `None` if no leader reports it.
     pub(super) silent_seconds: Option<f64>,
     draining: bool,
-    /// Until it is gone for certain.
+    /// Seconds until it is certainly gone.
     drain_left_seconds: Option<f64>,
     pub(super) slots: Vec<SlotLine>,
     pub(super) versions: BTreeMap<String, String>,
-    /// What its engines run of the rows that it holds.
+    /// Rows that its engines run, of those that it holds.
     #[serde(serialize_with = "u64_string")]
     pub(super) started_rows: u64,
 }
@@ -76,7 +76,7 @@ impl SlotLine {
 }
 
 impl WorkerLine {
-    /// When it was last heard.
+    /// When the leader last heard from it.
     pub(super) fn heard(&self) -> String {
         let ago = |silent| format!("{} ago", duration(silent));
         self.silent_seconds.map_or_else(|| "-".to_owned(), ago)
@@ -147,7 +147,7 @@ impl Report for WorkerList {
 }
 
 impl WorkerList {
-    /// The table, with what else is wanted to know; cells without a column are left out.
+    /// The table, with additional columns; missing cells are omitted.
     fn columns(&self, more: &[&str]) -> String {
         let titles = [
             "NAME",
@@ -218,8 +218,8 @@ impl WorkerLine {
     }
 }
 
-/// What costs least to take away comes first: rows that have started run again elsewhere if they do not end within the
-/// drain, rows that have not only move, and a young worker has warmed up least. Sessions are numbered as they come.
+/// Cheapest to remove first: started rows run again elsewhere if they do not end within the drain, other rows only
+/// move, and a young worker has warmed up least. Session numbers grow over time.
 fn in_order_of_scale_in(workers: &mut Vec<WorkerLine>) {
     workers.retain(|worker| !worker.goes_already());
     workers.sort_by_key(|worker| {
@@ -239,7 +239,7 @@ pub(super) async fn ask(
     let Asked { answer, unconfirmed } = asked.await?;
     let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
     if unconfirmed.is_some() {
-        // Only a leader hears them.
+        // Only a leader hears from them.
         workers.iter_mut().for_each(|worker| worker.silent_seconds = None);
     }
     Ok(Asked { answer: workers, unconfirmed })

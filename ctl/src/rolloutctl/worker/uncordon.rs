@@ -18,7 +18,7 @@ pub(crate) struct UncordonArgs {
     pub(in crate::rolloutctl) slot: Option<u32>,
 }
 
-/// Uncordons, whether an operator had cordoned it or its engine had died too often.
+/// Uncordons a worker or slot, whether an operator cordoned it or its engine died too often.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
