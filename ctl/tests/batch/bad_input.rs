@@ -88,7 +88,7 @@ fn another_spec_under_the_name_that_is_resumed_is_refused_with_advice() {
 fn a_store_that_refuses_a_write_submits_nothing() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", GOOD);
-    // A file where the store's directory should be.
+    // A file in place of the store's directory.
     job.write("occupied", "");
     let url = format!("file://{}", job.dir.join("occupied").display());
     let config = job.read("batch.toml") + &format!("[store]\nurl = \"{url}\"\n");

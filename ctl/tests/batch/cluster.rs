@@ -23,28 +23,28 @@ use v1::runs_server::RunsServer;
 
 pub(crate) use self::work::answer;
 
-/// How the rows of a run fare.
+/// How the fake cluster behaves for the rows of a run.
 #[derive(Clone, Default)]
 pub(crate) struct Conduct {
-    /// Rows that fail for good.
+    /// Rows that fail permanently.
     pub(crate) fails: Vec<u64>,
-    /// What is said of these.
+    /// The message of these failures.
     pub(crate) says: Option<String>,
     /// Rows from here on get no outcome until `release`.
     pub(crate) holds_from: Option<u64>,
     /// Streams end after this many messages.
     pub(crate) cuts_streams_after: Option<usize>,
-    /// Results are not listed once so many streams were opened: these say nothing.
+    /// After this many streams were opened, results are no longer listed: later streams send nothing.
     pub(crate) lists_nothing_after: Option<u32>,
-    /// Results say that they are of the row behind theirs.
+    /// Results claim to belong to the next row.
     pub(crate) shifts_rows: bool,
     /// A request (create, add, close) that is refused.
     pub(crate) refuses: Option<(&'static str, ErrorCode)>,
-    /// A request that gets no answer, and whether it has its effect all the same.
+    /// A request that gets no answer, and whether it takes effect anyway.
     pub(crate) hangs: Option<(&'static str, bool)>,
-    /// Sessions are opened only once so many clients have asked for one.
+    /// Sessions are opened only once this many clients have asked for one.
     pub(crate) together: u32,
-    /// Every session but the first is opened only once a run has its whole input.
+    /// Every session except the first is opened only once a run has its whole input.
     pub(crate) only_one_is_early: bool,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct State {
     pub(crate) runs: BTreeMap<u32, Run>,
     pub(crate) conduct: Conduct,
     pub(crate) streams_opened: u32,
-    /// Requests that have no answer yet.
+    /// Requests that are unanswered.
     pub(crate) hanging: u32,
-    /// Sessions that were asked for.
+    /// Sessions that were requested.
     sessions: u32,
-    /// Request ids, to see that a repeat has the same one.
+    /// Request IDs, to check that a repeat has the same one.
     requests: HashMap<u64, u32>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Run {
     pub(crate) closed: bool,
     pub(crate) state: i32,
     pub(crate) reason: String,
-    /// Part and row in it; a failure.
+    /// The part and the row in it, or a failure.
     pub(crate) outcomes: Vec<Option<(v1::BlobRef, u32)>>,
     pub(crate) failures: Vec<v1::FailedRow>,
     pub(crate) folder: String,
@@ -118,7 +118,7 @@ impl TestCluster {
         self.state.lock().conduct = conduct;
     }
 
-    /// Lets every row go on.
+    /// Releases every row.
     pub(crate) fn release(&self) {
         self.state.lock().conduct.holds_from = None;
         self.changed.notify_waiters();
@@ -129,7 +129,7 @@ impl TestCluster {
         self.state.lock().runs.values().find(|run| run.name == name).cloned()
     }
 
-    /// Waits until `seen` says so, for a generous time.
+    /// Waits until `seen` returns true, within a generous limit.
     pub(crate) fn wait_for(&self, what: &str, seen: impl Fn(&State) -> bool) {
         for _ in 0..3000 {
             if seen(&self.state.lock()) {
@@ -142,7 +142,7 @@ impl TestCluster {
 }
 
 impl Service {
-    /// Refuses a request or leaves it without an answer, where the test's [`Conduct`] has it so.
+    /// Refuses a request or leaves it unanswered, as the test's [`Conduct`] specifies.
     async fn hinder(&self, request: &str, has_its_effect: bool) -> Result<(), Status> {
         let conduct = self.state.lock().conduct.clone();
         if let Some((_, code)) = conduct.refuses.filter(|(of, _)| *of == request && !has_its_effect)

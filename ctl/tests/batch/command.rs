@@ -10,7 +10,7 @@ use super::cluster::TestCluster;
 pub(crate) struct Job<'a> {
     cluster: &'a TestCluster,
     pub(crate) dir: PathBuf,
-    /// What its commands find in their environment.
+    /// Environment variables of its commands.
     pub(crate) env: Vec<(&'static str, String)>,
     /// How long its commands wait for the cluster.
     pub(crate) timeout: &'static str,
@@ -86,7 +86,7 @@ impl<'a> Job<'a> {
         self.command(args).spawn().unwrap()
     }
 
-    /// Starts it with its standard output there.
+    /// Starts it with its standard output redirected.
     pub(crate) fn spawn_into(&self, args: &[&str], stdout: impl Into<Stdio>) -> Child {
         self.command(args).stdout(stdout).spawn().unwrap()
     }

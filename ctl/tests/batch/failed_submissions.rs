@@ -10,13 +10,13 @@ const INPUT: &str = "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n";
 /// Where a submission ends.
 #[derive(Debug, Clone, Copy)]
 enum Fails {
-    /// A row is wrong.
+    /// A row is invalid.
     Input,
-    /// The store takes no segment.
+    /// The store accepts no segment.
     Upload,
     /// The cluster refuses the run.
     Create,
-    /// The client is killed while it waits for the answer to a request, which has had its effect or not.
+    /// The client is killed while it waits for the answer to a request, which has taken effect or not.
     Killed(&'static str, bool),
 }
 
@@ -37,7 +37,7 @@ const AFTER: [Fails; 4] = [
     Fails::Killed("close", true),
 ];
 
-/// Submits, and fails there. Afterwards nothing is in the way of the next command.
+/// Submits, and fails at that point. Afterward the next command can succeed.
 fn fail(cluster: &TestCluster, job: &Job<'_>, fails: Fails, more: &[&str]) {
     let config = job.read("batch.toml");
     let code = match fails {
@@ -114,7 +114,7 @@ fn a_run_that_never_was_does_not_displace_the_one_of_the_directory() {
         assert!(ended.stderr.contains("run A was there already"), "{fails:?}: {ended:?}");
         let rows_of_b = || cluster.run("B").map_or(0, |run| run.outcomes.len());
         assert_eq!(rows_of_b(), 0, "{fails:?}");
-        // And the run that was wanted is not lost.
+        // And the wanted run is not lost.
         ended_well(&job.batch(&other), fails);
         assert_eq!((job.run_name().as_str(), rows_of_b()), ("B", 2), "{fails:?}");
     }
@@ -204,6 +204,6 @@ fn a_batch_file_that_asks_for_more_workers_than_are_ready_submits_nothing_and_sa
     let ended = job.batch(&["--workers", "3"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains("warning: 1 of 3 workers"), "{ended:?}");
-    // The run is there: it goes on with whatever workers there are.
+    // The run exists: it continues with whatever workers there are.
     assert_eq!(job.batch(&[]).code, 0);
 }

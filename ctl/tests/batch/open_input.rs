@@ -24,7 +24,7 @@ fn an_open_run_takes_rows_that_it_lacks_until_it_is_closed() {
     assert_eq!((ended.code, ended.stdout.trim()), (0, "r"), "{ended:?}");
     assert!(ended.stderr.contains("--resume r --keep-open\n"), "{ended:?}");
     assert!(!cluster.run("r").unwrap().closed);
-    // One row is there; c comes twice, which is twice the same prompt.
+    // One row exists already; c occurs twice, which is the same prompt twice.
     job.write("more.jsonl", &rows(&["c", "b", "c"]));
     let ended = job.run(&["run", "append", "r", "more.jsonl"]);
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -37,7 +37,7 @@ fn an_open_run_takes_rows_that_it_lacks_until_it_is_closed() {
     assert!(ended.stderr.contains("its input is closed, with 4 rows"), "{ended:?}");
     let ended = job.run(&["run", "close", "r"]);
     assert!(ended.code == 0 && ended.stderr.contains("was closed already"), "{ended:?}");
-    // Closed: what it has is no error, what it lacks is one and is counted.
+    // Closed: rows that it has are not an error; rows that it lacks are, and are counted.
     assert_eq!(job.run(&["run", "append", "r", "more.jsonl"]).code, 0);
     job.write("more.jsonl", &rows(&["c", "d", "e"]));
     let ended = job.run(&["run", "append", "r", "more.jsonl"]);
@@ -59,7 +59,7 @@ fn the_same_command_appends_what_its_files_have_gained() {
     let ended = job.batch(&["--keep-open", "--detach"]);
     assert_eq!((ended.code, ended.stdout.trim()), (0, "r"), "{ended:?}");
     assert!(ended.stderr.contains("2 rows appended, 1 was there already; it has 3"), "{ended:?}");
-    // Somebody else's row, which these files lack: to close is not this command's to decide.
+    // Another client's row, which these files lack: this command may not decide to close.
     job.write("more.jsonl", &rows(&["d"]));
     assert_eq!(job.run(&["run", "append", "r", "more.jsonl"]).code, 0);
     for resume in [&["--detach"][..], &["--resume", "r", "--detach"]] {
@@ -69,7 +69,7 @@ fn the_same_command_appends_what_its_files_have_gained() {
     }
     let run = cluster.run("r").unwrap();
     assert_eq!((run.outcomes.len(), run.closed, cluster.state.lock().runs.len()), (4, false, 1));
-    // Waits for rows to come and for the end.
+    // Waits for more rows and for the end.
     let child = job.spawn_batch(&["--resume", "r", "--keep-open"]);
     assert_eq!(job.run(&["run", "close", "r"]).code, 0);
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));

@@ -15,7 +15,7 @@ fn input() -> String {
     ["a", "b", "c", "d"].map(|id| line(id, "/v1/chat/completions", id)).concat()
 }
 
-/// A batch file that names the model and the files, and nothing else.
+/// A batch file that names only the model and the files.
 fn job<'a>(cluster: &'a TestCluster, input: &str) -> Job<'a> {
     let job = Job::new(cluster, "job", input);
     let config = "[model]\nuri = \"mock\"\n[input]\nglob = \"in.jsonl\"\n[output]\ndir = \"out\"\n";
@@ -55,7 +55,7 @@ fn such_a_file_is_known_by_its_lines_and_its_output_has_their_shape() {
     let verified = job.run(&["verify", "r", "--output", "out"]);
     assert_eq!(verified.code, 0, "{verified:?}");
 
-    // The same command finds the same run; coming back needs no input.
+    // The same command finds the same run; resuming needs no input.
     assert!(job.batch(&[]).stderr.contains("run r was there already"));
     std::fs::remove_file(job.dir.join("in.jsonl")).unwrap();
     std::fs::remove_dir_all(job.out()).unwrap();

@@ -119,7 +119,7 @@ fn programs_read_the_outcome_as_one_json_document() {
             assert!(written.is_null(), "{document}");
         }
     }
-    // The text of a written output goes to stderr, as ever.
+    // The text about a written output goes to stderr, as always.
     let plain = job.run(&["export", "r", "--output", "other"]);
     assert_eq!(plain.stdout, "", "{plain:?}");
 }
@@ -140,7 +140,7 @@ fn a_reader_that_takes_its_time_is_no_cluster_that_does_not_answer() {
     let cluster = TestCluster::start();
     let mut job = Job::new(&cluster, "job", &input(9_000));
     assert_eq!(job.batch(&["--name", "r"]).code, 0);
-    // The pipe is full long before the first segment has been printed, and the list of the others breaks off meanwhile.
+    // The pipe is full long before the first segment has been printed, and meanwhile the list of the others breaks off.
     cluster.conduct(Conduct { cuts_streams_after: Some(1), ..Conduct::default() });
     job.timeout = "1s";
     let child = job.spawn(&["run", "results", "r"]);
@@ -193,7 +193,7 @@ fn without_a_terminal_progress_is_plain_lines_and_quiet_has_none() {
     let plain = job.batch(&["--name", "plain"]);
     assert_eq!(plain.code, 0, "{plain:?}");
     assert!(!plain.stderr.contains('\u{1b}'), "{plain:?}");
-    // One line in so many seconds: of a slow start it is the one that the input is read.
+    // One line every few seconds: after a slow start it is the line about reading the input.
     let shows_progress = |ended: &Ended| {
         ["reading the input", "rows/s"].iter().any(|line| ended.stderr.contains(line))
     };

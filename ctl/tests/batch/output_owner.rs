@@ -9,7 +9,7 @@ const INPUT: &str = "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n";
 const OTHER: &str = "{\"prompt\":\"c\"}\n";
 const RECORD: &str = "out/.rollout.json";
 
-/// A job with a second batch file, of another input and the same output directory.
+/// A job with a second batch file, with another input and the same output directory.
 fn two<'a>(cluster: &'a TestCluster, name: &str) -> Job<'a> {
     let job = Job::new(cluster, name, INPUT);
     job.write("other.jsonl", OTHER);
@@ -62,7 +62,7 @@ fn a_second_batch_file_never_replaces_the_output_of_the_first_without_a_word() {
         assert!(tried.stdout.contains("rows       1\n"), "the plan comes first: {tried:?}");
         assert_eq!((runs(&cluster), job.run_name()), (1, name));
         assert_eq!(job.read("out/completions.jsonl"), whole);
-        // The first one may go on.
+        // The first one may continue.
         assert_eq!(job.batch(&[]).code, 0);
 
         let ended = other(&job, &["--overwrite"]);
@@ -81,7 +81,7 @@ fn a_name_that_is_another_runs_does_not_replace_the_output() {
     let whole = job.read("out/completions.jsonl");
     let named = job.batch(&["--name", "second"]);
     refused(&named, &["run \"first\" of namespace default", "and this is run \"second\""]);
-    // Neither does one that is resumed or exported.
+    // A run that is resumed or exported is refused too.
     job.write("in.jsonl", OTHER);
     let config = job.read("batch.toml").replace("\"out\"", "\"out2\"");
     job.write("second.toml", &config);
@@ -91,7 +91,7 @@ fn a_name_that_is_another_runs_does_not_replace_the_output() {
     let export = ["export", "second", "--output", "out"];
     refused(&job.run(&export), &["and this is run \"second\""]);
     assert_eq!((runs(&cluster), job.read("out/completions.jsonl")), (2, whole));
-    // Another revision is the same directory's, for its batch file.
+    // Another revision belongs to the same directory, for its batch file.
     assert_eq!(job.batch(&[]).code, 0);
     assert_eq!(
         (job.run_name().as_str(), job.lines("out/completions.jsonl").len()),
@@ -125,7 +125,7 @@ fn files_of_somebody_else_are_neither_replaced_nor_taken_for_output() {
     assert!(tried.stderr.contains("it holds other files (notes.txt)"), "{tried:?}");
     job.write("in.jsonl", INPUT);
 
-    // With --overwrite what is not output stays, and coming back needs no flag.
+    // With --overwrite, files that are not output stay, and repeating the command needs no flag.
     job.write("out/completions.jsonl", "mine");
     let begun = job.batch(&["--name", "r", "--overwrite", "--detach"]);
     assert_eq!(begun.code, 0, "{begun:?}");
@@ -134,7 +134,7 @@ fn files_of_somebody_else_are_neither_replaced_nor_taken_for_output() {
     assert_eq!(job.lines("out/completions.jsonl").len(), 2);
     assert_eq!(job.read("out/notes.txt"), "mine");
 
-    // What was changed since is somebody's work.
+    // A file that was changed since may be a user's work.
     job.write("out/completions.jsonl", "mine again");
     refused(&job.batch(&[]), &["or was changed since"]);
     refused(&job.run(&["export", "r", "--output", "out"]), &["or was changed since"]);
@@ -176,7 +176,7 @@ fn a_writer_that_is_killed_before_it_says_what_it_wrote_is_followed_by_the_same_
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", INPUT);
     assert_eq!(job.batch(&["--name", "r"]).code, 0);
-    // As it is between the last rename and the record.
+    // The state between the last rename and the record.
     let mut record: serde_json::Value = serde_json::from_str(&job.read(RECORD)).unwrap();
     record["next"] = record["files"].take();
     record["files"] = serde_json::json!([]);

@@ -48,7 +48,7 @@ fn packed_files_are_the_rows_that_are_in_them() {
     let ended = job.batch(&["--name", "r"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(ids(&job), (0..6010).collect::<Vec<_>>());
-    // Unpacked, it is the same input.
+    // Decompressed, it is the same input.
     for (name, rows) in [("in1.jsonl.gz", rows(0, 5000)), ("in2.jsonl.zst", rows(5000, 6000))] {
         std::fs::remove_file(job.dir.join(name)).unwrap();
         file(name.rsplit_once('.').unwrap().0, &rows);
@@ -85,7 +85,7 @@ fn objects_are_read_in_pieces_through_broken_connections() {
     let mut job =
         job(&cluster, "[\"s3://data/in/**/*.jsonl*\", \"s3://data/one.jsonl\", \"local.jsonl\"]");
     job.env = s3.env();
-    // More than one piece: rows with a text that does not pack.
+    // More than one piece: rows with text that does not compress.
     let text = |n: u64| {
         let part = |at: u64| blake3::hash(&(8 * n + at).to_le_bytes()).to_hex().to_string();
         (0..8).map(part).collect::<String>()
@@ -132,7 +132,7 @@ fn an_object_that_is_changed_while_it_is_read_is_an_error() {
     let mut job = job(&cluster, "\"s3://data/in.jsonl\"");
     job.env = s3.env();
     s3.put("in.jsonl", rows(0, 300_000));
-    // Else the first row would be looked at first.
+    // Otherwise the first row would be read first.
     let config = job.read("batch.toml").replace("[sampling]", "task = \"generate\"\n[sampling]");
     job.write("batch.toml", &config);
     s3.changes_after.store(2, Ordering::SeqCst);

@@ -76,7 +76,7 @@ fn an_item_with_anothers_id_is_noticed() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", &input());
     assert_eq!(job.batch(&["--name", "r"]).code, 0);
-    // Under other sampling the same rows are other items.
+    // With other sampling parameters the same rows are other items.
     let mut guard = cluster.state.lock();
     guard.runs.values_mut().next().unwrap().spec.sampling_json = "{}".into();
     drop(guard);

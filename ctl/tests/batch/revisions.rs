@@ -14,7 +14,7 @@ fn an_edited_input_is_a_revision_into_which_equal_rows_are_carried() {
     let job = Job::new(&cluster, "job", &input(&["a", "b", "c", "d"]));
     assert_eq!(job.batch(&["--name", "r"]).code, 10, "row b fails");
     cluster.conduct(Conduct { holds_from: Some(0), ..Conduct::default() });
-    // d comes first, c is new in its wording, b failed, one a is twice.
+    // d comes first, c has new wording, b failed, one a occurs twice.
     job.write("in.jsonl", &input(&["d", "a", "b", "cc", "a"]));
     let ended = job.batch(&["--detach"]);
     assert_eq!((ended.code, ended.stdout.trim()), (0, "r.r2"), "{ended:?}");
@@ -23,7 +23,7 @@ fn an_edited_input_is_a_revision_into_which_equal_rows_are_carried() {
     let run = cluster.run("r.r2").unwrap();
     let carried: Vec<bool> = run.outcomes.iter().map(Option::is_some).collect();
     assert_eq!(carried, [true, true, false, false, false]);
-    // The same again is the same run.
+    // The same command means the same run.
     let again = job.batch(&["--detach"]);
     assert_eq!((again.code, again.stdout.trim()), (0, "r.r2"), "{again:?}");
     assert_eq!(cluster.state.lock().runs.len(), 2);
@@ -35,7 +35,7 @@ fn an_edited_input_is_a_revision_into_which_equal_rows_are_carried() {
     assert_eq!(found, ["MOCK:d", "MOCK:a", "MOCK:b", "MOCK:cc", "MOCK:a"]);
     let verified = job.run(&["verify", "r.r2", "--output", "out"]);
     assert_eq!(verified.code, 0, "{verified:?}");
-    // Another sampling has no item in common.
+    // Other sampling parameters share no item.
     let config = job.read("batch.toml").replace("seed = 1", "seed = 2");
     job.write("batch.toml", &config);
     let ended = job.batch(&[]);
@@ -62,7 +62,7 @@ fn a_revision_beside_one_that_goes_on_is_refused_until_it_is_to_be_replaced() {
     assert_eq!(ended.code, 5, "{ended:?}");
     assert!(ended.stderr.contains("2 of 3 rows decided"), "{ended:?}");
     assert!(ended.stderr.contains("--replace"), "{ended:?}");
-    // For an input that is no good nothing is cancelled.
+    // An invalid input cancels nothing.
     job.write("in.jsonl", "{}\n");
     assert_eq!(job.batch(&["--replace"]).code, 2);
     assert_eq!(cluster.run("r").unwrap().state, rollout_proto::v1::RunState::Running as i32);

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::cluster::TestCluster;
 use super::command::Job;
 
-/// A job whose batch file says this of the model, the sampling and the input.
+/// A job whose batch file has these settings for the model, the sampling and the input.
 fn job<'a>(cluster: &'a TestCluster, config: &str, input: &str) -> Job<'a> {
     let job = Job::new(cluster, "job", input);
     job.write(
@@ -24,7 +24,7 @@ fn columns_of_other_names_and_a_template_make_rows_that_are_proven_and_appended_
     let job = job(&cluster, config, rows);
     let ended = job.batch(&["--keep-open", "--detach"]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    // Whoever appends needs no batch file: the run remembers its columns.
+    // An append needs no batch file: the run remembers its columns.
     job.write(
         "more.jsonl",
         "{\"title\":\"U\",\"body\":null,\"doc\":2}\n{\"title\":\"V\",\"body\":[1, 2],\"doc\":3}\n",
@@ -78,7 +78,7 @@ fn rows_with_parameters_of_their_own_are_items_of_their_own_and_show_them() {
         lines.iter().map(|line| line["id"].to_string()).collect();
     assert_eq!(ids.len(), 4, "equal parameters are another sample, others are another item");
     assert_eq!(job.run(&["verify", "r", "--output", "out"]).code, 0);
-    // Only the row whose parameters are others runs again.
+    // Only the row whose parameters changed runs again.
     job.write("in.jsonl", &rows.replace("\"temperature\":1", "\"temperature\":2"));
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -94,7 +94,7 @@ fn rows_with_parameters_of_their_own_are_items_of_their_own_and_show_them() {
     let message = "in.jsonl:2:33: \"sampling_params\": unknown key \"temprature\", did you mean \"temperature\"?";
     assert!(warned.stderr.contains(message) && warned.stderr.contains("warning: "), "{warned:?}");
     job.write("in.jsonl", &rows.replace("\"temperature\":1", "\"temperature\":-1"));
-    // Submitted all the same, it is that row's affair: the engine's answer to it, which the mock has for everything.
+    // If it is submitted anyway, only that row is affected: the engine answers it, and the mock accepts everything.
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains("3 of 4 carried over"), "{ended:?}");

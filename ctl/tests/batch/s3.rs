@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 pub(crate) struct S3 {
     addr: String,
     objects: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
-    /// Of all answers with a body, each such one breaks off in its middle; 0 for none.
+    /// One of this many answers with a body breaks off in the middle; 0 for none.
     pub(crate) breaks_every: Arc<AtomicUsize>,
-    /// After so many bodies, an object has another tag; 0 for never.
+    /// After this many bodies, an object has another tag; 0 for never.
     pub(crate) changes_after: Arc<AtomicUsize>,
     bodies: Arc<AtomicUsize>,
 }
@@ -45,7 +45,7 @@ impl S3 {
         self.objects.lock().insert(key.to_owned(), bytes.into());
     }
 
-    /// What a command needs to find it.
+    /// The environment that a command needs to find it.
     pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ENDPOINT", format!("http://{}", self.addr)),
@@ -65,7 +65,7 @@ impl S3 {
         format!("\"{}\"", u8::from(after > 0 && self.bodies() >= after))
     }
 
-    /// Answers one request; None where the connection is over.
+    /// Answers one request; None if the connection has ended.
     fn answer(&self, stream: &TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
@@ -133,7 +133,7 @@ impl S3 {
     }
 }
 
-/// The key of a path, whose bytes may be given by two hexadecimal digits.
+/// The key of a path, in which bytes may be percent-encoded.
 fn key_of(path: &str) -> Option<String> {
     let mut pieces = path.trim_start_matches('/').split('%');
     let mut key = pieces.next()?.as_bytes().to_vec();
@@ -145,7 +145,7 @@ fn key_of(path: &str) -> Option<String> {
     String::from_utf8(key).ok()
 }
 
-/// Sends an answer, of its body at most `sent` bytes; None where that was not all.
+/// Sends an answer with at most `sent` bytes of its body; None if that was not all.
 fn respond(
     mut stream: &TcpStream,
     status: &str,

@@ -108,7 +108,7 @@ fn every_byte_of_every_shard_is_proven_and_nothing_more_may_be_there() {
     verify("manifest.json:");
     std::fs::remove_file(job.dir.join("o/completions-00002.jsonl")).unwrap();
     verify("completions-00002.jsonl");
-    // One file instead: shards and manifest go.
+    // With a single file, shards and manifest are removed.
     assert_eq!(job.run(&["export", "r", "--output", "o"]).code, 0);
     assert_eq!(names(&job, "o"), [RECORD, "completions.jsonl"]);
     assert_eq!(job.run(&["verify", "r", "--output", "o"]).code, 0);

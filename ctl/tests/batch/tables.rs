@@ -21,7 +21,7 @@ fn writing(cluster: &TestCluster, rows: usize) -> Job<'_> {
     job
 }
 
-/// A job that writes tables, done.
+/// A finished job that writes tables.
 fn written(cluster: &TestCluster, rows: usize) -> Job<'_> {
     cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
     let job = writing(cluster, rows);
@@ -51,7 +51,7 @@ fn what_is_written_as_tables_is_proven_and_is_an_input_again() {
     assert!(bytes.starts_with(b"PAR1"));
 
     cluster.conduct(Conduct::default());
-    // Parameters are texts in a table: that column is none of ours.
+    // Parameters are texts in a table, so that column is not the parameters field.
     let columns = "columns = { sampling_params = \"\" }";
     let second = reading(&cluster, "../first/out/completions.parquet", columns);
     let ended = second.batch(&["--name", "second"]);
@@ -82,7 +82,7 @@ fn ctrl_c_ends_the_writing_of_tables_and_the_same_command_writes_them_later() {
         let state = cluster.state.lock();
         state.runs.values().any(|run| run.state == RunState::Finished as i32)
     };
-    // The output's own files come last: those that are written before are gone by then.
+    // The output's own files come last: earlier temporary files are gone by then.
     while !ended() || temporary(&job).is_empty() {
         assert!(child.try_wait().unwrap().is_none(), "it is too fast for this test");
         std::thread::sleep(Duration::from_millis(5));
@@ -99,7 +99,7 @@ fn ctrl_c_ends_the_writing_of_tables_and_the_same_command_writes_them_later() {
     assert_eq!(verified.code, 0, "{verified:?}");
 }
 
-/// Files of an output that are not whole.
+/// Partial files of an output.
 fn temporary(job: &Job<'_>) -> Vec<PathBuf> {
     let mut found = files_below(&job.out());
     found.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with(".rollout-"));

@@ -6,7 +6,7 @@ use rollout_storage::{PartRow, PartRowKind, PartWriter, Segment, part_key};
 use super::{Conduct, Run, Service};
 
 impl Service {
-    /// Works on the rows of a run as far as it may, in parts of 300 rows taken from its end.
+    /// Works on the rows of a run as far as it may, in parts of 300 rows taken from the run's end.
     pub(super) async fn work(self, number: u32) {
         loop {
             let (run, conduct) = {
@@ -99,7 +99,7 @@ impl Service {
     }
 }
 
-/// What the model says to a row.
+/// The model's answer to a row.
 pub(crate) fn answer(body: &[u8]) -> Vec<u8> {
     let row: serde_json::Value = serde_json::from_slice(body).unwrap();
     if !row["custom_id"].is_null() {
