@@ -29,7 +29,7 @@ const VARIABLE: &str = "_ROLLOUT_COMPLETE";
 /// The cluster settings on the completed line.
 static LINE: OnceLock<ConnectArgs> = OnceLock::new();
 
-/// Whose names.
+/// Kinds of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     /// Of the line's namespace.

@@ -56,7 +56,7 @@ pub trait Sink {
     fn settle(&mut self) -> Result<bool, BatchError> {
         Ok(false)
     }
-    /// The end.
+    /// Completes the output.
     fn finish(self: Box<Self>) -> Result<(), BatchError>;
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Exit status: 0 drained and every row answered for, 1 failed, 2 wrong usage or configuration, 5 another cluster, 74
 //! the local disk failed or is full, 77 registration permanently refused (its name is taken, its certificate does not
-//! allow it, or its join token admits no worker), 75 restart needed: drained but results stay in the spool, or the cluster
-//! was restored and the worker must register again.
+//! allow it, or its join token admits no worker), 75 restart needed: drained but results stay in the spool, or the
+//! cluster was restored and the worker must register again.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

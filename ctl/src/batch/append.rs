@@ -38,7 +38,7 @@ pub struct Append<'a> {
     pub namespace: &'a str,
     /// The run's name.
     pub name: &'a str,
-    /// The rows.
+    /// The files to append.
     pub files: &'a [InputFile],
     /// How to read the files.
     pub options: ScanOptions,

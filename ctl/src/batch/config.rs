@@ -26,7 +26,7 @@ const SAMPLING_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchConfig {
-    /// What runs.
+    /// The model.
     pub model: Model,
     /// Sampling parameters; a missing one has the engine's own default.
     #[serde(default)]
@@ -227,7 +227,7 @@ pub struct Tls {
     pub cert_file: Option<PathBuf>,
     /// Your certificate's key.
     pub key_file: Option<PathBuf>,
-    /// No TLS.
+    /// Whether TLS is disabled.
     pub insecure_plaintext: bool,
 }
 

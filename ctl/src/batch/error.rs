@@ -46,7 +46,7 @@ pub enum BatchError {
     /// Invalid rows; each was reported.
     #[error("the input has {}, nothing was submitted", counted(*count, "error"))]
     Input {
-        /// How many.
+        /// The number of invalid rows.
         count: u64,
     },
     /// Nothing to do.
@@ -57,13 +57,13 @@ pub enum BatchError {
     Upload {
         /// The store.
         url: String,
-        /// Its answer.
+        /// The store's error.
         source: BlobError,
     },
     /// The object store.
     #[error(transparent)]
     Store(#[from] BlobError),
-    /// The cluster.
+    /// The cluster's refusal, or that it is unreachable.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The run exists and differs.

@@ -20,7 +20,7 @@ pub struct Context {
     pub cert_file: Option<PathBuf>,
     /// The certificate's key.
     pub key_file: Option<PathBuf>,
-    /// No TLS.
+    /// Whether TLS is disabled.
     pub insecure_plaintext: bool,
     /// Addresses by member name, NAME=HOST:PORT.
     pub dial_map: Vec<String>,

@@ -133,7 +133,7 @@ pub enum MockTail {
 /// The shortest and the longest time of a row, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatencyRange {
-    /// The least.
+    /// The shortest.
     pub min_ms: u64,
     /// The longest, not below the shortest.
     pub max_ms: u64,

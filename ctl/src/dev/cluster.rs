@@ -63,7 +63,7 @@ impl Process {
 /// The end of a process.
 #[derive(Debug)]
 pub struct Exit {
-    /// Which one.
+    /// The process's name.
     pub name: String,
     /// Its kind.
     pub kind: Kind,

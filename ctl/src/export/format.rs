@@ -78,7 +78,7 @@ impl OutputFormat {
 /// Writes the lines of one run.
 #[derive(Debug)]
 pub(super) enum Lines {
-    /// Ours.
+    /// The native format.
     Rows(RowFormat),
     /// Of the OpenAI Batch format.
     Openai(OpenaiLines),

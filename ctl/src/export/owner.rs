@@ -97,7 +97,7 @@ impl Claim {
         self.take(next)
     }
 
-    /// Afterwards.
+    /// Records the end of the write.
     pub(super) fn end(&self, record: Record) {
         let ended = Record { files: self.kept(&record), next: Vec::new(), ..record.clone() };
         let now = Record::read(&self.dir).ok().flatten();

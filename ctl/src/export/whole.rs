@@ -23,7 +23,8 @@ pub(crate) enum Replace {
 pub(crate) fn write(dir: &Path, name: &str, text: &str, replace: Replace) -> io::Result<bool> {
     fs::create_dir_all(dir)?;
     let directory = File::open(dir)?;
-    // A process that removes temporary files of killed writers holds this lock exclusively, so it cannot remove this file.
+    // A process that removes temporary files of killed writers holds this lock exclusively, so it cannot remove this
+    // file.
     let _ = directory.lock_shared();
     let mut builder = tempfile::Builder::new();
     let mut file = readable(builder.prefix(TEMPORARY)).tempfile_in(dir)?;

@@ -10,9 +10,9 @@ use super::Failure;
 /// Whether `--yes` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Consent {
-    /// It was.
+    /// `--yes` was given.
     Given,
-    /// It was not: the user must type the name.
+    /// The user must type the name.
     Wanted,
 }
 

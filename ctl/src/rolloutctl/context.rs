@@ -200,7 +200,7 @@ pub(crate) fn add(format: Format, connect: &ConnectArgs, args: &AddArgs) -> anyh
     output::emit(format, &Shown(find(&contexts, &args.name)?))
 }
 
-/// Forgets one.
+/// Removes a context.
 pub(crate) fn remove(format: Format, args: &NameArgs) -> anyhow::Result<()> {
     let (path, mut contexts) = kept()?;
     let gone = find(&contexts, &args.name)?;

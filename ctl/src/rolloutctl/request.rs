@@ -79,8 +79,8 @@ impl Numbered {
     }
 }
 
-/// Sends the leader the request that `request` makes from its number: the one in `again`, or a new one. `what` names the call
-/// in errors. An error says how to repeat the request.
+/// Sends the leader the request that `request` makes from its number: the one in `again`, or a new one. `what` names
+/// the call in errors. An error says how to repeat the request.
 pub(in crate::rolloutctl) async fn numbered<T, R, Fut>(
     client: &Client,
     what: &'static str,

@@ -17,7 +17,7 @@ const COMPLETIONS_MAX: u32 = 16_384;
 /// Constraints on a completion; exactly one of these.
 const CONSTRAINTS: [&str; 6] =
     ["json", "regex", "choice", "grammar", "json_object", "structural_tag"];
-/// How.
+/// Options of a constraint.
 const CONSTRAINT_OPTIONS: [&str; 3] =
     ["disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"];
 

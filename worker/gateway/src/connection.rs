@@ -227,7 +227,7 @@ impl Connection {
             Query::Wait => return self.wait().await,
             Query::Barrier => return self.barrier().await,
             Query::QueuePop => return self.pop(waited).await,
-            // Served already.
+            // These were handled earlier.
             Query::Validate
             | Query::Ping
             | Query::Set

@@ -76,7 +76,7 @@ pub enum GatewayError {
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The cluster refuses this gateway.

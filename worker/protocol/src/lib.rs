@@ -26,7 +26,7 @@ pub const CRASH_FILE_ENV: &str = "ROLLOUT_CRASH_FILE";
 /// Messages from the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToEngine {
-    /// First.
+    /// The first message.
     Hello {
         /// The agent's [`VERSION`].
         version: u32,
@@ -100,7 +100,7 @@ pub enum FromEngine {
     Failed {
         /// The execution.
         ticket: u64,
-        /// Why.
+        /// The reason.
         failure: RowFailure,
     },
     /// The engine's own counters. If rows run and neither steps nor tokens grow, it hangs.

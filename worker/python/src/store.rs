@@ -120,7 +120,7 @@ impl JobStore {
         Ok(values.iter().map(|value| PyBytes::new(py, value)).collect())
     }
 
-    /// The sum.
+    /// Adds to a counter; returns the sum.
     fn add(&self, py: Python<'_>, key: String, delta: i64, timeout_ms: u64) -> PyResult<i64> {
         let what = format!("add({key})");
         self.number(py, timeout_ms, &what, Op::Add(v1::StoreAdd { key: key.into(), delta }))

@@ -20,7 +20,7 @@ pub enum ComputeProvider {
     Gcp,
     /// Azure's instance metadata service.
     Azure,
-    /// Nobody's.
+    /// No cloud.
     None,
 }
 
@@ -53,7 +53,7 @@ impl ComputeProvider {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeConfig {
-    /// Whose.
+    /// The cloud whose notices count.
     pub provider: ComputeProvider,
     /// The address of its metadata service, if not the usual one: `http://host[:port]`.
     pub endpoint: Option<String>,

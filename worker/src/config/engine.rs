@@ -19,7 +19,7 @@ const CONCURRENCY_MAX: u32 = 4096;
 const TIMEOUT_MS_MIN: u64 = 100;
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
-/// Which engine.
+/// The kind of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
@@ -57,7 +57,7 @@ pub enum Tail {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineConfig {
-    /// Which engine.
+    /// The kind of engine.
     pub kind: EngineKind,
     /// Slots with such an engine; `"auto"` for as many as the devices allow.
     #[serde(default = "one", deserialize_with = "devices::slots")]

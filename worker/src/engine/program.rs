@@ -1,7 +1,7 @@
 //! Owns: the process that serves a slot: its program, arguments and environment.
 //!
-//! Invariant: the processes of two slots share nothing that they write to. The operator's `env` overrides the variables set
-//! here.
+//! Invariant: the processes of two slots share nothing that they write to. The operator's `env` overrides the
+//! variables set here.
 //! Absent: starting it.
 
 use std::path::{Path, PathBuf};

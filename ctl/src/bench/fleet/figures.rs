@@ -52,7 +52,7 @@ pub(super) struct Idle {
     /// How often it lasted longer than a second.
     #[serde(serialize_with = "u64_string")]
     pub(super) over_a_second: u64,
-    /// Each time.
+    /// The duration of each time.
     #[serde(flatten)]
     pub(super) times: CallTimes,
 }

@@ -16,7 +16,7 @@ struct RevocationList {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Revocation {
-    /// Null: everyone's.
+    /// Null for every identity.
     identity: Option<String>,
     /// Null for all of them.
     issued_before: Option<String>,

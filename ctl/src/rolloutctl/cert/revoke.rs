@@ -45,7 +45,7 @@ pub(crate) struct UnrevokeArgs {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Revoked {
-    /// Null: everyone's.
+    /// Null for every identity.
     identity: Option<String>,
     /// Null for all of them.
     issued_before: Option<String>,
@@ -53,7 +53,7 @@ struct Revoked {
 
 #[derive(Serialize)]
 struct Unrevoked {
-    /// Null: everyone's.
+    /// Null for every identity.
     identity: Option<String>,
 }
 

@@ -52,7 +52,7 @@ impl From<v1::NamespaceInfo> for Namespace {
 }
 
 impl Namespace {
-    /// In lines.
+    /// The description in lines.
     pub(super) fn described(&self) -> String {
         format!(
             "name          {}\nruns          {}\npending rows  {}\nrunning rows  {}\n",

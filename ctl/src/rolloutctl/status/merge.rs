@@ -84,8 +84,8 @@ pub(in crate::rolloutctl) fn merge(
     survey
 }
 
-/// The ids of the members that the answering members heard from within about a minute. `None` if that proves nothing about
-/// the others: the leader has run for too short a time, or keeps no round trips.
+/// The IDs of the members that the answering members heard from within about a minute. `None` if that proves nothing
+/// about the others: the leader has run for too short a time, or keeps no round trips.
 fn heard<'a>(
     leading: &v1::StatusResponse,
     good: impl Iterator<Item = &'a v1::StatusResponse>,
@@ -113,8 +113,8 @@ fn look_up(survey: &mut Survey, list: &v1::MemberList, heard: Option<&BTreeSet<u
     }
 }
 
-/// The number of voters, and the number of them that take part. Marks those that wait with an empty disk. If a voter and the
-/// learner that replaces it have the same name, the name counts as the voter's.
+/// The number of voters, and the number of them that take part. Marks those that wait with an empty disk. If a voter
+/// and the learner that replaces it have the same name, the name counts as the voter's.
 fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
     let voters: Vec<(&str, u64)> = list
         .members

@@ -36,7 +36,7 @@ pub(super) enum Asked {
     Redraw,
     /// Query the cluster now.
     Look,
-    /// To end.
+    /// End the program.
     Quit,
 }
 
