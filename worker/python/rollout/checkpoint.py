@@ -1,7 +1,7 @@
-"""A rank's part of a checkpoint: written while the loop goes on, read back with every byte compared.
+"""A rank's part of a checkpoint: written in the background, read back with every byte compared.
 
-The bytes are taken when `CheckpointWriter.begin` is called. Nothing here tells the cluster: `Written` is what a report
-says.
+The bytes are fixed when `CheckpointWriter.begin` is called. Nothing here contacts the cluster: `Written` has what a
+report needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["CheckpointWriter", "Writing", "Written", "restore"]
 
 @dataclass(frozen=True)
 class Written:
-    """What is durable: the manifest by its blake3, and the objects that it names."""
+    """The durable result: the manifest by its blake3, and the objects that it names."""
 
     digest: bytes
     manifest_size: int
@@ -25,33 +25,34 @@ class Written:
 
 
 class Writing:
-    """A rank's part on its way."""
+    """A rank's part while it is written."""
 
     def __init__(self, native: _native.Writing) -> None:
         self._native = native
 
     def done(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether the write has ended."""
         return self._native.done()
 
     def wait(self, timeout_s: float | None = None) -> Written:
-        """Waits until all is durable. Raises OSError where the store refused, TimeoutError after `timeout_s`."""
+        """Waits until everything is durable. Raises OSError if the store refused, and TimeoutError after
+        `timeout_s`."""
         return Written(*self._native.wait(timeout_s))
 
 
 class CheckpointWriter:
-    """Writes into the store of that URL: the cluster's, as `Checkpoint.store_url` names it."""
+    """Writes into the store with that URL: the cluster's, as `Checkpoint.store_url` names it."""
 
     def __init__(self, store_url: str) -> None:
         self._native = _native.CheckpointWriter(store_url)
 
     def begin(self, prefix: str, step: int, trainer: str, files: Mapping[str, bytes]) -> Writing:
-        """Begins to write below a checkpoint's prefix, and returns at once."""
+        """Starts to write under a checkpoint's prefix, and returns at once."""
         return Writing(self._native.begin(prefix, step, trainer, list(files.items())))
 
 
 def restore(
     store_url: str, prefix: str, step: int, digest: bytes, manifest_size: int
 ) -> dict[str, bytes]:
-    """A rank's files, from its manifest. Raises OSError where anything is missing, or not what was written."""
+    """A rank's files, from its manifest. Raises OSError if anything is missing or differs from what was written."""
     return dict(_native.restore_checkpoint(store_url, prefix, step, (digest, manifest_size)))

@@ -1,7 +1,7 @@
-"""Where the cluster is, and this process's certificate for it.
+"""The cluster's address, and this process's certificate for it.
 
-What is given goes over the environment, that over the context file, as with every `rollout` command. TLS is used unless
-something says otherwise in so many words.
+Arguments override the environment, which overrides the context file, as in every `rollout` command. TLS is used unless
+a setting explicitly disables it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEYS = {"endpoints", "ca_file", "cert_file", "key_file", "insecure_plaintext", 
 
 @dataclass(frozen=True)
 class Connection:
-    """All sources merged; `Connection.find` makes one."""
+    """The settings of all sources, merged; `Connection.find` makes one."""
 
     endpoints: list[str]
     ca_file: str | None = None
@@ -47,9 +47,9 @@ class Connection:
         dial_map: list[str] | None = None,
         namespace: str | None = None,
     ) -> Connection:
-        """Merges what is given with ROLLOUT_ENDPOINTS, ROLLOUT_CONTEXT, ROLLOUT_CA_CERT, ROLLOUT_CERT, ROLLOUT_KEY,
+        """Merges the arguments with ROLLOUT_ENDPOINTS, ROLLOUT_CONTEXT, ROLLOUT_CA_CERT, ROLLOUT_CERT, ROLLOUT_KEY,
         ROLLOUT_INSECURE_PLAINTEXT, ROLLOUT_DIAL_MAP and ROLLOUT_NAMESPACE, and with the context: a file, or a name of
-        `rolloutctl context`, or else the current one of those. `insecure_plaintext=False` is TLS whatever they say."""
+        `rolloutctl context`, or else the current one of those. `insecure_plaintext=False` forces TLS."""
         given = {"ca_file": ca_file, "cert_file": cert_file, "key_file": key_file}
         files = {key: _path(given[key]) or os.environ.get(name) or None for key, name in _FILES}
         plain = insecure_plaintext
@@ -59,7 +59,7 @@ class Connection:
             raise ValueError("insecure_plaintext contradicts the certificate files")
         addresses = split_endpoints(endpoints) or _listed("ROLLOUT_ENDPOINTS")
         wanted = os.fspath(context or os.environ.get("ROLLOUT_CONTEXT") or "")
-        # Where all is said already, which cluster and how, the current context has no part in it.
+        # If the cluster and its security are already specified, the current context is ignored.
         says_all = bool(addresses) and (plain or all(files.values()))
         base = {} if says_all and not wanted else _named(wanted)
         if insecure_plaintext is None and not any(files.values()):
@@ -92,7 +92,7 @@ class Connection:
 
 
 def split_endpoints(text: str | list[str] | None) -> list[str]:
-    """Addresses of a list, or of a text with commas between them; each may have a scheme, as in grpc://host:port."""
+    """The addresses in a list, or in a text separated by commas; each may have a scheme, as in grpc://host:port."""
     parts = text.split(",") if isinstance(text, str) else text or []
     found = []
     for part in (part.strip() for part in parts):
@@ -115,8 +115,8 @@ def _path(given: str | os.PathLike[str] | None) -> str | None:
 
 
 def _named(wanted: str) -> dict[str, Any]:
-    """The context that is named, by a file or as `rolloutctl context` names it; without one the current context."""
-    # A name has no slash and no ending.
+    """The named context, a file or a name of `rolloutctl context`; without a name, the current context."""
+    # A context's name has no slash and no extension.
     path = Path(wanted)
     if wanted and (path.suffix or os.sep in wanted or path.is_file()):
         with path.open("rb") as file:
@@ -132,7 +132,7 @@ def _named(wanted: str) -> dict[str, Any]:
 
 
 def _contexts() -> tuple[dict[str, Any], Path]:
-    """The contexts of `rolloutctl context`, and their file; there may be none."""
+    """The contexts of `rolloutctl context`, if any, and their file."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(config):
         home = os.environ.get("HOME")
@@ -148,7 +148,7 @@ def _contexts() -> tuple[dict[str, Any], Path]:
 
 
 def _context(path: Path, context: dict[str, Any]) -> dict[str, Any]:
-    """What a file has of one, whose paths are relative to the file's directory."""
+    """A context from a file, with paths relative to the file's directory."""
     unknown = sorted(set(context) - _KEYS)
     if unknown:
         raise ValueError(f"context {path}: unknown key {unknown[0]}")

@@ -1,6 +1,6 @@
 """torchrun's rendezvous in the replicated ledger: `torchrun --rdzv-backend=rollout --rdzv-endpoint=c1,c2,c3 ...`.
 
-Members, ranks and rounds are the cluster's; each round has a store of its own there, which the trainers reach through a
+The cluster decides members, ranks and rounds; each round has its own store there, which the trainers reach through a
 gateway in their agent. No process of the job hosts a TCPStore. It needs torch.
 """
 
@@ -40,10 +40,10 @@ from rollout.store import Store
 T = TypeVar("T")
 
 BACKEND = "rollout"
-# A participant that is gone for one of these may come back under the same name.
+# A participant that is gone for one of these reasons may return under the same name.
 _AGAIN = ("lost", "unknown")
 _joined = 0
-# What `--rdzv-conf` may say.
+# Options of `--rdzv-conf`.
 _KEYS = {
     "context",
     "ca_file",
@@ -60,15 +60,16 @@ _KEYS = {
     "keep_alive_interval",
     "keep_alive_max_attempt",
 }
-# torchrun adds the first by itself. The other bounds one keep-alive of torch's backends; ours are the extension's.
+# torchrun adds the first by itself. The others bound one keep-alive of torch's backends; here the extension sends
+# keep-alives.
 _UNUSED = {"timeout", "heartbeat_timeout"}
 
 log = logging.getLogger(__name__)
 
 
 class RolloutRendezvousHandler(RendezvousHandler):
-    """One agent's part. Times are torch's: a round is complete when `max_nodes` are there, or `last_call` after
-    `min_nodes` are; a node that is silent for `keep_alive_interval * keep_alive_max_attempt` is lost."""
+    """One agent's part. Times are torch's: a round is complete when `max_nodes` have joined, or `last_call` after
+    `min_nodes` have; a node that is silent for `keep_alive_interval * keep_alive_max_attempt` is lost."""
 
     def __init__(
         self,
@@ -150,8 +151,9 @@ class RolloutRendezvousHandler(RendezvousHandler):
         return RendezvousInfo(store, round.rank, round.world_size, bootstrap)
 
     def num_nodes_waiting(self) -> int:
-        """Those who came late, or those who are gone from the round: for either a new one is to be formed. 0 once the
-        rendezvous is closed, for then none is: an agent whose trainers have ended closes it and goes, and the others work on."""
+        """Late arrivals, or members that are gone from the round: either requires a new round. It is 0 once the
+        rendezvous is closed, because then there is no new round: an agent whose trainers have ended closes it and
+        leaves, and the others continue."""
         return self._native.waiting()
 
     def is_closed(self) -> bool:
@@ -171,7 +173,7 @@ class RolloutRendezvousHandler(RendezvousHandler):
         return True
 
     def _end_round(self) -> None:
-        """Trainers of a round that is over reach no store any more."""
+        """After this, trainers of an ended round no longer reach its store."""
         if self._round is not None:
             store, gateway = self._round
             self._round = None
@@ -180,10 +182,10 @@ class RolloutRendezvousHandler(RendezvousHandler):
 
 
 def create_handler(params: RendezvousParameters) -> RolloutRendezvousHandler:
-    """What `torchrun` says, as a handler. `--rdzv-conf` takes context, ca_file, cert_file, key_file,
+    """A handler from torchrun's parameters. `--rdzv-conf` accepts context, ca_file, cert_file, key_file,
     insecure_plaintext, namespace, node, gateway_port and store_timeout (seconds), and torch's own join_timeout,
-    last_call_timeout, close_timeout, keep_alive_interval (seconds) and keep_alive_max_attempt. ValueError: it takes no such
-    option, or no such value."""
+    last_call_timeout, close_timeout, keep_alive_interval (seconds) and keep_alive_max_attempt. Raises ValueError for
+    an unknown option or an invalid value."""
     _check_keys(params)
     text = {key: params.get(key) for key in ("context", "ca_file", "cert_file", "key_file", "namespace")}
     connection = Connection.find(

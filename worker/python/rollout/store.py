@@ -1,6 +1,6 @@
 """`rollout.Store`: a torch.distributed.Store in the replicated ledger.
 
-It means what TCPStore means, but any member of the cluster may die, and what was answered stays. It needs torch.
+It has TCPStore's semantics, but any member of the cluster may die, and answered changes are durable. It needs torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rollout.connection import Connection  # noqa: E402
 
 T = TypeVar("T")
 
-# What torch's C++ code holds of a store are methods of its Python object, so that one must not go first.
+# torch's C++ code calls methods of a store's Python object, so that object must live at least as long.
 _open: dict[int, Store] = {}
 _opening = threading.Lock()
 
@@ -47,10 +47,10 @@ class Store(dist.Store):
         namespace: str | None = None,
         **connection: Any,
     ) -> None:
-        """`connection` is what `Connection.find` takes; `cluster` is used instead of it where one is open already.
-        Stores of one `cluster` share its connections: a leader holds 128 of their waits at a time, and more take turns.
-        `ticket` is that of a member of the round: the cluster refuses the store to it once it is lost, left or replaced.
-        Waits until the cluster answers, `timeout` at most."""
+        """`connection` has the arguments of `Connection.find`; pass `cluster` instead to use an open one. Stores of
+        one `cluster` share its connections: a leader holds 128 of their waits at a time, and more take turns. `ticket`
+        is that of a member of the round: the cluster refuses the store once that member is lost, left or replaced.
+        Waits until the cluster answers, at most `timeout`."""
         super().__init__()
         super().set_timeout(timeout)
         if cluster is None:
@@ -59,7 +59,7 @@ class Store(dist.Store):
             cluster, namespace = found.cluster(), found.namespace
         self._cluster = cluster
         self._name = (namespace or "default", job, round, ticket)
-        # As with torch's TCPStore client, so that both know a key by one name.
+        # As in torch's TCPStore client, so that both use the same name for a key.
         self._prefix = "/"
         self._native: JobStore = cluster.store(*self._name)
         _translated(self._native.connect, self._ms())
@@ -67,12 +67,12 @@ class Store(dist.Store):
             _open[id(self)] = self
 
     def close(self) -> None:
-        """Torch may use it no more. What it stores stays."""
+        """Closes the store for torch. Its stored values stay."""
         with _opening:
             _open.pop(id(self), None)
 
     def clone(self) -> Store:
-        """The same store over connections of its own."""
+        """The same store over separate connections."""
         cluster = self._cluster.fresh()
         namespace, job, round, ticket = self._name
         clone = Store(
@@ -144,7 +144,7 @@ class Store(dist.Store):
     def has_extended_api(self) -> bool:
         return True
 
-    # torch's C++ code asks for these two by their names there; the others are for whoever does likewise.
+    # torch's C++ code calls these two by these names; the others are for similar callers.
     deleteKey = delete_key
     getNumKeys = num_keys
     hasExtendedApi = has_extended_api
@@ -160,7 +160,7 @@ class Store(dist.Store):
         return self._prefix + key
 
     def _ms(self, timeout: timedelta | None = None) -> int:
-        # The base keeps the time-out, for torch's C++ code sets it there.
+        # The base class keeps the time-out, because torch's C++ code sets it there.
         return max(0, round((self.timeout if timeout is None else timeout) / timedelta(milliseconds=1)))
 
     def _call(self, operation: Callable[..., T], *args: object) -> T:
@@ -172,7 +172,7 @@ def _bytes(value: str | bytes | bytearray | memoryview) -> bytes:
 
 
 def _translated(operation: Callable[..., T], *args: object) -> T:
-    """Raises what torch's own stores raise."""
+    """Raises the exceptions of torch's own stores."""
     try:
         return operation(*args)
     except TimeoutError as error:

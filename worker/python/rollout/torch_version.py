@@ -1,6 +1,6 @@
-"""Whether this environment's torch is one that the store and the rendezvous can be used with.
+"""Checks whether the store and the rendezvous work with this environment's torch.
 
-An older one lacks names that they import and calls that they answer, and would say so where nobody looks for it.
+An older one lacks names that they import and calls that they implement, and would fail in unexpected places.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ _NEEDED = ".".join(map(str, OLDEST))
 
 
 class TorchTooOld(ImportError):
-    """torch is not here, or older than what `rollout.Store` and torchrun's backend need."""
+    """torch is missing, or older than `rollout.Store` and torchrun's backend need."""
 
 
 def check() -> None:
-    """Raises TorchTooOld, which says what there is and what is needed."""
+    """Raises TorchTooOld, which names the installed and the required version."""
     try:
         import torch
     except ModuleNotFoundError as error:

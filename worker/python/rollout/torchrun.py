@@ -1,7 +1,7 @@
-"""What torchrun finds by the entry point `rollout` of the group `torchrun.handlers`.
+"""The entry point `rollout` of the group `torchrun.handlers`, which torchrun loads.
 
-torch looks for it while its own modules are being imported, perhaps because `rollout.rendezvous` imports them: so nothing of
-torch, and nothing that needs it, is imported before a handler is made.
+torch loads it while its own modules are being imported, perhaps because `rollout.rendezvous` imports them. So nothing
+of torch, and nothing that needs torch, is imported before a handler is made.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def get_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
-    """What makes handlers."""
+    """The function that makes handlers."""
     return _create
 
 

@@ -26,7 +26,7 @@ from datetime import timedelta
 from rollout import _native
 from rollout.contract import PATIENCE, milliseconds
 
-# How the cluster refuses what is said of a shard that this trainer does not hold, or not by this claim.
+# The cluster's errors for reports about a shard that this trainer does not hold, or not by this claim.
 CLAIM_STALE = "RO-6107: the claim is not the shard's present one"
 
 __all__ = ["Lineage", "RestoredFrom", "Saving", "Shard", "Trainer"]
@@ -34,7 +34,7 @@ __all__ = ["Lineage", "RestoredFrom", "Saving", "Shard", "Trainer"]
 
 @dataclass(frozen=True)
 class Lineage:
-    """A line of checkpoints, and what was done since the last of them."""
+    """A line of checkpoints, and the work done since the last of them."""
 
     number: int
     round: int
@@ -45,7 +45,7 @@ class Lineage:
 
 @dataclass(frozen=True)
 class RestoredFrom:
-    """The checkpoint that a job has recovered from: what it was written by, rank by rank."""
+    """The checkpoint that a job has recovered from, with its writers by rank."""
 
     number: int
     step: int
@@ -53,8 +53,8 @@ class RestoredFrom:
 
 
 class Shard:
-    """A part of a dataset that this trainer alone reads: samples `first_sample` to `end_sample` (exclusive). It begins
-    where the job's state ends: `shard_first_sample` is before that where somebody has read a part of it."""
+    """A part of a dataset that only this trainer reads: samples `first_sample` to `end_sample` (exclusive). It begins
+    where the job's state ends: `shard_first_sample` is smaller if another trainer has read part of the shard."""
 
     def __init__(self, trainer: Trainer, claim: _native.Claim) -> None:
         self._trainer = trainer
@@ -77,26 +77,28 @@ class Shard:
         return self._next
 
     def done(self, end_sample: int) -> None:
-        """The samples before this one are in the job's state, and so in every checkpoint that is begun from now on."""
+        """Reports that the samples before this one are in the job's state, and so in every checkpoint that begins from
+        now on."""
         if not self._next <= end_sample <= self.end_sample:
             raise ValueError(f"shard {self.shard}: {end_sample} is not from {self._next} to {self.end_sample}")
         self._next = end_sample
 
     def finish(self, step: int) -> bool:
-        """All its samples are in the job's state after `step`. True: the epoch is finished with it. Repeated, it changes
-        nothing."""
+        """Reports that all its samples are in the job's state after `step`. Returns True if this finishes the epoch.
+        Repeating it changes nothing."""
         if self._finished is None:
             self._next = self.end_sample
             self._finished = self._trainer._finish(self, step)
         return self._finished
 
     def release(self, step: int, end_sample: int | None = None) -> None:
-        """Gives it back; what was `done`, or the samples before `end_sample`, are in the job's state after `step`."""
+        """Gives it back; the samples reported by `done`, or those before `end_sample`, are in the job's state after
+        `step`."""
         self._trainer._release(self, self._next if end_sample is None else end_sample, step)
 
 
 class Saving:
-    """A checkpoint on its way: this rank's part is written and reported while the loop goes on."""
+    """A checkpoint in progress: this rank's part is written and reported in the background."""
 
     def __init__(self, native: _native.Saving) -> None:
         self._native = native
@@ -104,23 +106,24 @@ class Saving:
         self.step: int = native.step
 
     def done(self) -> bool:
-        """Whether this rank's part is reported, or never will be: then `reported` raises why."""
+        """Whether this rank's part is reported, or never will be: then `reported` raises the reason."""
         return self._native.done()
 
     def reported(self, timeout: timedelta | None = None) -> None:
-        """Waits until this rank's part is durable and reported. OSError: the store refused."""
+        """Waits until this rank's part is durable and reported. Raises OSError if the store refused."""
         self._native.reported(None if timeout is None else timeout.total_seconds())
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Waits until all ranks have reported: only then does anybody recover from it. False: it never will be complete,
-        because a later one was before, or it was given up; or it was, and is pruned by now (`keep_checkpoints`)."""
+        """Waits until all ranks have reported: only then can the job recover from it. Returns False if it will never
+        be complete, because a later one was complete first or it was aborted, or if it is pruned by now
+        (`keep_checkpoints`)."""
         return self._native.wait(None if timeout is None else timeout.total_seconds())
 
 
 class Trainer:
-    """A process of the job that reads, in a lineage of it. Threads of the extension keep it alive until `leave`, or the
-    end of a `with`; one that dies, or ends its `with` by an error, is lost. HasToRecover says that the job goes on without
-    what this one does."""
+    """A process of the job that reads, in a lineage of it. Threads of the extension keep it alive until `leave`, or
+    the end of a `with`; if it dies, or its `with` ends by an error, it is lost. HasToRecover means that the job
+    continues without this trainer's work."""
 
     def __init__(self, native: _native.Trainer, name: str) -> None:
         self._native = native
@@ -128,7 +131,7 @@ class Trainer:
         self.lineage = Lineage(*native.lineage)
         found = native.checkpoint
         self.checkpoint: RestoredFrom | None = RestoredFrom(*found) if found else None
-        #: The epochs under way when it came, and which shards of them it gets first.
+        #: The epochs in progress when it joined, and the shards of them that it gets first.
         self.assigned: dict[tuple[str, int], list[int]] = {(d, e): shards for d, e, shards in native.assigned}
         self._lock = threading.Lock()
         self._held: dict[tuple[str, int, int], Shard] = {}
@@ -138,33 +141,33 @@ class Trainer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After an error nobody knows what is in its state: it is lost, as if its process had died.
+        # After an error its state is unknown: it is lost, as if its process had died.
         try:
             if kind is None:
                 self.leave()
         finally:
-            # Nor does one go on that could not leave: nothing would end its being kept alive. After it has left, it changes
-            # nothing.
+            # A trainer that could not leave must not continue either, because nothing else would stop its keep-alives.
+            # After a successful leave, this changes nothing.
             self._native.abandon()
 
     @property
     def rank(self) -> int:
-        """Its place in the lineage's world."""
+        """Its rank in the lineage's world."""
         return self.lineage.world.index(self.name)
 
     @property
     def world_size(self) -> int:
-        """Trainers of the lineage."""
+        """The number of trainers in the lineage."""
         return len(self.lineage.world)
 
     @property
     def lost(self) -> bool:
-        """Whether the cluster has said that the job has to recover, or has without this trainer."""
+        """Whether the cluster has answered that the job must recover, or has recovered without this trainer."""
         return self._native.lost
 
     def get_shard(self, dataset: str, epoch: int, *, timeout: timedelta = PATIENCE) -> Shard | None:
-        """The next shard for this trainer, once there is one; None: the epoch is finished. TimeoutError: others have what
-        is left."""
+        """The next shard for this trainer, once there is one; None if the epoch is finished. TimeoutError: other
+        trainers hold the rest."""
         claim = self._native.claim(dataset, epoch, milliseconds(timeout))
         if claim is None:
             return None
@@ -174,16 +177,16 @@ class Trainer:
         return shard
 
     def shards(self, dataset: str, epoch: int, *, timeout: timedelta = PATIENCE) -> Iterator[Shard]:
-        """Those for this trainer until the epoch is finished. Each is to be finished, or released, before the next."""
+        """This trainer's shards until the epoch is finished. Finish or release each one before the next."""
         while (shard := self.get_shard(dataset, epoch, timeout=timeout)) is not None:
             yield shard
 
     def save(
         self, step: int, files: Mapping[str, bytes], *, label: str = "", timeout: timedelta = PATIENCE
     ) -> Saving:
-        """Begins the checkpoint of a step, or finds it, and returns: this rank's files are written and reported while the
-        loop goes on, together with how far it is in the shards that it holds; one that is done is finished by it. Raises
-        what an earlier one failed by. Waits up to `timeout` for ranks that have not come yet."""
+        """Begins the checkpoint of a step, or finds it, and returns: this rank's files are written and reported in the
+        background, with the trainer's progress in the shards that it holds; this finishes shards that are done. Raises
+        the error of an earlier failed checkpoint. Waits up to `timeout` for ranks that have not joined yet."""
         self._check_saved()
         with self._lock:
             held = list(self._held.values())
@@ -199,16 +202,16 @@ class Trainer:
         return saving
 
     def restore(self, rank: int | None = None) -> dict[str, bytes]:
-        """The files of a rank, of this trainer's own if none is named, of the checkpoint that was recovered from. Every
-        byte is compared with what was reported: OSError where anything is missing, or not what was written; then an
-        earlier checkpoint can be recovered from. The world may have been of another size: LookupError where it had no such
+        """The files of a rank, by default this trainer's own, of the checkpoint that was recovered from. Every byte is
+        compared with what was reported. Raises OSError if anything is missing or differs from what was written; then
+        recover from an earlier checkpoint. The world may have had another size: raises LookupError if it had no such
         rank."""
         return dict(self._native.restore(self.rank if rank is None else rank))
 
     def leave(self) -> None:
-        """Waits for what it writes, and goes. What it contributed stays: the others have it, or a checkpoint that was
-        saved before. So a trainer whose state is its own is in a complete checkpoint first. A shard that it still holds
-        tears the lineage; so does the last trainer that leaves, while anything was done that no checkpoint holds."""
+        """Waits for its own writes, and leaves. Its contribution stays: the others have it, or a checkpoint that was
+        saved before. So a trainer whose state is its own must be in a complete checkpoint first. A shard that it still
+        holds tears the lineage; so does the last trainer to leave if any work is in no checkpoint."""
         with self._lock:
             saving, self._saving = self._saving, []
         for each in saving:
@@ -235,8 +238,9 @@ class Trainer:
 
     @contextmanager
     def _held_no_more_if_stale(self, shard: Shard) -> Iterator[None]:
-        """A release that was not answered may have been applied, and the shard be another's by now: no checkpoint is told
-        of it any more. One that is refused for its step or its samples stays in hand, or what is in would be forgotten."""
+        """An unanswered release may have been applied, and the shard may now belong to another trainer: no checkpoint
+        reports it any more. A release that is refused for its step or its samples leaves the shard in hand, or its
+        progress would be forgotten."""
         try:
             yield
         except _native.RolloutError as error:

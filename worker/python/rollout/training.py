@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from rollout.store import Store
 
 BARRIER_TIMEOUT = timedelta(seconds=300)
-# How the cluster refuses a participant that it does not count any more.
+# The cluster's error for a participant that it no longer counts.
 TICKET_VOID = "RO-6004"
-# The job of whoever names none.
+# The default job.
 JOB = "default"
 
 
 class BarrierFailed(RuntimeError):
-    """Nobody passes this generation of a barrier. `why` is lost, left, timed_out or aborted; of who was lost or left
-    `participant`, `host` and when it was last heard (`heard_wall_ms`, 0: not known) are told."""
+    """This generation of a barrier failed for all. `why` is lost, left, timed_out or aborted; for lost and left,
+    `participant`, `host` and `heard_wall_ms` (when it was last heard, 0 if unknown) describe the participant."""
 
     def __init__(self, failed: dict[str, Any]) -> None:
         super().__init__(failed["message"] or failed["why"])
@@ -50,12 +50,13 @@ class BarrierFailed(RuntimeError):
 
 
 class ParticipantLost(RuntimeError):
-    """The cluster does not count this process any more: it was silent for too long, or another has its name."""
+    """The cluster no longer counts this process: it was silent for too long, or another process took its name."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What training jobs read: so many samples, cut into shards of equal size (the last may be smaller)."""
+    """The data that training jobs read: a number of samples, cut into shards of equal size (the last may be
+    smaller)."""
 
     name: str
     uri: str
@@ -76,7 +77,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint of a job: `state` is open, complete or going, and only a complete one is recovered from."""
+    """A checkpoint of a job: `state` is open, complete or going, and recovery uses only complete ones."""
 
     number: int
     step: int
@@ -95,10 +96,10 @@ class Checkpoint:
 
 
 class Agreeing(Protocol):
-    """What several processes agree by: a `torch.distributed.Store`, say."""
+    """A store by which several processes agree, such as a `torch.distributed.Store`."""
 
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
-        """Sets a key that is not there, where nothing is expected; answers the value that it has then."""
+        """Sets a missing key if nothing is expected; returns the value that it has afterward."""
 
 
 class Worker:
@@ -135,24 +136,25 @@ class Worker:
 
     @property
     def gone(self) -> str:
-        """Why the cluster does not count it any more; empty: it does."""
+        """Why the cluster no longer counts it; empty if it does."""
         return self._native.gone
 
     def leave(self) -> None:
-        """Goes: barriers that wait for it fail, or go on without it."""
+        """Leaves: barriers that wait for it fail, or continue without it."""
         if not self._left:
             self._left = True
             self._native.leave(milliseconds(PATIENCE))
 
     def check(self) -> None:
-        """Raises ParticipantLost once the cluster does not count it any more."""
+        """Raises ParticipantLost once the cluster no longer counts it."""
         if self.gone:
             raise ParticipantLost(f"{self.name} is gone from {self._job}: {self.gone}")
 
 
 class TrainingOrchestrator:
-    """A training job of a cluster, `default` if none is named. What `coordinator_url` and `connection` leave open is found
-    as by every `rollout` command (`rollout.Connection.find`); the URL may name several members, with commas between them."""
+    """A training job of a cluster, `default` if none is named. Settings missing from `coordinator_url` and
+    `connection` are found as in every `rollout` command (`rollout.Connection.find`); the URL may name several members,
+    separated by commas."""
 
     def __init__(
         self,
@@ -170,15 +172,15 @@ class TrainingOrchestrator:
         self.job_name = {"namespace": found.namespace, "job": job}
         self.addr = addr or socket.gethostname()
         self.worker: Worker | None = None
-        #: Of each barrier that this process has come to: the generation that it comes to next.
+        #: By barrier that this process has reached: the generation that it reaches next.
         self._generations: defaultdict[str, int] = defaultdict(lambda: 1)
         self._trainers: dict[str, Trainer] = {}
-        #: Of a name whose last start was not answered: what was asked, and who asked. Asked again, it is the same trainer.
+        #: By name whose last start was unanswered: its request and instance. A repeat with them is the same trainer.
         self._starting: dict[str, tuple[dict[str, Any], int]] = {}
         self._joining = threading.Lock()
 
     def call(self, method: str, request: dict[str, Any], timeout: timedelta | None = None) -> dict[str, Any]:
-        """Any call of the contract with one answer."""
+        """Makes any API call with a single answer."""
         return call(self.cluster, method, request, timeout) if timeout else call(self.cluster, method, request)
 
     def register_worker(
@@ -188,12 +190,12 @@ class TrainingOrchestrator:
         keep_alive_interval: timedelta = timedelta(seconds=5),
         keep_alive_attempts: int = 3,
     ) -> Worker:
-        """Makes this process a participant of the job under a name that no other has. One that is silent for
-        `keep_alive_interval * keep_alive_attempts` is lost. Generations of barriers that have ended by now are none of its
-        own, though a process of its name may have arrived at them."""
+        """Makes this process a participant of the job under a unique name. It is lost if it is silent for
+        `keep_alive_interval * keep_alive_attempts`. Generations of barriers that have ended by now do not count for
+        it, even if a process of its name had arrived at them."""
         name = name or f"{self.addr}_{os.getpid()}"
         worker = Worker(self, name, keep_alive_interval, keep_alive_attempts)
-        # Not before: what ends while it registers would be taken for its own.
+        # Not before: a generation that ends during the registration would count for it.
         try:
             generations = self._generations_to_come()
         except BaseException:
@@ -205,7 +207,7 @@ class TrainingOrchestrator:
         return worker
 
     def _generations_to_come(self) -> dict[str, int]:
-        """Of each barrier of the job: the generation that waits, or the one after the last."""
+        """By barrier of the job: the generation that waits, or the one after the last."""
         generations, after, more = {}, "", True
         while more:
             answer = self.call("Barrier/List", {"job": self.job_name, "after": after})
@@ -231,9 +233,9 @@ class TrainingOrchestrator:
         seed: int = 42,
         metadata: Mapping[str, str] | None = None,
     ) -> Dataset:
-        """Makes a dataset of the namespace, or finds it: the same name and the same of everything else is the same
-        dataset, and it never changes. `{shard:5}` in the URI is a shard's number in five digits. The format is the
-        reader's business. Without `shuffle`, epochs go through the shards by number."""
+        """Makes a dataset of the namespace, or finds it: the same name and spec are the same dataset, and it never
+        changes. `{shard:5}` in the URI is a shard's number in five digits. Only the reader interprets the format.
+        Without `shuffle`, epochs go through the shards by number."""
         spec = {
             "uri": uri,
             "format": format,
@@ -253,18 +255,18 @@ class TrainingOrchestrator:
         )
 
     def datasets(self) -> list[Dataset]:
-        """Those of the namespace, by name."""
+        """The datasets of the namespace, by name."""
         return [Dataset._told(each) for each in self.call("Datasets/ListDatasets", {"namespace": self.namespace})["datasets"]]
 
     def delete_dataset(self, name: str) -> None:
-        """Forgets it; refused while a job reads it. What it names stays where it is."""
+        """Deletes the cluster's record of it; refused while a job reads it. The data that it names stays."""
         self.call("Datasets/DeleteDataset", {"namespace": self.namespace, "name": name})
 
     def join(
         self, name: str | None = None, *, keep_alive: timedelta = timedelta(seconds=15), timeout: timedelta = PATIENCE
     ) -> Trainer:
-        """Makes this process a trainer in the job's present lineage, or makes the job. HasToRecover: the lineage lost
-        work. One that is silent for `keep_alive` is lost."""
+        """Makes this process a trainer in the job's present lineage, or creates the job. Raises HasToRecover if the
+        lineage lost work. A trainer that is silent for `keep_alive` is lost."""
         return self._trainer(name, keep_alive, timeout)
 
     def recover(
@@ -278,14 +280,14 @@ class TrainingOrchestrator:
         keep_alive: timedelta = timedelta(seconds=15),
         timeout: timedelta = PATIENCE,
     ) -> Trainer:
-        """Begins a new lineage of the job, or joins the others in it: every trainer of `world`, by rank, asks with the
-        same world and the same `round`, which is above that of the lineage before (a rendezvous counts one). It begins at
-        the last complete checkpoint, or at the one that is named: `trainer.checkpoint` has it, and `trainer.assigned` the
-        shards; what was finished later is open again, and whoever was left behind gets HasToRecover. Of a checkpoint of
-        which the store lacks something no lineage begins: RO-5001 names it, and another checkpoint. With
-        `continue_on_loss` the shards of a trainer that is lost are given to others at once: at least once, no longer
-        exactly once. One that was not answered is asked again with the same `world` and `round`, by the same orchestrator
-        and before `keep_alive` is over: it is the same trainer then, which nobody has lost."""
+        """Begins a new lineage of the job, or joins the others in it: every trainer of `world`, by rank, calls it with
+        the same world and the same `round`, which is above that of the previous lineage (a rendezvous counts one). It
+        begins at the last complete checkpoint, or at the named one: `trainer.checkpoint` has it, and
+        `trainer.assigned` the shards. Later work is open again, and trainers left behind get HasToRecover. If the
+        store lacks a part of the checkpoint, no lineage begins: RO-5001 names the part, and another checkpoint. With
+        `continue_on_loss`, the shards of a lost trainer go to others at once: they are read at least once, no longer
+        exactly once. Repeat an unanswered call with the same `world` and `round`, by the same orchestrator and before
+        `keep_alive` is over: it is then the same trainer, which does not count as lost."""
         if not world:
             raise ValueError("a lineage has trainers: name all of them, by rank")
         return self._trainer(
@@ -299,9 +301,9 @@ class TrainingOrchestrator:
         )
 
     def next_round(self, store: Agreeing, attempt: int = 0) -> int:
-        """A `round` for `recover` that is above the present lineage's, the same for everybody who asks with the same store:
-        that of a rendezvous' round, say. Rounds of a rendezvous count anew under another `--rdzv-id`, those of a job's
-        lineages do not. To recover once more within one round, all ask for the next `attempt`."""
+        """A `round` for `recover` that is above the present lineage's and the same for all callers with the same
+        store, such as that of a rendezvous' round. Rounds of a rendezvous restart under another `--rdzv-id`, those of
+        a job's lineages do not. To recover again within one round, all callers use the next `attempt`."""
         asked = {"namespace": self.namespace, "job": self.job}
         present = [each["lineage"]["round"] for each in self.call("Shards/ListJobs", asked)["jobs"]]
         wanted = str(max(present, default=0) + 1)
@@ -312,7 +314,7 @@ class TrainingOrchestrator:
         name = name or f"{self.addr}_{os.getpid()}"
         asked, instance = self._starting.get(name, (None, 0))
         if asked != lineage:
-            # Never 0, which says nothing.
+            # Never 0, which means none.
             instance = secrets.randbits(64) | 1
         self._starting[name] = (lineage, instance)
         native = self.cluster.trainer(
@@ -325,7 +327,7 @@ class TrainingOrchestrator:
             instance=instance,
             **lineage,
         )
-        # Answered: whoever starts it once more is another.
+        # It is answered: another start is another trainer.
         self._starting.pop(name, None)
         trainer = self._trainers[name] = Trainer(native, name)
         return trainer
@@ -333,9 +335,9 @@ class TrainingOrchestrator:
     def get_shard_for_worker(
         self, dataset_id: str, worker_id: str, epoch: int, *, timeout: timedelta = PATIENCE
     ) -> Shard | None:
-        """The next shard of a dataset for a worker, which no other has; None: the epoch is finished. It is asked for by the
-        trainer of that name that this orchestrator made last, and where it made none the worker joins the job: then
-        `trainer(worker_id).leave()` when it is done. TimeoutError: others have what is left."""
+        """The next shard of a dataset for a worker, which no other has; None if the epoch is finished. The trainer of
+        that name that this orchestrator made last claims it; if there is none, the worker joins the job: then call
+        `trainer(worker_id).leave()` at the end. TimeoutError: other trainers hold the rest."""
         with self._joining:
             trainer = self._trainers.get(worker_id)
             if trainer is None:
@@ -343,7 +345,7 @@ class TrainingOrchestrator:
         return trainer.get_shard(dataset_id, epoch, timeout=timeout)
 
     def trainer(self, name: str) -> Trainer:
-        """The trainer of that name that this orchestrator made last. KeyError: it made none."""
+        """The trainer of that name that this orchestrator made last. Raises KeyError if it made none."""
         return self._trainers[name]
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -352,17 +354,17 @@ class TrainingOrchestrator:
         return [Checkpoint._told(each) for each in listed["checkpoints"]]
 
     def latest_checkpoint(self) -> Checkpoint | None:
-        """The last complete one of the job's lineage: what `recover` begins with."""
+        """The last complete checkpoint of the job's lineage, from which `recover` begins."""
         found = self.call("Checkpoints/LatestCheckpoint", {"job": self.job_name}).get("checkpoint")
         return Checkpoint._told(found) if found else None
 
     def label_checkpoint(self, number: int, label: str) -> None:
-        """Labels a checkpoint, which keeps it however many there are; an empty label takes it away."""
+        """Labels a checkpoint, which is then kept however many there are; an empty label removes the label."""
         self.call("Checkpoints/LabelCheckpoint", {"job": self.job_name, "number": number, "label": label})
 
     def keep_checkpoints(self, last: int) -> list[int]:
-        """How many complete checkpoints the job keeps from now on, beside labelled ones and the one that recovery would
-        give (0: all). Answers those that go."""
+        """How many complete checkpoints the job keeps from now on, beside labelled ones and the one that recovery
+        would use (0: all). Returns those that are removed."""
         kept = {"job": self.job_name, "keep_last": last, "now": False}
         return list(self.call("Checkpoints/PruneCheckpoints", kept)["pruned"])
 
@@ -382,12 +384,12 @@ class TrainingOrchestrator:
         shrink: bool = False,
         timeout: timedelta = BARRIER_TIMEOUT,
     ) -> list[str]:
-        """Waits until all have arrived, and names them in that order. All are `members`, by name, or `count` of
-        whomever, or else the members of the job's round. One that is lost fails it (BarrierFailed), or with `shrink` is
-        waited for no more. ParticipantLost: this process itself was. Without a `generation`, this process counts those that
-        it has seen end, from the one that waited when it registered, or the one after the last: so the processes of a job
-        that is started again wait for each other again, and whoever was refused, interrupted or not answered comes to the
-        same one again."""
+        """Waits until all have arrived, and returns their names in order of arrival. All are `members`, by name, or
+        any `count` participants, or else the members of the job's round. A lost participant fails it (BarrierFailed),
+        or with `shrink` no longer counts. ParticipantLost: this process itself was lost. Without a `generation`, this
+        process counts those that it has seen end, from the one that waited when it registered, or the one after the
+        last. So the processes of a restarted job wait for each other again, and a process that was refused,
+        interrupted or not answered reaches the same generation again."""
         if self.worker is None:
             raise RuntimeError("register_worker first: a barrier waits for workers")
         counted = generation is None
@@ -407,11 +409,11 @@ class TrainingOrchestrator:
         try:
             self.call("Barrier/Arrive", arrival)
         except RolloutError as error:
-            # Before its keep-alive has told it.
+            # The keep-alive has not reported it yet.
             if str(error).startswith(TICKET_VOID):
                 raise ParticipantLost(f"{self.worker.name} is gone from {self.job}: {error}") from error
             raise
-        # The cluster ends it in time; this only ends the waiting for a cluster that is not there.
+        # The cluster ends the barrier in time; this only ends the wait for an unreachable cluster.
         until = time.monotonic() + timeout.total_seconds() + HELD_MS / 1000 + 60
         while True:
             left = timedelta(seconds=max(0.001, until - time.monotonic()))
@@ -426,6 +428,6 @@ class TrainingOrchestrator:
             self.worker.check()
 
     def abort_barrier(self, name: str, reason: str, generation: int = 0) -> None:
-        """Fails a generation that waits (0: the one that does) for all who are there and all who come."""
+        """Fails a waiting generation (0: the one that waits now) for all present and future arrivals."""
         barrier = {"job": self.job_name, "barrier": name}
         self.call("Barrier/Abort", {"barrier": barrier, "generation": generation, "reason": reason})
