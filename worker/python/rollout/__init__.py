@@ -1,7 +1,7 @@
-"""What of rollout runs in Python: the process of a vLLM engine, and what training jobs use.
+"""The Python part of rollout: the process of a vLLM engine, and the API for training jobs.
 
-`python -m rollout.engine_host` is started by `rollout-worker`, never by a person. What needs torch is imported when it is
-asked for.
+`rollout-worker` starts `python -m rollout.engine_host`; users do not. Modules that need torch are imported on first
+use.
 """
 
 from __future__ import annotations

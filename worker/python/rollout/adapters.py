@@ -1,8 +1,8 @@
-"""Owns: the LoRA adapters that rows may name, what vLLM must be told to load them, and that it can.
+"""Owns: the LoRA adapters that rows may name, the arguments with which vLLM can load them, and the check that it does.
 
-Invariant: an adapter has one number, whoever asks for it. A name that the configuration lacks is the row's failure; an adapter
-that cannot be loaded is the start's, for vLLM would find out within a step, and die of it.
-Absent: which of them are on the device, which is vLLM's affair.
+Invariant: an adapter always has the same number. A row that names an unknown adapter fails; an adapter that cannot be
+loaded fails the start, because vLLM would detect it within a step and die.
+Absent: which adapters are on the device; vLLM decides that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from rollout import failures
 from rollout.failures import RowError
 
-# vLLM takes these ranks only.
+# vLLM accepts only these ranks.
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-# Adapters in a batch, unless engine_args says it.
+# Adapters in a batch, unless engine_args sets the number.
 LORAS_AT_ONCE = 8
 
 
@@ -38,7 +38,7 @@ class Adapters:
             arguments["max_lora_rank"] = next((fit for fit in RANKS if fit >= rank), RANKS[-1])
 
     def load(self, engine: Any) -> None:
-        """Has vLLM load each of them once. Raises what it does not take."""
+        """Has vLLM load each of them once. Raises an error for an adapter that vLLM refuses."""
         for name, path in self.paths.items():
             try:
                 engine.add_lora(self.of(name))
@@ -62,21 +62,21 @@ class Adapters:
 
 
 def loras_at_once(count: int) -> int:
-    """Adapters that one batch may have, where nobody says."""
+    """The default number of adapters in one batch."""
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():
-        # vLLM's kernels for CPUs give a row without an adapter the last place's, so that place stays empty.
+        # vLLM's CPU kernels give a row without an adapter the last place's adapter, so that place stays empty.
         return count + 1
     return min(count, LORAS_AT_ONCE)
 
 
 def rank_of(name: str, path: str) -> int:
-    """The rank that an adapter's own configuration says, which vLLM has to have room for before it loads one."""
+    """The rank in an adapter's own configuration, for which vLLM must reserve room before it loads an adapter."""
     from vllm.lora.utils import get_adapter_absolute_path
 
     try:
-        # One of the hub is fetched for it.
+        # An adapter on the hub is downloaded for this.
         with open(os.path.join(get_adapter_absolute_path(path), "adapter_config.json"), encoding="utf-8") as file:
             return int(json.load(file)["r"])
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -1,7 +1,7 @@
 """Batch runs from Python: `rollout.submit_batch`.
 
-It is the program `rollout` that submits, so that a run is the same run whichever of them it came from. The run is the
-cluster's: a process that ends, or a laptop that is closed, loses nothing.
+The program `rollout` submits, so a run is the same whether it comes from Python or from the command line. The run
+belongs to the cluster: if the process ends or the laptop is closed, nothing is lost.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# The exit status of a command that did all, where rows failed for good.
+# The exit status of a command that succeeded although rows failed permanently.
 _ROWS_FAILED = 10
-# That of earlier programs, which end with it where the command failed too, and then say why.
+# The same status of earlier programs, which also use it for a failed command and then print the reason.
 _ROWS_FAILED_BEFORE = 1
-# How a line begins that says why the command failed; of rows that failed there is none.
+# The beginning of the line that says why the command failed; failed rows have no such line.
 _REFUSED = "error: "
 
 
 class BatchError(RuntimeError):
-    """`rollout` refused, or could not; the text is what it said, `status` its exit status (docs/batch.md has them)."""
+    """`rollout` failed or was refused; the text is its message, `status` its exit status (docs/batch.md lists them)."""
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(said.strip() or f"rollout ended with status {status}")
@@ -35,7 +35,7 @@ class BatchError(RuntimeError):
 
 @dataclass(frozen=True)
 class BatchRun:
-    """A run that was submitted."""
+    """A submitted run."""
 
     name: str
     output: Path
@@ -44,10 +44,10 @@ class BatchRun:
     _environment: Mapping[str, str]
 
     def wait(self) -> bool:
-        """Waits for the run's end and writes its output: `completions.jsonl`, and `errors.jsonl` where rows failed for
-        good. True: none did; False: some did, and nothing else was wrong. BatchError: the output was not written, because
-        the run was cancelled, say, or the disk is full; what is in `output` then may be of an earlier run. It may be asked
-        again, by another process too: `rollout infer batch --resume`."""
+        """Waits for the run's end and writes its output: `completions.jsonl`, and `errors.jsonl` if rows failed
+        permanently. Returns True if none did, and False if some did but nothing else went wrong. BatchError: the
+        output was not written, for example because the run was cancelled or the disk is full; `output` may then hold
+        an earlier run's files. It may be called again, also by another process: `rollout infer batch --resume`."""
         arguments = ["infer", "batch", "--config", str(self.config), "--resume", self.name, "--quiet"]
         ran = subprocess.run([self._program, *arguments], env=self._environment, capture_output=True, text=True)
         if _rows_failed(ran):
@@ -56,9 +56,9 @@ class BatchRun:
         return True
 
     def results(self, *, follow: bool = False) -> Iterator[dict[str, Any]]:
-        """Rows that have their outcome; with `follow` also those to come, until the run ends."""
+        """Rows that have their outcome; with `follow`, later ones too, until the run ends."""
         arguments = [self._program, "run", "results", self.name, "--config", str(self.config), "--quiet"]
-        # What it says goes to a file: a pipe that nobody reads while there are rows would fill, and stop it.
+        # Its stderr goes to a file: an unread pipe would fill while rows are read, and block the program.
         with (
             tempfile.TemporaryFile("w+") as said,
             subprocess.Popen(
@@ -92,11 +92,11 @@ def submit_batch(
     context: str | os.PathLike[str] | None = None,
     program: str = "rollout",
 ) -> BatchRun:
-    """Submits rows to be run by `model` and returns at once; `wait` of what it returns writes the output.
+    """Submits rows to be run by `model` and returns at once; `wait` on the returned run writes the output.
 
-    `rows` is a file, a glob, a URL, or the rows themselves, which are then kept in `output`. `sampling` and the tables of
-    `config` are those of batch.toml. Submitting the same again is the same run: nothing is executed twice. Other rows under
-    the name of a run that there is are a revision of it: `name` of what is returned says which."""
+    `rows` is a file, a glob, a URL, or the rows themselves, which are then stored in `output`. `sampling` and the
+    tables of `config` are those of batch.toml. Submitting the same again is the same run: nothing is executed twice.
+    Other rows under the name of an existing run are a revision of it: the `name` of the returned run says which."""
     found = shutil.which(program)
     if found is None:
         raise FileNotFoundError(f"no program {program}: say where it is (program=), or put it on PATH")
@@ -106,7 +106,7 @@ def submit_batch(
         text = os.fspath(rows)
         pattern = text if "://" in text else str(Path(text).absolute())
     else:
-        # This file and no other, whatever its directory is called.
+        # Exactly this file, even if its directory's name has glob characters.
         pattern = glob.escape(str(_kept(rows, directory / "input.jsonl")))
     tables = {key: dict(table) for key, table in (config or {}).items()}
     tables.setdefault("model", {})["uri"] = model
@@ -124,12 +124,12 @@ def submit_batch(
     arguments = [found, "infer", "batch", "--config", str(file), "--detach", "--quiet"]
     submitted = subprocess.run(arguments, env=environment, capture_output=True, text=True)
     _check(submitted)
-    # The revision that it is: other rows under a name that is taken are another run.
+    # The name of the revision: other rows under a taken name are another run.
     return BatchRun(submitted.stdout.strip(), directory, file, found, environment)
 
 
 def _rows_failed(ran: subprocess.CompletedProcess[str]) -> bool:
-    """Whether the command did all that was asked, and rows failed for good."""
+    """Whether the command succeeded although rows failed permanently."""
     if ran.returncode == _ROWS_FAILED:
         return True
     refused = any(line.startswith(_REFUSED) for line in ran.stderr.splitlines())
@@ -142,7 +142,7 @@ def _check(ran: subprocess.CompletedProcess[str]) -> None:
 
 
 def _kept(rows: Iterable[Mapping[str, Any]], file: Path) -> Path:
-    """Whole, or not at all."""
+    """Writes the file completely, or not at all."""
     partial = file.with_suffix(".partial")
     with partial.open("w") as out:
         for row in rows:
@@ -155,7 +155,7 @@ def _lines(table: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """As TOML: of its strings, lists and numbers JSON's are a part."""
+    """A value as TOML, which includes JSON's strings, lists and numbers."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_value(key)} = {_value(each)}" for key, each in value.items() if each is not None) + "}"
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
 """Owns: rows that vLLM's handlers answer, as tasks of an event loop that runs between two steps.
 
-Invariant: a row's task ends before the row is answered for. What the engine cannot live on after is raised, whatever a handler
-made of it. The loop never waits for long while the engine has rows to
-run; rows that handlers have not yet brought to the engine are given a few milliseconds a step.
+Invariant: a row's task ends before the row is answered. An exception that the engine cannot survive is raised,
+whatever a handler made of it. While the engine has rows to run, the loop never waits long; rows that handlers have not
+yet passed to the engine get a few milliseconds per step.
 Absent: what a handler does (`serving`).
 """
 
@@ -19,18 +19,19 @@ from rollout.failures import RowError
 from rollout.outcome import Outcome, as_json
 from rollout.serving import Serving
 
-# Per step, for rows on their way to the engine.
+# Time per step for rows that are not in the engine yet.
 PATIENCE_S = 0.003
-# While the engine has nothing to run.
+# Time while the engine has nothing to run.
 IDLE_WAIT_S = 0.005
-# How long a task may take to notice that it is not wanted any more.
+# How long a cancelled task may take to end.
 CANCEL_S = 5.0
 
 Failed = tuple[int, str, str, str]
 
 
 class Calls:
-    """Rows on their way through handlers, which are made first: what they do not take of the configuration is raised here."""
+    """Rows in progress in handlers. The handlers are made first, and raise an error for a configuration that they
+    refuse."""
 
     def __init__(self, client: HostClient, serving: Serving) -> None:
         self._client = client
@@ -40,27 +41,27 @@ class Calls:
         self._loop.run_until_complete(serving.build())
 
     def add(self, ticket: int, task: str, model: str, row: dict[str, Any]) -> None:
-        """Takes a row up."""
+        """Starts a row."""
         self._tasks[ticket] = self._loop.create_task(self._answer(ticket, task, model, row))
 
     def running(self) -> bool:
-        """Whether any row is on its way."""
+        """Whether any row is in progress."""
         return bool(self._tasks)
 
     def stop(self, ticket: int) -> bool:
-        """Stops a row; false where it is not here."""
+        """Stops a row; false if it is not here."""
         task = self._tasks.pop(ticket, None)
         if task is None:
             return False
         task.cancel()
         self._loop.run_until_complete(asyncio.wait([task], timeout=CANCEL_S))
         if task.done() and not task.cancelled():
-            # Nobody wants to know.
+            # The result is no longer wanted.
             task.exception()
         return True
 
     def run(self, engine_is_idle: bool) -> tuple[list[Outcome], list[Failed]]:
-        """Lets handlers go on; what has come to an end."""
+        """Runs the handlers; returns the rows that have ended."""
         self._spin()
         deadline = time.monotonic() + PATIENCE_S
         while len(self._tasks) > self._client.waiting() and time.monotonic() < deadline and not self._ended():
@@ -103,7 +104,7 @@ class Calls:
 
 
 def request_of(task: str, row: dict[str, Any]) -> dict[str, Any]:
-    """A row as a request: of the OpenAI format, or what it asks for in that format."""
+    """A row as a request of the OpenAI format: its own, or one built from its fields."""
     if task == "openai":
         return row
     adapter = {"model": row["lora"]} if row.get("lora") is not None else {}
@@ -118,7 +119,7 @@ def request_of(task: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def needed(row: dict[str, Any], name: str) -> str:
-    """A text of a row."""
+    """A required text of a row."""
     if not isinstance(row.get(name), str):
         raise RowError("ROW_SHAPE", f"the row's {name} is no text")
     return row[name]

@@ -1,9 +1,10 @@
-"""Owns: vLLM's engine, as vLLM's own serving handlers want to see it: asynchronous, one stream of outputs a request.
+"""Owns: vLLM's engine in the form that vLLM's own serving handlers need: asynchronous, with one stream of outputs per
+request.
 
-Invariant: a request that nobody waits for any more, or that was refused half-way, is aborted. What the engine cannot live on
-after is kept in `fatal`, for handlers make a response of every exception. All of it happens on the host's one thread, between
-two steps: whoever steps the engine passes its outputs on by `deliver`.
-Absent: handlers (`serving`). What they do not need of an engine is refused.
+Invariant: a request whose caller has gone, or that was refused half-way, is aborted. An exception that the engine
+cannot survive is kept in `fatal`, because handlers turn every exception into a response. Everything runs on the host's
+single thread, between two steps: the code that steps the engine passes its outputs on with `deliver`.
+Absent: handlers (`serving`). Methods of an engine that they do not need raise an error.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class HostClient(EngineClient):
         self.input_processor = engine.input_processor
 
     def waiting(self) -> int:
-        """Requests that are with the engine."""
+        """Requests in the engine."""
         return len(self._streams)
 
     def deliver(self, output: Any) -> bool:
-        """Passes an output on; false where it is not for this client."""
+        """Passes an output on; false if it is not for this client."""
         stream = self._streams.get(output.request_id)
         if stream is not None:
             stream.put_nowait(output)
@@ -102,7 +103,7 @@ class HostClient(EngineClient):
     def _with_reasoning(
         self, prompt: Any, params: Any, request_id: str, ended: bool | None, kwargs: dict[str, Any] | None
     ) -> tuple[EngineCoreRequest, str | None]:
-        """What a reasoning model's handler adds to a request, which vLLM's synchronous engine has no argument for."""
+        """A reasoning model's addition to a request, for which vLLM's synchronous engine has no argument."""
         request = self.input_processor.process_inputs(
             request_id, prompt, params, supported_tasks=self._engine.get_supported_tasks()
         )
@@ -117,11 +118,11 @@ class HostClient(EngineClient):
             self._abort(one)
 
     async def get_supported_tasks(self) -> tuple[Any, ...]:
-        """What the model can do."""
+        """The tasks of the model."""
         return self._engine.get_supported_tasks()
 
     async def add_lora(self, lora_request: Any) -> bool:
-        """Loads an adapter, under the number that rows know it by."""
+        """Loads an adapter, under the number that rows use for it."""
         return self._engine.add_lora(self._adapters.of(lora_request.lora_name))
 
     @property
@@ -160,17 +161,17 @@ class HostClient(EngineClient):
 
 
 def known(options: dict[str, Any]) -> dict[str, Any]:
-    """Of a handler's options those that vLLM's synchronous engine has, where they say anything."""
+    """Those of a handler's options that vLLM's synchronous engine has, if they are set."""
     taken = ("tokenization_kwargs", "trace_headers", "priority", "session_id", "kv_hints")
     return {name: options[name] for name in taken if options.get(name) is not None}
 
 
 async def refused(*_: Any, **__: Any) -> Any:
-    """What handlers of single requests have no business with."""
+    """The error for methods that handlers of single requests must not call."""
     raise NotImplementedError("a batch engine does not do this")
 
 
-# Newer versions of vLLM may ask for more; none of it concerns rows.
+# Newer versions of vLLM may ask for more; none of it matters for rows.
 for _name in sorted(EngineClient.__abstractmethods__ - set(vars(HostClient))):
     setattr(HostClient, _name, refused)
 HostClient.__abstractmethods__ = frozenset()

@@ -1,8 +1,8 @@
-"""Owns: what a model's chat template is given of a request, as vLLM gives it.
+"""Owns: the arguments that a model's chat template gets for a request, as vLLM passes them.
 
-Invariant: texts, calls of tools and roles are what vLLM 0.32 makes of the same messages; an image, a sound or a film is passed on
-as a part without contents, for only the model's processor knows its tokens.
-Absent: rendering (`tokens`). What vLLM would refuse of messages.
+Invariant: texts, tool calls and roles are what vLLM 0.32 makes of the same messages. Images, audio and video are
+passed on as parts without contents, because only the model's processor knows their tokens.
+Absent: rendering (`tokens`), and refusing the messages that vLLM would refuse.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from rollout.failures import RowError
 from rollout.template import KEY, object_of
 
-# Kinds of parts that are texts.
+# Kinds of parts that are text.
 TEXTS = {"text", "input_text", "output_text", "refusal", "thinking"}
-# What a request for a chat says of its template beside `chat_template_kwargs`, and over them.
+# Fields of a chat request that set template arguments, and override `chat_template_kwargs`.
 SAID = ("add_generation_prompt", "continue_final_message", "documents", "reasoning_effort")
 PROBE = "rollout-probe"
 
@@ -28,7 +28,7 @@ class Template:
         self._takes_parts: bool | None = None
 
     def write(self, messages: list[Any], arguments: dict[str, Any]) -> str:
-        """The text that the model reads of messages."""
+        """The text that the model reads for messages."""
         if self._takes_parts is None:
             self._takes_parts = takes_parts(self._tokenizer)
         told = [message_of(message, self._takes_parts) for message in messages]
@@ -39,7 +39,7 @@ class Template:
 
 
 def request_arguments(body: dict[str, Any], completes: bool) -> dict[str, Any]:
-    """What vLLM's handlers hand to the template for a request's body."""
+    """The arguments that vLLM's handlers pass to the template for a request's body."""
     said = {name: body[name] for name in SAID if body.get(name) not in (None, "auto")}
     own = object_of(body.get(KEY), KEY)
     if "reasoning_effort" in said and "enable_thinking" not in own:
@@ -51,7 +51,7 @@ def request_arguments(body: dict[str, Any], completes: bool) -> dict[str, Any]:
 
 
 def tool_of(tool: Any) -> dict[str, Any]:
-    """A tool, with what vLLM's own objects write of it."""
+    """A tool, with the fields that vLLM's own objects serialize."""
     function = object_of(object_of(tool, "tools").get("function"), "tools")
     told = {name: function.get(name) for name in ("name", "description", "parameters")}
     more = {name: function[name] for name in ("strict",) if function.get(name) is not None}
@@ -59,7 +59,7 @@ def tool_of(tool: Any) -> dict[str, Any]:
 
 
 def message_of(message: Any, takes_parts: bool) -> dict[str, Any]:
-    """A message, with its content as the template takes it."""
+    """A message, with its content in the form that the template expects."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise RowError("ROW_SHAPE", "a message has no role")
     role, content = message["role"], message.get("content")
@@ -82,7 +82,7 @@ def message_of(message: Any, takes_parts: bool) -> dict[str, Any]:
 
 
 def part_of(part: Any) -> dict[str, Any] | None:
-    """A part of a message's content; None for one that says nothing."""
+    """A part of a message's content; None for an empty one."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     kind = object_of(part, "content").get("type", "text")
@@ -93,7 +93,7 @@ def part_of(part: Any) -> dict[str, Any] | None:
 
 
 def call_of(call: Any) -> dict[str, Any]:
-    """A call of a tool, its arguments as an object."""
+    """A tool call, with its arguments as an object."""
     function = object_of(object_of(call, "tool_calls").get("function"), "tool_calls")
     arguments = function.get("arguments")
     if isinstance(arguments, str):
@@ -105,24 +105,24 @@ def call_of(call: Any) -> dict[str, Any]:
 
 
 def takes_parts(tokenizer: Any) -> bool:
-    """Whether a template goes through the parts of a message's content, or wants one text. vLLM reads the template for it; what
-    becomes of a part says the same."""
+    """Whether a template iterates over the parts of a message's content, or expects one text. vLLM reads the
+    template's source; this test renders a part and gets the same result."""
     try:
         asked = [{"role": "user", "content": [{"type": "text", "text": PROBE}]}]
         written = tokenizer.apply_chat_template(asked, tokenize=False)
-    except Exception:  # A template may raise anything, and one for texts does.
+    except Exception:  # A template may raise any exception, and one that expects texts does.
         return False
     return PROBE in written and "'type'" not in written and '"type"' not in written
 
 
 def knows_developers(tokenizer: Any) -> bool:
-    """Whether a template has a word for the role `developer`."""
+    """Whether a template supports the role `developer`."""
     template = str(getattr(tokenizer, "chat_template", None))
     return '"developer"' in template or "'developer'" in template
 
 
 def with_one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages whose developers are the system, which speaks first and once."""
+    """Merges developer messages into the system message, which comes first and only once."""
     all_of = [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
     system = [message for message in all_of if message["role"] == "system"]
     if system == all_of[:1]:

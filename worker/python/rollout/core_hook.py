@@ -1,9 +1,10 @@
-"""Owns: what is noted of an exception inside vLLM's own processes, which tell their front end only that they are dead.
+"""Owns: the record of exceptions inside vLLM's own processes, which tell their front end only that they are dead.
 
-vLLM loads this as a plug-in (`vllm.general_plugins`) in its core's process and in its workers'. Does nothing where no agent
-asked for a crash file.
-Invariant: an exception goes on as it came. The first that is noted is believed, unless a worker was killed: what the others
-met then came of that. A worker that fails where vLLM asks another for the answer ends, for its others wait for it for ever.
+vLLM loads this as a plug-in (`vllm.general_plugins`) in its core's process and in its workers' processes. It does
+nothing unless an agent asked for a crash file.
+Invariant: an exception propagates unchanged. The first recorded one counts, unless a worker was killed: the others'
+exceptions are then its consequence. If a worker fails while vLLM waits for another one's answer, this process ends,
+because the other workers would wait for it forever.
 Absent: the front end's own exceptions (`engine_host`).
 """
 
@@ -17,14 +18,14 @@ from typing import Any
 
 from rollout import failures
 
-# What every worker does in a step, each with its share of the model.
+# The methods that every worker runs in a step, each with its share of the model.
 STEPS = ("execute_model", "sample_tokens")
-# How long the end of a worker is waited for, of which a core's own exception may have come.
+# How long to wait for a worker's end, which may have caused a core's own exception.
 WORKER_END_S = 0.5
 
 
 def install() -> None:
-    """Watches the steps of a core and of its workers, and how these end."""
+    """Wraps the steps of a core and of its workers, and their ends."""
     if not os.environ.get(failures.CRASH_FILE_ENV):
         return
     from vllm.v1.engine.core import EngineCore
@@ -45,7 +46,7 @@ def install() -> None:
 
 
 def noting(step: Any) -> Any:
-    """The same step of a worker; what it raises is left for the agent."""
+    """The same step of a worker, with its exceptions recorded for the agent."""
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -59,12 +60,12 @@ def noting(step: Any) -> Any:
 
 
 def of_worker(name: str) -> Any:
-    """What vLLM's wrapper of a worker has of the worker itself."""
+    """The worker inside vLLM's wrapper."""
     return lambda self, *args, **kwargs: getattr(self.worker, name)(*args, **kwargs)
 
 
 def noting_output(enqueue: Any, unfinished: type) -> Any:
-    """The same way of a worker's answer to its core. An answer that is still being made is waited for here, as vLLM would."""
+    """The same path of a worker's answer to its core. It waits for an unfinished answer here, as vLLM would."""
 
     def noted(self: Any, output: Any) -> Any:
         if isinstance(output, unfinished):
@@ -81,8 +82,8 @@ def noting_output(enqueue: Any, unfinished: type) -> Any:
 
 
 def ending(execute: Any) -> Any:
-    """The same call of a worker. vLLM hears of a step's failure only from the worker that it asks for the answer; that one
-    waits in its next exchange with the worker that failed. So this process ends, which vLLM does see."""
+    """The same call of a worker. vLLM learns of a step's failure only from the worker whose answer it waits for, and
+    that one waits in its next exchange with the failed worker. So this process ends, which vLLM does notice."""
 
     def executed(self: Any, request: tuple[Any, ...]) -> None:
         execute(self, request)
@@ -96,7 +97,7 @@ def ending(execute: Any) -> Any:
 
 
 def noting_step(step: Any) -> Any:
-    """The same step of a core; what it raises is left for the agent, or the end of the worker that it came of."""
+    """The same step of a core, with its exception, or the worker's end that caused it, recorded for the agent."""
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -110,10 +111,10 @@ def noting_step(step: Any) -> Any:
 
 
 def noting_ends(shutdown: Any) -> Any:
-    """The same end of an executor; how a worker ended that was not told to is left for the agent."""
+    """The same end of an executor; an unexpected end of a worker is recorded for the agent."""
 
     def noted(self: Any) -> Any:
-        # Later vLLM has ended workers itself.
+        # After this, vLLM itself has ended workers.
         if not getattr(self, "shutting_down", False):
             note_ends(self, 0)
         return shutdown(self)
@@ -122,7 +123,7 @@ def noting_ends(shutdown: Any) -> Any:
 
 
 def note_ends(executor: Any, patience_s: float) -> None:
-    """Leaves word of a worker that has ended. Where one was killed, no exception explains more."""
+    """Records a worker that has ended. If one was killed, no exception explains more."""
     from vllm.v1.engine.exceptions import EngineDeadError
 
     workers = [worker.proc for worker in getattr(executor, "workers", None) or ()]

@@ -1,7 +1,7 @@
-"""Owns: what is counted inside the engine: steps, tokens, how full its batches were, what became of aborted rows.
+"""Owns: the counters inside the engine: steps, tokens, how full its batches were, and aborted rows.
 
-Invariant: counters only grow. They are taken where vLLM schedules and answers, not where rows come and go, so that they
-speak of what the engine did.
+Invariant: counters only grow. They are taken where vLLM schedules and answers, not where rows come and go, so they
+reflect what the engine did.
 Absent: whether it could have had more rows; the agent knows that.
 """
 
@@ -10,22 +10,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-# Aborted requests that are remembered.
+# How many aborted requests are remembered.
 ABORTED_MAX = 65_536
 
 
 class Counts(NamedTuple):
-    """What an engine has done so far, in the order in which the agent wants it."""
+    """An engine's counters, in the order of the agent's protocol."""
 
     steps: int = 0
     tokens: int = 0
-    # Steps with fewer running sequences than `max_num_seqs`, and those of them in which no other waited in the engine.
+    # Steps with fewer running sequences than `max_num_seqs`, and those of them in which no other sequence waited in
+    # the engine.
     steps_not_full: int = 0
     steps_hungry: int = 0
-    # Sequences that began to run, and those of them that did while others were decoding.
+    # Sequences that started, and those that started while others were decoding.
     admitted: int = 0
     admitted_beside: int = 0
-    # Sequences that were aborted, and tokens that they were given afterwards.
+    # Sequences that were aborted, and tokens generated for them afterward.
     aborted: int = 0
     tokens_after_abort: int = 0
 
@@ -40,7 +41,8 @@ class Counters:
         self._engine = engine
         self._watch_answers(engine.engine_core)
         core = getattr(engine.engine_core, "engine_core", None)
-        # Of a core in a process of its own only the front end's view is had: what it was given and has not ended.
+        # For a core in a separate process only the front end's view is available: the unfinished requests that it
+        # sent.
         self._scheduler = getattr(core, "scheduler", None)
         if self._scheduler is not None:
             self._watch_schedules(self._scheduler)
@@ -83,7 +85,7 @@ class Counters:
         self._add(steps=1, steps_not_full=not_full, steps_hungry=not_full and waiting == 0)
 
     def before_step(self) -> None:
-        """A step is about to be made. Nothing is learned of the engine's own, where it is in another process."""
+        """Call it before a step. For a core in another process, the front end's unfinished requests give the counts."""
         if self._scheduler is None:
             unfinished = self._engine.get_num_unfinished_requests()
             self._step(min(unfinished, self.seats), max(0, unfinished - self.seats))

@@ -1,7 +1,7 @@
 """Owns: the process of an engine: rows from the agent go in while others run, each goes back as it ends.
 
-Invariant: a row is answered once, or the process dies. The engine is never waited for by a batch: between two steps
-new rows are taken in and unwanted ones are stopped.
+Invariant: a row is answered once, or the process dies. No batch is awaited: between two steps new rows are added and
+unwanted ones are stopped.
 Absent: the engine (`vllm_engine`), the socket (`_native`).
 """
 
@@ -18,16 +18,16 @@ from typing import Any, NoReturn, Protocol
 
 from rollout import failures
 
-# Rows that are taken in between two steps.
+# Rows that are added between two steps.
 ROWS_PER_STEP = 1024
-# How often the agent hears of progress while rows run.
+# How often progress is reported to the agent while rows run.
 PROGRESS_EVERY_S = 0.05
-# Whoever ends this process has it.
+# Held by the thread that ends this process.
 ENDING = threading.Lock()
 
 
 class Engine(Protocol):
-    """What can be run by this process."""
+    """The interface of an engine that this process can run."""
 
     counts: tuple[int, ...]
 
@@ -65,7 +65,7 @@ def serve(agent: Any, engine: Engine) -> None:
 def take(
     agent: Any, engine: Engine, ticket: int, task: str, model: str, sampling: str, row: bytes
 ) -> None:
-    """Gives a row to the engine, or says why not."""
+    """Passes a row to the engine, or reports its failure."""
     try:
         engine.add(ticket, task, model, json.loads(sampling or "{}"), json.loads(row))
     except Exception as error:
@@ -75,12 +75,12 @@ def take(
 
 
 def end(error: BaseException, child: int | None) -> NoReturn:
-    """Leaves word of what this process dies of, and ends it; `child` is how a process of the engine's ended. Of two threads the
-    first is heard."""
+    """Records why this process dies, and ends it; `child` is how a process of the engine's own ended. Of two threads
+    the first counts."""
     ENDING.acquire()
     failures.leave_crash_file(error, child)
     sys.stderr.flush()
-    # Threads of the engine may not end by themselves, and its children go with this process's group.
+    # Threads of the engine may not end by themselves; its children end with this process's group.
     os._exit(1)
 
 
@@ -112,7 +112,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # The engine's own children import this module anew: they are not to become hosts.
+    # The engine's own children import this module again, and must not become hosts.
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()

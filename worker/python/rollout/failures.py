@@ -1,6 +1,6 @@
 """Owns: what an exception means for a row or for the engine, decided by its class alone.
 
-Absent: what the agent makes of it (`worker/src/engine/evidence.rs`).
+Absent: the agent's conclusions (`worker/src/engine/evidence.rs`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import threading
 from typing import Any
 
 MESSAGE_BYTES_MAX = 12_288
-# What stands for the rest of a message that was cut, and the letters of what is kept beside one.
+# Replaces the rest of a message that was cut, and the maximum length of texts beside one.
 CUT = "…"
 NAME_MAX = 256
 CRASH_VERSION = 1
 CRASH_FILE_ENV = "ROLLOUT_CRASH_FILE"
 
-# A row that raises one of these will do so again. Names, so that nothing has to be imported to compare.
+# A row that raises one of these would raise it again. These are names, so that comparing needs no imports.
 INVALID = {
     "vllm.exceptions.VLLMClientError",
     "pydantic_core._pydantic_core.ValidationError",
@@ -30,7 +30,7 @@ INVALID = {
 }
 # Memory ran out.
 OUT_OF_MEMORY = {"MemoryError", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"}
-# The engine's state is not to be trusted after these, wherever they were raised.
+# The engine's state cannot be trusted after these, wherever they were raised.
 FATAL = OUT_OF_MEMORY | {
     "torch.AcceleratorError",
     "vllm.v1.engine.exceptions.EngineDeadError",
@@ -38,7 +38,7 @@ FATAL = OUT_OF_MEMORY | {
 
 
 class RowError(Exception):
-    """A row that no engine can run, or this one not now; `code` is one word for machines."""
+    """A row that no engine can run, or that this engine cannot run now; `code` is one word for programs."""
 
     def __init__(self, code: str, message: str, *, transient: bool = False) -> None:
         super().__init__(message)
@@ -47,17 +47,17 @@ class RowError(Exception):
 
 
 def name_of(cls: type) -> str:
-    """A class's name with its module; Python's own without one."""
+    """A class's name with its module; built-in classes have no module."""
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def names_of(error: BaseException) -> set[str]:
-    """The names of an exception's class and of all that it inherits from."""
+    """The names of an exception's class and of all its base classes."""
     return {name_of(cls) for cls in type(error).__mro__}
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether the engine has to end for it."""
+    """Whether the engine must end because of it."""
     return not isinstance(error, Exception) or bool(names_of(error) & FATAL)
 
 
@@ -72,14 +72,14 @@ def classify(error: Exception) -> tuple[str, str, str]:
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text, in as many bytes as a message may have."""
+    """The beginning of a text, within the size limit of a message."""
     encoded = text.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]
     return encoded.decode("utf-8", "ignore")
 
 
 def shortened_answer(answer: str) -> str:
-    """The text `{"response": {…, "body": {"error": {…}}}}` in as many bytes as a message may have. What is cut is the error's own
-    message, and what beside it is long is left out, so that it stays an answer."""
+    """The text `{"response": {…, "body": {"error": {…}}}}` within the size limit of a message. It cuts the error's own
+    message, and omits other long fields, so that the result is still an answer."""
     if len(answer.encode("utf-8", "replace")) <= MESSAGE_BYTES_MAX:
         return answer
     told = json.loads(answer)
@@ -111,9 +111,9 @@ def bytes_of(value: Any) -> int:
 
 
 def leave_crash_file(error: BaseException, child: int | None = None) -> None:
-    """Tells the agent what this process dies of. `child` is how a process of vLLM's own, without which this one is of no use,
-    ended: its exit status, or a signal's number below zero. The first to say so is believed; but where a child was killed,
-    what others met came of that, unless memory had run out."""
+    """Reports to the agent why this process dies. `child` is how a process of vLLM's own, without which this one is
+    useless, ended: its exit status, or a signal's number below zero. The first report counts; but if a child was
+    killed, the others' exceptions are its consequence, unless memory had run out."""
     path = os.environ.get(CRASH_FILE_ENV)
     if not path:
         return
@@ -133,26 +133,26 @@ def leave_crash_file(error: BaseException, child: int | None = None) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(mine)
     except OSError:
-        # Nobody can be told: the exit status remains.
+        # The report cannot be written; the exit status remains.
         pass
 
 
 def place(mine: str, path: str, killed: bool) -> None:
-    """Makes a file the crash file, unless there is one that is to be believed. Of several processes that do so at once one is
-    the first."""
+    """Makes a file the crash file, unless there already is one that counts. Of several concurrent processes one is the
+    first."""
     try:
         os.link(mine, path)
     except FileExistsError:
         if killed and not is_last_word(path):
             os.replace(mine, path)
     except OSError:
-        # A file system without links.
+        # The file system does not support links.
         if not os.path.exists(path):
             os.replace(mine, path)
 
 
 def is_last_word(path: str) -> bool:
-    """Whether a crash file says more than what came of another process's end."""
+    """Whether a crash file describes more than the consequence of another process's end."""
     try:
         with open(path, encoding="utf-8") as file:
             crash = json.load(file)

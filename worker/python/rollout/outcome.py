@@ -1,6 +1,7 @@
-"""Owns: what an engine made of a row, as the agent is told.
+"""Owns: an engine's result for a row, in the form that the agent gets.
 
-Invariant: `extra` is a JSON object's text or empty, and has no numbers that JSON lacks. What vLLM gave up is no completion.
+Invariant: `extra` is a JSON object's text or empty, and has no numbers that JSON lacks. A completion that vLLM
+abandoned is not a completion.
 Absent: failures of requests that never began.
 """
 
@@ -12,15 +13,16 @@ from typing import Any, NamedTuple
 
 from rollout.failures import RowError
 
-# JSON has no infinity; the OpenAI API writes this.
+# JSON has no infinity; the OpenAI API writes this value.
 LEAST_LOGPROB = -9999.0
-# What vLLM says of a completion that it gave up: for want of a grammar or of a lost cache, or stopped by itself. Requests that
-# we abort come to no such end: vLLM forgets them. Its own handlers make an error of the first.
+# vLLM's finish reasons of a completion that it abandoned: for lack of a grammar or of a lost cache, or stopped by
+# itself. Requests aborted by the host do not end this way: vLLM forgets them. vLLM's own handlers make an error of the
+# first.
 GIVEN_UP = {"error", "abort"}
 
 
 class Outcome(NamedTuple):
-    """A row's end, in the order in which the agent wants it."""
+    """A row's end, in the order of the agent's protocol."""
 
     ticket: int
     text: str
@@ -31,7 +33,7 @@ class Outcome(NamedTuple):
 
 
 def as_json(extra: dict[str, Any]) -> str:
-    """The text of extra fields; none is an empty text."""
+    """The text of extra fields; empty if there are none."""
     if not extra:
         return ""
     try:
@@ -41,7 +43,7 @@ def as_json(extra: dict[str, Any]) -> str:
 
 
 def of_completion(ticket: int, output: Any) -> Outcome:
-    """A row's end from vLLM's final `RequestOutput`; raises where a completion of it was given up."""
+    """A row's end from vLLM's final `RequestOutput`; raises an error if vLLM abandoned one of its completions."""
     extra: dict[str, Any] = {}
     every = sorted(output.outputs, key=lambda one: one.index)
     for one in every:
@@ -75,7 +77,7 @@ def completion(one: Any) -> dict[str, Any]:
 
 
 def logprobs(one: Any) -> dict[str, list[Any]]:
-    """Log probabilities as the OpenAI API gives them beside a completion."""
+    """Log probabilities, as the OpenAI API returns them with a completion."""
     tokens, chosen, top, offsets, offset = [], [], [], [], 0
     for token_id, at in zip(one.token_ids, one.logprobs, strict=False):
         token = decoded(token_id, at)
@@ -88,7 +90,7 @@ def logprobs(one: Any) -> dict[str, list[Any]]:
 
 
 def prompt_position(at: Any) -> dict[str, Any] | None:
-    """Log probabilities of one token of the prompt, as vLLM's server gives them; the first has none."""
+    """Log probabilities of one token of the prompt, as vLLM's server returns them; the first token has none."""
     if at is None:
         return None
     return {
@@ -98,11 +100,11 @@ def prompt_position(at: Any) -> dict[str, Any] | None:
 
 
 def decoded(token_id: int, at: Any) -> str:
-    """A token's text, where vLLM has decoded it."""
+    """A token's text, if vLLM has decoded it."""
     found = at.get(token_id) if at else None
     return found.decoded_token if found is not None and found.decoded_token is not None else f"token_id:{token_id}"
 
 
 def finite(value: float) -> float | None:
-    """A log probability that JSON can write; null for what is no number, or above all."""
+    """A log probability that JSON can represent; null for NaN and positive infinity."""
     return max(value, LEAST_LOGPROB) if value < math.inf else None

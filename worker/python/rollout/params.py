@@ -1,7 +1,8 @@
-"""Owns: a row's sampling parameters: the model's own but for its bound of tokens, over them the run's, over them the row's.
+"""Owns: a row's sampling parameters: the model's own, except its bound of tokens, overridden by the run's, overridden
+by the row's.
 
-Invariant: what reaches vLLM has vLLM's types, so that a wrong one is the row's failure and not the engine's death.
-Absent: bounds, which vLLM checks itself, but for those that it does not.
+Invariant: parameters reach vLLM with vLLM's types, so a wrong type fails the row and does not kill the engine.
+Absent: bounds, which vLLM checks itself, except those that it does not check.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from rollout.failures import RowError
 from rollout.template import KEY, object_of
 
-# The host's affair, or vLLM's own.
+# Set by the host, or by vLLM itself.
 CLOSED = {"output_kind", "skip_clone", "output_text_buffer_length", "detokenize", "flat_logprobs", "stream_interval"}
 
 
@@ -28,7 +29,7 @@ class ParamsOf:
     """Makes parameters for rows of one model."""
 
     def __init__(self, defaults: dict[str, Any], room: int, vocabulary: int) -> None:
-        # A model's `max_new_tokens`; what is meant is its room.
+        # Without a model's `max_new_tokens`: the default here is the model's room.
         self._defaults = {name: value for name, value in defaults.items() if name != "max_tokens"}
         self._room = room
         self._vocabulary = vocabulary
@@ -36,12 +37,12 @@ class ParamsOf:
         self._types = {name: kind for name, kind in hints.items() if name[0] != "_" and name not in CLOSED}
 
     def make(self, sampling: dict[str, Any], row: dict[str, Any], prompt_tokens: int) -> SamplingParams:
-        """The parameters of a row; raises for what is none."""
+        """The parameters of a row; raises an error for invalid ones."""
         own = object_of(row.get("sampling_params"), "sampling_params")
         merged = {**self._defaults, **sampling, **own}
         merged.pop(KEY, None)
         fields = {name: self._typed(name, value) for name, value in merged.items() if value is not None}
-        # vLLM would stop after 16.
+        # vLLM's default would stop after 16.
         fields.setdefault("max_tokens", max(1, self._room - prompt_tokens))
         return SamplingParams(**fields, output_kind=RequestOutputKind.FINAL_ONLY)
 
@@ -56,14 +57,14 @@ class ParamsOf:
         except (msgspec.ValidationError, OverflowError) as error:
             raise RowError("BAD_PARAMETER", f"{name}: {error}") from error
         check_number(name, typed)
-        # vLLM believes these, and its kernels write where they say.
+        # vLLM does not check these, and its kernels write at these indices.
         if name == "stop_token_ids" and any(not 0 <= token < self._vocabulary for token in typed):
             raise RowError("BAD_PARAMETER", f"{name}: the model has {self._vocabulary} tokens")
         return typed
 
 
 def check_number(name: str, value: Any) -> None:
-    """Refuses what no tensor holds: vLLM would find out inside a step, and die of it."""
+    """Refuses a number that no tensor can hold: vLLM would detect it inside a step, and die."""
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         raise RowError("BAD_PARAMETER", f"{name}: {value} is too large")
     if isinstance(value, float) and not abs(value) <= FLOAT32_MAX:

@@ -1,4 +1,4 @@
-"""Owns: the way from a row's prompt or messages to what vLLM's engine takes.
+"""Owns: the conversion of a row's prompt or messages to the input of vLLM's engine.
 
 Invariant: a prompt becomes what `LLM.generate` makes of it, messages what `LLM.chat` makes of them.
 Absent: requests of the OpenAI format (`serving`).

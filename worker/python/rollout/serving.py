@@ -1,9 +1,9 @@
-"""Owns: requests of the OpenAI format: vLLM's own handlers answer them, as they do for `vllm run-batch`, and those for
-`/v1/completions`, which vLLM's batch runner does not know, as they do for vLLM's server.
+"""Owns: requests of the OpenAI format. vLLM's own handlers answer them as they do for `vllm run-batch`; requests to
+`/v1/completions`, which vLLM's batch runner does not support, are answered as in vLLM's server.
 
-Invariant: a response is what the handler gave, and nothing of it is made here. A request for another model than the run's
-is the row's failure. Handlers are there before the first row: a configuration that they do not take is nobody's row's fault.
-Absent: which thread it happens on (`vllm_engine` lets the handlers run between two steps).
+Invariant: a response is the handler's own, unchanged. A request for a model other than the run's fails its row.
+Handlers are made before the first row, so a configuration that they refuse is blamed on no row.
+Absent: the thread on which they run (`vllm_engine` runs the handlers between two steps).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ COMPLETIONS = "/v1/completions"
 
 
 class Response(NamedTuple):
-    """What a handler gave; `body` is the text of its JSON."""
+    """A handler's response; `body` is the text of its JSON."""
 
     status: int
     request_id: str
     body: str
 
     def as_extra(self) -> str:
-        """The text of a row's extra fields, with the body as it is."""
+        """The text of a row's extra fields, with the body unchanged."""
         request_id = json.dumps(self.request_id)
         head = f'{{"status_code":{self.status},"request_id":{request_id}'
         return f'{{"response":{head},"body":{self.body}}}}}'
@@ -53,12 +53,12 @@ class Serving:
         self._state = State()
 
     async def build(self) -> None:
-        """Makes the handlers. Raises what they do not take of the configuration."""
+        """Makes the handlers. Raises an error for a configuration that they refuse."""
         self._registry = await run_batch.build_endpoint_registry(self._client, self._args)
         await init_app_state(self._client, self._state, self._args, await self._client.get_supported_tasks())
 
     async def answer(self, model: str, row: dict[str, Any]) -> Response:
-        """The response to a row. Raises where there is none to give."""
+        """The response to a row. Raises an error if there is none."""
         body = row.get("body")
         if not isinstance(body, dict):
             raise RowError("ROW_SHAPE", "the row's body is no object")
@@ -83,7 +83,7 @@ class Serving:
         return Response(response.status_code, response.request_id, body)
 
     async def _completion(self, request: CompletionRequest) -> Response:
-        """What vLLM's server answers; an exception and a stream are what its batch runner makes of them elsewhere."""
+        """The answer of vLLM's server; exceptions and streams are converted as its batch runner does elsewhere."""
         handler = self._state.openai_serving_completion
         request_id = f"vllm-batch-{random_uuid()}"
         refused = None
@@ -102,7 +102,7 @@ class Serving:
 
 
 class Silent:
-    """Nobody watches these requests' progress here."""
+    """Ignores the progress of requests."""
 
     def submitted(self) -> None: ...
 
@@ -110,7 +110,7 @@ class Silent:
 
 
 def namespace(arguments: dict[str, Any], names: list[str], adapters: dict[str, str]) -> Any:
-    """What `vllm run-batch` would have from its command line."""
+    """The command-line arguments that `vllm run-batch` would have."""
     parser = run_batch.make_arg_parser(FlexibleArgumentParser())
     args = parser.parse_args(["-i", "rows", "-o", "rows", "--model", arguments["model"]])
     for name, value in arguments.items():
@@ -123,7 +123,7 @@ def namespace(arguments: dict[str, Any], names: list[str], adapters: dict[str, s
 
 
 def check_handlers_arguments(names: set[str]) -> None:
-    """Refuses arguments that `vllm run-batch` does not have either."""
+    """Refuses arguments that `vllm run-batch` does not accept either."""
     known = vars(run_batch.make_arg_parser(FlexibleArgumentParser()).parse_args(["-i", "rows", "-o", "rows"]))
     unknown = sorted(names - set(known))
     if unknown:

@@ -1,6 +1,6 @@
-"""Owns: the arguments that a row hands to the model's chat template.
+"""Owns: the arguments that a row passes to the model's chat template.
 
-Invariant: the row's own go over the run's, key by key; they are no sampling parameter, wherever they were set.
+Invariant: the row's own override the run's, key by key. They are never sampling parameters, wherever they were set.
 Absent: the template.
 """
 
@@ -14,7 +14,7 @@ KEY = "chat_template_kwargs"
 
 
 def template_arguments(sampling: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """Those of a row of a run with this sampling; raises for what are none."""
+    """The arguments of a row of a run with this sampling; raises an error for invalid ones."""
     own = object_of(row.get("sampling_params"), "sampling_params")
     return {**object_of({**sampling, **own}.get(KEY), KEY), **object_of(row.get(KEY), KEY)}
 

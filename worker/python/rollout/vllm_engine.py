@@ -1,12 +1,12 @@
 """Owns: vLLM as an engine of this process.
 
-One engine in this very process where one device serves a slot, so that its death is this process's death and the
-agent sees how; with more devices vLLM's own workers are its children and die with its group.
-Invariant: rows are added and stopped between steps. A completion is what vLLM's own `LLM` gives for the same prompt and
-the parameters that `params` makes, the model's own defaults among them. What vLLM refuses is raised by `add`, or comes back
-as a failure, and the engine goes on with nothing left of it. What vLLM does not take of the configuration (an adapter, an
-argument of its handlers) is raised before there are rows.
-Absent: which rows, and their results' ways.
+If one device serves a slot, the engine runs in this same process, so its death is this process's death and the agent
+sees how it died. With more devices, vLLM's own workers are its children and die with its group.
+Invariant: rows are added and stopped between steps. A completion is what vLLM's own `LLM` gives for the same prompt
+and the parameters that `params` makes, which include the model's own defaults. If vLLM refuses a row, `add` raises the
+error or the row comes back as a failure, and the engine continues without any of it. If vLLM refuses the configuration
+(an adapter, an argument of its handlers), the error is raised before there are rows.
+Absent: which rows run, and where their results go.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-# How long the end of a core that is given up is waited for.
+# How long to wait for the end of a core that was given up.
 CHILD_END_S = 1.0
-# How long what a core has said before its end may take to be taken up, and what vLLM says of the end to be raised.
+# How long a dying core's last messages may take to be processed, and vLLM's report of its end to be raised.
 LAST_WORDS_S = 3.0
 Failed = tuple[int, str, str, str]
 
@@ -82,7 +82,7 @@ class VllmEngine:
             self._make_handlers()
 
     def versions(self) -> dict[str, str]:
-        """What runs here, and on what kind of device."""
+        """The installed versions, and the kind of device."""
         from vllm.platforms import current_platform
 
         found = {**versions(), "max_model_len": str(self._engine.model_config.max_model_len)}
@@ -91,7 +91,7 @@ class VllmEngine:
         return found
 
     def revisions(self) -> list[str]:
-        """The names that the loaded model's revision has: as it was asked for, and as the hub resolved it. A directory has none."""
+        """The names of the loaded model's revision: as requested, and as the hub resolved it. A directory has none."""
         config = self._engine.model_config
         if os.path.isdir(config.model):
             return []
@@ -99,18 +99,18 @@ class VllmEngine:
         return [name for name in names if name]
 
     def room_tokens(self) -> int:
-        """Tokens that the cache for keys and values holds; 0 where vLLM does not say."""
+        """Tokens that the cache for keys and values holds; 0 if vLLM does not report it."""
         cache = self._engine.vllm_config.cache_config
         return getattr(cache, "kv_cache_size_tokens", None) or (cache.num_gpu_blocks or 0) * (cache.block_size or 0)
 
     @property
     def counts(self) -> Counts:
-        """What the engine has done."""
+        """The engine's counters."""
         return self._counters.counts
 
     def add(self, ticket: int, task: str, model: str, sampling: dict[str, Any], row: dict[str, Any]) -> None:
-        """Takes a row up; raises what vLLM raises of it."""
-        # The OpenAI format names an adapter as a model.
+        """Adds a row; raises vLLM's errors about it."""
+        # In the OpenAI format, an adapter's name is a model's name.
         adapter = self._adapters.of(row.get("lora")) if task != "openai" else None
         if task != "generate":
             if self._calls is None:
@@ -125,7 +125,7 @@ class VllmEngine:
             self._engine.add_request(str(ticket), prompt, params, lora_request=adapter)
         except Exception as error:
             if not failures.is_fatal(error):
-                # Of several completions some may have been taken, or the front end's half of one.
+                # Some of several completions may have been added, or only the front end's half of one.
                 self._abort(str(ticket))
             raise
         self._counters.added()
@@ -140,13 +140,13 @@ class VllmEngine:
         self._calls = Calls(self._client, serving)
 
     def _abort(self, request_id: str) -> None:
-        # As `LLMEngine.abort_request` does, which keeps vLLM's own names for itself.
+        # As in `LLMEngine.abort_request`, which reserves vLLM's own names for itself.
         ids = self._engine.output_processor.abort_requests([request_id], internal=False)
         self._engine.engine_core.abort_requests(ids)
         self._counters.abort(ids)
 
     def stop(self, ticket: int) -> None:
-        """Stops a row; one that has ended is no error."""
+        """Stops a row; stopping one that has ended is not an error."""
         if self._calls is None or not self._calls.stop(ticket):
             self._abort(str(ticket))
 
@@ -155,8 +155,8 @@ class VllmEngine:
         return list(getattr(manager, "processes", None) or ())
 
     def watch_children(self, ended: Callable[[BaseException, int | None], NoReturn]) -> None:
-        """Has it told when a core that is a process of its own ends. Of one that is killed vLLM's own client says nothing to a
-        step that waits for it, which would wait for ever."""
+        """Calls back when a core in a separate process ends. vLLM's own client does not report a killed core to a step
+        that waits for it, and the step would wait forever."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         def watch(cores: list[Any]) -> None:
@@ -168,7 +168,7 @@ class VllmEngine:
             threading.Thread(target=watch, args=(cores,), name="cores", daemon=True).start()
 
     def child_exit(self) -> int | None:
-        """How vLLM's core ended, where it is a process of its own and has."""
+        """How vLLM's core ended, if it is a separate process and has ended."""
         for process in self._cores():
             process.join(timeout=CHILD_END_S)
             if process.exitcode:
@@ -180,7 +180,7 @@ class VllmEngine:
         return self._engine.has_unfinished_requests() or (self._calls is not None and self._calls.running())
 
     def step(self) -> tuple[list[Outcome], list[Failed]]:
-        """One step: every row that has ended by it, well or not."""
+        """Runs one step; returns every row that ended, successfully or not."""
         done: list[Outcome] = []
         failed: list[Failed] = []
         busy = self._engine.has_unfinished_requests()
@@ -205,12 +205,12 @@ class VllmEngine:
 
 
 def names_of(options: dict[str, Any]) -> list[str]:
-    """The names that requests may call the model by: those of the configuration, without revisions."""
+    """The model names that requests may use: those of the configuration, without revisions."""
     names = [name.rsplit("@", 1)[0] for name in options.get("models") or [] if name != "*"]
     return names or [options["model"]]
 
 
 def asks_handlers(options: dict[str, Any]) -> bool:
-    """Whether rows may come that vLLM's handlers answer: all but those of our own format for completions. A block that names no
-    tasks offers such, whatever its model."""
+    """Whether rows may come that vLLM's handlers answer: all except those of the native format for completions. A
+    block that names no tasks offers them, whatever its model."""
     return set(options.get("tasks") or ["openai"]) != {"generate"}

@@ -1,4 +1,4 @@
-"""The extension module's part, played where there is none: the package's own Python is tried, and asks nobody."""
+"""A fake of the extension module: it tests the package's own Python without a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 def play() -> None:
-    """Before anything of the package that needs the extension is imported."""
+    """Call it before importing a module that needs the extension."""
     try:
         import rollout._native  # noqa: F401
     except ImportError:

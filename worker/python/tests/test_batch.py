@@ -1,4 +1,4 @@
-"""What `BatchRun.wait` makes of the program's exit status. It needs no cluster."""
+"""How `BatchRun.wait` interprets the program's exit status. It needs no cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ExitStatuses(unittest.TestCase):
     def test_failed_rows_are_told_from_a_failed_command(self) -> None:
         self.assertTrue(self.wait("exit 0"))
         self.assertFalse(self.wait("exit 10"))
-        # An earlier program ended with 1 in both cases, and said why where the command had failed.
+        # An earlier program ended with 1 in both cases, and printed the reason if the command had failed.
         self.assertFalse(self.wait("echo 'run r: 2 rows' >&2; exit 1"))
         for script in ("echo 'error: the disk is full' >&2; exit 1", "exit 2", "exit 130"):
             with self.assertRaises(BatchError):

@@ -1,4 +1,4 @@
-"""Requests that handlers give to an engine, with vLLM's part played: what is aborted, and what ends the engine."""
+"""Requests that handlers give to an engine, with a fake vLLM: which are aborted, and what ends the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unittest import mock
 
 
 def played() -> dict[str, ModuleType]:
-    """What the modules take of vLLM; handlers are the tests' own."""
+    """The names that the modules import from vLLM; handlers are the tests' own."""
     names = ["vllm", "vllm.engine", "vllm.engine.protocol", "vllm.v1", "vllm.v1.engine", "rollout.serving"]
     modules = {name: ModuleType(name) for name in names}
     client = type("EngineClient", (), {"__abstractmethods__": frozenset()})
@@ -23,7 +23,7 @@ def played() -> dict[str, ModuleType]:
 
 
 class Engine:
-    """Takes requests, or raises what it is told to once it has taken part of one."""
+    """Accepts requests, or raises the given error after it has accepted part of one."""
 
     vllm_config = model_config = renderer = input_processor = None
 
@@ -36,7 +36,7 @@ class Engine:
 
 
 class Serving:
-    """Asks for as many requests as a row says, and makes a response of whatever is raised, as vLLM's handlers do."""
+    """Sends as many requests as a row says, and makes a response of any exception, as vLLM's handlers do."""
 
     client: Any
 

@@ -1,4 +1,4 @@
-"""Which context is taken, and what goes over it: as of `rollout`, the command. It needs no cluster."""
+"""Which context is used, and what overrides it, as in the command `rollout`. It needs no cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What vLLM's own processes leave of their ends, with vLLM's part played: which of several notes is believed."""
+"""What vLLM's own processes record about their ends, with a fake vLLM: which of several records counts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Notes(unittest.TestCase):
         self.assertEqual(self.told(), ("KeyError", None, 9))
 
     def test_a_cores_exception_that_came_of_a_killed_worker_is_not_what_it_died_of(self) -> None:
-        # As a worker notes it whose neighbour is gone.
+        # As a worker records it when its neighbor is gone.
         failures.leave_crash_file(RuntimeError("connection closed by peer"))
         core = SimpleNamespace(model_executor=SimpleNamespace(workers=[killed_worker()]))
         with self.assertRaises(RuntimeError):

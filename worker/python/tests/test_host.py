@@ -1,4 +1,4 @@
-"""The engine host's own parts, without vLLM: what becomes of a row whatever an engine makes of it."""
+"""The engine host's own parts, without vLLM: the outcome of a row for any result of an engine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Refusals(unittest.TestCase):
 
 
 class Agent:
-    """Hands over what it was made with, and takes down what comes back."""
+    """Returns the messages that it was made with, and records the answers."""
 
     def __init__(self, events: list[Any]) -> None:
         self.events = events
@@ -119,7 +119,7 @@ class Agent:
 
 
 class Engine:
-    """Ends a row at the second step after it came, or refuses it as it asks."""
+    """Ends a row at the second step after it arrived, or refuses it on request."""
 
     REFUSALS: dict[str, type[Exception]] = {"value": ValueError, "bug": KeyError, "memory": MemoryError}
 

@@ -1,4 +1,5 @@
-"""What is counted of a row, with a tokenizer that makes a token of each letter, and templates that write what they are given."""
+"""Token counts of a row, with a tokenizer that makes a token of each letter, and templates that write their
+arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Tokenizer:
 
 
 class PartsTokenizer(Tokenizer):
-    """Its template goes through a message's parts."""
+    """Its template iterates over a message's parts."""
 
     chat_template = "for 'developer'"
 
@@ -37,14 +38,14 @@ class PartsTokenizer(Tokenizer):
 
 
 def counted(row: dict[str, Any], task: str = "generate", sampling: dict[str, Any] | None = None, **more: Any) -> Any:
-    """Tokens and bound of a row, or why it has none; the model has room for 40."""
+    """Tokens and bound of a row, or its error; the model has room for 40."""
     tokenizer = more.pop("tokenizer", None) or Tokenizer()
     said = answer(Counter(tokenizer, task, sampling or {}, 40, **more), json.dumps(row))
     return said.get("code") or (said["tokens"], said["most"])
 
 
 def written(body: dict[str, Any], tokenizer: Tokenizer, url: str = "/v1/chat/completions") -> Any:
-    """The messages and arguments that the template is given for a request."""
+    """The messages and arguments that the template gets for a request."""
     error = counted(request(url, **body), "openai", tokenizer=tokenizer)
     assert isinstance(error, tuple), error
     return tokenizer.messages, tokenizer.arguments
@@ -109,7 +110,8 @@ class Counts(unittest.TestCase):
         self.assertEqual(completion("x" * 99, truncate_prompt_tokens=7), (7, 16))
         self.assertEqual(completion("x" * 99, truncate_prompt_tokens=-1), (39, 16))
         self.assertEqual(completion("x" * 5, truncate_prompt_tokens=-1), (5, 16))
-        # Of a chat without a bound vLLM leaves as many tokens as the model has room for, and then none for a completion.
+        # For a chat without a bound vLLM leaves as many tokens as the model has room for, and then none for a
+        # completion.
         self.assertEqual(chat("x" * 99, truncate_prompt_tokens=-1), "TOO_LONG")
         self.assertEqual(chat("x", truncate_prompt_tokens=41), "TOO_LONG")
         self.assertEqual(chat("x", truncate_prompt_tokens=0), "EMPTY")
@@ -153,7 +155,7 @@ class Counts(unittest.TestCase):
 
 
 class Messages(unittest.TestCase):
-    """As vLLM's `parse_chat_messages` hands them over."""
+    """As vLLM's `parse_chat_messages` returns them."""
 
     def test_parts_are_one_text_or_parts_as_the_template_has_it(self) -> None:
         parts = [{"type": "text", "text": "ab"}, "c", {"type": "input_text", "text": "d"}, {"type": "text", "text": None}]

@@ -1,4 +1,4 @@
-"""What a trainer does where the cluster refuses, whose part is played."""
+"""A trainer's behavior when the cluster refuses, with a fake cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Leaving(unittest.TestCase):
 
 class Shards(unittest.TestCase):
     def refused(self, said: str) -> list[Any]:
-        """What is told of shards by a checkpoint that is begun after that refusal."""
+        """The shards reported by a checkpoint that begins after that refusal."""
         made, native = trainer()
         native.claim.return_value = claim()
         shard = made.get_shard("pile", 0)

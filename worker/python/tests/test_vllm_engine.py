@@ -1,4 +1,4 @@
-"""vLLM as an engine, with vLLM's part played: what of a configuration fails the start, and what is left of a row that is refused."""
+"""vLLM as an engine, with a fake vLLM: which configurations fail the start, and what remains of a refused row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EngineArgs:
 
 
 class LLMEngine:
-    """Has taken the first of a row's two completions when it raises what it is told to."""
+    """Has accepted the first of a row's two completions when it raises the given error."""
 
     model_config = SimpleNamespace(max_model_len=64, get_vocab_size=lambda: 9, get_diff_sampling_param=dict)
 
@@ -66,7 +66,7 @@ class LLMEngine:
 
 
 class Calls:
-    """Takes rows, once it was made; a configuration may be one that handlers do not take."""
+    """Accepts rows once it was made; a configuration may be one that handlers refuse."""
 
     def __init__(self, client: Any, serving: Any) -> None:
         if serving.arguments.get("tool_call_parser"):
@@ -78,7 +78,7 @@ class Calls:
 
 
 def played() -> dict[str, ModuleType]:
-    """What the engine takes of vLLM, and those of our modules that need more of it."""
+    """The names that the engine imports from vLLM, and those of the package's modules that need more of it."""
     own = ["rollout.params", "rollout.prompts", "rollout.client", "rollout.calls", "rollout.serving"]
     names = ["vllm", "vllm.engine", "vllm.engine.arg_utils", "vllm.v1", "vllm.v1.engine", "vllm.v1.engine.llm_engine"]
     names += ["vllm.lora", "vllm.lora.request", "vllm.lora.utils", "vllm.platforms", *own]
@@ -134,7 +134,7 @@ class Starts(unittest.TestCase):
             with self.assertRaises(RowError) as raised:
                 engine.add(1, task, "m", {}, {"lora": "none"})
             self.assertEqual(classify(raised.exception)[:2], ("invalid", "UNKNOWN_LORA"), task)
-        # There an adapter is a model's name, and this a field of somebody's own.
+        # There, an adapter is a model's name, and this is an unrelated field.
         engine.add(2, "openai", "m", {}, {"lora": "none"})
         self.assertEqual(engine._calls.rows, [2])
 
