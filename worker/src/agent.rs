@@ -142,7 +142,7 @@ async fn pass_on(
         tokio::select! {
             () = told => {}
             () = tokio::time::sleep_until(order.gone_by.into()) => {
-                tracing::warn!("the time is over");
+                tracing::warn!("the drain deadline has passed");
                 return;
             }
             // No sender is left, so the deadline stays as it is.

@@ -91,7 +91,7 @@ impl Cloud {
             _ => return Ok(None),
         };
         let labels = tokio::time::timeout(LABELS_LIMIT, hint.labels()).await.unwrap_or_default();
-        tracing::info!(provider = provider.name(), ?labels, "listening for notices of the cloud");
+        tracing::info!(provider = provider.name(), ?labels, "watching for notices from the cloud");
         Ok(Some(Self { provider, hint, labels }))
     }
 
@@ -115,11 +115,11 @@ impl Cloud {
             match notice {
                 Notice::Goes { within, what } => {
                     let within_ms = within.as_millis() as u64;
-                    tracing::warn!(provider, what, within_ms, "the cloud takes this machine back");
+                    tracing::warn!(provider, what, within_ms, "the cloud reclaims this machine");
                     drains.ask(DrainOrder::gone_within(within, format!("{provider}: {what}")));
                 }
                 Notice::MayGo { what } => {
-                    tracing::warn!(provider, what, "the cloud may take this machine back");
+                    tracing::warn!(provider, what, "the cloud may reclaim this machine");
                 }
             }
         }

@@ -77,7 +77,7 @@ impl Drains {
         });
         if news {
             let left_ms = self.current().map_or(0, |order| order.left().as_millis() as u64);
-            tracing::info!(reason, left_ms, "this worker is to go");
+            tracing::info!(reason, left_ms, "drain requested");
         }
         news
     }

@@ -128,7 +128,7 @@ impl Holder {
     fn keep(&self, enrolled: Enrolled) -> anyhow::Result<Kept> {
         let lifetime_ms = u64::try_from(enrolled.lifetime.as_millis()).unwrap_or(u64::MAX);
         let kept = Kept { labels: enrolled.labels.into_iter().collect(), lifetime_ms };
-        tracing::info!(identity = %enrolled.identity, lifetime_ms, "this worker was certified");
+        tracing::info!(identity = %enrolled.identity, lifetime_ms, "a certificate was issued");
         self.write_kept(&kept)?;
         Ok(kept)
     }
@@ -144,7 +144,7 @@ impl Holder {
         let read =
             |path: &Path| -> anyhow::Result<Kept> { Ok(Kept::parse(&std::fs::read(path)?)?) };
         read(&self.kept).unwrap_or_else(|error| {
-            tracing::warn!(error = format!("{error:#}"), "what came with the certificate is lost");
+            tracing::warn!(error = format!("{error:#}"), "the certificate's metadata is lost");
             Kept::default()
         })
     }

@@ -119,11 +119,11 @@ async fn work_until_drained(mut config: Config) -> ExitCode {
     match ended {
         Ok(Drained { everything_answered: true }) => ExitCode::SUCCESS,
         Ok(Drained { everything_answered: false }) => {
-            tracing::warn!("results stay in the spool, start again in the same directory");
+            tracing::warn!("results stay in the spool; start again in the same directory");
             ExitCode::from(75)
         }
         Err(error) => {
-            tracing::error!(%error, "the agent ends");
+            tracing::error!(%error, "the agent failed");
             match error {
                 AgentError::Start(_) => ExitCode::from(2),
                 AgentError::Cluster(_) => ExitCode::from(5),
@@ -149,7 +149,7 @@ fn drain_on_signals(
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             tracing::info!(
-                "SIGHUP: changed certificates are taken by themselves; all else is read at a start"
+                "SIGHUP: changed certificates load by themselves; all other settings need a restart"
             );
         }
     });

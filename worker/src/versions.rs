@@ -42,7 +42,7 @@ pub(crate) async fn installed(engines: &[EngineConfig]) -> Installed {
             let key = (python, &engine.env);
             if let btree_map::Entry::Vacant(first) = asked.entry(key) {
                 let found = of_environment(python, &engine.env).await.unwrap_or_else(|reason| {
-                    tracing::warn!(python = %python.display(), reason, "its versions are not known");
+                    tracing::warn!(python = %python.display(), reason, "its versions are unknown");
                     BTreeMap::new()
                 });
                 first.insert(found);

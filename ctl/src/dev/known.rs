@@ -29,7 +29,7 @@ pub(super) fn remember(layout: &Layout) {
     if let Some(records) = records()
         && let Err(error) = remember_in(&records, layout)
     {
-        tracing::debug!(%error, "the directory is not remembered for `rollout dev list`");
+        tracing::debug!(%error, "cannot record the directory for `rollout dev list`");
     }
 }
 

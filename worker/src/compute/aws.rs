@@ -170,7 +170,7 @@ impl Aws {
                     labels.extend(value.map(|value| (name.to_owned(), value)));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot read what this instance is");
+                    tracing::warn!(%error, "cannot read the description of this instance");
                     break;
                 }
             }

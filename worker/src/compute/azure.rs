@@ -155,7 +155,7 @@ impl Azure {
         let machine = match self.machine().await {
             Ok(machine) => machine,
             Err(error) => {
-                tracing::warn!(%error, "cannot read what this instance is");
+                tracing::warn!(%error, "cannot read the description of this instance");
                 return BTreeMap::new();
             }
         };

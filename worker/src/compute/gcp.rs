@@ -153,7 +153,7 @@ impl Gcp {
             let answer = match ask(&self.metadata, path, ANSWER_LIMIT).await {
                 Ok(answer) => answer,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot read what this instance is");
+                    tracing::warn!(%error, "cannot read the description of this instance");
                     break;
                 }
             };

@@ -23,9 +23,9 @@ impl Trouble {
     pub(super) fn met(&mut self, error: &MetadataError) -> Duration {
         metrics::counter!("rollout_worker_compute_errors_total").increment(1);
         if self.met {
-            tracing::debug!(%error, "still no notices of the cloud");
+            tracing::debug!(%error, "still no notices from the cloud");
         } else {
-            tracing::warn!(%error, "no notices of the cloud until its metadata service answers");
+            tracing::warn!(%error, "no notices from the cloud until its metadata service answers");
         }
         self.met = true;
         self.backoff.wait()

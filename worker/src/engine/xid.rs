@@ -66,11 +66,11 @@ impl Xids {
                 None => false,
             };
             if let Err(error) = wait(&library, told) {
-                tracing::info!(%error, "the driver's errors (XIDs) are not known here");
+                tracing::info!(%error, "GPU errors (XIDs) are not available on this host");
             }
         });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread listens to the driver's errors (XIDs)");
+            tracing::warn!(%error, "GPU errors (XIDs) are not watched: no thread");
         }
         xids
     }
@@ -116,7 +116,7 @@ fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
             Err(error) => {
                 // For example when a GPU has fallen off the bus: the others may still report errors.
                 if !warned {
-                    tracing::warn!(%error, "cannot wait for the errors of the GPUs, trying again");
+                    tracing::warn!(%error, "cannot wait for GPU errors, trying again");
                     warned = true;
                 }
                 std::thread::sleep(PAUSE);
@@ -146,7 +146,7 @@ fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
 /// driver no longer reports the index of a device that has fallen off the bus.
 fn watch(nvml: &Nvml) -> Result<(EventSet<'_>, HashMap<usize, u32>), NvmlError> {
     let unwatched = |index: u32, error: &NvmlError| {
-        tracing::warn!(device = index, %error, "the errors (XIDs) of a GPU are not known here");
+        tracing::warn!(device = index, %error, "the errors (XIDs) of a GPU are not watched");
     };
     let mut devices = Vec::new();
     for index in 0..nvml.device_count()? {

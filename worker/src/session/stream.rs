@@ -264,7 +264,7 @@ impl Session {
                     let _ = slot.commands.try_send(SlotCommand::Yield(asked));
                 }
             }
-            None => tracing::debug!("a message of a kind that this version does not know"),
+            None => tracing::debug!("unknown kind of message, ignored"),
         }
         Ok(None)
     }

@@ -21,11 +21,7 @@ impl Slot {
     pub(super) fn granted(&mut self, mut grant: v1::Grant) {
         let lease = (grant.run, grant.attempt);
         let Some(rows) = grant.rows.as_ref().and_then(listed) else {
-            tracing::error!(
-                run = grant.run,
-                attempt = grant.attempt,
-                "an impossible grant, ignored"
-            );
+            tracing::error!(run = grant.run, attempt = grant.attempt, "invalid grant, ignored");
             return;
         };
         let new: Vec<u64> = {

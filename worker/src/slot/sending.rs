@@ -22,7 +22,7 @@ impl Slot {
     /// Takes the rows that an answer grants, and settles what it answers.
     pub(super) async fn answer(&mut self, answer: v1::ExchangeAnswer) {
         let Some(settled) = self.exchanges.answered(answer.seq) else {
-            tracing::debug!(slot = self.index, seq = answer.seq, "an answer to nothing");
+            tracing::debug!(slot = self.index, seq = answer.seq, "answer to an unknown exchange");
             return;
         };
         for refused in &answer.refused {
@@ -34,7 +34,7 @@ impl Slot {
                 run = refused.run,
                 attempt = refused.attempt,
                 code = refused.code,
-                "rows were refused: what this worker made of them does not count"
+                "rows were refused: their results from this worker do not count"
             );
         }
         answer.nothing_more.iter().for_each(|run| self.combiner.at_tail(*run));

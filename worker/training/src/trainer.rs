@@ -284,11 +284,11 @@ async fn keep(client: Client, by: v1::TrainerRef, every: Duration, lost: Arc<Ato
             }
             // For example, the job is gone, so there is no ticket to keep alive.
             Err(error @ ClientError::Rpc(_)) if !error.may_pass() => {
-                tracing::warn!(%error, "the trainer is not kept alive any more");
+                tracing::warn!(%error, "keep-alives of the trainer stop");
                 lost.store(true, Ordering::Relaxed);
                 return;
             }
-            Err(error) => tracing::warn!(%error, "the trainer was not kept alive"),
+            Err(error) => tracing::warn!(%error, "a keep-alive of the trainer failed"),
         }
     }
 }

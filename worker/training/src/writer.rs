@@ -92,7 +92,7 @@ impl CheckpointWriter {
         }
         let job = prefix.rsplit_once('/').map_or(prefix, |(job, _)| job);
         if let Err(error) = self.store.remove_abandoned(job).await {
-            tracing::warn!(%error, "what killed writers have left stays for now");
+            tracing::warn!(%error, "cannot remove the leftovers of killed writers");
         }
     }
 

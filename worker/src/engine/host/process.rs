@@ -106,7 +106,7 @@ impl Program {
             let guard = Guard::start(child.id() as i32)
                 .inspect_err(|error| {
                     let slot = program.slot;
-                    tracing::warn!(%error, slot, "nothing ends the engine's children with this agent");
+                    tracing::warn!(%error, slot, "the engine's children may outlive this agent");
                 })
                 .ok();
             let pid = child.id() as i32;
