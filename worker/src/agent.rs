@@ -45,19 +45,17 @@ pub enum AgentError {
     #[error("{0:#}")]
     Start(anyhow::Error),
     /// The local disk failed or is full, so finished rows may be lost.
-    #[error("the local disk failed: {0}; what the leader has not answered for runs again")]
+    #[error("the local disk failed: {0}; rows that the leader has not answered for run again")]
     Disk(String),
     /// The cluster is not the one that this worker belongs to, or does not support its version.
     #[error("{0}")]
     Cluster(String),
     /// The cluster was restored from a snapshot and does not know this worker, so the rows that it held are void. The
     /// worker has forgotten the old cluster; after a restart it registers as a new worker.
-    #[error(
-        "{0}; this worker has forgotten it, and registers as a new worker when it is started again"
-    )]
+    #[error("{0}; this worker has forgotten it, and registers as a new worker after a restart")]
     Restored(String),
     /// The leader refused to register this worker for as long as the configuration allows.
-    #[error("refused for {refused_ms} ms, and only a person can mend it: {reason}")]
+    #[error("registration refused for {refused_ms} ms, which an operator must fix: {reason}")]
     Refused {
         /// How long the worker retried.
         refused_ms: u64,

@@ -319,7 +319,7 @@ impl Config {
         let counted = self.engine.iter().filter(|engine| engine.slots != devices::SLOTS_AUTO);
         let slots: usize = counted.map(|engine| engine.slots as usize).sum();
         if slots > SLOTS_MAX {
-            return invalid("engine.slots", &format!("{slots} slots, a worker has at most 64"));
+            return invalid("engine.slots", &format!("{slots} slots: at most 64 are allowed"));
         }
         Ok(())
     }
@@ -333,7 +333,7 @@ impl Config {
                 (0, false) => enrolment.check(),
                 _ => {
                     let reason =
-                        "[enrolment] is instead of ca_file, cert_file and key_file, and needs TLS";
+                        "[enrolment] replaces ca_file, cert_file and key_file, and needs TLS";
                     Err(ConfigError::Invalid { key: "tls", reason: reason.to_owned() })
                 }
             };

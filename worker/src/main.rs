@@ -175,7 +175,7 @@ fn log() -> Result<(), String> {
     let said = std::env::var("ROLLOUT_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = said.as_deref().unwrap_or("info");
     let filter = EnvFilter::try_new(filter)
-        .map_err(|error| format!("ROLLOUT_LOG = {filter:?} is no filter: {error}"))?;
+        .map_err(|error| format!("ROLLOUT_LOG = {filter:?} is not a filter: {error}"))?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if std::io::stderr().is_terminal() {
         logs.init();

@@ -61,7 +61,7 @@ impl RunInfo {
         let sampling = match spec.sampling_json.trim() {
             "" => Map::new(),
             json => serde_json::from_str(json)
-                .map_err(|error| unusable(format!("its sampling is no JSON object: {error}")))?,
+                .map_err(|error| unusable(format!("its sampling is not a JSON object: {error}")))?,
         };
         let engine = spec.engine.unwrap_or_default();
         Ok(Self {

@@ -51,7 +51,7 @@ impl Stores {
         }
         if url != open.cluster && !self.allowed.iter().any(|listed| allows(listed, &url)) {
             let reason =
-                "this worker's [store] urls has neither it nor a URL above it: add one".to_owned();
+                "this worker's [store] urls do not allow it: add it, or a URL above it".to_owned();
             return Err(BlobError::Url { url, reason });
         }
         let store = BlobStore::open(&url)?;

@@ -68,7 +68,7 @@ pub struct GatewayOptions {
 pub enum GatewayError {
     /// The port is reachable from other hosts, and the protocol has neither TLS nor passwords.
     #[error(
-        "{0} can be reached from other hosts, and TCPStore knows no TLS: listen on 127.0.0.1, or say --insecure-tcpstore"
+        "{0} can be reached from other hosts, and TCPStore has no TLS: listen on 127.0.0.1, or add --insecure-tcpstore"
     )]
     Exposed(SocketAddr),
     /// The gateway cannot listen on the address.

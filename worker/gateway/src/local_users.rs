@@ -29,9 +29,9 @@ pub(super) enum Refused {
         "it is from uid {0}, and this store is served to uids {1:?} only: list the uid in store_gateway.allow_uids of rollout-worker, or let everyone on this host in with insecure_tcpstore"
     )]
     Other(u32, Vec<u32>),
-    #[error("its client has closed it already, or no process of this host has it")]
+    #[error("its client has already closed it, or no process of this host has it")]
     Unknown,
-    #[error("cannot find out whose it is: cannot read /proc/net/tcp or /proc/net/tcp6: {0}")]
+    #[error("cannot determine its user: cannot read /proc/net/tcp or /proc/net/tcp6: {0}")]
     Tables(#[source] io::Error),
 }
 

@@ -70,7 +70,7 @@ impl Query {
         QUERIES
             .get(usize::from(byte))
             .copied()
-            .ok_or_else(|| bad(format!("{byte} is no request of a store")))
+            .ok_or_else(|| bad(format!("{byte} is not a request to a store")))
     }
 }
 

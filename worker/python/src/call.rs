@@ -44,7 +44,7 @@ impl Call {
         });
         let found = found
             .filter(|each| !each.is_client_streaming() && !each.is_server_streaming())
-            .ok_or_else(|| wrong("the contract has no such call".to_owned()))?;
+            .ok_or_else(|| wrong("the API has no such call".to_owned()))?;
         let path = PathAndQuery::try_from(format!("/rollout.v1.{method}"));
         let mut text = serde_json::Deserializer::from_str(request);
         let options = DeserializeOptions::new();

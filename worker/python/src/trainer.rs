@@ -164,7 +164,8 @@ impl Trainer {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let what = format!("wait timeout after {timeout_ms}ms: others have the shards");
+                let what =
+                    format!("wait timeout after {timeout_ms}ms: other trainers hold the shards");
                 return Err(PyTimeoutError::new_err(what));
             }
             self.ask(py, self.trainer.wait_for_shard(dataset, epoch, left))?;

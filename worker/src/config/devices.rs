@@ -111,7 +111,8 @@ impl Config {
             }
             let each = engine.devices_each();
             if named.len() % each != 0 {
-                let reason = format!("{} devices are no multiple of {each} a slot", named.len());
+                let reason =
+                    format!("{} devices are not a multiple of {each} per slot", named.len());
                 return Err(invalid(reason));
             }
             let slots = (named.len() / each) as u32;
@@ -120,7 +121,10 @@ impl Config {
                 SLOTS_AUTO | 1 => engine.slots = slots,
                 asked if asked == slots => {}
                 asked => {
-                    let reason = format!("{asked} slots of {each} devices are not {}", named.len());
+                    let reason = format!(
+                        "{asked} slots of {each} devices do not use {} devices",
+                        named.len()
+                    );
                     return Err(invalid(reason));
                 }
             }
@@ -223,8 +227,8 @@ mod tests {
         for (blocks, why) in [
             ("devices = [0, 1]--devices = [1]", "device 1 is named twice"),
             ("devices = [0, 0]", "device 0 is named twice"),
-            ("devices = [0, 1, 2]\ntensor_parallel_size = 2", "no multiple of 2"),
-            ("devices = [0, 1]\nslots = 3", "3 slots of 1 devices are not 2"),
+            ("devices = [0, 1, 2]\ntensor_parallel_size = 2", "not a multiple of 2"),
+            ("devices = [0, 1]\nslots = 3", "3 slots of 1 devices do not use 2 devices"),
             ("devices = [8]", "no device 8"),
         ] {
             let error = assigned(blocks, &eight()).unwrap_err();

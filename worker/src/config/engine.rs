@@ -284,13 +284,13 @@ impl EngineConfig {
             return invalid("engine.slots", "an engine has at least one slot".into());
         }
         if self.slots == SLOTS_AUTO && self.kind != EngineKind::Vllm {
-            let reason = "\"auto\" counts devices, which the engine vllm alone has";
+            let reason = "\"auto\" counts devices, which only the engine vllm has";
             return invalid("engine.slots", reason.into());
         }
         let said = self.engine_args.get("tensor_parallel_size");
         let size = self.tensor_parallel_size;
         if size == 0 || (size != 1 && said.is_some_and(|said| *said != size)) {
-            let reason = "is 1 or more, and what engine_args says, if that says it".into();
+            let reason = "must be at least 1, and the same as in engine_args if set there".into();
             return invalid("engine.tensor_parallel_size", reason);
         }
         if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
@@ -314,7 +314,7 @@ impl EngineConfig {
         }
         match self.kind {
             EngineKind::Mock if !self.process && self.program.is_some() => {
-                invalid("engine.program", "it is started only where process = true".into())
+                invalid("engine.program", "it needs process = true".into())
             }
             EngineKind::Mock if !self.process && self.exit_at_start.is_some() => {
                 invalid("engine.exit_at_start", "it needs process = true".into())

@@ -21,7 +21,7 @@ impl Visitor<'_> for Bytes {
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<usize, E> {
-        usize::try_from(value).map_err(|_| E::custom("a number of bytes is not negative"))
+        usize::try_from(value).map_err(|_| E::custom("a number of bytes must not be negative"))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<usize, E> {
@@ -30,7 +30,7 @@ impl Visitor<'_> for Bytes {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<usize, E> {
         let bad =
-            || E::custom(format!("{text:?} is no number of bytes; write 8388608 or \"8MiB\""));
+            || E::custom(format!("{text:?} is not a number of bytes; write 8388608 or \"8MiB\""));
         let (digits, shift) = UNITS
             .iter()
             .find_map(|(unit, shift)| text.strip_suffix(unit).map(|digits| (digits, *shift)))

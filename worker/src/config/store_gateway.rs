@@ -38,12 +38,12 @@ impl StoreGatewayConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let invalid = |key, reason: &str| Err(ConfigError::Invalid { key, reason: reason.into() });
         if self.job.is_empty() {
-            return invalid("store_gateway.job", "say whose store it is");
+            return invalid("store_gateway.job", "name the job whose store it is");
         }
         if !self.listen.ip().is_loopback() && !self.insecure_tcpstore {
             return invalid(
                 "store_gateway.listen",
-                "TCPStore knows no TLS: listen on 127.0.0.1, or say insecure_tcpstore = true",
+                "TCPStore has no TLS: listen on 127.0.0.1, or set insecure_tcpstore = true",
             );
         }
         Ok(())

@@ -167,7 +167,7 @@ impl HostEngine {
         let waited = tokio::time::timeout(limit, begins).await;
         // A row that starts at this very moment gets its full time too.
         if waited.is_err() && self.shared.rows.lock().take_back(ticket) {
-            return not_started(&format!("the engine could not be given it within {limit:?}"));
+            return not_started(&format!("the engine did not take the row within {limit:?}"));
         }
         tokio::time::sleep(limit).await;
         timed_out(limit)

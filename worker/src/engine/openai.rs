@@ -129,7 +129,7 @@ impl OpenAiEngine {
             Input::Messages(messages) if embeds => ("/v1/embeddings", "messages", messages.into()),
             Input::Messages(messages) => ("/v1/chat/completions", "messages", messages.into()),
             Input::Pair { .. } => {
-                let message = "the engine openai scores nothing";
+                let message = "the engine openai does not support the task score";
                 return Err(EngineFailure::invalid("TASK_UNKNOWN", message));
             }
             Input::Call { url, mut body } => {
@@ -231,7 +231,7 @@ impl OpenAiEngine {
 /// Reads the configured address of a server.
 pub(crate) fn base_url(text: &str) -> anyhow::Result<Url> {
     let text = text.trim_end_matches('/').trim_end_matches("/v1");
-    let url = Url::parse(text).with_context(|| format!("{text:?} is no URL"))?;
+    let url = Url::parse(text).with_context(|| format!("{text:?} is not a URL"))?;
     ensure!(matches!(url.scheme(), "http" | "https"), "{text:?} is neither http:// nor https://");
     ensure!(url.query().is_none() && url.fragment().is_none(), "{text:?} has a query or fragment");
     let named = !url.username().is_empty() || url.password().is_some();

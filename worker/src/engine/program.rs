@@ -23,7 +23,7 @@ const PORTS_PER_SLOT: u32 = 64;
 pub(super) fn mock(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Result<HostConfig> {
     let path = match &config.program {
         Some(path) => path.clone(),
-        None => std::env::current_exe().context("this program's own file is not known")?,
+        None => std::env::current_exe().context("the path of this program is unknown")?,
     };
     host(config, slot, dir, path, vec!["mock-engine".to_owned()], Vec::new())
 }

@@ -105,7 +105,7 @@ impl EngineRow {
         let mut template = match sampling.remove(TEMPLATE) {
             Some(Value::Object(arguments)) => arguments,
             None | Some(Value::Null) => Map::new(),
-            Some(_) => return Err(shape("chat_template_kwargs is no object")),
+            Some(_) => return Err(shape("chat_template_kwargs is not an object")),
         };
         if own && let Some(arguments) = field::<Map<String, Value>>(&fields, TEMPLATE)? {
             template.extend(arguments);
@@ -119,7 +119,7 @@ fn prompt(fields: &Fields<'_>) -> Result<Input, EngineFailure> {
     match (field(fields, "prompt")?, field::<Vec<Value>>(fields, "messages")?) {
         (Some(text), None) => Ok(Input::Text(text)),
         (None, Some(messages)) if !messages.is_empty() => Ok(Input::Messages(messages)),
-        (None, Some(_)) => Err(shape("the row's messages are no list with a message in it")),
+        (None, Some(_)) => Err(shape("the row's messages are not a list of at least one message")),
         (Some(_), Some(_)) => Err(shape("a row has a prompt or messages, not both")),
         (None, None) => Err(shape("a row needs a prompt or messages")),
     }

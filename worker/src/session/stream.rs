@@ -135,7 +135,7 @@ impl Session {
             opened = open => match opened {
                 Ok(Ok(response)) => Ok(response.into_inner()),
                 Ok(Err(status)) => Err(ended(&status)),
-                Err(_) => Err(StreamEnd::Broken("it could not be opened in time".to_owned())),
+                Err(_) => Err(StreamEnd::Broken("it did not open in time".to_owned())),
             },
             other = silent => Err(StreamEnd::Other(other)),
         };

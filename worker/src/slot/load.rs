@@ -131,7 +131,7 @@ impl Loader {
             }
         }
         if !missing.is_empty() {
-            let message = format!("segment {} has {} rows only", wanted.number, segment.len());
+            let message = format!("segment {} has only {} rows", wanted.number, segment.len());
             let failure =
                 EngineFailure::new(FailureClass::InputUnreadable, "SEGMENT_SHORT", message);
             loaded.failed.push((missing, failure));

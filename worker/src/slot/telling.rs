@@ -49,7 +49,7 @@ impl Slot {
         let (uploader, slot) = (self.uploader.clone(), self.index);
         self.tasks.spawn(async move {
             let kept = timeout(TEXT_TIMEOUT, uploader.keep_text(runs, text)).await;
-            let text = kept.unwrap_or_else(|_| Err("it takes too long".to_owned()));
+            let text = kept.unwrap_or_else(|_| Err("it took too long".to_owned()));
             let text = text.inspect_err(|reason| {
                 tracing::warn!(slot, reason, "a failure is reported without its text");
             });
@@ -91,7 +91,7 @@ impl Uploader {
             infos.push(self.runs.get(run).await.map_err(|error| error.to_string())?);
         }
         if infos.windows(2).any(|two| two[0].namespace != two[1].namespace) {
-            return Err("the rows are of several namespaces".to_owned());
+            return Err("the rows belong to several namespaces".to_owned());
         }
         let mut key = String::new();
         for run in infos {

@@ -121,7 +121,7 @@ impl<'a> Source<'a> {
 
     async fn read(&self, named: &v1::BlobName) -> Result<Bytes, TrainError> {
         let digest: [u8; 32] =
-            named.digest.as_ref().try_into().map_err(|_| damaged("a digest has not 32 bytes"))?;
+            named.digest.as_ref().try_into().map_err(|_| damaged("a digest is not 32 bytes"))?;
         let (key, began) = (key(self.prefix, &digest), Instant::now());
         let wanted = || began.elapsed() < self.patience;
         Ok(until_answered(wanted, || self.store.get(&key, &digest)).await?)

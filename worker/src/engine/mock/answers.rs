@@ -161,7 +161,7 @@ fn shape(message: impl Into<String>) -> EngineFailure {
 
 fn text_of(body: &Map<String, Value>, name: &str) -> Result<String, EngineFailure> {
     let text = body.get(name).and_then(Value::as_str).map(str::to_owned);
-    text.ok_or_else(|| shape(format!("the body's {name} is no text")))
+    text.ok_or_else(|| shape(format!("the body's {name} is not a text")))
 }
 
 /// The content of a user's last message: a text, or the texts of its parts.
@@ -172,6 +172,6 @@ fn last_user_text(messages: &[Value]) -> Result<String, EngineFailure> {
         Some(Value::Array(parts)) => {
             Ok(parts.iter().filter_map(|p| p.get("text").and_then(Value::as_str)).collect())
         }
-        _ => Err(shape("no message of a user has a content")),
+        _ => Err(shape("no user message has content")),
     }
 }
