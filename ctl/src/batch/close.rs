@@ -85,7 +85,7 @@ pub(super) fn check_goes_on(run: &v1::RunSummary) -> Result<(), BatchError> {
 
 /// Other clients were faster each time.
 pub(super) fn busy(name: &str) -> BatchError {
-    let what = "was changed by others each time that it was tried";
+    let what = "was changed by other clients at every attempt";
     let advice = "repeat the command: it does not add rows that the run already has".to_owned();
     BatchError::Conflict { name: name.to_owned(), what, advice }
 }

@@ -144,7 +144,9 @@ impl std::str::FromStr for LatencyRange {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let number = |part: &str| {
-            part.trim().parse::<u64>().map_err(|_| format!("`{part}` is no number of milliseconds"))
+            part.trim()
+                .parse::<u64>()
+                .map_err(|_| format!("`{part}` is not a number of milliseconds"))
         };
         let (min_ms, max_ms) = match text.split_once(':') {
             Some((min, max)) => (number(min)?, number(max)?),

@@ -78,7 +78,7 @@ async fn found(layout: &Layout, args: &DevArgs) -> anyhow::Result<()> {
             saved.check(layout, args)?;
         }
         if let Some(pids) = Pids::load(layout)?.filter(|pids| pids.ready && lives(pids.dev)) {
-            let what = format!("it runs already, pid {}, as it was started", pids.dev);
+            let what = format!("it is already running, pid {}, as it was started", pids.dev);
             to_stderr(&told(layout, &what));
             return Ok(());
         }

@@ -115,7 +115,7 @@ impl RowFormat {
         input: &[u8],
         outcome: &Outcome<'_>,
     ) -> Result<(), String> {
-        let input = std::str::from_utf8(input).map_err(|_| "the input row is no utf-8")?;
+        let input = std::str::from_utf8(input).map_err(|_| "the input row is not UTF-8")?;
         let Fields(fields) = serde_json::from_str(input)
             .map_err(|error| format!("the input row: {}", plain_message(&error)))?;
         out.push_str("{\"id\":");

@@ -305,7 +305,7 @@ pub(super) fn parse_chunk(parsed: &mut Parsed, rules: &mut Rules) {
                     Err(error) => {
                         let valid = &line[..error.valid_up_to()];
                         let column = String::from_utf8_lossy(valid).chars().count() + 1;
-                        let message = "the line is no utf-8".to_owned();
+                        let message = "the line is not UTF-8".to_owned();
                         parsed.errors.note(parsed.lines, column, message);
                         parsed.lines += 1;
                     }

@@ -124,7 +124,7 @@ impl Report for Shown {
 /// The file, and its contexts.
 fn kept() -> anyhow::Result<(PathBuf, Contexts)> {
     let path = Contexts::path().ok_or_else(|| {
-        Failure::failed("neither XDG_CONFIG_HOME nor HOME says where contexts are")
+        Failure::failed("there is no directory for contexts: set XDG_CONFIG_HOME or HOME")
     })?;
     let contexts = Contexts::read(&path)?;
     Ok((path, contexts))

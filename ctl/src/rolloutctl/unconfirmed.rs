@@ -112,7 +112,7 @@ where
         // A refusal is final; that the member is gone needs a separate message.
         Some((_, Err(refusal))) if refusal.exit_code() != 3 => Err(refusal.into()),
         _ => {
-            let gone = format!("{} does not say the rest of it", told.member);
+            let gone = format!("{} did not send the rest of the answer", told.member);
             Err(Failure::unavailable(gone).into())
         }
     }

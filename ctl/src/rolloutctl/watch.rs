@@ -22,7 +22,7 @@ const EVERY_MIN: Duration = Duration::from_millis(100);
 /// Repeats the command until Ctrl-C, or until it fails for a reason that waiting does not fix.
 pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     if !only_looks(&cli.command) {
-        let text = "--watch is for commands that only look, such as status, list and describe";
+        let text = "--watch is for read-only commands, such as status, list and describe";
         return Err(Failure::usage(text).into());
     }
     let every = every.max(EVERY_MIN);

@@ -82,10 +82,10 @@ impl Sampling {
         let Some(biases) = &self.logit_bias else { return Ok(()) };
         for (token, bias) in biases {
             if token.parse::<u32>().is_err() {
-                return Err(("sampling.logit_bias", format!("{token:?} is no token id")));
+                return Err(("sampling.logit_bias", format!("{token:?} is not a token id")));
             }
             if !bias.is_finite() {
-                return Err(("sampling.logit_bias", format!("{bias} is no number")));
+                return Err(("sampling.logit_bias", format!("{bias} is not a number")));
             }
         }
         Ok(())

@@ -111,10 +111,10 @@ fn a_rows_parameters_are_an_object_of_what_is_set() {
 fn a_runs_parameters_have_bounds() {
     for (run, what) in [
         ("logprobs = -2", "logprobs"),
-        ("logit_bias = { x = 1 }", "is no token id"),
+        ("logit_bias = { x = 1 }", "is not a token id"),
         ("bad_words = [\"\"]", "has an empty text"),
         ("repetition_penalty = inf", "inf is not above 0"),
-        ("logit_bias = { 7 = nan }", "NaN is no number"),
+        ("logit_bias = { 7 = nan }", "NaN is not a number"),
         ("allowed_token_ids = []", "allows no token"),
         ("structured_outputs = { json = {}, regex = \"a\" }", "exactly one of json"),
         ("structured_outputs = { choices = [\"a\"] }", "\"choices\" is unknown"),

@@ -74,7 +74,7 @@ fn checked(page: Page) -> Result<Page> {
     };
     match values as usize <= most {
         true => Ok(page),
-        false => Err(ParquetError::General(format!("a page says that it has {values} values"))),
+        false => Err(ParquetError::General(format!("a page claims to have {values} values"))),
     }
 }
 

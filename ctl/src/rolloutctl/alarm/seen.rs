@@ -78,7 +78,7 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
             _ => {}
         }
         if versions.iter().any(|version| *version != says.version) {
-            let what = format!("it runs version {}, another runs another one", says.version);
+            let what = format!("it runs version {}, another member runs another", says.version);
             alarm("VERSIONS_DIFFER", what, "finish the upgrade, one member at a time".into());
         }
     }

@@ -108,7 +108,8 @@ pub(crate) fn run(format: Format, args: &VerifyArgs) -> anyhow::Result<()> {
         1 => String::new(),
         n => format!(" ({} more)", n - 1),
     };
-    Err(Failure::failed(format!("the audit is not as it was written: {first}{others}")).into())
+    Err(Failure::failed(format!("the audit files are not an unbroken chain: {first}{others}"))
+        .into())
 }
 
 #[cfg(test)]

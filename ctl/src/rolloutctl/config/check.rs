@@ -55,11 +55,11 @@ fn table(keys: &[Key], table: &Table, found: &mut Vec<Problem>) {
             found.extend(key.problem(value).map(|problem| Problem { key: name.clone(), problem }));
         } else if name == "engine" && keys.iter().any(|key| key.path.starts_with(ENGINE)) {
             if !value.as_array().is_some_and(|list| list.iter().all(Value::is_table)) {
-                say(found, "engine", "has to be blocks of [[engine]]");
+                say(found, "engine", "must be blocks of [[engine]]");
             }
         } else if keys.iter().any(|key| key.path.starts_with(&section)) {
             let Some(inner) = value.as_table() else {
-                say(found, name.clone(), format!("has to be a section [{name}]"));
+                say(found, name.clone(), format!("must be a section [{name}]"));
                 continue;
             };
             let known: Vec<&str> =
@@ -143,7 +143,7 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
         say(
             found,
             "enrolment",
-            "is instead of the files of [tls], and needs TLS: give one or the other",
+            "replaces the files of [tls], and needs TLS: give one or the other",
         );
     }
     let number = |path: &str| number(daemon, file, path);

@@ -87,7 +87,7 @@ pub(super) fn data_dir(dir: &Path, args: &DoctorArgs) -> Vec<Finding> {
     if !dir.is_dir() {
         let todo = format!("mkdir -p {shown}, owned by the user of the daemon");
         let why = "identity, log and image go there";
-        return vec![Finding::fail("data", format!("{shown} is no directory"), why, todo)];
+        return vec![Finding::fail("data", format!("{shown} is not a directory"), why, todo)];
     }
     let mut findings = Vec::new();
     if disk::is_memory(dir) {
@@ -98,7 +98,7 @@ pub(super) fn data_dir(dir: &Path, args: &DoctorArgs) -> Vec<Finding> {
         Some(free) => findings.push(space(&shown.to_string(), free, args)),
         None => findings.push(Finding::warn(
             "space",
-            format!("what {shown} has free is unknown"),
+            format!("the free space of {shown} is unknown"),
             "a member whose disk is full writes nothing more",
             "look with: df",
         )),

@@ -37,7 +37,7 @@ pub(super) async fn look(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
         Some(dir) => findings.extend(machine::data_dir(&dir, args)),
         None => findings.push(Finding::warn(
             "data",
-            "no data directory was looked at",
+            "no data directory was checked",
             "its disk decides how fast anything is acknowledged",
             "name it: --data-dir, or --file with the daemon's configuration",
         )),

@@ -115,10 +115,9 @@ impl Reader {
 fn same(found: &v1::Dataset, wanted: &v1::DatasetSpec) -> Result<String, Failure> {
     match found.spec.as_ref() == Some(wanted) {
         true => Ok("it is there, and the same: nothing changes".to_owned()),
-        false => Err(Failure::conflict(format!(
-            "there is a dataset {} already, another one",
-            found.name
-        ))),
+        false => {
+            Err(Failure::conflict(format!("there is already a different dataset {}", found.name)))
+        }
     }
 }
 

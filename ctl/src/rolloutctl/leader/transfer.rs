@@ -91,7 +91,7 @@ async fn successor(client: &Client, from: &str, wanted: Option<&str>) -> anyhow:
                 return Ok(leader);
             }
             Some(leader) if leader != from => {
-                let text = format!("{leader} leads now, not the one that was named");
+                let text = format!("{leader} leads now, not the named member");
                 return Err(Failure::failed(text).into());
             }
             _ if begun.elapsed() > OPENS_WITHIN => {

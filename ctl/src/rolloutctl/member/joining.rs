@@ -35,7 +35,7 @@ impl Report for Joined {
             self.replaced.as_ref().map_or(String::new(), |old| format!(" in place of {old}"));
         match self.state.as_str() {
             "joining" => format!(
-                "member {} joins{place}; see how far it is: rolloutctl member list\n",
+                "member {} joins{place}; for its progress: rolloutctl member list\n",
                 self.member
             ),
             state => format!("member {} is a {state}{place}\n", self.member),

@@ -102,8 +102,8 @@ fn may_begin_anew(error: SnapshotFileError, received: u64, ended: u32) -> anyhow
         return Ok(());
     }
     let text = format!(
-        "the snapshot came cut short {}, for the leader changed, the connection broke, or the file could not be \
-         written as fast as it came: nothing was saved; look at `rolloutctl status`, and try again",
+        "the snapshot was cut short {}, because the leader changed, the connection broke, or the file could not \
+         be written as fast as it came: nothing was saved; look at `rolloutctl status`, and try again",
         counted(ended.into(), "time")
     );
     Err(Failure::unavailable(text).into())

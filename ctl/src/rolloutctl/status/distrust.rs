@@ -91,7 +91,9 @@ pub(in crate::rolloutctl) fn words(cause: &str, ca: &str, own: &str) -> String {
             "UnknownCA" | "DecryptError" => {
                 format!("it refuses {own}: it trusts another authority")
             }
-            "CertificateExpired" => format!("it refuses {own}: it has ended, or is not good yet"),
+            "CertificateExpired" => {
+                format!("it refuses {own}: it has expired or is not valid yet")
+            }
             "CertificateRevoked" => format!("it refuses {own}: it is revoked"),
             "CertificateRequired"
             | "CertificateUnknown"

@@ -115,7 +115,7 @@ fn unknown(error: ClientError, name: &str, number: RequestName) -> anyhow::Error
         return error.into();
     }
     anyhow::Error::from(error).context(format!(
-        "whether request {number} made the token is unknown, and its text is lost; where rolloutctl token list has it: \
+        "whether request {number} made the token is unknown, and its text is lost; if rolloutctl token list shows it: \
          rolloutctl token revoke {name}, and make another"
     ))
 }

@@ -17,7 +17,7 @@ use crate::output::{Report as _, Table};
 const HINT: &str = "q quit   ? help   Tab runs/workers   arrows scroll   s sort   r reverse";
 const HELP: [&str; 9] = [
     "q, Esc, Ctrl-C    quit",
-    "?                 this help, and away with it",
+    "?                 show or hide this help",
     "Tab               the other table",
     "Up, Down, j, k    a line",
     "PgUp, PgDn        a page",
