@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_begin_so_are_told_once_in_order_and_not_without_end() {
+    fn matching_names_are_offered_once_in_order_and_bounded() {
         let known = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(fitting(known(&["nb", "x", "na", "nb"]), "n"), ["na", "nb"]);
         assert!(fitting(known(&["na"]), "m").is_empty());

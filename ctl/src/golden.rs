@@ -105,7 +105,7 @@ fn texts(dir: &Path, into: &mut Vec<String>) {
 }
 
 #[test]
-fn every_report_has_an_output_that_is_kept() {
+fn every_report_has_a_golden_file() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut sources, mut kept) = (Vec::new(), Vec::new());
     texts(&root.join("src/rolloutctl"), &mut sources);

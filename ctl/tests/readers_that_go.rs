@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_command_that_looks_again_and_again_ends_when_nobody_reads() {
+fn a_watching_command_ends_when_its_reader_has_gone() {
     let dir = tempfile::tempdir().unwrap();
     let command = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rolloutctl"));
@@ -38,7 +38,7 @@ fn a_command_that_looks_again_and_again_ends_when_nobody_reads() {
 }
 
 #[test]
-fn a_command_that_fails_has_its_exit_status_though_nobody_reads_why() {
+fn a_failing_command_keeps_its_exit_status_if_stderr_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let (reader, stderr) = std::io::pipe().unwrap();
     drop(reader);

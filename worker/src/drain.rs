@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_only_comes_nearer_and_is_told_of_once() {
+    fn the_deadline_only_moves_earlier_and_is_reported_once() {
         let drains = Drains::default();
         assert_eq!(drains.current(), None);
         assert!(drains.ask(DrainOrder::gone_within(Duration::from_secs(60), "first")));

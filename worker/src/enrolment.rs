@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_with_a_certificate_is_there_after_a_restart() {
+    fn the_metadata_of_a_certificate_survives_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let holder = holder(dir.path(), "");
         assert_eq!(holder.read_kept(), Kept::default());

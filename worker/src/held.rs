@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_too_many_ranges_for_a_message_is_named_from_the_first_on() {
+    fn rows_in_too_many_ranges_for_a_message_are_named_from_the_first_on() {
         let rows = [((4, 5), 1), ((4, 5), 3), ((4, 5), 4), ((4, 6), 8), ((4, 6), 10)];
         let held: Held = rows.into_iter().collect();
         let named = |max| -> Vec<(Lease, u64)> {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_event_is_worth_an_alert_of_is_counted_before_it_happens() {
+    fn counters_for_alerts_exist_before_the_first_event() {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, begin_counting);
         let page = recorder.handle().render();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_that_nobody_has_seen_is_not_offered() {
+    fn an_unconfirmed_revision_is_not_offered() {
         let config = vllm("org/m", &[], "main");
         assert_eq!(models(&config, None), ["org/m@main"]);
         let now = loaded(&["main", "0123abcd"]);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_says_goes_over_what_is_installed_and_is_bounded() {
+    fn versions_that_the_engine_reports_override_installed_ones_and_are_bounded() {
         let installed = [("agent", "0.1.0"), ("vllm", "0.32.0")];
         let installed = installed.map(|(name, version)| (name.into(), version.into())).into();
         let all = versions(&installed, Some(&loaded(&[])));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_store_that_can_be_read_and_not_written_is_told_and_no_probe_is_left_behind() {
+    async fn a_store_that_can_be_read_and_not_written_is_reported_and_no_probe_stays() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
         let blob = BlobStore::open(&url).unwrap().put("from/leader", "x".into()).await.unwrap();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_is_the_same_goes_on_or_is_another_revision() {
+    fn an_input_is_the_same_run_an_append_or_another_revision() {
         let run = |closed, state: v1::RunState| v1::RunSummary {
             name: "a".into(),
             input_closed: closed,

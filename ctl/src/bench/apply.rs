@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let claim = Spread { p50_us: 1.5, p99_us: 3.0, max_us: 20.5 };
         let (runs, slots, rows) = USUAL;
         let report = ApplyFigures {

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = FsyncFigures {
             directory: "/var/lib/rollout".into(),
             in_memory: false,

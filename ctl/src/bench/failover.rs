@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let one = Failover {
             number: 1,
             killed: "c1".into(),

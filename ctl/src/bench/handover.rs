@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn followers_take_turns_and_nobody_else_is_asked_to_lead() {
+    fn followers_take_turns_and_no_other_member_is_asked_to_lead() {
         let roles = [("a", "leader"), ("b", "follower"), ("c", "learner"), ("d", "follower")];
         let members: Vec<_> = roles.iter().map(|(name, role)| member(name, role)).collect();
         let turns: Vec<_> = (1..=3).filter_map(|number| follower(&members, number)).collect();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let one = Handover {
             number: 1,
             by: By::Sigterm,

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let times = CallTimes { calls: 100, p50_us: 900, p99_us: 1_800, max_us: 2_500 };
         let report = LedgerFigures {
             items_per_run: 20_000,

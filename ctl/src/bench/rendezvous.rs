@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report =
             RendezvousFigures { nodes: 8, rounds: 10, median_seconds: 0.025, worst_seconds: 0.05 };
         crate::golden::report("bench-rendezvous.txt", &report);

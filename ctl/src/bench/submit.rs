@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = SubmitFigures {
             rows: 20_000,
             row_bytes: 100,

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_told_once_and_only_when_it_is_long() {
+    fn only_a_long_wait_is_reported_and_only_once() {
         let (mut wait, start) = (None, Instant::now());
         let mut at = |ms| is_news(&mut wait, start + Duration::from_millis(ms));
         assert_eq!([600, 1600, 2600, 3600].map(&mut at), [false, false, true, false]);

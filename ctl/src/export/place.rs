@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_writer_left_goes_and_what_another_writes_or_is_not_ours_stays() {
+    fn leftovers_of_a_killed_writer_are_removed_and_other_files_stay() {
         let dir = tempfile::tempdir().unwrap();
         let claim = Claim::for_test(dir.path(), "r");
         let mut killed = Directory::create(&claim).unwrap();

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_came_of_a_row_is_in_its_line_byte_for_byte() {
+    fn further_results_of_a_row_are_in_its_line_byte_for_byte() {
         let extra = r#"{"embedding":[0.10,1e-3],"later":1,"score":0.50}"#;
         let body = format!(r#"{{"completion":"","finish_reason":"stop","extra":{extra}}}"#);
         let line = done(r#"{"prompt":"a","score":7}"#, &body);

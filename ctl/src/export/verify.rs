@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_over_the_bound_of_those_without_an_id_is_not_said_to_be_none() {
+    fn a_row_over_the_bound_of_rows_without_an_id_is_not_called_invalid() {
         let mut digest = blake3::Hasher::new();
         let mut proof = Proof {
             run: "eval".to_owned(),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_within_is_kept_for_engines_may_go_by_it() {
+    fn the_inner_order_is_kept_because_engines_may_depend_on_it() {
         let schema = r#"{"type":"object","properties":{"reasoning":{},"answer":{}}}"#;
         let text = format!(r#"{{"structured_outputs":{{"json":{schema}}},"n":1}}"#);
         let expected = format!(r#"{{"n":1,"structured_outputs":{{"json":{schema}}}}}"#);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_told_in_its_place() {
+    fn a_line_that_is_too_long_is_reported_in_its_place() {
         let found = lines(b"ab\n0123456789abcdef\ncd\n", 4, 6);
         assert_eq!(found, [Some(b"ab".to_vec()), None, Some(b"cd".to_vec())]);
         assert_eq!(lines(b"0123456789abcdef", 4, 6), [None]);

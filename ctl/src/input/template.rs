@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_says_why() {
+    fn an_invalid_template_says_why() {
         for (template, why) in [
             ("plain", "names no column"),
             ("a {", "single {"),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_a_line_a_thing_and_its_names_are_what_commands_take() {
+    fn a_list_is_one_line_per_item_and_its_names_are_what_commands_accept() {
         let list = SampleList { samples: vec![Named { name: "a" }, Named { name: "b" }] };
         let lines = render(Format::Jsonl, &list).unwrap();
         let kinds: Vec<serde_json::Value> =

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_appended_is_told_in_one_line() {
+    fn an_append_is_reported_in_one_line() {
         assert_eq!(told("a", 1200, 0, 1200), "run a: 1,200 rows appended; it has 1,200");
         assert_eq!(told("a", 1, 1, 9), "run a: 1 row appended, 1 was there already; it has 9");
         assert_eq!(told("a", 0, 3, 9), "run a: 0 rows appended, 3 were there already; it has 9");

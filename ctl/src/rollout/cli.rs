@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_help_text_is_the_one_that_is_kept() {
+    fn every_help_text_matches_the_golden_file() {
         crate::golden::help(Cli::command(), "rollout.txt");
     }
 

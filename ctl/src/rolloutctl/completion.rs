@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_that_names_what_there_is_gets_its_names() {
+    fn every_argument_that_names_an_existing_thing_is_completed() {
         // Arguments that are a new name, a row's number or a file.
         let new = ["context add name", "member add name", "member replace new_name"];
         let others = ["item describe row", "item retry rows", "run append files"];

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consent_that_was_given_asks_nobody() {
+    fn given_consent_skips_the_prompt() {
         assert!(ask("deleting run eval", "eval", Consent::Given).is_ok());
     }
 }

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let context = Context { endpoints: vec!["c1:7420".into()], ..Context::default() };
         let line = |name: &str| Line::new(name, &context, Some("prod"));
         let list = ContextList { contexts: vec![line("dev"), line("prod")] };

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_others_are_done_where_one_fails() {
+    async fn the_other_names_are_processed_if_one_fails() {
         let names = || ["a", "b", "c"].map(str::to_owned).to_vec();
         let mut done = Vec::new();
         let outcome = each(names(), Format::Json, None, async |name, format| {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let page = ErrorPage {
             code: "RO-1001".into(),
             summary: Some("this member does not lead"),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_another_authority_is_told_in_words_with_the_command_that_compares() {
+    fn a_certificate_of_another_authority_is_explained_with_the_command_that_compares() {
         let error = anyhow::Error::from(ClientError::Connect(Unconnected {
             endpoint: "c1:7420".into(),
             phase: Phase::Tls,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_cause_is_printed_once() {
         let refusal = RpcError::new(ErrorCode::RunNotFound, "no run eval");
         let error = anyhow::Error::from(ClientError::from(refusal)).context("cannot describe");
         assert_eq!(

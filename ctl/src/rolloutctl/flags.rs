@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_a_command_that_looks_has_no_flag_of_one_that_changes() {
+    fn the_help_of_a_read_only_command_has_no_flag_of_one_that_changes() {
         let mut root = command();
         let list = root.find_subcommand_mut("run").and_then(|run| run.find_subcommand_mut("list"));
         let help = list.unwrap().render_long_help().to_string();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_how_much_before_and_after_the_verb_and_the_variable_where_there_are_none() {
+    fn verbosity_flags_work_anywhere_and_the_variable_applies_without_them() {
         for (args, filter) in [
             ("status", None),
             ("-q status", Some("error")),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_for_terminals_of_those_who_want_them() {
+    fn colors_need_a_terminal_and_no_opt_out() {
         let auto = |terminal, no_color: Option<&str>, term: Option<&str>| {
             Color::Auto.wanted(terminal, no_color.map(OsStr::new), term.map(OsStr::new))
         };

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_what_members_know_the_newest_is_told_with_its_index_and_its_member() {
+    fn the_newest_answer_of_the_members_is_shown_with_its_index_and_its_member() {
         let member = |name: &str| MemberRef { name: name.into(), addr: format!("{name}:1") };
         let answer = |applied_index| {
             let header = v1::ClusterHeader { applied_index, ..Default::default() };

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Version { version: "0.1.0", api_version: output::API_VERSION };
         crate::golden::report("version.txt", &report);
     }

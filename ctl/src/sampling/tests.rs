@@ -79,7 +79,7 @@ fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written
 }
 
 #[test]
-fn nothing_is_held_against_a_row_that_an_engine_will_run_and_little_against_what_is_not_known() {
+fn a_valid_row_has_no_error_and_an_unknown_parameter_only_a_warning() {
     for good in [
         r#"{"n": 2000}"#,
         r#"{"repetition_penalty": 150}"#,

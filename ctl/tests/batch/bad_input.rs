@@ -18,7 +18,7 @@ fn a_broken_line_is_named_before_anything_is_submitted() {
 }
 
 #[test]
-fn a_dry_run_lists_every_error_and_contacts_nobody() {
+fn a_dry_run_lists_every_error_without_a_cluster() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", &"broken\n".repeat(50));
     let plain = job.batch(&[]);

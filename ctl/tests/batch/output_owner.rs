@@ -103,7 +103,7 @@ fn a_name_that_is_another_runs_does_not_replace_the_output() {
 }
 
 #[test]
-fn files_of_somebody_else_are_neither_replaced_nor_taken_for_output() {
+fn files_of_other_owners_are_neither_replaced_nor_treated_as_output() {
     let cluster = TestCluster::start();
     let job = Job::new(&cluster, "job", INPUT);
     for (file, said) in [

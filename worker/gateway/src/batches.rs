@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_while_a_request_is_under_way_shares_the_next_in_its_order() {
+    async fn parts_that_arrive_during_a_request_share_the_next_one_in_order() {
         let (sender, mut asked) = mpsc::unbounded_channel();
         let batches = Batches::new(Shown(sender));
         let first = batches.begin(1).await;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_not_sent_goes_with_its_caller_and_the_room_that_it_had_is_free_again() {
+    async fn an_unsent_part_is_dropped_with_its_caller_and_frees_its_room() {
         let (sender, mut asked) = mpsc::unbounded_channel();
         let batches = Batches::new(Shown(sender));
         let _first = batches.begin(1).await;
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_only_looks_ends_when_all_who_asked_have_gone() {
+    async fn a_read_only_request_ends_when_all_of_its_callers_have_gone() {
         let (sender, mut asked) = mpsc::unbounded_channel();
         let batches = Batches::new(Shown(sender));
         let first = batches.begin(1).await;

@@ -56,7 +56,7 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test]
-    async fn where_many_wait_places_are_free_again_soon_and_go_round() {
+    async fn with_many_waits_places_free_up_soon_and_are_taken_in_turns() {
         let room = WaitRoom::new();
         let mut held = Vec::new();
         for _ in 0..PLACES {

@@ -300,7 +300,7 @@ async fn a_part_of_an_earlier_process_keeps_its_file_and_gets_a_number_of_its_ow
 }
 
 #[tokio::test]
-async fn a_row_of_which_another_report_tells_is_no_longer_the_parts() {
+async fn a_row_covered_by_another_report_leaves_the_part() {
     let worker = Worker::new(2, PartConfig::default());
     worker.grant(0, 1, 0..1);
     worker.grant(1, 1, 1..2);

@@ -361,7 +361,7 @@ mod tests {
     use crate::run::RunInfo;
 
     #[test]
-    fn a_row_that_was_to_be_stopped_is_company_until_the_process_says_that_it_runs_no_more() {
+    fn a_stopped_row_counts_as_running_until_the_process_answers_for_it() {
         let shared = Shared::default();
         let start = || {
             let (reply, _) = oneshot::channel();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_said_again_after_a_break_until_it_is_answered() {
+    fn given_up_rows_are_reported_again_after_a_break_until_they_are_answered() {
         let mut exchanges = Exchanges::new(0);
         let rows: Held = [((1, 5), 8), ((1, 5), 9)].into_iter().collect();
         exchanges.give_up(7, rows.clone());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_nothing_is_an_answer_and_an_older_one_that_waits_goes_back() {
+    fn giving_up_nothing_is_an_answer_and_rows_of_an_older_one_go_back() {
         let mut exchanges = Exchanges::new(0);
         let rows: Held = [((1, 5), 9)].into_iter().collect();
         exchanges.give_up(1, rows.clone());

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_leader_that_does_not_answer_is_asked_until_nobody_wants_the_rows() {
+    async fn a_leader_that_does_not_answer_is_asked_until_the_rows_are_unwanted() {
         let loader = loader(unavailable);
         let book = loader.book.clone();
         let load = tokio::spawn(loader.load(grant()));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_is_not_asked_again_for_rows_that_nobody_wants() {
+    async fn a_store_is_not_asked_again_for_unwanted_rows() {
         let loaded = loader(found).load(grant()).await;
         let [(rows, failure)] = &loaded.failed[..] else { panic!("{loaded:?}") };
         assert_eq!((rows.len(), &*failure.code), (2, "SEGMENT_MISSING"), "while they are wanted");

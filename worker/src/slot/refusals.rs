@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_once_and_again_only_by_a_later_attempt() {
+    fn a_refusal_is_reported_once_and_again_only_by_a_later_attempt() {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let at = |periods: u32| start + AGAIN * periods;
         assert!(refusals.tell(1, 7, start));

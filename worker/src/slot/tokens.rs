@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_teaches_how_long_the_others_will_be() {
+    fn rows_that_end_improve_the_estimates_for_others() {
         let mut tokens = Tokens::new(0);
         let plain = row(Task::Generate, "{}", &format!("{{\"prompt\":\"{}\"}}", "x".repeat(987)));
         assert_eq!(tokens.guess(&plain), 250 + 256);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fold_tells_twice_and_never_from_once_whoever_folded() {
+    fn the_fold_shows_a_sample_used_twice_or_never_whichever_trainer_used_it() {
         let whole = stepped(MockModel::new(1), 0..6);
         let mut apart = stepped(MockModel::new(1), 0..2);
         apart.absorb(&stepped(MockModel::new(1), 2..6));

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_for_good_is_asked_once_and_what_nobody_wants_no_more() {
+    async fn a_permanent_refusal_is_not_retried_nor_an_unwanted_request() {
         let asked = Cell::new(0);
         let refused = until_answered(
             || true,

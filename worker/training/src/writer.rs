@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_is_what_is_restored() {
+    async fn restored_files_equal_the_written_ones() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
         let (checkpoint, files) = written(&url).await;

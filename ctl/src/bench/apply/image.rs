@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = ImageFigures {
             cluster_version: 3,
             slots: 2000,

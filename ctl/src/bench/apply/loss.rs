@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let commands = Commands { commands: 4, max_ms: 25.5 };
         let claims = Spread { p50_us: 1.5, p99_us: 3.0, max_us: 20.5 };
         let report = LossFigures {

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let commands = |max_ms| Commands { commands: TIMES.into(), max_ms };
         let report = NewModelFigures {
             cluster_version: 3,

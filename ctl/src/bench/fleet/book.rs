@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_idles_still_is_told_of_and_what_was_before_the_window_is_not() {
+    fn a_slot_that_is_still_idle_counts_and_time_before_the_window_does_not() {
         let book = book();
         let mut book = book.borrow_mut();
         let long_ago = Instant::now() - Duration::from_secs(30);

@@ -196,7 +196,7 @@ mod tests {
     use crate::bench::fleet::phase;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         crate::golden::report("bench-fleet.txt", &phase::sample());
         let settled = FleetSettled {
             runs: 30,

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_the_servers_answer_or_else_an_error_of_ours() {
+    fn a_refusal_is_the_servers_answer_or_an_error_object() {
         let answer = r#"{"response":{"status_code":400,"request_id":"r","body":{"error":{}}}}"#;
         let expected =
             r#","response":{"status_code":400,"request_id":"r","body":{"error":{}}},"error":null}"#;

@@ -65,7 +65,7 @@ fn a_row_has_the_number_of_the_line_on_which_it_begins() {
 }
 
 #[test]
-fn what_is_no_row_is_said_and_the_rows_after_it_are_read() {
+fn an_invalid_row_is_reported_and_the_rows_after_it_are_read() {
     let found = numbered(b"a\nx\xff\ny\n");
     assert!(found[0].1.starts_with("!it is not UTF-8"), "{found:?}");
     assert_eq!(found[1], (3, "{\"a\":\"y\"}".to_owned()));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_has_not_has_a_documented_text() {
+    fn values_that_json_lacks_have_a_documented_text() {
         for (field, text) in [
             (Field::Bytes(ByteArray::from(vec![0xff, 0, 1, 2])), "\"/wABAg==\""),
             (Field::Bytes(ByteArray::from(b"Man".to_vec())), "\"TWFu\""),

@@ -35,7 +35,7 @@ fn a_row_is_a_prompt_or_messages_with_an_optional_id() {
 }
 
 #[test]
-fn what_goes_with_a_prompt_is_part_of_what_is_asked() {
+fn fields_that_belong_to_a_prompt_are_part_of_the_request() {
     let asked = |line| parse(line).unwrap().asked_json.into_owned();
     assert_eq!(asked(r#"{"prompt":"a","lora":"x"}"#), r#"{"lora":"x","prompt":"a"}"#);
     assert_eq!(

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_that_comes_back_has_what_makes_the_run_what_it_is() {
+    fn the_command_to_resume_has_every_flag_that_the_run_needs() {
         let back = |flags: &[&str]| told(Stage::Watching, &args(flags), "r", " --namespace team");
         let command = "  rollout infer batch --config 'my batch.toml' --resume r";
         assert_eq!(
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_may_not_have_its_directory_yet_is_told_to_take_it() {
+    fn the_command_to_resume_claims_a_directory_that_the_run_may_not_own_yet() {
         let back = |stage| told(stage, &args(&["--overwrite"]), "r", "");
         assert!(back(Stage::Submitting).contains(" --resume r --overwrite\n"));
         assert!(back(Stage::Watching).contains(" --resume r\n"));
     }
 
     #[test]
-    fn nobody_is_sent_back_to_a_run_that_was_not_created() {
+    fn a_run_that_was_not_created_is_not_offered_for_resuming() {
         for stage in [Stage::Reading, Stage::Carrying] {
             assert!(
                 stage.without_a_run().is_some_and(|told| told.contains("nothing was submitted"))

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_taken_are_told_beside_what_the_one_in_use_has_left() {
+    fn refused_certificate_files_are_reported_beside_the_one_in_use() {
         let refused = Some("member-c1.pem: no certificate".to_owned());
         let says = MemberSays { cert_refused: refused, ..with([100, -100], [100 * DAY, 86 * DAY]) };
         assert_eq!(kinds(&says), ["CERT_EXPIRING", "CERT_RELOAD_FAILED"]);

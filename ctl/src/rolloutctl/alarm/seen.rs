@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_that_is_lost_is_removed_and_added_for_nobody_takes_its_place() {
+    fn a_lost_learner_is_removed_and_added_again_because_it_has_no_replacement() {
         let lost = |voter| MemberLine {
             name: "c4".into(),
             problem: Some("refused at tcp".into()),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_leader_may_be_among_those_that_are_distrusted_nobody_is_told_to_start_a_member() {
+    fn no_advice_to_start_members_if_the_leader_may_be_a_distrusted_one() {
         let distrusted = MemberLine {
             name: "c3".into(),
             problem: Some("tls: it refuses your certificate".into()),

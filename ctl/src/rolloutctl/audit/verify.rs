@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let file = AuditFile { file: "audit.log".into(), lines: 1_200, unchained: 0, torn: 1 };
         let report = AuditVerification {
             whole: false,

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Aborted { job: "llama-sft".into(), barrier: "epoch".into() };
         crate::golden::report("barrier-abort.txt", &report);
     }

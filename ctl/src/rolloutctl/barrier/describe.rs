@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Description { generations: vec![sample().into()] };
         crate::golden::report("barrier-describe.txt", &report);
     }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Authority { cluster: "prod".into(), ca_file: "ca/ca.pem".into() };
         crate::golden::report("cert-init-ca.txt", &report);
     }

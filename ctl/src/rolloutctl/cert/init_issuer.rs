@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = IssuingAuthority {
             issuer_cert_file: "issuer/issuer.pem".into(),
             issuer_key_file: "issuer/issuer.key".into(),

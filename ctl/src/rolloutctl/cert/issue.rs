@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Issued {
             role: "member".into(),
             name: "c1".into(),

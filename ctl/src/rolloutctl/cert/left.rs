@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_of_one_is_bounded_by_its_last_third_where_that_is_known() {
+    fn the_wanted_validity_is_bounded_by_the_last_third_if_that_is_known() {
         assert_eq!(told(DAY, 20 * HOUR).stage(0), Stage::Good);
         assert_eq!(told(365 * DAY, 340 * DAY).stage(30 * DAY), Stage::Due);
         assert_eq!(told(365 * DAY, 340 * DAY).stage(20 * DAY), Stage::Good);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_older_member_two_weeks_count_and_where_there_is_none_nothing_is_told() {
+    fn two_weeks_count_for_an_older_member_and_a_missing_certificate_has_no_status() {
         let stage = |left_s: u64| Left::of(left_s, 0, 0).unwrap().stage(RENEWAL_WITHIN_S);
         assert_eq!(stage(14 * 86_400), Stage::Good);
         assert_eq!(stage(14 * 86_400 - 1), Stage::Due);

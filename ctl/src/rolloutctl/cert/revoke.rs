@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn their_outputs_are_those_that_are_kept() {
+    fn outputs_match_the_golden_files() {
         let report = Revoked {
             identity: Some("worker/gpu-7".into()),
             issued_before: Some("2026-11-27T09:30:00Z".into()),

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bundle_has_a_line_for_each_and_what_ends_soon_is_told() {
+    fn a_bundle_has_a_line_for_each_certificate_and_marks_those_about_to_expire() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         let mut bundle = std::fs::read(pki::init_ca(&old, "prod").unwrap()).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let line = Line {
             name: "member c1".into(),
             identity: Some("member/c1".into()),

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Labelled { job: "llama-sft".into(), number: 4, label: "best".into() };
         crate::golden::report("checkpoint-label.txt", &report);
     }

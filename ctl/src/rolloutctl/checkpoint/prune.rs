@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Pruned { job: "llama-sft".into(), pruned: vec![1, 2], dry_run: false };
         crate::golden::report("checkpoint-prune.txt", &report);
     }

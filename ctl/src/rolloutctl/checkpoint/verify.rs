@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Verified { job: "llama-sft".into(), number: 4, ranks: 2, bytes: 3 << 30 };
         crate::golden::report("checkpoint-verify.txt", &report);
     }

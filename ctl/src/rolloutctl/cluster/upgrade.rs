@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let member =
             |name: &str| MemberVersions { name: name.into(), version_min: 1, version_max: 2 };
         let members = vec![member("c1"), member("c2"), member("c3")];

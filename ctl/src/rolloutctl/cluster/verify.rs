@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let digests = |name: &str, state: &str, problems: Vec<String>| MemberDigests {
             member: name.into(),
             chain: Some("aa".repeat(32)),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         crate::golden::report("config-default.txt", &Defaults::new(Daemon::Coordinator));
         crate::golden::report("config-default-worker.txt", &Defaults::new(Daemon::Worker));
     }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let problem = Problem { key: "listen.peer".into(), problem: "is missing".into() };
         let report = Validation {
             file: "c1.toml".into(),

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let line = |key: &str, value: Option<Value>, origin: Origin| Line {
             key: key.into(),
             value,

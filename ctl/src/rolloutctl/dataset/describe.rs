@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Described { dataset: sample(), unconfirmed: None };
         crate::golden::report("dataset-describe.txt", &report);
     }

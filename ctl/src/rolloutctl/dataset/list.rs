@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = DatasetList { datasets: vec![sample()], unconfirmed: None, everywhere: false };
         crate::golden::report("dataset-list.txt", &report);
     }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_a_file_that_says_why() {
+    fn an_item_that_cannot_be_collected_is_a_file_that_says_why() {
         let mut contents = Contents::default();
         contents.text("events.jsonl", Err(anyhow::anyhow!("nobody answers")));
         let names: Vec<&str> = contents.files.iter().map(|(name, _)| name.as_str()).collect();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Bundle {
             file: "rollout-bundle.tar.gz".into(),
             files: ["status.json", "members/c1.json"].map(String::from).into(),

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn leadership_goes_nowhere_where_nobody_else_could_lead() {
+    fn a_transfer_is_refused_if_no_other_member_could_lead() {
         let leads = MemberLine { role: "leader".into(), ..voter("c1") };
         let learner = MemberLine { role: "learner".into(), ..voter("c2") };
         let survey = |answers| Survey {

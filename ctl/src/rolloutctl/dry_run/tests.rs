@@ -154,7 +154,7 @@ async fn every_command_that_changes_something_has_a_plan() {
 }
 
 #[tokio::test]
-async fn a_dry_run_of_a_prune_asks_the_cluster_nothing_but_what_would_go() {
+async fn a_dry_run_of_a_prune_only_asks_what_would_be_removed() {
     let line = "rolloutctl checkpoint prune job --keep-last 3 -e 127.0.0.1:1 \
                 --insecure-plaintext --timeout 100ms --dry-run";
     let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();

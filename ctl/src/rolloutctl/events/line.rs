@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let event = v1::Event {
             index: 120,
             position: 3,

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_retries_rows_of_a_paused_run_is_told_how_it_goes_on() {
+    fn a_retry_of_a_paused_run_prints_how_to_resume_it() {
         let namespace = "team-a".to_owned();
         let text = Retried { namespace, run: "eval".into(), rows: 1200, paused: true }.table();
         assert_eq!(
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let namespace = "default".to_owned();
         let report = Retried { namespace, run: "eval".into(), rows: 3, paused: true };
         crate::golden::report("item-retry.txt", &report);

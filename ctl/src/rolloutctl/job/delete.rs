@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Deleted { job: "llama-sft".into() };
         crate::golden::report("job-delete.txt", &report);
     }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Leader { leader: "c1".into(), coord_epoch: 7 };
         crate::golden::report("leader-show.txt", &report);
     }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Transferred { from: "c1".into(), leader: "c2".into() };
         crate::golden::report("leader-transfer.txt", &report);
     }

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Joined {
             member: "c4".into(),
             id: "4".into(),

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_leaders_place_under_its_name_is_a_learner_until_it_has_its_vote() {
+    fn a_replacement_of_the_leader_under_its_name_is_a_learner_until_it_has_its_vote() {
         let mut joins = member("c1", false, Some(4_999));
         (joins.becomes, joins.replaces) = ("voter".into(), "c1".into());
         let roles = [member("c1", true, Some(5_000)), joins].map(|m| MemberLine::of(m, "c1").role);

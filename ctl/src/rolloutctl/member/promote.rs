@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Promoted { member: "c4".into() };
         crate::golden::report("member-promote.txt", &report);
     }

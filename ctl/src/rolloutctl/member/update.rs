@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Updated { member: "c4".into() };
         crate::golden::report("member-update.txt", &report);
     }

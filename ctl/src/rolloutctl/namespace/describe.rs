@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let namespace = Namespace::sample();
         crate::golden::report("namespace-describe.txt", &Described { namespace });
     }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let namespaces = vec![Namespace::sample()];
         crate::golden::report("namespace-list.txt", &NamespaceList { namespaces });
     }

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_that_there_is_not_is_not_told() {
+    fn a_missing_bound_is_not_shown() {
         let shown = Namespace::sample();
         assert_eq!(
             shown.described(),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Closed { job: "llama-sft".into(), closed: true };
         crate::golden::report("rendezvous-close.txt", &report);
     }

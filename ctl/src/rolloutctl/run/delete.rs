@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Deleted { name: "eval".into(), gone: false };
         crate::golden::report("run-delete.txt", &report);
     }

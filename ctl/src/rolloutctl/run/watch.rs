@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let run = sample();
         let report = Progress(&run);
         crate::golden::report("run-watch.txt", &report);

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = JobList { jobs: vec![sample()], unconfirmed: None, everywhere: false };
         crate::golden::report("job-list.txt", &report);
         let table = JobList { everywhere: true, ..report }.table();

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Restored {
             cluster_id: "0123456789abcdef0123456789abcdef".into(),
             member: "n1".into(),

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let member = Member {
             name: "c1".into(),
             peer_addr: "c1:7421".into(),

@@ -198,7 +198,7 @@ mod tests {
 
     /// The handshakes are real, so the parsed texts are those of the rustls in use.
     #[tokio::test]
-    async fn a_member_of_another_authority_and_one_that_trusts_another_are_told_with_the_file() {
+    async fn distrust_in_either_direction_is_explained_with_the_file_that_decides() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         for ca in ["ours", "theirs"] {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_members_with_tls_a_caller_without_it_is_told_to_use_it_and_none_is_called_down() {
+    async fn a_caller_without_tls_is_advised_to_use_it_and_no_member_is_called_down() {
         let dir = tempfile::tempdir().unwrap();
         pki::init_ca(&dir.path().join("ca"), "prod").unwrap();
         let member = issue(&dir.path().join("ca"), Role::Member, &dir.path().join("server"));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_s_place_is_given_away_only_where_nobody_has_heard_of_it() {
+    fn a_member_is_replaced_only_if_no_member_has_heard_of_it() {
         let silent_here = lost("b");
         assert_eq!(silent(&silent_here), "start it, or open its client port 10.0.0.3:7420");
         let of_all = MemberLine { silent_to_all: true, ..silent_here };
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_would_take_apart_is_one_word() {
+    fn a_name_with_shell_characters_is_quoted_as_one_word() {
         assert!(replace(&lost("rack 7")).ends_with("--zone 'rack 7'"));
         assert!(replace(&lost("it's")).ends_with(r"--zone 'it'\''s'"));
         assert!(replace(&lost("")).ends_with("--client-addr 10.0.0.3:7420"));

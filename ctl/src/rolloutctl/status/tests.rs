@@ -199,7 +199,7 @@ fn an_unreachable_member_is_a_line_with_the_phase_that_failed() {
 }
 
 #[test]
-fn a_learner_is_told_from_a_voter_whether_it_answers_or_not() {
+fn a_learner_is_distinguished_from_a_voter_whether_it_answers_or_not() {
     let mut first = answer("c2", "leader", 3, 100);
     if let Ok(answer) = &mut first.1
         && let Some(list) = answer.header.as_mut().and_then(|header| header.members.as_mut())
@@ -320,7 +320,7 @@ fn a_deposed_leader_that_still_talks_is_not_the_leader() {
 }
 
 #[test]
-fn status_answers_when_nobody_does() {
+fn status_works_when_no_member_answers() {
     let survey = merge(vec![unreachable("c1"), unreachable("c2")], UNIX_EPOCH);
     assert_eq!(survey.health, "unreachable");
     assert_eq!(survey.leader, None);

@@ -128,7 +128,7 @@ mod tests {
     use crate::rolloutctl::exit;
 
     #[test]
-    fn a_token_that_may_have_been_made_is_told_with_its_request_and_what_to_do() {
+    fn a_token_with_unknown_outcome_is_reported_with_its_request_and_what_to_do() {
         let told = |code| {
             let error = ClientError::from(RpcError::new(code, "the leader was lost"));
             let error = unknown(error, "rack-7", "8842.1".parse().unwrap());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let info = rollout_proto::v1::TokenInfo {
             name: "rack-7".into(),
             role: "worker".into(),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Revoked { name: "rack-7".into() };
         crate::golden::report("token-revoke.txt", &report);
     }

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_said_in_its_place() {
+    fn unknown_values_are_marked_in_their_place() {
         let alarm = Alarm {
             kind: "NO_LEADER",
             member: None,

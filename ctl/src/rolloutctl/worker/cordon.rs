@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Cordoned { worker: "w1".into(), slot: Some(1), cordoned: true, rows_held: 7 };
         crate::golden::report("worker-cordon.txt", &report);
     }

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn its_output_is_the_one_that_is_kept() {
+    fn output_matches_the_golden_file() {
         let report = Draining {
             worker: "w1".into(),
             rows_held: 1_200,

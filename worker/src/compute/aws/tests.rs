@@ -224,7 +224,7 @@ async fn a_wrong_clock_on_either_side_gives_neither_no_time_nor_endless_time() {
 }
 
 #[tokio::test]
-async fn a_rebalance_recommendation_is_advice_told_once_and_hides_no_interruption() {
+async fn a_rebalance_recommendation_is_reported_once_and_hides_no_interruption() {
     let (imds, server) = imds().await;
     let advice = ok(r#"{"noticeTime": "2026-03-01T12:02:00Z"}"#);
     imds.lock().values.insert(REBALANCE_PATH.into(), advice);
@@ -240,7 +240,7 @@ async fn a_rebalance_recommendation_is_advice_told_once_and_hides_no_interruptio
 }
 
 #[tokio::test]
-async fn labels_say_what_the_instance_is_and_leave_out_what_is_not_said() {
+async fn labels_describe_the_instance_and_omit_missing_values() {
     let (imds, server) = imds().await;
     let put = |path: &str, body: &str| {
         imds.lock().values.insert(format!("/latest/meta-data/{path}"), ok(body));

@@ -108,7 +108,7 @@ async fn a_preemption_drains_for_half_of_what_is_left_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_neighbours_event_is_none_of_ours() {
+async fn an_event_of_a_neighbor_is_ignored() {
     let (service, server) = service().await;
     let theirs = event("e1", "Preempt", "gpu_30", "Scheduled", &at_noon_and(30));
     service.lock().events = theirs.clone();

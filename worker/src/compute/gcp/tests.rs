@@ -187,7 +187,7 @@ async fn answers_of_others_and_answers_in_trouble_are_no_notices() {
 }
 
 #[tokio::test]
-async fn a_service_that_holds_no_question_is_not_asked_without_end() {
+async fn a_service_that_holds_no_request_is_polled_at_a_bounded_pace() {
     let asked = Shared::<u32>::default();
     let count = asked.clone();
     let server = Server::start(move |request: Request| {

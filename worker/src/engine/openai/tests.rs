@@ -163,7 +163,7 @@ async fn a_server_without_the_model_stops_its_slot_and_blames_no_row() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_apart() {
+async fn an_unreachable_server_is_distinguished() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -68,7 +68,7 @@ fn a_zone_whose_loss_stops_the_cluster_is_named() {
 }
 
 #[test]
-fn a_voter_whose_zone_nobody_knows_makes_no_zone_safe() {
+fn a_voter_in_an_unknown_zone_makes_no_zone_safe() {
     for (told, unknown) in [(["a", "", ""], "c2, c3"), (["", "", ""], "c1, c2, c3")] {
         let found = zones(&survey(3, 3, &told)).unwrap();
         assert_eq!(found.level, Level::Warn);
@@ -107,7 +107,7 @@ fn todo(member: MemberLine) -> String {
 }
 
 #[test]
-fn a_voter_is_told_to_be_replaced_only_where_nobody_hears_of_it_and_a_learner_never() {
+fn replacing_a_voter_is_advised_only_if_no_member_hears_it_and_a_learner_never() {
     let replace = "rolloutctl member replace c4 --peer-addr c4.example:7421 --client-addr c4.example:7420 --zone b";
     assert!(todo(lost("c4", true)).ends_with(replace));
     assert!(todo(lost("c4", false)).contains("rolloutctl member remove c4"));
@@ -120,7 +120,7 @@ fn a_voter_is_told_to_be_replaced_only_where_nobody_hears_of_it_and_a_learner_ne
 }
 
 #[test]
-fn of_a_cluster_that_trusts_nobody_here_nothing_is_said_but_that() {
+fn if_no_member_trusts_the_caller_that_is_the_only_finding() {
     let distrusted = MemberLine {
         name: "c1".into(),
         address: "c1:7420".into(),

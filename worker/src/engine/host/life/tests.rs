@@ -145,7 +145,7 @@ impl<T: Send + 'static> Agent<T> {
 }
 
 #[tokio::test]
-async fn an_engine_that_does_not_stop_what_nobody_wants_hangs_and_gets_no_other_row() {
+async fn an_engine_that_does_not_stop_an_unwanted_row_hangs_and_gets_no_other_row() {
     let dir = tempfile::tempdir().unwrap();
     let (agent, mut engine) = Agent::start(dir.path()).await;
     let (ticket, _outcome) = agent.want();
@@ -161,7 +161,7 @@ async fn an_engine_that_does_not_stop_what_nobody_wants_hangs_and_gets_no_other_
 }
 
 #[tokio::test]
-async fn an_engine_that_answers_for_what_nobody_wants_lives_and_gets_the_next_row() {
+async fn an_engine_that_answers_for_an_unwanted_row_lives_and_gets_the_next_row() {
     let dir = tempfile::tempdir().unwrap();
     let (agent, mut engine) = Agent::start(dir.path()).await;
     let (mut last, _outcome) = agent.want();
@@ -212,7 +212,7 @@ async fn a_rows_time_begins_when_the_engine_is_given_it() {
 }
 
 #[tokio::test]
-async fn an_engine_that_does_not_end_when_it_is_killed_is_told_as_dead_and_has_no_successor_yet() {
+async fn a_killed_engine_that_does_not_end_is_reported_dead_and_has_no_successor_yet() {
     let dir = tempfile::tempdir().unwrap();
     let (end, ended) = oneshot::channel();
     let (mut agent, mut engine) = Agent::start_as(dir.path(), STALL, |supervisor, process| {
