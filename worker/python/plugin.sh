@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What makes vLLM and torchrun find the package's plug-ins where the package is used without its wheel: `plugin.sh DIR`.
+# Lets vLLM and torchrun find the package's plug-ins when the package is used without its wheel: `plugin.sh DIR`.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/pyproject.toml")"

@@ -174,7 +174,7 @@ impl Holder {
 
     async fn until_due(&self, lifetime_ms: u64) {
         if lifetime_ms == 0 {
-            return; // Nobody knows: the next one says it.
+            return; // Unknown: renew now, and the next one has it.
         }
         // Spreads the renewals of a fleet that enrolled at the same time.
         let left = pki::renewal_ahead(Duration::from_millis(lifetime_ms));

@@ -386,7 +386,7 @@ mod tests {
         let mut pauses = Pauses::new();
         let long = Duration::from_secs(60);
         assert_eq!(pauses.next(&broke(true, long)), Next::AtOnce);
-        assert_eq!(pauses.next(&broke(false, Duration::ZERO)), Next::Spread, "nobody is there");
+        assert_eq!(pauses.next(&broke(false, Duration::ZERO)), Next::Spread, "no member answers");
         assert_eq!(pauses.next(&broke(false, Duration::ZERO)), Next::Usual, "once");
         let refused = Ended { broke: false, ..broke(true, long) };
         assert_eq!(pauses.next(&refused), Next::Spread, "it says that it leads no more");

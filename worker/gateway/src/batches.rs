@@ -346,7 +346,7 @@ mod tests {
         assert_eq!((parts.as_slice(), answer(first).await.expect("an answer")), (&[2, 3][..], 10));
         drop(second);
         tokio::task::yield_now().await;
-        assert!(!go.is_closed(), "somebody waits for it");
+        assert!(!go.is_closed(), "a caller waits for it");
         drop(third);
         let limit = Duration::from_secs(30);
         tokio::time::timeout(limit, go.closed()).await.expect("the request is dropped");
@@ -389,7 +389,7 @@ mod tests {
         let (first, second) = (batches.begin(1).await, batches.begin(2).await);
         let (_, go) = asked.recv().await.expect("at once");
         go.send(true).expect("it waits");
-        assert!(answer(first).await.is_err(), "nobody answers it");
+        assert!(answer(first).await.is_err(), "it gets no answer");
         let (parts, go) = asked.recv().await.expect("another driver");
         assert_eq!(parts, [2]);
         go.send(true).expect("it waits");

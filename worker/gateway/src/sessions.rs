@@ -218,12 +218,12 @@ mod tests {
     #[tokio::test]
     async fn a_change_that_may_have_been_executed_is_not_taken_for_one_that_was_refused() {
         let refused = told(vec![Err(no_leader()), Err(forgotten())]).await.expect_err("refused");
-        assert!(was_forgotten(&refused), "it was never asked of anybody: {refused}");
+        assert!(was_forgotten(&refused), "no member was asked: {refused}");
         let doubtful = told(vec![Err(unknown()), Err(no_leader()), Err(forgotten())]).await;
         let doubtful = doubtful.expect_err("unknown");
         assert!(
             matches!(doubtful, ClientError::OutcomeUnknown { forgotten: true, .. }),
-            "nobody is told that a repeat is safe: {doubtful}"
+            "no error says that a repeat is safe: {doubtful}"
         );
         assert!(!was_forgotten(&doubtful), "or it would be executed again");
         assert_eq!(told(vec![Err(unknown()), Ok(7)]).await.expect("an answer"), 7);

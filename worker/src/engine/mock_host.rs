@@ -148,13 +148,13 @@ fn row_of(row: frame::Row) -> Result<EngineRow, RowFailure> {
         number: row.run,
         namespace: row.namespace,
         name: row.name,
-        folder: String::new(), // The agent's affair, as the time-out is.
+        folder: String::new(), // Only the agent uses it.
         model: row.model,
-        revision: String::new(), // As the store: who is granted rows has been looked at.
+        revision: String::new(), // The leader has already matched it.
         task,
         sampling,
         store_url: String::new(),
-        attempt_timeout: None, // The agent's affair, as the deadline is.
+        attempt_timeout: None, // Only the agent enforces it.
         deadline: None,
     };
     Ok(EngineRow {

@@ -55,7 +55,7 @@ impl Slot {
         let message = shortened(&death.message, MESSAGE_BYTES_MAX);
         let exception = death.evidence.crash.as_ref().map(|crash| crash.exception.clone());
         let report = v1::EngineDeath {
-            number: 0, // Numbered as it is sent.
+            number: 0, // Assigned when it is sent.
             started: started.to_wire(),
             class: class.into(),
             code: code.to_owned(),

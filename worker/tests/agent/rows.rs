@@ -197,7 +197,7 @@ async fn results_that_were_taken_back_are_not_kept_for_a_store_that_refuses_them
             (state.rows[row as usize].running, state.rows[row as usize].attempt) = (false, 0);
         }
     }
-    until("it keeps nothing for nobody", || spooled(dir.path()) == 0).await;
+    until("the spool is empty", || spooled(dir.path()) == 0).await;
     {
         let mut state = fake.state.lock();
         state.hold_grants = false;

@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn an_item_that_cannot_be_collected_is_a_file_that_says_why() {
         let mut contents = Contents::default();
-        contents.text("events.jsonl", Err(anyhow::anyhow!("nobody answers")));
+        contents.text("events.jsonl", Err(anyhow::anyhow!("no member answers")));
         let names: Vec<&str> = contents.files.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["events.jsonl.error.txt"]);
-        assert_eq!(contents.missing, ["events.jsonl: nobody answers"]);
+        assert_eq!(contents.missing, ["events.jsonl: no member answers"]);
     }
 
     #[test]

@@ -265,6 +265,6 @@ mod tests {
         // The authority's own certificate is valid too, but has another key.
         assert_eq!(look(&at("ca/ca.pem"), &files.key).level, Level::Fail);
         let off = File { path: "t.toml".into(), table: "[listen]\n".parse().unwrap() };
-        assert!(issuer(&off, &args).is_none(), "nobody enrols there");
+        assert!(issuer(&off, &args).is_none(), "enrollment is off there");
     }
 }

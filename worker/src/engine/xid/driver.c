@@ -1,5 +1,5 @@
-/* What the tests load in the place of NVIDIA's driver library: four devices, of which the last can not be watched; an
- * error, with which that device falls off the bus; a wait that fails for it; another device's error; then silence. */
+/* A fake of NVIDIA's driver library for the tests: four devices, the last of which cannot be watched; an error, with
+ * which its device falls off the bus; a wait that fails because of that; another device's error; then no more events. */
 #include <unistd.h>
 
 typedef struct { void *device; unsigned long long type, data; unsigned gpu, compute; } event;
