@@ -25,7 +25,7 @@ use crate::spool::{SpoolHandle, SpoolRoom};
 
 /// When a slot has free places and gets no rows, its part closes at this age, because a quota may be waiting for these
 /// rows. If the part's run has no more rows to grant, the part closes this long after the last row of a slot that
-/// holds no other rows: the ledger gives a slot a bisection lease only once the slot holds no rows.
+/// holds no other rows: the ledger gives a slot a trial only once the slot holds no rows.
 const STARVED_AFTER: Duration = Duration::from_secs(1);
 /// Delay after a run's last row, in an idle slot.
 const QUIET_IDLE: Duration = Duration::from_millis(100);

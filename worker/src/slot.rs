@@ -171,7 +171,7 @@ struct Slot {
     book: Arc<Mutex<Book>>,
     queue: VecDeque<EngineRow>,
     running: HashMap<(Lease, u64), Running>,
-    /// Leases of bisection: rows of other leases never run beside theirs.
+    /// Leases of trials: rows of other leases never run beside theirs.
     alone: BTreeSet<Lease>,
     /// When each lease with rows here was granted, for runs with an attempt time-out.
     granted: HashMap<Lease, Instant>,

@@ -75,7 +75,7 @@ pub enum RenderError {
     #[error("cannot print the report: {0}")]
     Serialize(#[from] serde_json::Error),
     /// `-o name` for a report without names.
-    #[error("a report of kind {0} names nothing: ask for another format than `-o name`")]
+    #[error("a report of kind {0} has no names: use a format other than `-o name`")]
     NoNames(&'static str),
 }
 

@@ -33,7 +33,7 @@ impl Slot {
         let book = self.book.lock();
         let spare = book.queued().len().saturating_sub(places);
         let wanted = spare.min(asked.rows_max as usize);
-        // A bisection lease runs here, or is returned as a whole.
+        // A trial runs here, or is returned as a whole.
         let of_these = |(lease, _): &(Lease, u64)| {
             asked.runs.contains(&lease.0) && !self.alone.contains(lease)
         };

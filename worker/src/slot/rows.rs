@@ -160,8 +160,8 @@ impl Slot {
         waited.zip(attempt_timeout).is_some_and(|(waited, limit)| waited >= limit.mul_f64(0.9))
     }
 
-    /// Whether the next row may run beside the running ones: a row under bisection only beside rows of its own lease,
-    /// others only if no lease of bisection runs. Such leases are forgotten once all of their rows have ended.
+    /// Whether the next row may run beside the running ones: a row of a trial only beside rows of its own lease,
+    /// others only if no trial runs. Trials are forgotten once all of their rows have ended.
     fn may_run_beside(&mut self) -> bool {
         if self.alone.is_empty() {
             return true;

@@ -31,7 +31,7 @@ pub(super) struct Item {
     pub(super) part_row: Option<u32>,
     /// When the result was accepted, for a row that failed before.
     pub(super) done_at: Option<String>,
-    /// The number of rows, including this one, that bisection runs apart from others.
+    /// The number of rows in its trial, including this one.
     #[serde(serialize_with = "u64_string")]
     pub(super) trial_rows: u64,
     pub(super) strikes: u32,

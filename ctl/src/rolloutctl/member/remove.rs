@@ -25,7 +25,7 @@ impl Report for Removed {
     const KIND: &'static str = "MemberRemoved";
 
     fn table(&self) -> String {
-        format!("member {} is part of the cluster no more; stop its process\n", self.member)
+        format!("member {} is no longer part of the cluster; stop its process\n", self.member)
     }
 }
 

@@ -29,7 +29,7 @@ impl Report for Closed {
     const KIND: &'static str = "RendezvousClosed";
 
     fn table(&self) -> String {
-        format!("the rendezvous of {} is closed for good\n", self.job)
+        format!("the rendezvous of {} is closed permanently\n", self.job)
     }
 }
 

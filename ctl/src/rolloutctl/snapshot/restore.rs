@@ -59,7 +59,7 @@ impl Report for Restored {
         };
         format!(
             "member {} is restored\nCluster  {} (new)\nFrom     {} at index {}\nMembers  {}\n{warning}Next     restore the \
-             other members with the same file, members and token; the cluster id has to be the same; start them all\n",
+             other members with the same file, members and token; the cluster id must be the same; start them all\n",
             self.member,
             self.cluster_id,
             self.from_cluster,

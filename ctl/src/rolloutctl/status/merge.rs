@@ -145,7 +145,7 @@ fn unknown(survey: &Survey) -> Vec<String> {
         let are = if needed == 1 { "is" } else { "are" };
         unknown.push(format!(
             "what happens now: {} of {} voters answer and {needed} {are} needed to decide anything; workers and runs \
-             are as the member knows them that has applied most",
+             are as of the member that has applied most",
             survey.voters_reachable, survey.voters
         ));
     }
