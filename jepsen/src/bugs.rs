@@ -1,8 +1,8 @@
-//! `rollout-jepsen bugs`: what the suite finds of bugs that were seeded on purpose.
+//! `rollout-jepsen bugs`: measures which seeded bugs the suite finds.
 //!
-//! *Invariant:* the clean build meets every workload, fault and seed that a bug meets, in runs of their own processes;
-//! of what a bug does, only `APART` is known here. What no run found is told as such, and a run that could not be made
-//! finds nothing.
+//! *Invariant:* the clean build runs every workload, fault and seed that a bug runs, each run in a process of its
+//! own. This module knows nothing of what a bug does, except for `APART`. A bug that no run found is reported as not
+//! found, and a run that could not be made finds nothing.
 
 mod matrix;
 
@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// Names the bug to a member that was built with bugs.
+/// The environment variable that selects the bug in a member built with seeded bugs.
 const BUG: &str = "ROLLOUT_SEEDED_BUG";
 /// The program of a member.
 const MEMBER: &str = "rollout-coordinator";
-/// What starting, healing, the last reads and the judge may take beside the run itself.
+/// Time for starting, healing, the last reads and the judge, in addition to the run itself.
 const BESIDE: Duration = Duration::from_secs(600);
-/// Bugs that no family of `all` reaches, with the workload and the family that do. These families change the timings of
-/// members, so they cannot be mixed with the others.
+/// Bugs that no family of `all` reaches, with the workload and the family that reach them. These families change the
+/// timings of members, so they cannot be mixed with the others.
 const APART: &[(&str, WorkloadName, Family)] =
     &[("lease-forgotten-on-restart", WorkloadName::Store, Family::Lease)];
 /// The name under which the build without any bug stands in the matrix.
@@ -33,49 +33,49 @@ const CLEAN: &str = "(clean build)";
 
 /// Measure the suite: which seeded bugs it finds, and that it finds nothing without one.
 ///
-/// Exit status, of what was asked for: 0 every bug was found and the clean build raised no alarm, 1 the clean build did,
-/// 2 a bug was not found, or the clean build's runs were no passes; 64 wrong usage, 70 it could not be
-/// measured.
+/// Exit status, for the requested bugs: 0 every bug was found and the clean build raised no alarm, 1 the clean build
+/// raised one, 2 a bug was not found, or a run of the clean build was no pass; 64 wrong usage, 70 the measurement
+/// failed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Seeds that a bug has to be found in
+    /// Number of seeds to try for each bug
     #[arg(long, default_value_t = 5)]
     pub seeds: u64,
-    /// How long each run breaks things
+    /// Seconds that each run injects faults
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=SECS_MAX))]
     pub secs: u64,
-    /// What clients do, one after another with each seed; without it all there is, but store alone for
-    /// lease-forgotten-on-restart
+    /// Workloads to run one after another with each seed [default: all, but only store for
+    /// lease-forgotten-on-restart]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub workload: Vec<WorkloadName>,
-    /// What breaks, mixed; without it and --workload, lease alone for lease-forgotten-on-restart
+    /// Fault families to inject, mixed; without this option and --workload, only lease for lease-forgotten-on-restart
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     pub nemesis: Vec<Family>,
-    /// These bugs alone
+    /// Measure only these bugs
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// No run begins after so many minutes
+    /// Start no run after this many minutes
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=SECS_MAX / 60))]
     pub budget_mins: Option<u64>,
-    /// Where everything is written; what it holds of an earlier call with the same programs and plan is not run again
+    /// Directory for all output; results in it of an earlier call with the same programs and plan are reused
     #[arg(long)]
     pub out: PathBuf,
-    /// The members with bugs; without it `../seeded-bugs/debug` beside this program
+    /// Directory of the member built with bugs [default: `../seeded-bugs/debug` beside this program]
     #[arg(long)]
     pub bin: Option<PathBuf>,
-    /// The members without; without it beside this program
+    /// Directory of the member built without bugs [default: the directory of this program]
     #[arg(long)]
     pub clean_bin: Option<PathBuf>,
 }
 
 impl Args {
-    /// Whether a bug, or the clean build, was asked for.
+    /// Whether a bug, or the clean build, was requested.
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
 }
 
-/// Measures, and tells.
+/// Measures, and prints the results.
 pub fn run(args: &Args) -> ExitCode {
     match measured(args) {
         Ok(matrix) => ExitCode::from(matrix.status(|bug| args.wants(bug))),
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// A way to torment a fleet.
+/// One combination of workload and faults.
 struct Plan {
     /// How rows and folders name it.
     label: String,
@@ -94,7 +94,7 @@ struct Plan {
     nemesis: String,
 }
 
-/// The runs that each seed has of a bug, or of the build without one.
+/// The plans to run with each seed for a bug, or for the clean build.
 fn plans(args: &Args, bug: &str) -> Vec<Plan> {
     let default = args.workload.is_empty() && args.nemesis == [Family::All];
     let asked = |of: &str| default && (bug == of || bug == CLEAN);
@@ -133,10 +133,10 @@ fn measured(args: &Args) -> Result<Matrix> {
     let bugs = bugs_of(&with_bugs)?;
     std::fs::create_dir_all(&args.out)?;
     let with_bugs = beside_the_rest(&args.out.join("bin"), &with_bugs, &clean)?;
-    println!("members with bugs: {}", with_bugs.display());
-    println!("members without:   {}", clean.display());
+    println!("members with bugs:    {}", with_bugs.display());
+    println!("members without bugs: {}", clean.display());
     if let Some(unknown) = args.only.iter().find(|name| !bugs.contains(name) && *name != CLEAN) {
-        bail!("there is no bug {unknown}; there are: {}", bugs.join(", "));
+        bail!("unknown bug {unknown}; known bugs: {}", bugs.join(", "));
     }
     let (buggy, sound) = (digest(&with_bugs.join(MEMBER))?, digest(&clean.join(MEMBER))?);
     let suite = digest(&own)?;
@@ -146,7 +146,7 @@ fn measured(args: &Args) -> Result<Matrix> {
             seeds: args.seeds,
             secs: args.secs,
             workloads: plans.iter().map(|plan| plan.label.clone()).collect(),
-            // A plan with another one says so in its label.
+            // A plan with other faults says so in its label.
             nemesis: plans.first().map_or_else(String::new, |plan| plan.nemesis.clone()),
             member: if bug == CLEAN { sound.clone() } else { buggy.clone() },
             suite: suite.clone(),
@@ -155,13 +155,13 @@ fn measured(args: &Args) -> Result<Matrix> {
     let (mut matrix, forgotten) = Matrix::open(&args.out, of)?;
     if forgotten > 0 {
         println!(
-            "{forgotten} rows were measured of other programs or under another plan, and do not count"
+            "{forgotten} rows were measured with other programs or another plan, and do not count"
         );
     }
     let begun = Instant::now();
     let budget = args.budget_mins.map(|mins| Duration::from_secs(mins * 60));
     let over = || budget.is_some_and(|budget| begun.elapsed() >= budget);
-    // The build without a bug last: a bug that nobody finds is known early.
+    // The clean build comes last, so that a bug that no run finds is reported early.
     for bug in bugs.iter().map(String::as_str).chain([CLEAN]).filter(|bug| args.wants(bug)) {
         if matrix.knows(bug) {
             continue;
@@ -190,8 +190,8 @@ fn bugs_of(bin: &Path) -> Result<Vec<String>> {
     Ok(bugs)
 }
 
-/// A folder with the members of one build and all other programs of another: a run looks for them
-/// in one place.
+/// Makes a folder with the members of one build and all other programs of another, because a run takes all programs
+/// from one folder.
 fn beside_the_rest(folder: &Path, members: &Path, rest: &Path) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
@@ -209,7 +209,7 @@ fn beside_the_rest(folder: &Path, members: &Path, rest: &Path) -> Result<PathBuf
     Ok(folder.canonicalize()?)
 }
 
-/// Runs every seed until one finds the bug; the clean build has to go through all of them.
+/// Runs every seed until one finds the bug; the clean build must run all of them.
 fn hunted(
     args: &Args,
     mut row: Row,
@@ -248,7 +248,7 @@ fn one(args: &Args, bug: &str, bin: &Path, plan: &Plan, seed: u64) -> Result<Out
     let name = format!("{folder}-{}-{seed}", plan.label);
     let (dir, log) = (args.out.join(&name), args.out.join(format!("{name}.log")));
     if dir.exists() {
-        std::fs::remove_dir_all(&dir).context("what an interrupted run left")?;
+        std::fs::remove_dir_all(&dir).context("cannot remove the files of an interrupted run")?;
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["run", "--workload", &plan.workload, "--nemesis", &plan.nemesis]);
@@ -274,7 +274,7 @@ fn one(args: &Args, bug: &str, bin: &Path, plan: &Plan, seed: u64) -> Result<Out
     Ok(outcome)
 }
 
-/// The members' data is of no use for a bug that is known, and large.
+/// Removes the members' data, which is large and useless for a known bug.
 fn remove_data(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()) {

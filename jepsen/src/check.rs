@@ -1,4 +1,5 @@
-//! `rollout-jepsen check`: one verdict a file, and an exit status that no budget turns into a pass.
+//! `rollout-jepsen check`: prints one verdict per file. A verdict that a budget cut short never gives the exit status
+//! of a pass.
 
 use crate::formats::{Format, ReadError, events};
 use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
@@ -19,12 +20,12 @@ const DATA: u8 = 65;
 const NO_INPUT: u8 = 66;
 const OUTPUT: u8 = 74;
 
-/// Which object the history is of.
+/// The object that the history is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ModelName {
-    /// read, write, cas [from to]; at first nil
+    /// read, write, cas [from to]; initially nil
     CasRegister,
-    /// get, put, append by key; at first ""
+    /// get, put, append by key; initially ""
     Kv,
     /// claim, complete, fail, nack, read of rows, as `run --workload item` records them
     Item,
@@ -35,41 +36,40 @@ pub enum ModelName {
 pub enum Output {
     /// FILE VERDICT
     Text,
-    /// One object a line
+    /// One JSON object per line
     Json,
 }
 
 /// What to judge.
 ///
-/// Prints one line a file: its name and `linearizable`, `violation` or `unknown`. Exit status: 0
-/// all linearizable, 1 any violation, 2 any unknown, 64 wrong usage, 65 and above a file that
-/// cannot be read.
+/// Prints one line per file: its name and `linearizable`, `violation` or `unknown`. Exit status: 0 all linearizable,
+/// 1 any violation, 2 any unknown, 64 wrong usage, 65 and above a file that cannot be read.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// What object the operations are of
+    /// Object that the operations act on
     #[arg(long, value_enum)]
     model: ModelName,
-    /// How the files are written
+    /// Format of the files
     #[arg(long, value_enum)]
     format: Format,
-    /// Configurations that may be visited for one file before it is unknown
+    /// Configurations to visit for one file before its verdict is unknown
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     budget_configs: u64,
-    /// Milliseconds that one file may take before it is unknown
+    /// Milliseconds to spend on one file before its verdict is unknown
     #[arg(long, value_name = "N", default_value_t = 60_000)]
     time_limit_ms: u64,
-    /// Say which answer of a violation no order explains
+    /// Show which answer of a violation no order explains
     #[arg(long)]
     explain: bool,
-    /// Text or JSON
+    /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Histories
+    /// History files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
-/// Judges every file, whatever the verdict on those before it.
+/// Judges every file, whatever the verdict on the files before it.
 pub fn run(args: &Args) -> ExitCode {
     let mut statuses = Vec::new();
     for file in &args.files {
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> ExitCode {
     ExitCode::from(status(&statuses))
 }
 
-/// A violation is certain whatever else happened; then what was not judged at all counts.
+/// A violation is certain, so it wins; files that could not be judged come second.
 fn status(statuses: &[u8]) -> u8 {
     if statuses.contains(&VIOLATION) {
         return VIOLATION;
@@ -110,7 +110,7 @@ fn status(statuses: &[u8]) -> u8 {
 fn judge_file<M: Model>(model: &M, file: &Path, args: &Args) -> Result<Judgement, ReadError> {
     let started = Instant::now();
     let operations = pair(events(args.format, BufReader::new(File::open(file)?)))?;
-    // To read it is part of what it takes.
+    // Reading the file counts against its time limit.
     let time = Duration::from_millis(args.time_limit_ms).saturating_sub(started.elapsed());
     let budget = Budget { configurations: args.budget_configs, time };
     judge(model, &operations, budget, args.explain)
@@ -139,7 +139,7 @@ fn print(file: &Path, judged: &Judgement, took: Duration, output: Output) -> io:
     }
     writeln!(out, "{file} {}", judged.verdict)?;
     if judged.operations == 0 {
-        // An empty history has an order; whoever expected another has to learn it.
+        // An empty history has an order; warn a user who expected operations.
         writeln!(io::stderr(), "{file}: it has 0 operations")?;
     }
     for Violated { key, witness } in &judged.violated {

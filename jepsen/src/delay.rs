@@ -1,8 +1,8 @@
-//! Distance: what a connection carries arrives later, and no less of it in a second.
+//! Link latency: bytes on a connection arrive later, at full bandwidth.
 //!
-//! *Invariant:* bytes arrive in their order, each no earlier than its delay; a chunk on its way holds
-//! up nothing behind it. The end of a connection travels like its bytes.
-//! Absent: loss and limits of bandwidth.
+//! *Invariant:* bytes arrive in order, each no earlier than its delay; a chunk in transit does not hold up the chunks
+//! behind it. The end of a connection is delayed like its bytes.
+//! Absent: packet loss and bandwidth limits.
 
 use rand::Rng;
 use std::io::{Read, Write};
@@ -11,11 +11,11 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Chunks on their way in one direction of a connection, and bytes of each: what is beyond that waits at its sender.
+/// Chunks in transit in one direction of a connection, and bytes of each: further bytes wait at their sender.
 const CHUNKS_MAX: usize = 4096;
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// How long bytes are on their way in one direction: between these, each chunk by chance.
+/// The latency of one direction: each chunk gets a random delay between these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OneWay {
     /// The shortest.
@@ -25,12 +25,12 @@ pub struct OneWay {
 }
 
 impl OneWay {
-    /// Half of a round trip that always takes as long.
+    /// Half of a round trip that always takes this long.
     pub fn of_rtt(rtt: Duration) -> Self {
         Self { least: rtt / 2, most: rtt / 2 }
     }
 
-    /// Half of a round trip that takes half as long again or half as long as its mean, with `most` for the longest.
+    /// Half of a round trip with jitter: between half and one and a half times its mean, with `most` as the longest.
     pub fn of_rtt_with_jitter(most: Duration) -> Self {
         Self { least: most / 6, most: most / 2 }
     }
@@ -41,12 +41,12 @@ impl OneWay {
 pub struct Delay(Arc<Mutex<OneWay>>);
 
 impl Delay {
-    /// From now on bytes take so long.
+    /// Sets the latency from now on.
     pub fn set(&self, one_way: OneWay) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = one_way;
     }
 
-    /// The longest that bytes take now.
+    /// The longest current delay.
     pub fn longest(&self) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).most
     }
@@ -56,14 +56,14 @@ impl Delay {
         rand::rng().random_range(least..=most.max(least))
     }
 
-    /// When the bytes arrive that whoever dials now sends first: a handshake of TCP is a round trip.
+    /// When the first bytes of a connection dialed now arrive: a TCP handshake is a round trip.
     pub fn connected(&self) -> Instant {
         Instant::now() + self.draw() + self.draw()
     }
 }
 
-/// Carries bytes from one connection to the other until either ends, and ends both. None that is read before
-/// `connected` starts before then. `pass` returns when the link lets bytes through.
+/// Carries bytes from one connection to the other until either ends, and ends both. Bytes read before `connected`
+/// leave no earlier than that. `pass` returns when the link lets bytes through.
 pub fn carry(
     mut from: TcpStream,
     mut to: TcpStream,

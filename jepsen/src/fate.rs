@@ -1,9 +1,9 @@
-//! How each row of a batch has to end, as its prompt asks the mock engine.
+//! The outcome that each row of a batch must have, which its prompt asks the mock engine for.
 //!
-//! *Invariant:* a row's fate follows from its batch's and its own number alone, so that whoever
-//! reads a result can tell whether it is right.
+//! *Invariant:* a row's fate depends only on its batch number and its own number, so any reader of a result can check
+//! it.
 
-/// How a row has to end.
+/// How a row must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// Done.
@@ -17,7 +17,7 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Spread without a pattern: some batches get several of a kind, others none.
+    /// Chooses the fate without a pattern: some batches get several of a kind, others none.
     pub fn of(batch: u64, row: u64) -> Self {
         let mixed = (batch * 1_000_003 + row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match (mixed >> 33) % 100 {
@@ -43,7 +43,7 @@ impl Fate {
         format!("say {row} of {batch}{asks}")
     }
 
-    /// The class of its failure; none: it is done.
+    /// The class of its failure; `None`: the row is done.
     pub fn class(self) -> Option<&'static str> {
         match self {
             Self::Done | Self::DoneAfterOne => None,

@@ -1,7 +1,7 @@
-//! Three members as their operators start them: a process, a directory and a certificate each, and
-//! all traffic by way of [`Network`].
+//! Starts three members as operators would, each with a process, a directory and a certificate of its own; all
+//! traffic goes through [`Network`].
 //!
-//! *Invariant:* a member is dialled by nobody but through a link of its own, observers excepted:
+//! *Invariant:* every process reaches a member through a link of its own. Only observers connect directly, because
 //! what they see must not depend on the faults.
 
 mod processes;
@@ -28,38 +28,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long forming the cluster may take on a busy machine.
+/// Time limit for forming the cluster on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ports that members listen on are chosen from here, below those that Linux hands out.
+/// Members listen on ports from here up, below those that Linux assigns.
 const FIRST_PORT: u32 = 10_000;
 const PORTS: u32 = 22_000;
 
-/// A worker that is silent for so long is suspect: its rows go to others.
+/// After this silence a worker is suspect: its rows go to others.
 pub const FAILURE: Duration = Duration::from_millis(2000);
-/// Timings that make leases lapse within a run of a minute, also of rows that were begun, and images
+/// Timings that make leases lapse within a run of a minute, including those of started rows, and that make images
 /// small and frequent.
 const CONFIG: &str = "[worker]\nheartbeat_ms = 200\nself_fence_ms = 1500\nfailure_ms = 2000\n\
                       started_grace_ms = 4000\n[raft]\nimage_log_bytes = 65536\n";
 const CALM: &str = "image_interval_ms = 2000\n";
-/// Snapshots every second or two, and so little log kept that a member needs one after a few
-/// seconds.
+/// Settings for snapshots every second or two, and for so little log that a member needs one after a few seconds.
 const SNAPSHOTS: &str = "image_interval_ms = 300\nlog_keep_bytes = 8192\n";
 
-/// Milliseconds of the lease of leaders in runs that test it. A leader that is cut off reads for four fifths of its
-/// lease, and a follower that restarts waits for up to one lease before it asks for votes. A restart, an election and a
-/// write have to fit into what is left; the lease of a profile is too short for that.
+/// The leaders' lease in milliseconds, in runs that test it. A leader that is cut off reads for four fifths of its
+/// lease, and a follower that restarts waits for up to one lease before it asks for votes. A restart, an election and
+/// a write must fit into the rest; the lease of a profile is too short for that.
 pub const LEASE_MS: u64 = 6000;
 
-/// Members that there are from the beginning.
+/// The number of original members.
 pub const MEMBERS: usize = 3;
 
-/// How a member is reached.
+/// The addresses of a member.
 #[derive(Clone)]
 pub struct Place {
     /// Its name.
     pub name: String,
-    /// Where it listens for clients, past the network.
+    /// Its client address, bypassing the network.
     pub client: String,
     peer: String,
     /// How often its process was started.
@@ -67,7 +66,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where it listens for members, past the network.
+    /// Its peer address, bypassing the network.
     pub fn peer(&self) -> &str {
         &self.peer
     }
@@ -77,16 +76,16 @@ impl Place {
 pub struct Fleet {
     dir: PathBuf,
     bin: PathBuf,
-    /// Frequent, and so little log kept that they are needed.
+    /// Snapshots are frequent, and so little log is kept that members need them.
     snapshots: bool,
     /// Leaders have a lease of [`LEASE_MS`], not the lease of the profile.
     long_lease: bool,
-    /// Who the members are, and after these three who may become one for a while.
+    /// The members, followed by the spares that may become members for a while.
     pub places: Vec<Place>,
     processes: Processes,
-    /// Below all of them.
+    /// The library under which all of them run.
     pub preload: Arc<Preload>,
-    /// Between all of them.
+    /// The network between all of them.
     pub network: Arc<Network>,
 }
 
@@ -104,8 +103,8 @@ fn free_addr() -> Result<String> {
 }
 
 impl Fleet {
-    /// Starts three members of the programs in `bin` and makes them a cluster. `clients` and
-    /// `workers` are the names that get certificates. `families` are the faults that it has to be fit for.
+    /// Starts three members from the programs in `bin` and forms a cluster. `clients` and `workers` are the names
+    /// that get certificates. `families` are the faults that the fleet must support.
     ///
     /// # Errors
     /// When something cannot be started.
@@ -116,7 +115,7 @@ impl Fleet {
         workers: &[&str],
         families: &[Family],
     ) -> Result<Self> {
-        // So many may become members later.
+        // This many spares may become members later.
         let spares = if families.contains(&Family::Membership) { 2 } else { 0 };
         let network = match families.contains(&Family::Latency) {
             true => Network::with_distances(),
@@ -174,7 +173,7 @@ impl Fleet {
         })
     }
 
-    /// A client under a name of its own, all of whose links go through the network.
+    /// A client under a name of its own; all its links go through the network.
     ///
     /// # Errors
     /// When a link cannot be made.
@@ -193,7 +192,7 @@ impl Fleet {
         Ok(Client::new(config)?)
     }
 
-    /// A channel of a client to each member, through the network, that says nothing of epochs.
+    /// A client's channel to each member, through the network, that sends no epochs.
     ///
     /// # Errors
     /// When a link cannot be made or the certificate not be used.
@@ -214,7 +213,7 @@ impl Fleet {
         Ok(channels)
     }
 
-    /// A channel of the observer to one member, past the network.
+    /// The observer's channel to one member, bypassing the network.
     ///
     /// # Errors
     /// When the certificate cannot be used.
@@ -243,12 +242,12 @@ impl Fleet {
         Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
     }
 
-    /// Where everything is.
+    /// The directory of the fleet.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where the member keeps its data.
+    /// The member's data directory.
     pub fn data_dir(&self, at: usize) -> PathBuf {
         self.dir.join(&self.places[at].name)
     }
@@ -332,7 +331,7 @@ impl Fleet {
         self.processes.kill(at)
     }
 
-    /// Takes the disk of a member, which does not run then.
+    /// Wipes the disk of a member, which must not be running.
     ///
     /// # Errors
     /// When its files cannot be removed.
@@ -346,17 +345,17 @@ impl Fleet {
         Ok(())
     }
 
-    /// A member that runs no more although nobody killed it: how it ended. Told once.
+    /// How a member ended that the suite did not kill. Returned once.
     pub fn died(&mut self, at: usize) -> Option<Death> {
         self.processes.died(at)
     }
 
-    /// Every death that was not told yet.
+    /// Every death that was not returned yet.
     pub fn deaths(&mut self) -> Vec<Death> {
         self.processes.deaths()
     }
 
-    /// Whether its process was started and not taken away.
+    /// Whether its process was started and not removed.
     pub fn runs(&self, at: usize) -> bool {
         self.processes.runs(at)
     }

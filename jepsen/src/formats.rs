@@ -1,8 +1,8 @@
 //! Reading histories: each format turns its bytes into the same [`Event`]s, one at a time.
 //!
-//! *Invariant:* a reader never guesses. What belongs to the format but cannot be read is an error
-//! with its line; what the format says to ignore is ignored. After this module `fail` means in
-//! every format that the operation did not happen.
+//! *Invariant:* a reader never guesses. Input that belongs to the format but cannot be read is an error with its
+//! line; input that the format says to ignore is ignored. Past this module, `fail` means in every format that the
+//! operation did not happen.
 
 mod edn;
 mod edn_number;
@@ -25,20 +25,20 @@ use std::sync::Arc;
 pub enum Format {
     /// Lines of a Jepsen log: `INFO  jepsen.util - 3 :invoke :cas [0 4]`
     JepsenLog,
-    /// Knossos: a vector, or one map a line, of `{:process 4, :type :invoke, :f :write, :value 2}`
+    /// Knossos: a vector, or one map per line, of `{:process 4, :type :invoke, :f :write, :value 2}`
     Edn,
-    /// What this suite records
+    /// The JSONL records of this suite
     Jsonl,
 }
 
 /// One invocation or completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The line where it stands, from 1.
+    /// Its line, from 1.
     pub line: u64,
     /// Its time; only the order counts, and equal times are taken as concurrent.
     pub at: u64,
-    /// Who.
+    /// The process.
     pub process: i64,
     /// What happened to the operation.
     pub kind: Kind,
@@ -48,18 +48,18 @@ pub struct Event {
     pub key: Option<Arc<str>>,
     /// Arguments or answer.
     pub value: Value,
-    /// Where an answer says that it stands in the log.
+    /// The log position that an answer carries.
     pub place: Option<Place>,
     /// The request by which an operation was sent.
     pub request: Option<Arc<str>>,
 }
 
-/// A place in the log, as an answer told it.
+/// A log position, as an answer reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The place.
+    /// The position.
     pub at: LogPosition,
-    /// The epoch of whoever answered.
+    /// The epoch of the member that answered.
     pub epoch: Option<u64>,
     /// The operation was sent more than once, and may have taken effect before.
     pub repeated: bool,
@@ -68,13 +68,13 @@ pub struct Place {
 /// Why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The bytes could not be had.
+    /// The bytes could not be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// They say nothing that the format knows.
+    /// The bytes are not valid in the format.
     #[error("line {line}: {what}")]
     Content {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u64,
         /// What is wrong there.
         what: String,
@@ -93,7 +93,7 @@ impl ReadError {
 /// The events of one history.
 pub type Events<'a> = Box<dyn Iterator<Item = Result<Event, ReadError>> + 'a>;
 
-/// Reads the events of a history. One in which the format finds nothing at all is an error.
+/// Reads the events of a history. A history in which the format finds no events is an error.
 pub fn events<'a>(format: Format, input: impl BufRead + 'a) -> Events<'a> {
     match format {
         Format::JepsenLog => Box::new(not_empty(jepsen_log::Reader::new(input))),

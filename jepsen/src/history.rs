@@ -1,19 +1,17 @@
-//! The histories that this suite records: JSONL, one [`Record`] for each invocation and each
-//! completion.
+//! The histories that this suite records: JSONL, one [`Record`] per invocation and per completion.
 //!
-//! *Invariant:* every invocation is written before its request leaves, and a completion says
-//! `fail` only if the operation certainly was not applied and never will be; whatever may still
-//! take effect is `info`. After `info` the client goes on under a new process number. Written
-//! values are unique in a history, so that an answer names the write that it saw.
+//! *Invariant:* every invocation is written before its request leaves. A completion says `fail` only if the operation
+//! certainly was not applied and never will be; an operation that may still take effect is `info`. After `info` the
+//! client continues under a new process number. Written values are unique in a history, so that an answer identifies
+//! the write that it saw.
 //!
-//! Absent on purpose: what an operation means. A workload chooses `f` and `value`, its model
-//! reads them.
+//! Absent on purpose: the meaning of an operation. A workload chooses `f` and `value`; its model interprets them.
 
 use crate::formats::{Line, Lines, ReadError};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
-/// What a record tells of its operation.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -27,20 +25,20 @@ pub enum Kind {
     Info,
 }
 
-/// One invocation or completion. `f` and `value` mean what the workload's model says.
+/// One invocation or completion. The workload's model defines the meaning of `f` and `value`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// When, by the monotonic clock of the one machine that records, from the start of the run.
+    /// Time from the start of the run, by the monotonic clock of the recording machine.
     pub time_ns: u64,
-    /// The logical client; it has one operation in flight at most.
+    /// The logical client; it has at most one operation in flight.
     pub process: u64,
     /// What happened to the operation.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// The function: `read`, `claim`, …
     pub f: String,
-    /// Which independent object it concerns; histories are judged key by key.
+    /// The independent object that it acts on; histories are judged key by key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The arguments of an invocation, the answer in an `ok`.
@@ -49,13 +47,13 @@ pub struct Record {
     /// The request id under which the operation was sent, the same on every retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The `coord_epoch` of whoever answered.
+    /// The `coord_epoch` of the member that answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// Where in the log the answer says that the operation stands; of a read: what it is as of.
+    /// The operation's log position, as the answer reports it; for a read, the position that it is as of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<LogPosition>,
-    /// It was sent more than once: it may have taken effect before `at`, where its repeat stands.
+    /// It was sent more than once: it may have taken effect before `at`, the position of its repeat.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
     /// Which member answered, or was asked.
@@ -66,7 +64,7 @@ pub struct Record {
     pub error: Option<String>,
 }
 
-/// A place in the log: an operation of a merged command has a position of its own.
+/// A log position: each operation of a merged command has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogPosition {
@@ -77,7 +75,7 @@ pub struct LogPosition {
 }
 
 impl LogPosition {
-    /// Behind all of an entry: where a read stands that is as of this index.
+    /// The position after all of an entry, for a read as of this index.
     pub fn behind(index: u64) -> Self {
         Self { index, position: u32::MAX }
     }
@@ -96,7 +94,7 @@ impl Record {
     /// Appends this record to a history as one line.
     ///
     /// # Errors
-    /// What the writer reports.
+    /// Errors of the writer.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');

@@ -1,10 +1,10 @@
 //! Judges a whole history: each key by itself, all within one budget.
 //!
-//! *Invariant:* [`Verdict::Violation`] and [`Verdict::Linearizable`] are proofs. Whatever a budget
-//! cut short is [`Verdict::Unknown`], which is no pass.
+//! *Invariant:* [`Verdict::Violation`] and [`Verdict::Linearizable`] are proofs. A search that the budget cut short
+//! is [`Verdict::Unknown`], which is no pass.
 //!
-//! The keys take turns, each with a tenfold allowance at its next turn: one hard key does not
-//! keep an easy violation of another from being found.
+//! The keys take turns, and each turn has ten times the allowance of the one before, so that one hard key does not
+//! hide an easy violation of another.
 
 mod witness;
 
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 /// How many configurations each key may visit before all others had their turn.
 const FIRST_TURN: u64 = 1_000;
-/// Violated keys that are explained at most.
+/// The most violated keys to explain.
 const EXPLAINED_MAX: usize = 5;
 
-/// How much one history may cost.
+/// The budget for one history.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Configurations visited, over all keys.
@@ -32,7 +32,7 @@ pub struct Budget {
     pub time: Duration,
 }
 
-/// What is known of a history.
+/// The verdict on a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -54,7 +54,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// A verdict and what it took.
+/// A verdict and its cost.
 #[derive(Clone, Debug)]
 pub struct Judgement {
     /// The verdict.
@@ -69,16 +69,16 @@ pub struct Judgement {
     pub configurations: u64,
     /// Why the verdict is unknown.
     pub limit: Option<&'static str>,
-    /// The keys whose answers no order explains, as far as the budget told.
+    /// The keys whose answers no order explains, as far as the budget allowed.
     pub violated: Vec<Violated>,
 }
 
-/// Where a violation is.
+/// The location of a violation.
 #[derive(Clone, Debug)]
 pub struct Violated {
     /// The key, if the history has keys.
     pub key: Option<Arc<str>>,
-    /// The evidence for a person, if it was asked for and this is one of the first.
+    /// The evidence in words, if requested and if this is one of the first violations.
     pub witness: Option<Witness>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Understood<'a, O> {
     operation: &'a Operation,
     /// With its answer; `None` if it has none or tells nothing.
     answered: Option<O>,
-    /// As it would be had its answer been lost.
+    /// As it would be if its answer had been lost.
     unanswered: Option<O>,
 }
 
@@ -99,8 +99,8 @@ struct Turn<'a, 'h, M: Model> {
     verdict: Option<Stop>,
 }
 
-/// Judges the operations of one history; with `explain`, adds witnesses to the first violations, for which it takes as
-/// long again at most.
+/// Judges the operations of one history; with `explain`, adds witnesses to the first violations, which at most
+/// doubles the time.
 ///
 /// # Errors
 /// An operation that the model cannot understand, with its line.
@@ -147,7 +147,7 @@ pub fn judge<M: Model>(
     Ok(Judgement { verdict, operations, unanswered, keys, configurations, limit, violated })
 }
 
-/// Lets every key search in turn, also when one is violated: what is wrong with the others is told too.
+/// Lets every key search in turn, even after one is violated, so that violations of the others are reported too.
 fn take_turns<M: Model>(turns: &mut [Turn<'_, '_, M>], budget: Budget, deadline: Option<Instant>) {
     let mut left = budget.configurations;
     let mut allowance = FIRST_TURN;
@@ -191,13 +191,13 @@ fn understand<'a, M: Model>(
     Ok(keys)
 }
 
-/// A part of a history: all answers up to one. Several may have its time; of those the order in the history decides which
-/// are in it.
+/// A prefix of a history: all answers up to one. If several answers have the same time, their order in the history
+/// decides which are in the prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Prefix {
     /// The time of its last answer, by which all calls of the prefix were made.
     at: u64,
-    /// The number of the operation that has this answer.
+    /// The number of the operation with this answer.
     last: usize,
 }
 
@@ -209,13 +209,13 @@ impl Prefix {
         operation.called_at <= self.at
     }
 
-    /// Whether the answer of the operation, of this number, is in it.
+    /// Whether the answer of the operation with this number is in it.
     fn answers(self, operation: &Operation, number: usize) -> bool {
         operation.answered_at().is_some_and(|at| Self { at, last: number } <= self)
     }
 }
 
-/// What is known of a prefix, and which operation each interval is.
+/// The intervals of a prefix, and the operation of each.
 pub(crate) fn intervals<O: Clone>(
     understood: &[Understood<'_, O>],
     prefix: Prefix,

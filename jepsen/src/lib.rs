@@ -1,17 +1,17 @@
-//! Proof by trying to break it: histories of what clients saw, and a judge of them.
+//! Tests rollout by trying to break it: records histories of what clients saw, and judges them.
 //!
-//! A history goes through four steps, each a module: [`formats`] reads its events, [`operations`]
-//! pairs each invocation with its answer, a [`models`] entry says what each answer means, and
-//! [`search`] looks for an order of the operations of one key that explains every answer.
-//! [`judge`] runs the search over all keys within a budget and explains a violation to a person.
-//! Where answers say where they stand in the log, [`replay`] judges them by that as well.
+//! A history goes through four steps, each a module: [`formats`] reads its events, [`operations`] pairs each
+//! invocation with its answer, a model in [`models`] says what each answer means, and [`search`] looks for an order
+//! of the operations on one key that explains every answer. [`judge`] runs the search over all keys within a budget
+//! and explains a violation in words. If answers carry their log positions, [`replay`] also checks them against the
+//! order of the log.
 //!
-//! *Invariant:* these modules depend on nothing of the product, so that a misunderstanding there
-//! cannot hide here. What drives members and workers is kept beside them, never below them.
+//! *Invariant:* these modules depend on nothing of the product, so that a misunderstanding in the product cannot hide
+//! in them. The code that drives members and workers may use them; they never use it.
 //!
-//! Histories are made by [`run`]: a [`fleet`] of real members behind a [`network`] of proxies, a
-//! [`workload`], a [`nemesis`], and [`observe`]rs; a [`recorder`] writes all of it down, and
-//! [`verdict`] judges what was written. A [`matrix`] is many of them.
+//! [`run`] makes histories: a [`fleet`] of real members behind a [`network`] of proxies, a [`workload`], a
+//! [`nemesis`], and [`observe`]rs. A [`recorder`] writes everything down, and [`verdict`] judges the record. A
+//! [`matrix`] is many runs.
 
 pub mod bugs;
 pub mod check;

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use rollout_jepsen::{bugs, check, matrix, run};
 use std::process::ExitCode;
 
-/// Status of a command line that says nothing this program knows (as in sysexits.h).
+/// Exit status for an invalid command line (as in sysexits.h).
 const USAGE: u8 = 64;
 
 /// Try to break rollout, and judge what its clients saw.
@@ -17,15 +17,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Judge recorded histories: is there one order that explains every answer?
+    /// Judge recorded histories: does one order explain every answer?
     Check(check::Args),
-    /// Start three members, break things, and judge what clients saw
+    /// Start three members, inject faults, and judge what clients saw
     Run(run::Args),
     /// Judge a recorded run again
     Recheck(run::RecheckArgs),
     /// Measure which seeded bugs the suite finds
     Bugs(bugs::Args),
-    /// Every workload under every family of faults, until a budget of time ends
+    /// Run every workload under every family of faults, until a time budget ends
     Matrix(matrix::Args),
 }
 
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(err) => {
             let usage = err.use_stderr();
-            // A closed pipe leaves nobody to tell.
+            // If the pipe is closed, there is no reader for the error.
             let _ = err.print();
             return if usage { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }

@@ -1,10 +1,10 @@
-//! `rollout-jepsen matrix`: every workload under every family of faults, under all of them at once, and under what
-//! operators do, with one seed after another until a budget of time ends.
+//! `rollout-jepsen matrix`: runs every workload under every family of faults, under all families mixed, and under the
+//! operations of an operator, one seed after another until a time budget ends.
 //!
-//! *Invariant:* every pair of a workload and a kind of faults comes once before one comes again, and few runs reach each
-//! workload and each kind; a pair that the budget did not reach is told. Each run is a process of its own in a directory of its own, so that none disturbs the
-//! next; one that could not be made is no pass. The index is written anew after each run: a matrix
-//! that is interrupted can be read.
+//! *Invariant:* every pair of a workload and a kind of faults runs once before any pair runs twice, and few runs
+//! reach each workload and each kind. A pair that the budget did not reach is reported. Each run is a process in a
+//! directory of its own, so that no run disturbs the next; a run that could not be made is no pass. The index is
+//! rewritten after each run, so an interrupted matrix can be read.
 
 mod index;
 
@@ -19,48 +19,48 @@ use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What starting, healing, the last reads and the judge may take beside the run itself.
+/// Time for starting, healing, the last reads and the judge, in addition to the run itself.
 const BESIDE: Duration = Duration::from_secs(600);
 
-/// The longest that the shorter runs may break things, so that the longer ones are not too long for a run.
+/// The longest duration of the shorter runs, so that the longer ones stay within the limit of a run.
 pub(crate) const SHORT_SECS_MAX: u64 = SECS_MAX / 3 * 2;
 
-/// Every workload under every family of faults, and under all mixed, until a budget ends.
+/// Run every workload under every family of faults, and under all of them mixed, until a time budget ends.
 ///
-/// Exit status: 0 all passed, 1 a violation, 2 a run that is no pass or could not be made, or, if that was asked for, a
+/// Exit status: 0 all passed, 1 a violation, 2 a run that is no pass or could not be made, or, with --all-pairs, a
 /// pair without a run; 64 wrong usage, 70 no run could be made.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// No run begins that would end later: 90s, 45m, 1h
+    /// Start no run that would end after this time: 90s, 45m, 1h
     #[arg(long, default_value = "1h", value_parser = span)]
     pub budget: Duration,
-    /// Where everything is written; it has to be empty
+    /// Directory for all output; it must be empty
     #[arg(long)]
     pub out: PathBuf,
-    /// How long each run breaks things; half as long again where all families are mixed, and under membership
+    /// Seconds that each run injects faults; half as long again if all families are mixed, and for membership
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=SHORT_SECS_MAX))]
     pub secs: u64,
-    /// The first run's seed; each run has the next one
+    /// Seed of the first run; each further run uses the next seed
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// These workloads alone
+    /// Run only these workloads
     #[arg(long, value_enum, value_delimiter = ',')]
     pub workload: Vec<WorkloadName>,
-    /// These families alone, each by itself, and its faults mixed
+    /// Inject only these families, each in runs of its own
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all,rolling,membership")]
     pub nemesis: Vec<Family>,
-    /// Exit with 2 where a pair of a workload and a kind of faults had no run
+    /// Exit with 2 if a pair of a workload and a kind of faults had no run
     #[arg(long)]
     pub all_pairs: bool,
-    /// Runs at a time; each has members and ports of its own, but they share the machine
+    /// Runs at a time; each has its own members and ports, but they share the machine
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=16))]
     pub jobs: u64,
-    /// Where the programs are; without it beside this one
+    /// Directory of the programs [default: the directory of this one]
     #[arg(long)]
     pub bin: Option<PathBuf>,
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 fn span(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no time: 90s, 45m, 1h"))?;
@@ -73,7 +73,7 @@ fn span(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| format!("{text:?} is too long"))
 }
 
-/// Runs, and tells.
+/// Runs the matrix, and prints the results.
 pub fn run(args: &Args) -> ExitCode {
     match filled(args) {
         Ok(index) => ExitCode::from(index.status(args.all_pairs)),
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// What one run is to be.
+/// The plan of one run.
 struct Plan {
     workload: WorkloadName,
     nemesis: Vec<Family>,
@@ -92,7 +92,7 @@ struct Plan {
     secs: u64,
 }
 
-/// Workloads, and what breaks them: all faults mixed, then each family.
+/// The workloads and the fault kinds: all families mixed, then each family.
 fn axes(args: &Args) -> (Vec<WorkloadName>, Vec<Vec<Family>>) {
     let workloads = match args.workload.is_empty() {
         true => WorkloadName::ALL.to_vec(),
@@ -111,7 +111,7 @@ fn axes(args: &Args) -> (Vec<WorkloadName>, Vec<Vec<Family>>) {
     (workloads, kinds)
 }
 
-/// How many steps two wheels of so many teeth take until they stand as before.
+/// How many steps two wheels with these numbers of teeth take to return to their first position.
 fn steps(one: usize, other: usize) -> usize {
     let (mut a, mut b) = (one, other);
     while b > 0 {
@@ -120,21 +120,21 @@ fn steps(one: usize, other: usize) -> usize {
     one / a.max(1) * other
 }
 
-/// The plan of the run of this number. Both axes move on with each run, so that few runs reach all of either; where that
-/// would come back to a pair before all had their turn, one of them moves on once more.
+/// The plan of the run with this number. Both axes advance with each run, so that few runs reach all values of
+/// either. If that would return to a pair before all pairs had a run, one axis advances once more.
 fn plan(args: &Args, number: u64) -> Plan {
     let (workloads, kinds) = axes(args);
     let round = usize::try_from(number % (workloads.len() * kinds.len()) as u64).unwrap_or(0);
     let shift = round / steps(workloads.len(), kinds.len());
     let workload = workloads[round % workloads.len()];
     let nemesis = kinds[(round + shift) % kinds.len()].clone();
-    // Many kinds have to fit in, or changes that take long.
+    // These need more time: many kinds of faults, or membership changes.
     let long = nemesis.len() > 1 || nemesis == [Family::Membership];
     let secs = if long { args.secs + args.secs / 2 } else { args.secs };
     Plan { workload, nemesis, seed: args.seed.wrapping_add(number), secs }
 }
 
-/// What a kind of faults is called.
+/// The name of a kind of faults.
 fn kind(nemesis: &[Family]) -> String {
     match nemesis {
         [] => Family::None.name(),
@@ -143,7 +143,7 @@ fn kind(nemesis: &[Family]) -> String {
     }
 }
 
-/// Every pair that a matrix is to have a run of.
+/// Every pair that the matrix should run.
 fn pairs(args: &Args) -> Vec<(String, String)> {
     let (workloads, kinds) = axes(args);
     let of = |workload: &WorkloadName| {
@@ -181,12 +181,12 @@ fn filled(args: &Args) -> Result<Index> {
     Ok(index)
 }
 
-/// What the lanes share.
+/// State shared by the lanes.
 struct Board {
     begun: Instant,
-    /// The number of the run that nobody has taken yet.
+    /// The number of the next run that no lane has taken.
     next: u64,
-    /// What a run took beside breaking things, at most so far.
+    /// The longest time so far that a run took in addition to injecting faults.
     longest_beside: Duration,
     index: Index,
 }
@@ -239,12 +239,12 @@ fn one(args: &Args, plan: &Plan, number: u64) -> Result<Cell> {
     };
     drop(process);
     if status == Some(0) {
-        remove_data(&dir).context("the data of a run that passed")?;
+        remove_data(&dir).context("cannot remove the data of a run that passed")?;
     }
     Cell::of(name, plan.workload.name(), &what, plan.seed, status, &dir, started.elapsed())
 }
 
-/// What members stored is large, and of use only where something is to be explained.
+/// Removes what members stored: it is large, and needed only to explain a failure.
 fn remove_data(dir: &Path) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();

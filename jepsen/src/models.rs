@@ -1,7 +1,7 @@
-//! What the answers of a history should have been: one small file for each kind of object.
+//! Models that say what the answers of a history should have been: one small file per kind of object.
 //!
-//! *Invariant:* a model shares no code with the product. It knows one object, from its initial
-//! state, and nothing of clients, time or concurrency.
+//! *Invariant:* a model shares no code with the product. It knows one object and its initial state, and nothing of
+//! clients, time or concurrency.
 
 mod cas_register;
 mod cell;
@@ -21,7 +21,7 @@ use std::hash::Hash;
 
 /// An object that applies one operation after another.
 pub trait Model {
-    /// What the object remembers.
+    /// The state of the object.
     type State: Clone + Eq + Hash + Debug;
     /// An operation with its answer, so that [`Self::step`] can tell whether the answer is right.
     type Op: Clone + Eq + Hash + Debug;
@@ -29,18 +29,18 @@ pub trait Model {
     /// Whether every operation must name its key.
     const KEYED: bool;
 
-    /// The state of an object that nothing was done to.
+    /// The initial state.
     fn initial(&self) -> Self::State;
 
     /// The state after `op`, or `None` if `op` cannot have given this answer in `state`.
     fn step(&self, state: &Self::State, op: &Self::Op) -> Option<Self::State>;
 
-    /// Understands an operation that was given `input` and answered `answer` (`None`: unknown; then
-    /// the result is the operation as it would be if it took effect). `Ok(None)` if it neither
-    /// changed anything nor told anything, as a read without an answer.
+    /// Interprets an operation with `input` and `answer` (`None`: unknown; then the result is the operation as it
+    /// would be if it took effect). `Ok(None)` if it neither changed nor revealed anything, like a read without an
+    /// answer.
     ///
     /// # Errors
-    /// What cannot be understood, for a person.
+    /// A description of what cannot be interpreted.
     fn read(
         &self,
         f: &str,
@@ -48,8 +48,8 @@ pub trait Model {
         answer: Option<&Value>,
     ) -> Result<Option<Self::Op>, String>;
 
-    /// What the search may know about `op` beyond [`Self::step`]; the default is nothing, which is
-    /// always right and makes the search slower.
+    /// What the search may know about `op` beyond [`Self::step`]. The default is nothing, which is always correct but
+    /// makes the search slower.
     fn shape(&self, _op: &Self::Op) -> Option<Shape<Self::State>> {
         None
     }
@@ -65,16 +65,16 @@ pub trait Model {
         0
     }
 
-    /// A state in the words of a report.
+    /// Describes a state for a report.
     fn show(&self, state: &Self::State) -> String;
 }
 
-/// What is known of an operation, whatever the state. `step` must agree with it in every state.
+/// State-independent facts about an operation. `step` must agree with them in every state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape<S> {
     /// In which states it is possible, exactly.
     pub needs: Need<S>,
-    /// What it does to the state.
+    /// Its effect on the state.
     pub effect: Effect<S>,
 }
 
@@ -94,7 +94,7 @@ pub enum Need<S> {
 pub enum Effect<S> {
     /// Nothing, in any state in which it is possible.
     None,
-    /// It leaves this state, whatever was before.
+    /// It sets this state, whatever the state was before.
     Sets(S),
     /// It changes the state as [`Model::leads_to`] allows.
     Changes,

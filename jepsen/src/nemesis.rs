@@ -1,8 +1,8 @@
-//! What breaks things: faults drawn from a seed, one or two at a time; one turn of four is quiet.
+//! Injects faults, drawn from a seed, one or two at a time; one turn in four is quiet.
 //!
-//! *Invariant:* the seed decides kinds and durations; who leads by then decides on whom. Each fault
-//! is probed, and whatever a probe did not see counts for nothing. At the end everything is healed
-//! and every member runs.
+//! *Invariant:* the seed decides kinds and durations; the current leader decides which member a fault hits. Each
+//! fault is probed, and a fault that no probe saw counts for nothing. At the end everything is healed and every
+//! member runs.
 
 mod bitflip;
 mod clock;
@@ -34,57 +34,57 @@ use rollout_powerloss::Trouble;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a fault waits for a leader, and how long where another fault may have taken it.
+/// How long a fault waits for a leader, and how long if another fault may have removed it.
 const LEADER_WAIT: Duration = Duration::from_secs(8);
 const OTHER_WAIT: Duration = Duration::from_secs(2);
 
-/// What has to be undone.
+/// What must be undone.
 enum Undo {
     Open(Vec<(String, String)>),
-    /// Links that were made long are short again.
+    /// Links with latency are fast again.
     Approach(Vec<(String, String)>),
     Start(Vec<usize>),
     Resume(Vec<usize>),
     SetClocks(Vec<String>),
     Repair(String),
     Mend(Flip),
-    /// The three of the beginning are the members again, behind links that are open.
+    /// The three original members are the members again, behind open links.
     Restore(Vec<(String, String)>),
-    /// The member comes back only when the log no longer has what it lacks.
+    /// The member comes back only when the log no longer has the entries that it lacks.
     Outdated {
         member: usize,
-        /// While it catches up, its power fails.
+        /// It loses power while it catches up.
         interrupted: bool,
         undo: Box<Undo>,
     },
 }
 
-/// What a fault did.
+/// The effect of a fault.
 struct Effect {
     on: String,
-    /// A probe saw it.
+    /// A probe confirmed it.
     proven: bool,
     undo: Undo,
 }
 
 /// See the module.
 pub struct Nemesis {
-    /// Whom it torments.
+    /// The fleet that it injects faults into.
     pub fleet: Fleet,
     clients: Vec<String>,
     rng: StdRng,
     families: Vec<Family>,
-    /// Faults that every run has, first.
+    /// Faults that every run must have; they come first.
     due: Vec<Kind>,
     /// Which of the next turns are quiet: one of four.
     turns: Vec<bool>,
     next_id: u64,
-    /// Members that have lost their disks, and the ids that went with these.
+    /// Members that have lost their disks, and the ids that were lost with them.
     lost: BTreeMap<usize, u64>,
 }
 
 impl Nemesis {
-    /// Over the members of `fleet` and the links of `clients`.
+    /// A nemesis for the members of `fleet` and the links of `clients`.
     pub fn new(fleet: Fleet, clients: &[&str], families: &[Family], seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut due: Vec<Kind> = families.iter().flat_map(|f| Kind::due(*f)).copied().collect();
@@ -101,7 +101,7 @@ impl Nemesis {
         }
     }
 
-    /// Torments until `until`, and heals everything.
+    /// Injects faults until `until`, and heals everything.
     ///
     /// # Errors
     /// When a member cannot be started again.
@@ -129,14 +129,14 @@ impl Nemesis {
                 undo.push(self.begin(kind, leader, watch, recorder).await?);
             }
             tokio::time::sleep(hold).await;
-            // A membership is restored by members that nothing else holds.
+            // Restore the membership last, when no other fault holds a member.
             undo.sort_by_key(|(_, undo)| !matches!(undo, Undo::Restore(_)));
             for (id, undo) in undo.into_iter().rev() {
                 self.end(id, undo, watch, recorder).await?;
                 recorder.event(What::Healed { id });
             }
             self.revive(recorder)?;
-            // What every run has to have comes closer together, so that it fits into one.
+            // Required faults follow each other more closely, so that they fit into one run.
             let gap = if self.due.is_empty() { 800..2000 } else { 300..800 };
             let gap = Duration::from_millis(self.rng.random_range(gap));
             tokio::time::sleep(gap).await;
@@ -155,14 +155,15 @@ impl Nemesis {
             let at = self.rng.random_range(0..families.len());
             drawn.extend(Kind::of(families.remove(at)).choose(&mut self.rng));
         }
-        // Who starts a damaged member again is its own fault alone.
+        // Only the bit-flip fault itself restarts a damaged member.
         if let Some(&flip) = drawn.iter().find(|kind| Kind::of(Family::Bitflip).contains(kind)) {
             return vec![flip];
         }
         drawn
     }
 
-    /// Most faults are on the leader or on the others: waits until somebody leads, and says so itself when asked now.
+    /// Waits for a member that leads and confirms it when asked now: most faults hit either the leader or the other
+    /// members.
     async fn leader(&self, watch: &Observers, limit: Duration) -> Option<usize> {
         let begun = Instant::now();
         loop {
@@ -251,7 +252,7 @@ impl Nemesis {
             }
             Kind::LeaseLeaderCut => self.restart_within_lease(one, watch).await?,
         };
-        // What became of the leader is proven only if there was one.
+        // An effect on the leader is proven only if there was a leader.
         let proven = effect.proven && (leader.is_some() || !kind.name().contains("leader"));
         self.next_id += 1;
         let (id, on, name) = (self.next_id, effect.on, kind.name());
@@ -303,7 +304,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Starts members that ended by themselves, and tells of them.
+    /// Starts members that exited by themselves, and records them.
     fn revive(&mut self, recorder: &Recorder) -> Result<()> {
         self.tell_deaths(recorder);
         for at in (0..MEMBERS).filter(|at| !self.fleet.runs(*at)).collect::<Vec<_>>() {
@@ -312,7 +313,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Tells of members that ended by themselves, each once.
+    /// Records members that exited by themselves, each once.
     pub fn tell_deaths(&mut self, recorder: &Recorder) {
         for death in self.fleet.deaths() {
             self.tell(&death, recorder);

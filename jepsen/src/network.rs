@@ -1,8 +1,8 @@
-//! The network between all processes of a run: a TCP proxy for each directed pair of names.
+//! The network between all processes of a run: one TCP proxy per directed pair of names.
 //!
-//! *Invariant:* bytes from one name to another pass only while that direction is open, whoever
-//! made the connection. A shut direction keeps its connections and holds their bytes, as a network
-//! does that drops packets: nobody is told. A direction that is long passes all bytes, later.
+//! *Invariant:* bytes from one name to another pass only while that direction is open, whichever side made the
+//! connection. A shut direction keeps its connections and holds their bytes, like a network that drops packets:
+//! neither side gets an error. A direction with latency passes all bytes, later.
 
 use crate::delay::{Delay, OneWay, carry};
 use anyhow::{Context, Result};
@@ -12,18 +12,18 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A probe of a link without distance that carries bytes is answered at once; so long a silence is a cut.
+/// An open link without latency answers a probe at once; a silence this long is a cut.
 const PROBE_LIMIT: Duration = Duration::from_millis(700);
 
-/// The longest that a round trip is waited for.
+/// The longest wait for a round trip.
 const RTT_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a probe of a link found.
+/// The result of probing a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
     /// How long a round trip took.
     Took(Duration),
-    /// No answer came, so how long it takes is not known.
+    /// No answer came, so its duration is unknown.
     NoAnswer,
 }
 
@@ -56,12 +56,12 @@ type Pair = (String, String);
 pub struct Network {
     gates: Mutex<BTreeMap<Pair, Arc<Gate>>>,
     links: Mutex<BTreeMap<(Pair, String), String>>,
-    /// Directions can be made long: see [`Network::set_distance`].
+    /// Directions can get latency: see [`Network::set_distance`].
     long: bool,
 }
 
 impl Network {
-    /// One whose directions can be made long, which costs each chunk of bytes a step from thread to thread.
+    /// A network whose directions can get latency, which costs each chunk of bytes a hop between threads.
     #[must_use]
     pub fn with_distances() -> Self {
         Self { long: true, ..Self::default() }
@@ -72,7 +72,7 @@ impl Network {
         gates.entry((from.to_owned(), to.to_owned())).or_default().clone()
     }
 
-    /// Where `from` dials to reach `addr` of `to`.
+    /// The address that `from` dials to reach `addr` of `to`.
     ///
     /// # Errors
     /// When no port is free.
@@ -106,13 +106,13 @@ impl Network {
         self.gate(from, to).set(shut);
     }
 
-    /// How long bytes take from now on in one direction.
+    /// Sets the latency of one direction from now on.
     pub fn set_distance(&self, from: &str, to: &str, one_way: OneWay) {
         self.gate(from, to).delay.set(one_way);
     }
 
-    /// How long a new connection on a link between the two takes until the first answer, by trying: two round trips,
-    /// the first being that of TCP. A pair that never dials has no link: `None`.
+    /// Measures the time from dialing a new connection between the two to the first answer: two round trips, the
+    /// first for the TCP handshake. `None` if the pair never dials and so has no link.
     pub fn probe_rtt(&self, from: &str, to: &str) -> Option<Probed> {
         self.probe_rtt_within(from, to, RTT_LIMIT)
     }
@@ -133,11 +133,11 @@ impl Network {
         Some(addr.clone())
     }
 
-    /// Whether a round trip on a link between the two fails, by trying: nonsense is sent, which
-    /// every TLS server answers or hangs up on. A pair that never dials has no link: `None`.
+    /// Probes whether a round trip on a link between the two fails: it sends garbage, which every TLS server answers
+    /// or hangs up on. `None` if the pair never dials and so has no link.
     pub fn probe_cut(&self, from: &str, to: &str) -> Option<bool> {
         let addr = self.any_link(from, to)?;
-        // Two round trips, as long as they are now: an open link is not cut because it is long.
+        // Allow two round trips at the current latency: an open link with latency is not cut.
         let longest = |from: &str, to: &str| self.gate(from, to).delay.longest();
         let distance = 2 * (longest(from, to) + longest(to, from));
         Some(!answers(&addr, PROBE_LIMIT + distance))
@@ -186,7 +186,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, gate: &Gate) {
 mod tests {
     use super::*;
 
-    /// The address of a server that says what it is told.
+    /// The address of an echo server.
     fn echo() -> String {
         let echo = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = echo.local_addr().unwrap().to_string();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_direction_is_seen_by_whoever_crosses_it_and_can_be_shut_too() {
+    fn a_direction_with_latency_delays_every_crossing_and_can_be_shut() {
         let network = Network::with_distances();
         network.link("a", "b", &echo()).unwrap();
         network.link("a", "c", &echo()).unwrap();
@@ -224,7 +224,7 @@ mod tests {
         let limit = Duration::from_millis(300);
         assert_eq!(network.probe_rtt_within("a", "b", limit), Some(Probed::NoAnswer));
         network.set("b", "a", false);
-        // Two round trips are longer than the probe of a link without distance takes.
+        // Two round trips take longer than the probe limit of a link without latency.
         let farther = OneWay::of_rtt(PROBE_LIMIT * 4 / 5);
         for (from, to) in [("a", "b"), ("b", "a")] {
             network.set_distance(from, to, farther);

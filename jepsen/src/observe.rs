@@ -1,5 +1,5 @@
-//! Watches every member past the network, whatever the faults: who it says it is, in which term and
-//! epoch; and now and then, and at the end, its digests.
+//! Polls every member directly, outside the faulty network: its role, term and epoch; and from time to time, and at
+//! the end, its digests.
 
 use crate::events::What;
 use crate::fleet::{Fleet, MEMBERS, Place};
@@ -13,18 +13,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// How often members are compared while the run goes on.
+/// How often members are compared during the run.
 const COMPARE_EVERY: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_millis(150);
 const LIMIT: Duration = Duration::from_millis(400);
-/// One call for digests at the end.
+/// Time limit of one call for digests at the end.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
-/// What was seen longer ago says nothing of who leads now.
+/// Older observations do not show which member leads now.
 const FRESH: Duration = Duration::from_millis(1500);
 
 const LEADER: &str = "leader";
 
-/// When, in which life of its process, and what.
+/// A status with the time and the process life in which it was reported.
 type Said = (Instant, u64, v1::MemberStatus);
 type Seen = Arc<Mutex<BTreeMap<usize, Said>>>;
 
@@ -35,7 +35,7 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// One for each member.
+    /// Starts an observer for each member.
     ///
     /// # Errors
     /// When a certificate cannot be used.
@@ -53,20 +53,20 @@ impl Observers {
         Ok(Self { seen, tasks })
     }
 
-    /// The member that led last, if that was seen lately.
+    /// The last known leader, if it was seen recently.
     pub fn leader(&self) -> Option<usize> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let leads = seen.iter().filter(|(_, (at, _, s))| s.role == LEADER && at.elapsed() < FRESH);
         leads.max_by_key(|(_, (_, _, status))| status.term).map(|(at, _)| *at)
     }
 
-    /// What a member said of itself last, however long ago.
+    /// The last status of a member, however old.
     pub fn last(&self, at: usize) -> Option<v1::MemberStatus> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(&at).map(|(_, _, status)| status.clone())
     }
 
-    /// The last life of a member's process in which it said anything.
+    /// The last life of a member's process in which it reported a status.
     pub fn life(&self, at: usize) -> Option<u64> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(&at).map(|(_, life, _)| *life)
@@ -79,7 +79,7 @@ impl Drop for Observers {
     }
 }
 
-/// Whether this member says, asked now and past the network, that it leads.
+/// Whether this member, asked now and directly, says that it leads.
 pub async fn leads(fleet: &Fleet, at: usize) -> bool {
     let Ok(mut cluster) = fleet.observer(at) else { return false };
     let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
@@ -97,7 +97,7 @@ async fn watch(at: usize, place: Place, mut cluster: Cluster, recorder: Arc<Reco
         let life = place.lives.load(Ordering::Relaxed);
         let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest::default())).await;
         let Ok(Ok(answer)) = asked else { continue };
-        // An answer on the way while the member was started anew belongs to nobody.
+        // Drop an answer that was in transit while the member restarted: its life is ambiguous.
         if life != place.lives.load(Ordering::Relaxed) {
             continue;
         }
@@ -134,7 +134,7 @@ async fn compare(mut members: Vec<(String, Cluster)>, recorder: Arc<Recorder>) {
         let Some(index) = fixed else { continue };
         for (member, cluster) in &mut members {
             let asked = cluster.digests(v1::DigestsRequest { index, wait_ms: 500 });
-            // Who is cut off, stopped or down cannot say; the others are compared all the same.
+            // A member that is cut off, stopped or down cannot answer; the others are compared anyway.
             let Ok(Ok(answer)) = tokio::time::timeout(LIMIT * 3, asked).await else { continue };
             let answer = answer.into_inner();
             recorder.event(What::Compared {
@@ -176,7 +176,7 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
         let mut cluster = fleet.observer(at)?;
         let answer = loop {
             let request = v1::DigestsRequest { index, wait_ms: 1500 };
-            // A member that accepts the call and never answers it must not hold up the verdict.
+            // A member that accepts the call and never answers must not block the verdict.
             match tokio::time::timeout(ASK_LIMIT, cluster.digests(request)).await {
                 Ok(Ok(answer)) => break answer.into_inner(),
                 Ok(Err(status)) if begun.elapsed() > limit => {

@@ -1,8 +1,7 @@
-//! Pairs the events of a history: an invocation and what became of it.
+//! Pairs the events of a history: each invocation with its completion.
 //!
-//! *Invariant:* an operation that did not happen is left out; one whose answer is unknown has no
-//! end. Two operations are ordered only if one was answered before the other was called; equal
-//! times order nothing.
+//! *Invariant:* an operation that did not happen is left out; an operation whose answer is unknown has no end. Two
+//! operations are ordered only if one was answered before the other was called; equal times order nothing.
 
 use crate::formats::{Event, Kind, Place, ReadError};
 use crate::value::Value;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 /// How many operations one history may have.
 const MAX_OPERATIONS: usize = 1 << 27;
 
-/// What changes nothing.
+/// The functions that change nothing.
 pub const READS: &[&str] = &[
     "read",
     "get",
@@ -31,18 +30,18 @@ pub const READS: &[&str] = &[
     "partial",
 ];
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It took effect and answered this, at this time and line.
     Answered {
-        /// The answer; nil where the format repeats no arguments.
+        /// The answer; nil if the format repeats no arguments.
         value: Value,
         /// When.
         at: u64,
         /// The line of the completion.
         line: u64,
-        /// Where in the log it says that the operation stands.
+        /// The operation's log position, as the answer reports it.
         place: Option<Place>,
     },
     /// It may take effect at any time after the call, or never.
@@ -52,21 +51,21 @@ pub enum Outcome {
 /// One operation of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Who.
+    /// The process.
     pub process: i64,
     /// The function.
     pub f: Arc<str>,
     /// The independent object that it concerns.
     pub key: Option<Arc<str>>,
-    /// The request by which it was sent; several may be in one.
+    /// The request that carried it; one request may carry several operations.
     pub request: Option<Arc<str>>,
-    /// What it was given.
+    /// Its input.
     pub input: Value,
     /// When it was called.
     pub called_at: u64,
     /// The line of the invocation.
     pub line: u64,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
@@ -83,8 +82,8 @@ impl Operation {
 /// Pairs invocations with completions, process by process, in the order of the history.
 ///
 /// # Errors
-/// What the reader reports; a completion without its invocation, or of another one; a process with
-/// two operations at once.
+/// Errors of the reader; a completion without its invocation, or of another one; a process with two operations at
+/// once.
 pub fn pair(
     events: impl Iterator<Item = Result<Event, ReadError>>,
 ) -> Result<Vec<Operation>, ReadError> {
@@ -110,7 +109,7 @@ pub fn pair(
                 open.remove(&process);
                 complete(&mut operations[slot], kind, event)?;
             }
-            // A process that tells of itself, not of an operation.
+            // A process that reports about itself, not about an operation.
             (Kind::Info, None) => {}
             (_, None) => {
                 let what = format!("process {process} has no call that this could complete");

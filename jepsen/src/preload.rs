@@ -1,8 +1,8 @@
-//! The library that every process of a run is started under: it tracks what the process made
-//! durable, so that its power can fail, sets its wall clock, and gets its disk into trouble.
+//! Starts every process of a run under the preloaded library, which tracks what the process made durable so that its
+//! power can fail, sets its wall clock, and injects disk faults.
 //!
-//! *Invariant:* clock and disk belong to a name and outlive its processes. What was pending when one life of a process ended is pending in its next, until it
-//! is fsynced or lost: a kill makes nothing durable.
+//! *Invariant:* clock and disk belong to a process name and outlive its processes. Writes that were pending when a
+//! process ended are still pending in its next life, until they are fsynced or lost: a kill makes nothing durable.
 
 use anyhow::{Context, Result, ensure};
 use rollout_powerloss::{
@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const LIBRARY: &str = "librollout_preload.so";
 
-/// Through which one name is tormented.
+/// The files through which faults reach one name.
 #[derive(Clone, Copy)]
 struct Gear {
     clock: &'static Clock,
@@ -31,8 +31,8 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// The library beside the programs in `bin`, with the files by which it is told and tells in
-    /// `dir`. Under `cargo run` it is built first.
+    /// The library beside the programs in `bin`, with its control files in `dir`. Under `cargo run` it is built
+    /// first.
     ///
     /// # Errors
     /// When it is not there or cannot be built.
@@ -59,8 +59,7 @@ impl Preload {
         gears.get(name).copied().with_context(|| format!("{name} was never started"))
     }
 
-    /// The next life of the process of this name, which keeps its data in `data_dir`, has the
-    /// library loaded.
+    /// Makes the next life of the process of this name, with its data in `data_dir`, load the library.
     ///
     /// # Errors
     /// When its files cannot be made.
@@ -86,8 +85,8 @@ impl Preload {
         Ok(())
     }
 
-    /// Takes what the process of this name, which was killed, had not made durable. `None` if it
-    /// was killed before it had loaded the library: then it has written nothing since its start.
+    /// Removes what the killed process of this name had not made durable. `None` if it was killed before it had
+    /// loaded the library: then it has written nothing since its start.
     ///
     /// # Errors
     /// When the journal missed something or the loss cannot be carried out.
@@ -97,13 +96,12 @@ impl Preload {
             return Ok(None);
         }
         let lost = lose_power(&journal, loss)?;
-        // What is left is durable: the next life begins with an empty journal.
+        // The rest is durable: the next life starts with an empty journal.
         std::fs::remove_file(&journal)?;
         Ok(Some(lost))
     }
 
-    /// The files of the process of this name, which does not run, were replaced: all that is there
-    /// counts as durable.
+    /// The files of the stopped process of this name were replaced: everything present counts as durable.
     ///
     /// # Errors
     /// When the journal cannot be removed.
@@ -111,8 +109,7 @@ impl Preload {
         Ok(std::fs::remove_file(self.journal(name))?)
     }
 
-    /// The wall clock of the process of this name is so many seconds ahead from now on; negative:
-    /// behind.
+    /// Sets the wall clock of the process of this name this many seconds ahead; negative: behind.
     ///
     /// # Errors
     /// When it was never given one.
@@ -121,7 +118,7 @@ impl Preload {
         Ok(())
     }
 
-    /// By how many seconds the time that the process was told last is ahead of the time now.
+    /// By how many seconds the time that the process read last is ahead of the current time.
     ///
     /// # Errors
     /// When it was never given a clock.
@@ -131,7 +128,7 @@ impl Preload {
         Ok(told_s - i64::try_from(now.as_secs())?)
     }
 
-    /// The disk that the process of this name keeps its data on.
+    /// The disk with the data of the process of this name.
     ///
     /// # Errors
     /// When it was never given one.

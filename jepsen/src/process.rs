@@ -1,6 +1,6 @@
-//! One child process: started, killed, paused, by its id alone.
+//! One child process: started, killed and paused by its own id only.
 //!
-//! *Invariant:* it dies with whoever started it.
+//! *Invariant:* it dies with its parent.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What Rust writes where a thread panics.
+/// The text that Rust logs when a thread panics.
 const PANIC: &str = "panicked at";
 
-/// The first line of a log, from this byte on, that tells of a panic.
+/// The first line of a log, from this byte on, that reports a panic.
 pub fn panic_in(log: &Path, from: u64) -> Option<String> {
     let mut file = File::open(log).ok()?;
     file.seek(SeekFrom::Start(from)).ok()?;
@@ -66,7 +66,7 @@ impl Process {
         alive
     }
 
-    /// Stops it where it stands. True once the system says that it is stopped.
+    /// Sends SIGSTOP. True once the system says that the process is stopped.
     ///
     /// # Errors
     /// When there is no such process any more.
@@ -83,7 +83,7 @@ impl Process {
         Ok(false)
     }
 
-    /// SIGTERM, and waits until it has ended by itself.
+    /// Sends SIGTERM, and waits until it has exited.
     ///
     /// # Errors
     /// When there is no such process any more.
@@ -99,7 +99,7 @@ impl Process {
         Ok(None)
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     ///
     /// # Errors
     /// When there is no such process any more.
@@ -112,14 +112,15 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Whether it could not start for an address that somebody else had: ports of members that are down are free for all.
+    /// Whether it could not start because another process had its address: ports of stopped members are free for any
+    /// process.
     pub fn found_its_port_taken(&self) -> bool {
         let Ok(log) = std::fs::read(&self.log) else { return false };
         let own = log.get(self.begins_at as usize..).unwrap_or_default();
         String::from_utf8_lossy(own).contains("cannot listen on")
     }
 
-    /// Whether its log tells of a panic of its own, not of an earlier process's.
+    /// Whether its log reports a panic of this process, not of an earlier one.
     pub fn panicked(&self) -> bool {
         panic_in(&self.log, self.begins_at).is_some()
     }

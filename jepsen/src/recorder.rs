@@ -1,9 +1,8 @@
-//! Writes a run down while it goes on.
+//! Records a run while it runs.
 //!
-//! *Invariant:* one clock for history and events. An invocation is written before its request
-//! leaves, but for claims: which row a claim is of is known with its answer, which is where both
-//! records are written, the first with the time at which the request left. A record that cannot
-//! be written is told at the end, as the run's failure.
+//! *Invariant:* history and events share one clock. An invocation is written before its request leaves. Claims are
+//! the exception: only the answer says which row was claimed, so both records are written then, the first with the
+//! time at which the request left. The first record that could not be written fails the run at its end.
 
 use crate::events::{Event, What};
 use crate::history::{Kind, LogPosition, Record};
@@ -32,7 +31,7 @@ pub struct Recorder {
     succeeded: AtomicU64,
 }
 
-/// An operation whose answer is awaited. Each is a process of its own.
+/// An operation that awaits its answer. Each is a process of its own.
 #[derive(Clone, Debug)]
 pub struct Op {
     process: u64,
@@ -48,20 +47,20 @@ impl Op {
     }
 }
 
-/// Who answered.
+/// The answering member, and the position of the answer.
 #[derive(Clone, Debug, Default)]
 pub struct By {
     /// The member.
     pub member: Option<String>,
-    /// The epoch that was open where the operation stands, or the one that the message says.
+    /// The epoch that was open at the operation's position, or else the one in the message.
     pub epoch: Option<u64>,
-    /// The epoch that the message says.
+    /// The epoch in the message.
     pub said: Option<u64>,
-    /// Where in the log it says that the operation stands.
+    /// The operation's log position, as the answer reports it.
     pub at: Option<LogPosition>,
     /// Whether the operation had been sent before.
     pub repeated: bool,
-    /// When, if it is told later.
+    /// When it was answered, if it is recorded later.
     pub answered_ns: Option<u64>,
 }
 
@@ -94,17 +93,17 @@ impl Recorder {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Writes that were acknowledged so far.
+    /// The number of writes acknowledged so far.
     pub fn succeeded(&self) -> u64 {
         self.succeeded.load(Ordering::Relaxed)
     }
 
-    /// Something seen or done now.
+    /// Records an event that happens now.
     pub fn event(&self, what: What) {
         self.event_since(Instant::now(), what);
     }
 
-    /// Something that was seen or done then.
+    /// Records an event that happened at `then`.
     pub fn event_since(&self, then: Instant, what: What) {
         let since = then.saturating_duration_since(self.start);
         let time_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
@@ -113,7 +112,7 @@ impl Recorder {
         self.keep(written);
     }
 
-    /// An operation is about to begin.
+    /// Records the start of an operation.
     pub fn invoke(
         &self,
         f: &'static str,
@@ -124,7 +123,7 @@ impl Recorder {
         self.invoke_at(self.now_ns(), f, key, value, request_id)
     }
 
-    /// An operation that began at `time_ns`.
+    /// Records the start of an operation at `time_ns`.
     pub fn invoke_at(
         &self,
         time_ns: u64,
@@ -139,9 +138,9 @@ impl Recorder {
         op
     }
 
-    /// It was answered. A message that says an earlier epoch than that of its answer's place is an alarm.
+    /// Records an answer. If its message carries an earlier epoch than the answer's log position, that is an alarm.
     pub fn ok(&self, op: &Op, value: Value, by: By) {
-        // Of whole batches each sign of progress is one of a write.
+        // For whole batches, each sign of progress counts as a write.
         let told = ["export", "progress"].contains(&op.f) || !READS.contains(&op.f);
         if told && value != Value::Bool(false) {
             self.succeeded.fetch_add(1, Ordering::Relaxed);
@@ -156,12 +155,12 @@ impl Recorder {
         self.record(op, time_ns, Kind::Ok, value, by, None);
     }
 
-    /// It certainly did not happen and never will.
+    /// Records that it certainly did not happen and never will.
     pub fn fail(&self, op: &Op, why: String) {
         self.record(op, self.now_ns(), Kind::Fail, Value::Null, By::default(), Some(why));
     }
 
-    /// Nobody knows.
+    /// Records that the outcome is unknown.
     pub fn info(&self, op: &Op, why: String) {
         self.record(op, self.now_ns(), Kind::Info, Value::Null, By::default(), Some(why));
     }
@@ -199,7 +198,7 @@ impl Recorder {
         }
     }
 
-    /// Everything is written.
+    /// Flushes everything to the files.
     ///
     /// # Errors
     /// The first record that could not be.
@@ -219,7 +218,7 @@ mod tests {
     use crate::verdict::Recorded;
     use serde_json::json;
 
-    /// What is read of what was written so.
+    /// Reads back what was written.
     fn written(write: impl FnOnce(&Recorder)) -> Recorded {
         let dir = tempfile::tempdir().unwrap();
         let recorder = Recorder::create(dir.path()).unwrap();

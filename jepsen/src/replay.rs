@@ -1,14 +1,14 @@
-//! Replays a history in the order of its log: every answer says where it stands, and there the
-//! object must have been such that it gives that answer.
+//! Replays a history in log order: every answer carries its log position, and at that position the object must have
+//! been in a state that gives the answer.
 //!
-//! Beside the search, which ignores places, this needs no luck: one wrong answer is enough, and
-//! which of two orders the members took is not left open.
+//! Unlike the search, which ignores log positions, one wrong answer always suffices, and the order in which the
+//! members applied two operations is known.
 //!
-//! *Invariant:* a violation is a proof, given the places. An operation takes effect at its place;
-//! one that was sent more than once, there or earlier; one without an answer, anywhere after
-//! its call or never. None takes effect before what had been answered when it was called.
+//! *Invariant:* a violation is a proof, given the positions. An operation takes effect at its position; an operation
+//! that was sent more than once, there or earlier; an operation without an answer, anywhere after its call, or never.
+//! No operation takes effect before one that had been answered when it was called.
 //!
-//! Absent: answers without a place. They are the search's alone.
+//! Absent: answers without a position. Only the search judges them.
 
 mod frontier;
 mod order;
@@ -20,33 +20,33 @@ use crate::operations::{Operation, Outcome, READS};
 use frontier::{Frontier, Open};
 use std::collections::BTreeMap;
 
-/// States of one object that are followed at once, each as often as there are ways to it.
+/// The most states of one object to follow at once, counting each way to a state.
 const STATES_MAX: usize = 20_000;
-/// Violations that are told; one is enough for the verdict.
+/// The most violations to report; one is enough for the verdict.
 const TOLD_MAX: usize = 10;
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    /// What was wrong, for a person.
+    /// The violations, in words.
     pub violations: Vec<String>,
-    /// Objects of which too many states were possible to follow them to the end.
+    /// Objects with too many possible states to follow to the end.
     pub unfinished: u64,
-    /// Answers that had a place.
+    /// Answers with a log position.
     pub placed: u64,
 }
 
-/// An operation that takes effect at a place that is not known exactly.
+/// An operation that takes effect at a position that is not known exactly.
 struct Floating<O> {
     op: O,
-    /// It stands behind this, which was answered before it was called.
+    /// It comes after this position, which was answered before it was called.
     after: Option<LogPosition>,
-    /// By its answer's place it has taken effect; else nobody knows whether it ever does.
+    /// It has taken effect by its answer's position; otherwise it may never take effect.
     answered: bool,
 }
 
 enum Step<O> {
-    /// The answer at this place.
+    /// The answer at this position.
     Here(O),
     /// This one has taken effect by now.
     By(usize),
@@ -69,15 +69,15 @@ impl<O> Default for Object<'_, O> {
     }
 }
 
-/// What of the order of the log does not agree with that of time and epochs, or is said of one place twice, and how many
-/// answers have places.
+/// Conflicts between the log order and the order of time and epochs, positions that are used twice, and the number of
+/// answers with a position.
 pub fn out_of_order(operations: &[Operation]) -> (Vec<String>, u64) {
     let mut broken = order::broken(operations, &order::floors(operations));
     broken.extend(order::used_twice(operations));
     (told_of(broken, "places that are out of order"), order::placed(operations))
 }
 
-/// The first of what was found, and how many more there are.
+/// The first findings, and the number of the rest.
 fn told_of(mut found: Vec<String>, of: &str) -> Vec<String> {
     let more = found.len().saturating_sub(TOLD_MAX);
     found.truncate(TOLD_MAX);
@@ -100,7 +100,7 @@ pub fn replay<M: Model>(model: &M, operations: &[Operation]) -> Result<Replayed,
         found.placed += u64::from(put(model, object, operation, after)?);
     }
     for (key, mut object) in objects {
-        // What one worker gives up another may get in the same breath.
+        // One operation may take a row from one worker and give it to another.
         object
             .events
             .sort_by_key(|event| (event.at, matches!(&*event.operation.f, "claim" | "lease")));
@@ -116,7 +116,7 @@ pub fn replay<M: Model>(model: &M, operations: &[Operation]) -> Result<Replayed,
     Ok(found)
 }
 
-/// Adds an operation to its object. True if it has a place.
+/// Adds an operation to its object. True if it has a log position.
 fn put<'a, M: Model>(
     model: &M,
     object: &mut Object<'a, M::Op>,

@@ -1,7 +1,6 @@
-//! What a person reads of a run: a few lines on the terminal, and one HTML page that needs nothing
-//! else.
+//! The report of a run: a few lines on the terminal, and one self-contained HTML page.
 //!
-//! *Invariant:* all plots of a page share one axis of time, and faults stand behind each.
+//! *Invariant:* all plots of a page share one time axis, with the faults in the background of each.
 
 mod axes;
 mod plots;
@@ -40,7 +39,7 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// For the terminal.
+/// The report for the terminal.
 pub fn text(judged: &Judged) -> String {
     let c = &judged.coverage;
     let mut text = format!("verdict: {}\n", word(judged.verdict));
@@ -98,7 +97,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The page.
+/// The HTML page.
 pub fn html(run: &Recorded, judged: &Judged) -> String {
     let (workload, nemesis, seed, secs) = run.plan();
     let mut page = String::from(STYLE);

@@ -15,40 +15,40 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Harness trouble is neither a pass nor a violation (as in sysexits.h: the software failed).
+/// A failure of the harness is neither a pass nor a violation (as in sysexits.h: the software failed).
 pub(crate) const BROKEN: u8 = 70;
-/// How soon writes must succeed after everything was healed.
+/// Time within which writes must succeed after everything was healed.
 const RECOVERY: Duration = Duration::from_secs(30);
-/// How long the members may take for their digests.
+/// Time limit for the members' digests.
 const DIGESTS: Duration = Duration::from_secs(60);
 
-/// The longest that one run may break things, in seconds: a week.
+/// The longest duration of a run's faults, in seconds: a week.
 pub(crate) const SECS_MAX: u64 = 7 * 86_400;
 
-/// How to run.
+/// Options of a run.
 ///
 /// Exit status: 0 pass, 1 violation, 2 unknown, 64 wrong usage, 70 the run itself failed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// What clients do
+    /// Workload to run
     #[arg(long, value_enum, default_value = "item")]
     pub workload: WorkloadName,
-    /// What breaks, alone and mixed; none: nothing
+    /// Fault families to inject, alone and mixed; none: no faults
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     pub nemesis: Vec<Family>,
-    /// Decides what breaks when, and what clients do
+    /// Seed that decides which faults happen when, and what clients do
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How long, a week at most
+    /// Seconds to inject faults, a week at most
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=SECS_MAX))]
     pub secs: u64,
-    /// Where everything is written; without it in a new directory of the system's for such
+    /// Directory for all output [default: a new temporary directory]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Keep the directory also of a run that passed
+    /// Keep the directory of a run that passed, too
     #[arg(long)]
     pub keep: bool,
-    /// Where the programs are; without it beside this one
+    /// Directory of the programs [default: the directory of this one]
     #[arg(long)]
     pub bin: Option<PathBuf>,
 }
@@ -56,16 +56,16 @@ pub struct Args {
 /// Judge a recorded run again.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RecheckArgs {
-    /// Its directory
+    /// Directory of the run
     pub dir: PathBuf,
 }
 
-/// Runs, and tells.
+/// Runs, and prints the verdict.
 pub fn run(args: &Args) -> ExitCode {
     told(tormented(args))
 }
 
-/// Judges again, and tells.
+/// Judges again, and prints the verdict.
 pub fn recheck(args: &RecheckArgs) -> ExitCode {
     told(verdict(&args.dir))
 }
@@ -145,14 +145,15 @@ async fn record(args: &Args, dir: &Path) -> Result<()> {
     nemesis.tell_deaths(&recorder);
     tell_panics(dir, &recorder)?;
     recorder.finish()?;
-    // Members that cannot say are a doubt, which the verdict finds by the missing records.
+    // Members without a digest are a doubt; the verdict notices the missing records.
     digests.or_else(|error| {
         eprintln!("{error:#}");
         Ok(())
     })
 }
 
-/// Tells of every log with a panic: whoever wrote it may have been killed, and started anew, before its end was looked at.
+/// Records every log with a panic: its process may have been killed and restarted before the suite checked how it
+/// ended.
 fn tell_panics(dir: &Path, recorder: &Recorder) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
@@ -172,7 +173,7 @@ fn verdict(dir: &Path) -> Result<Judged> {
     let json = serde_json::to_vec_pretty(&judged)?;
     std::fs::write(dir.join("verdict.json"), json)?;
     let page = dir.join("report.html");
-    std::fs::write(&page, report::html(&run, &judged)).context("the report")?;
+    std::fs::write(&page, report::html(&run, &judged)).context("cannot write the report")?;
     println!("{}", report::text(&judged));
     println!("report: {}", page.display());
     Ok(judged)
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_from_any_log_whoever_wrote_it_and_however_that_ended() {
+    fn a_panic_in_any_log_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in [
             ("c1.log", "all is well\nthread 'main' panicked at src/lib.rs:7\nkilled\n"),

@@ -1,21 +1,19 @@
-//! The search for an order of operations that explains every answer: is a history linearizable?
+//! Searches for an order of operations that explains every answer: is a history linearizable?
 //!
-//! Wing and Gong's search with the memory that Lowe added: depth first on a stack of its own, which
-//! is quick where there is an order; after a while breadth first, which is quicker where there is
-//! none. A
-//! *configuration* is the set of operations put in order so far and the state that they lead to.
-//! Operations without an answer (*crashed*) may be put anywhere after their call, or nowhere.
+//! This is Wing and Gong's search with the memory that Lowe added. It runs depth first on a stack of its own, which
+//! is quick if there is an order; after a while it runs breadth first, which is quicker if there is none. A
+//! *configuration* is the set of operations put in order so far and the state that they lead to. Operations without
+//! an answer (*crashed*) may be put anywhere after their call, or nowhere.
 //!
-//! What keeps it fast never changes the verdict, because each restriction leaves one order if
-//! there is any:
+//! The optimizations never change the verdict, because each of them keeps at least one order if there is any:
 //! - an operation that changes nothing is put in order as soon as it fits;
-//! - of equal operations in flight the one that is answered first goes first;
-//! - a configuration is left if one was seen with the same answered operations, an equivalent
-//!   state and a subset of its crashed ones;
-//! - and, where the model tells the shape of its operations, see [`outlook`].
+//! - of equal operations in flight, the one that is answered first goes first;
+//! - a configuration is abandoned if one was seen with the same answered operations, an equivalent state and a subset
+//!   of its crashed operations;
+//! - and if the model describes the shape of its operations, see [`outlook`].
 //!
-//! *Invariant:* [`Stop::Exhausted`] is said only when every configuration was excluded, and
-//! [`Stop::Found`] only with an order in hand. Anything else is no verdict.
+//! *Invariant:* the search returns [`Stop::Exhausted`] only if every configuration was excluded, and [`Stop::Found`]
+//! only with an order in hand. Any other result is no verdict.
 
 mod bits;
 mod levels;
@@ -36,7 +34,7 @@ use watch::Watch;
 
 /// About how many bytes one search may hold.
 const MAX_BYTES: usize = 1 << 30;
-/// How many configurations are visited depth first: so many, and so many for each operation.
+/// The number of configurations visited depth first: a constant, plus a number for each operation.
 const DEPTH_FIRST: u64 = 100_000;
 const DEPTH_FIRST_EACH: u64 = 10;
 /// Marks a crashed operation in [`Search::choices`] and [`Search::trail`].
@@ -58,13 +56,13 @@ pub struct Interval<O> {
 pub enum Stop {
     /// An order was found; see [`Search::order`].
     Found,
-    /// There is none.
+    /// No order exists.
     Exhausted,
-    /// The configurations allowed are used up; it can go on.
+    /// The allowed configurations are used up; the search can continue.
     Paused,
-    /// The deadline has passed, perhaps in the middle of a step: it cannot go on.
+    /// The deadline has passed, perhaps in the middle of a step: the search cannot continue.
     OutOfTime,
-    /// It would hold too much memory.
+    /// The search would use too much memory.
     OutOfMemory,
 }
 
@@ -115,13 +113,13 @@ pub struct Search<'a, M: Model> {
     choices: Vec<u32>,
     /// Required operations that may be next, as found by the last scan.
     available: Vec<u32>,
-    /// For each class of operations, in which configuration it was last looked at.
+    /// For each class of operations, the configuration in which it was last considered.
     looked: Vec<u64>,
     key: Vec<u64>,
     watch: Watch,
     configurations: u64,
     started: bool,
-    /// How many configurations are visited depth first before it goes breadth first.
+    /// How many configurations are visited depth first before the search switches to breadth first.
     depth_first: u64,
     levels: Option<Levels>,
 }
@@ -132,7 +130,7 @@ impl<'a, M: Model> Search<'a, M> {
         Self::until(model, intervals, None)
     }
 
-    /// The same for one that has to end by then: what only makes it quicker is not prepared for longer.
+    /// The same for a search with a deadline: it skips preparations for speed that would take longer.
     pub fn until(model: &'a M, intervals: &[Interval<M::Op>], deadline: Option<Instant>) -> Self {
         let mut space = Space::new(model);
         let mut required = Vec::new();
@@ -175,7 +173,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Goes breadth first after so many configurations. The verdict does not depend on it.
+    /// Switches to breadth first after this many configurations. The verdict does not depend on it.
     pub fn depth_first(mut self, configurations: u64) -> Self {
         self.depth_first = configurations;
         self
@@ -199,7 +197,7 @@ impl<'a, M: Model> Search<'a, M> {
         self.space.state(self.state)
     }
 
-    /// Goes on until a verdict, until `configurations` were visited in all, or until `deadline`.
+    /// Continues until a verdict, until `configurations` were visited in total, or until `deadline`.
     pub fn run(&mut self, configurations: u64, deadline: Option<Instant>) -> Stop {
         self.watch.start(deadline);
         loop {
@@ -257,8 +255,8 @@ impl<'a, M: Model> Search<'a, M> {
         self.seen.bytes() + self.space.bytes() + self.outlook.bytes() + levels + path
     }
 
-    /// Looks at a configuration just reached: whether it ends the search, is left, or is explored
-    /// from here on. `trail` is the length of the trail before the step that led here.
+    /// Decides whether a configuration just reached ends the search, is abandoned, or is explored from here. `trail`
+    /// is the length of the trail before the step that led here.
     fn arrive(&mut self, trail: usize) -> bool {
         let (horizon, end) = self.settle();
         if self.left == 0 {

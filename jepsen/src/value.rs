@@ -1,7 +1,7 @@
-//! A value of a history, whatever format it came in.
+//! A value of a history, independent of the format it was read from.
 //!
-//! *Invariant:* two values are equal exactly if a client could not tell them apart, in whatever order what has none (a
-//! set, a map) was written. What no model computes with (floats, keywords) is kept as its text.
+//! *Invariant:* two values are equal exactly if a client could not tell them apart; the written order of unordered
+//! values (sets, maps) does not matter. Values that no model computes with (floats, keywords) are kept as their text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ pub enum Value {
     /// Nothing: `nil` or `null`.
     #[default]
     Nil,
-    /// A truth.
+    /// A boolean.
     Bool(bool),
     /// A whole number.
     Int(i64),
@@ -23,7 +23,7 @@ pub enum Value {
     List(Vec<Value>),
     /// Several values without an order, each once.
     Set(BTreeSet<Value>),
-    /// What belongs to each of several values, which have no order.
+    /// A map, without an order.
     Map(BTreeMap<Value, Value>),
     /// Anything else, as it was written.
     Other(Arc<str>),
@@ -35,7 +35,7 @@ impl Value {
         Self::Text(text.into())
     }
 
-    /// A number with a fraction, in the one way in which it is kept: no such number has a zero with a sign of its own.
+    /// A number with a fraction, in its canonical form: negative zero becomes zero.
     pub(crate) fn float(number: f64) -> Self {
         Self::Other(format!("{:?}", number + 0.0).into())
     }

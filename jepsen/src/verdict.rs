@@ -1,8 +1,8 @@
-//! Judges a recorded run: the history by a search, all else by rules, and whether enough happened
-//! for a pass to mean anything.
+//! Judges a recorded run: the history by a search, everything else by rules, and whether enough happened for a pass
+//! to mean anything.
 //!
-//! *Invariant:* a violation is told only on evidence of the record; a pass only if every rule was
-//! applied and every minimum of coverage reached. Everything else is `unknown`.
+//! *Invariant:* a violation is reported only on evidence in the record, and a pass only if every rule was applied and
+//! every coverage minimum was reached. Everything else is `unknown`.
 
 mod coverage;
 mod deaths;
@@ -33,7 +33,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-/// What is said of a run.
+/// The verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -61,9 +61,9 @@ impl Verdict {
 pub struct Judged {
     /// See there.
     pub verdict: Verdict,
-    /// What was broken, for a person.
+    /// The broken rules, in words.
     pub violations: Vec<String>,
-    /// What keeps it from being a pass.
+    /// The reasons why it is no pass.
     pub doubts: Vec<String>,
     /// What happened.
     pub coverage: Coverage,
@@ -83,7 +83,7 @@ pub struct Judged {
 pub struct Recorded {
     /// Its history.
     pub operations: Vec<Operation>,
-    /// All else.
+    /// Its events.
     pub events: Vec<Event>,
 }
 
@@ -102,7 +102,7 @@ impl Recorded {
         Ok(Self { operations, events })
     }
 
-    /// What the run was to be.
+    /// The plan of the run.
     pub fn plan(&self) -> (&str, &[String], u64, u64) {
         let plan = self.events.iter().find_map(|event| match &event.what {
             What::Plan { workload, nemesis, seed, secs } => {

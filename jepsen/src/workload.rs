@@ -1,7 +1,7 @@
-//! What clients do while things break: each workload is a file of its own.
+//! What clients do while faults are injected: one file per workload.
 //!
-//! *Invariant:* a workload records what clients were told, not what it believes; it ends with a
-//! write that had to succeed after healing, and with reads of everything that it made.
+//! *Invariant:* a workload records the answers that clients got, not what it believes. It ends with a write that must
+//! succeed after healing, and with reads of everything that it made.
 
 pub mod barrier;
 pub mod batches;
@@ -30,20 +30,20 @@ use clap::ValueEnum;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What clients do.
+/// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WorkloadName {
-    /// Rows of small runs, fought over by raw workers
+    /// Rows of small runs, contended by raw workers
     Item,
-    /// The same, with few rows and greedy workers, so that rows are stolen and run twice all the time
+    /// Like item, with few rows and greedy workers, so that rows are often stolen and run twice
     Steal,
-    /// Requests that are sent again and again under their ids, and sessions that ended
+    /// Requests repeated under their ids, and ended sessions
     Session,
-    /// Whole batches of the real client, executed by real workers that are killed and stopped too
+    /// Whole batches of the real client, executed by real workers that are also killed and stopped
     Run,
     /// Keys of a training job's store, and waits for them
     Store,
-    /// Participants of a training job that meet round after round, die and come back
+    /// Participants of a training job that meet in rounds, die and come back
     Rendezvous,
     /// Barriers of a training job at which participants die and come back
     Barrier,
@@ -64,7 +64,7 @@ impl WorkloadName {
         Self::Shards,
     ];
 
-    /// As it is called on the command line and in records.
+    /// Its name on the command line and in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Item => "item",
@@ -83,7 +83,7 @@ impl WorkloadName {
         Self::ALL.into_iter().find(|workload| workload.name() == name)
     }
 
-    /// Who needs a client's certificate.
+    /// The names that need a client's certificate.
     pub fn clients(self) -> &'static [&'static str] {
         match self {
             Self::Item | Self::Steal => item::CLIENTS,
@@ -96,7 +96,7 @@ impl WorkloadName {
         }
     }
 
-    /// Who needs a worker's certificate.
+    /// The names that need a worker's certificate.
     pub fn workers(self) -> &'static [&'static str] {
         match self {
             Self::Item | Self::Steal => item::WORKERS,
@@ -106,7 +106,7 @@ impl WorkloadName {
         }
     }
 
-    /// Lets every client loose.
+    /// Starts every client.
     ///
     /// # Errors
     /// When a client cannot be made.
@@ -149,11 +149,11 @@ pub enum Running {
 }
 
 impl Running {
-    /// After everything was healed: waits for a write that succeeds, stops all clients, reads
-    /// everything once more.
+    /// Waits, after everything was healed, for a write that succeeds; then stops all clients and reads everything
+    /// once more.
     ///
     /// # Errors
-    /// What a client failed with, beyond what faults explain.
+    /// Errors of clients that faults do not explain.
     pub async fn finish(self, recovery: Duration) -> Result<()> {
         match self {
             Self::Rows(running) => running.finish(recovery).await,

@@ -1,7 +1,8 @@
-//! Owns: the file by which a process's wall clock is set, and by which it tells what it was told.
+//! Owns: the file through which a test sets a process's wall clock, and in which the process reports the time it last
+//! read.
 //!
-//! Invariant: it takes effect at the next look at the clock, in every process that has it mapped.
-//! Absent: monotonic clocks, which nobody can set.
+//! Invariant: a new setting takes effect at the next clock read of every process that maps the file.
+//! Absent: monotonic clocks, which no process can set.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -25,37 +26,37 @@ pub struct Clock {
 unsafe impl Shared for Clock {}
 
 impl Clock {
-    /// Creates the file of a clock that is right.
+    /// Creates the file of a clock that agrees with the real one.
     pub fn create(path: &Path) -> io::Result<()> {
         std::fs::write(path, [0; size_of::<Self>()])
     }
 
-    /// The clock of this file, for the life of the process.
+    /// Maps the clock of this file for the life of the process.
     pub fn open(path: &Path) -> io::Result<&'static Self> {
         Self::map(&CString::new(path.as_os_str().as_bytes())?)
     }
 
-    /// As `open`, without a look at names.
+    /// As `open`, for a C string.
     pub fn map(path: &CStr) -> io::Result<&'static Self> {
         shared::map(path)
     }
 
-    /// How far it is ahead, in nanoseconds; negative: behind.
+    /// How far it is ahead of the real clock, in nanoseconds; negative: behind.
     pub fn ahead_ns(&self) -> i64 {
         i64::from_le(self.ahead_ns.load(Ordering::Relaxed))
     }
 
-    /// Sets it so many seconds ahead of the real one; negative: behind.
+    /// Sets it this many seconds ahead of the real clock; negative: behind.
     pub fn set_ahead_s(&self, seconds: i64) {
         self.ahead_ns.store((seconds * 1_000_000_000).to_le(), Ordering::Relaxed);
     }
 
-    /// The process was told this time, in nanoseconds since 1970.
+    /// Records the time that the process read, in nanoseconds since 1970.
     pub fn tell(&self, now_ns: i64) {
         self.told_ns.store(now_ns.to_le(), Ordering::Relaxed);
     }
 
-    /// The time that a process was told last, in nanoseconds since 1970; 0 before it looked.
+    /// The time that a process read last, in nanoseconds since 1970; 0 before the first read.
     pub fn told_ns(&self) -> i64 {
         i64::from_le(self.told_ns.load(Ordering::Relaxed))
     }

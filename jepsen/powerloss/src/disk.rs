@@ -1,7 +1,7 @@
-//! Owns: the file by which the disk below a directory gets into trouble, for one process.
+//! Owns: the file through which a test injects faults into one process's disk, below one directory.
 //!
-//! Invariant: each call that met the trouble is counted, so that a test can tell whether it had any effect.
-//! Absent: what a call in trouble does; that is the library's.
+//! Invariant: every call that hits the fault is counted, so that a test can tell whether the fault had any effect.
+//! Absent: the behavior of a faulty call; the preloaded library implements it.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -15,12 +15,12 @@ use crate::shared::{self, Shared};
 /// The environment variable that names the file of the disk to the preloaded library.
 pub const DISK_ENV: &str = "ROLLOUT_PRELOAD_DISK";
 
-/// What is wrong with a disk.
+/// A fault of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Nothing.
+    /// No fault.
     None,
-    /// Each fsync takes so many milliseconds longer.
+    /// Each fsync takes this many milliseconds longer.
     SlowSync(u32),
     /// Each fsync fails with EIO, and makes nothing durable.
     SyncFails,
@@ -28,7 +28,7 @@ pub enum Trouble {
     WriteFails,
     /// Each write fails with ENOSPC. Files can still be created, as on many a full disk.
     Full,
-    /// Writes succeed, and so many KiB are free to whoever asks how many there are.
+    /// Writes succeed, and the disk reports this many KiB as free.
     Left(u32),
 }
 
@@ -45,7 +45,7 @@ pub struct Disk {
 unsafe impl Shared for Disk {}
 
 impl Disk {
-    /// Creates the file of a disk that is well. `below` must be absolute.
+    /// Creates the file of a disk without a fault. `below` must be absolute.
     pub fn create(path: &StdPath, below: &StdPath) -> io::Result<()> {
         let below = Path::new(below.as_os_str().as_bytes())
             .filter(|path| path.bytes().starts_with(b"/"))
@@ -55,17 +55,17 @@ impl Disk {
         std::fs::write(path, bytes)
     }
 
-    /// The disk of this file, for the life of the process.
+    /// Maps the disk of this file for the life of the process.
     pub fn open(path: &StdPath) -> io::Result<&'static Self> {
         Self::map(&CString::new(path.as_os_str().as_bytes())?)
     }
 
-    /// As `open`, without a look at names.
+    /// As `open`, for a C string.
     pub fn map(path: &CStr) -> io::Result<&'static Self> {
         shared::map(path)
     }
 
-    /// What is wrong from now on. Counts calls in trouble from 0.
+    /// Sets the fault from now on, and resets the count of calls that hit it.
     pub fn set(&self, trouble: Trouble) {
         let (number, delay_ms) = match trouble {
             Trouble::None => (0, 0),
@@ -80,7 +80,7 @@ impl Disk {
         self.trouble.store(number, Ordering::Release);
     }
 
-    /// What is wrong.
+    /// The current fault.
     pub fn trouble(&self) -> Trouble {
         match self.trouble.load(Ordering::Acquire) {
             1 => Trouble::SlowSync(self.delay_ms.load(Ordering::Acquire)),
@@ -97,17 +97,17 @@ impl Disk {
         path.strip_prefix(self.below.bytes()).is_some_and(|rest| rest.starts_with(b"/"))
     }
 
-    /// Whether a name is of this disk: its directory, or something below it.
+    /// Whether a name is on this disk: its directory, or something below it.
     pub fn has(&self, path: &[u8]) -> bool {
         path == self.below.bytes() || self.holds(path)
     }
 
-    /// A call met the trouble.
+    /// Counts a call that hit the fault.
     pub fn count(&self) {
         self.met.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Calls that met the trouble since it was set.
+    /// Calls that hit the fault since it was set.
     pub fn met(&self) -> u64 {
         self.met.load(Ordering::Acquire)
     }

@@ -1,8 +1,8 @@
 //! Owns: the layout of the journal, a file of fixed size that two processes map.
 //!
-//! Invariant: an entry is complete before its state says so, so that a process killed between any two
-//! instructions leaves a journal that can be read. One process writes; it claims the journal with its id.
-//! Absent: locks. The writer has its own; the reader runs when the writer is dead.
+//! Invariant: an entry is complete before its state says so, so that a process killed between any two instructions
+//! leaves a readable journal. One process writes; it claims the journal with its process id.
+//! Absent: locks. The writer has its own; the reader runs after the writer is dead.
 
 use std::ffi::CStr;
 use std::io;
@@ -17,7 +17,7 @@ const FILES: usize = 16 * 1024;
 const OPS: usize = 8 * 1024;
 const PATH_MAX: usize = 480;
 
-/// A path of bounded length, as it was given, made absolute.
+/// A path of bounded length, made absolute but otherwise as the call gave it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Path {
@@ -29,7 +29,7 @@ impl Path {
     /// No path.
     pub const EMPTY: Self = Self { len: 0, bytes: [0; PATH_MAX] };
 
-    /// Copies a path; `None` where it is too long.
+    /// Copies a path; `None` if it is too long.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut path = Self::EMPTY;
         path.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -42,7 +42,7 @@ impl Path {
         &self.bytes[..(self.len as usize).min(PATH_MAX)]
     }
 
-    /// Its bytes in memory, into the beginning of `place`.
+    /// Writes its in-memory bytes to the beginning of `place`.
     pub(crate) fn write_to(&self, place: &mut [u8]) {
         place[..4].copy_from_slice(&self.len.to_ne_bytes());
         place[4..4 + PATH_MAX].copy_from_slice(&self.bytes);
@@ -60,19 +60,19 @@ pub struct Header {
     magic: AtomicU64,
     /// The process that writes; 0 before one has claimed it.
     pub owner: AtomicU32,
-    /// Events that found no room. A journal with any cannot be used.
+    /// Events that found no room. A journal with such events cannot be used.
     pub overflow: AtomicU32,
     /// The number of the last operation on a name.
     pub sequence: AtomicU64,
-    /// File slots that were ever in use; none lies behind.
+    /// Number of file slots that were ever in use; the slots after them never were.
     pub files_used: AtomicU32,
     /// Operation slots that were ever in use.
     pub ops_used: AtomicU32,
-    /// What lies outside this directory is not tracked.
+    /// The tracked directory; nothing outside of it is tracked.
     pub root: Path,
 }
 
-/// What is known of one file, by its inode.
+/// The durable length of one file, by its inode.
 #[repr(C)]
 pub struct FileSlot {
     /// 1 while the slot is in use.
@@ -106,13 +106,13 @@ pub struct DirOp {
     pub removed_dev: AtomicU64,
     /// See `removed_dev`.
     pub removed_ino: AtomicU64,
-    /// How many fsyncs of directories had begun when it took place: only later ones cover it.
+    /// How many directory fsyncs had begun when it took place: only later ones cover it.
     pub after: AtomicU64,
-    /// 1 where what the operation replaced or removed was kept under [`Journal::saved`].
+    /// 1 if [`Journal::saved`] keeps what the operation replaced or removed.
     pub kept: AtomicU32,
-    /// The name; of a rename the old one.
+    /// The name; for a rename, the old one.
     pub path: std::cell::UnsafeCell<Path>,
-    /// Of a rename the new name.
+    /// For a rename, the new name.
     pub to: std::cell::UnsafeCell<Path>,
 }
 
@@ -138,9 +138,9 @@ pub enum Kind {
     MakeDir = 2,
     /// A name moved.
     Rename = 3,
-    /// A file's name went.
+    /// A file's name was removed.
     Unlink = 4,
-    /// A directory went.
+    /// A directory was removed.
     RemoveDir = 5,
 }
 
@@ -188,7 +188,8 @@ impl Journal {
             _ => std::fs::create_dir(&saved)?,
         }
         let file = std::fs::File::create(path)?;
-        // A hole that finds no room when it is written to, by a mapping, ends the process in the middle of anything.
+        // Writing to a hole through a mapping kills the process if the disk is full, at any point. So reserve the
+        // space.
         reserve(&file, size_of::<Layout>())?;
         let mut head = vec![0; std::mem::offset_of!(Header, root) + size_of::<Path>()];
         head[..8].copy_from_slice(&MAGIC.to_le_bytes());
@@ -196,13 +197,14 @@ impl Journal {
         std::os::unix::fs::FileExt::write_all_at(&file, &head, 0)
     }
 
-    /// Lets another life of the process, whose writer is dead, go on with this journal: what is pending stays so.
+    /// Lets the next life of the process continue with this journal after its writer died: pending operations stay
+    /// pending.
     pub fn resume(path: &StdPath) -> io::Result<()> {
         let journal = Self::map(&std::ffi::CString::new(path.as_os_str().as_bytes())?)?;
         for op in journal.ops() {
             // The next life counts its fsyncs from the first.
             op.after.store(0, Ordering::Release);
-            // Whether it took place shows when it is undone; until then a later fsync may cover it.
+            // Whether it took place shows when it is undone; until then a later fsync may make it durable.
             let (intent, pending) = (OpState::Intent as u32, OpState::Pending as u32);
             let _ = op.state.compare_exchange(intent, pending, Ordering::AcqRel, Ordering::Acquire);
         }
@@ -268,7 +270,7 @@ impl Journal {
     }
 }
 
-/// Makes the file so long, and takes all of its room on the disk.
+/// Sets the file's length, and allocates all of its blocks on the disk.
 fn reserve(file: &std::fs::File, len: usize) -> io::Result<()> {
     let len = libc::off_t::try_from(len).map_err(io::Error::other)?;
     // SAFETY: a plain system call on a descriptor that `file` keeps open.

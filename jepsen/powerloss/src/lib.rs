@@ -1,15 +1,15 @@
-//! Power loss without a machine to switch off.
+//! Simulates power loss of one process.
 //!
 //! A process under test runs with the library `rollout-preload`, which keeps a [`Journal`] in shared memory: how much
-//! of each file is fsynced, and which names are not yet durable in their directories. The journal outlives
-//! SIGKILL. [`lose_power`] then takes from the directory what a power loss would have taken.
+//! of each file is fsynced, and which names are not yet durable in their directories. The journal outlives SIGKILL.
+//! [`lose_power`] then removes from the directory what a power loss would have removed.
 //!
-//! It is exact for files that only grow. Bytes overwritten in place below the fsynced length stay as they are,
-//! which is one of the legal outcomes, and [`Report::overwritten`] counts them. Bytes written through mmap are not
-//! seen. `sync_file_range` does not count as a sync, as its manual says.
+//! The simulation is exact for files that only grow. Bytes overwritten in place below the fsynced length stay as they
+//! are, which is one of the legal outcomes; [`Report::overwritten`] counts them. Writes through mmap are not tracked.
+//! `sync_file_range` does not count as a sync, as its manual says.
 //!
-//! The library does two things more, each by a file of its own: it sets the process's wall [`Clock`], and it
-//! gets its [`Disk`] into trouble.
+//! The library does two more things, each controlled by a file of its own: it shifts the process's wall [`Clock`],
+//! and it injects faults into its [`Disk`].
 
 mod clock;
 mod disk;

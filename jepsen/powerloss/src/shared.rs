@@ -1,15 +1,16 @@
-//! Owns: mapping a file of one type's size into memory that other processes see.
+//! Owns: mapping a file of exactly one type's size into memory that processes share.
 //!
-//! Invariant: it works inside a library that replaces `open`: by raw system calls. A mapping is never removed.
+//! Invariant: it uses raw system calls only, so it works inside a library that replaces `open`. A mapping is never
+//! removed.
 //! Absent: creating files.
 
 use std::ffi::CStr;
 use std::io;
 
-/// A type of which any bytes are a value, and which is changed through shared references only.
+/// A type for which any bytes are a valid value, and which is changed only through shared references.
 ///
 /// # Safety
-/// Both have to be so, for all its fields.
+/// Both must hold for all its fields.
 pub(crate) unsafe trait Shared: 'static {}
 
 /// Maps a file that has exactly the size of `T`.

@@ -1,8 +1,8 @@
-//! Owns: the step from a killed process to a machine that lost its power.
+//! Owns: turning the files of a killed process into those of a machine that lost power.
 //!
-//! Invariant: what was fsynced, and names whose directory was fsynced after, stay. Everything else goes
-//! ([`Loss::Strict`]), or a random later part of it goes ([`Loss::Torn`]).
-//! Absent: killing, and the judgement of what is left.
+//! Invariant: fsynced bytes stay, and so do names whose directory was fsynced afterwards. Everything else is removed
+//! ([`Loss::Strict`]), or a random suffix of it is ([`Loss::Torn`]).
+//! Absent: killing the process, and judging what is left.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -20,8 +20,8 @@ use crate::journal::{DirOp, Journal, Kind, OpState};
 pub enum Loss {
     /// Everything that was not made durable.
     Strict,
-    /// Each file keeps a random length between what was fsynced and what was written; of the operations on names
-    /// a random number of the last ones is undone, as in a journaling file system.
+    /// Each file keeps a random length between its fsynced and its written length, and a random number of the last
+    /// operations on names is undone, as in a journaling file system.
     Torn {
         /// Repeats the same loss.
         seed: u64,
@@ -41,10 +41,10 @@ pub struct Report {
     pub overwritten: u64,
 }
 
-/// Takes from the journal's root what its dead writer had not made durable.
+/// Removes from the journal's root what its dead writer had not made durable.
 ///
-/// Fails where the process never loaded the library, or did more than the journal could hold: a test that went on
-/// would prove nothing.
+/// Fails if the process never loaded the library, or did more than the journal could hold: continuing the test would
+/// prove nothing.
 pub fn lose_power(journal_path: &Path, loss: Loss) -> io::Result<Report> {
     let path = CString::new(journal_path.as_os_str().as_bytes())?;
     let journal = Journal::map(&path)?;
@@ -84,7 +84,7 @@ fn undo_names(journal: Journal, journal_path: &Path, dice: &mut Dice) -> io::Res
         .filter(|op| op.state.load(Ordering::Acquire) != OpState::Free as u32)
         .collect();
     ops.sort_unstable_by_key(|op| op.sequence.load(Ordering::Acquire));
-    // Operations reach a journaling file system's disk in their order.
+    // A journaling file system writes operations to disk in order.
     let survive = dice.up_to(ops.len() as u64) as usize;
     let mut undone = 0;
     for op in ops[survive..].iter().rev() {
@@ -99,7 +99,7 @@ fn undo_names(journal: Journal, journal_path: &Path, dice: &mut Dice) -> io::Res
     Ok(undone)
 }
 
-/// Undoes one operation; false where it never took place.
+/// Undoes one operation; false if it never took place.
 fn undo(op: &DirOp, journal_path: &Path) -> io::Result<bool> {
     // SAFETY: the writer is dead, and it published the slot after the paths were complete.
     let (path, to) = unsafe { ((*op.path.get()).to_path(), (*op.to.get()).to_path()) };
@@ -176,7 +176,7 @@ mod tests {
         let file = root.join("file");
         fs::write(&file, [7; 100]).unwrap();
         Journal::create(&journal_path, &root).unwrap();
-        // As the library does in a process that writes 100 bytes and syncs 10.
+        // Writes what the library would write in a process that writes 100 bytes and syncs 10.
         let path = CString::new(journal_path.as_os_str().as_bytes()).unwrap();
         let journal = Journal::map(&path).unwrap();
         journal.header().owner.store(1, Ordering::Release);

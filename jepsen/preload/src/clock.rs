@@ -1,12 +1,13 @@
 //! Owns: the hooks on wall clocks, so that a test can set one process's clock.
 //!
-//! Where the environment names the file of a clock (see `rollout_powerloss::Clock`), what it is ahead is added to
-//! the wall clock from the moment it is set; it may change at any time. Child processes inherit both. Monotonic
-//! clocks, and whatever the kernel stamps by itself, stay as they are.
+//! If the environment names a clock file (see `rollout_powerloss::Clock`), its offset is added to the wall clock from
+//! the moment it is set; the offset may change at any time. Child processes inherit both. Monotonic clocks, and
+//! timestamps that the kernel writes itself, stay as they are.
 //!
-//! Invariant: without the variable nothing changes; with it, a file that cannot be used ends the process, because
-//! a test whose clock never moves proves nothing.
-//! Absent: waits on a condition with an absolute wall time that began before a jump: they end when they would have.
+//! Invariant: without the variable nothing changes; with it, an unusable file aborts the process, because a test
+//! whose clock never moves proves nothing.
+//! Absent: a wait with an absolute wall-clock deadline that began before a jump ends when it would have ended without
+//! the jump.
 
 use std::ffi::{CStr, CString, c_int, c_long};
 use std::sync::OnceLock;
@@ -44,7 +45,7 @@ fn offset() -> i64 {
     CLOCK.get().map_or(0, |clock| clock.ahead_ns())
 }
 
-/// What the process is told instead of the kernel's time.
+/// The time that the process reads instead of the kernel's.
 fn told(at: timespec) -> timespec {
     let Some(clock) = CLOCK.get() else { return at };
     let at = shifted(at, clock.ahead_ns());
@@ -59,7 +60,7 @@ fn shifted(at: timespec, nanos: i64) -> timespec {
     timespec { tv_sec: tv_sec as time_t, tv_nsec: tv_nsec as c_long }
 }
 
-/// By the system call: memory allocators ask for the time before a function can be looked up.
+/// Uses the system call: memory allocators read the time before a function can be looked up.
 fn clock(id: clockid_t, at: *mut timespec) -> c_int {
     // SAFETY: the arguments are those of the hook's caller.
     unsafe { libc::syscall(libc::SYS_clock_gettime, id, at) as c_int }
@@ -102,7 +103,7 @@ extern "C" fn time(at: *mut time_t) -> time_t {
     now
 }
 
-/// A deadline of the shifted clock, as the kernel's clock has it.
+/// Converts a deadline of the shifted clock to the kernel's clock.
 #[unsafe(no_mangle)]
 extern "C" fn pthread_cond_timedwait(
     condition: *mut pthread_cond_t,

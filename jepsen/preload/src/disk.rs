@@ -1,12 +1,12 @@
-//! Owns: the disk that is slow, full, or fails.
+//! Owns: the hooks that make a disk slow, full, or faulty.
 //!
-//! Where the environment names the file of a disk (see `rollout_powerloss::Disk`), calls that write or sync what
-//! lies on it meet its trouble, which may change at any time.
+//! If the environment names a disk file (see `rollout_powerloss::Disk`), calls that write or sync below its directory
+//! hit the fault that the file describes, which may change at any time. The fault may also set how much free space
+//! the disk reports.
 //!
-//! Invariant: without the variable nothing fails; with it, a file that cannot be used ends the process. A write
-//! fails as a whole; a sync that fails has synced nothing.
-//! How much room there is, is told by the trouble too.
-//! Absent: quotas, reads that fail, and the creation of files, which a full disk often still allows.
+//! Invariant: without the variable nothing fails; with it, an unusable file aborts the process. A write fails as a
+//! whole; a sync that fails has synced nothing.
+//! Absent: quotas, reads that fail, and file creation, which a full disk often still allows.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
@@ -38,7 +38,7 @@ pub(crate) fn start() {
     }
 }
 
-/// Whether a write to this descriptor fails; `errno` says why then.
+/// Whether a write to this descriptor fails; if so, sets `errno`.
 pub(crate) fn refuses_write(fd: c_int) -> bool {
     let Some(disk) = DISK.get() else { return false };
     match disk.trouble() {
@@ -48,7 +48,7 @@ pub(crate) fn refuses_write(fd: c_int) -> bool {
     }
 }
 
-/// Whether a sync of this descriptor fails; `errno` says why then. One that is slow takes its time here.
+/// Whether a sync of this descriptor fails; if so, sets `errno`. A slow sync waits here.
 pub(crate) fn refuses_sync(fd: c_int) -> bool {
     let Some(disk) = DISK.get() else { return false };
     match disk.trouble() {
@@ -63,7 +63,7 @@ pub(crate) fn refuses_sync(fd: c_int) -> bool {
     }
 }
 
-/// The bytes that this file system is said to have left, where that is not for the real one to say.
+/// The free bytes that the file system reports, if the fault overrides the real value.
 fn left(path: *const c_char) -> Option<u64> {
     let disk = DISK.get()?;
     let left = match disk.trouble() {
@@ -112,7 +112,7 @@ fn on(disk: &Disk, fd: c_int) -> bool {
     let _keep = KeepErrno::new();
     let Ok(link) = CString::new(format!("/proc/self/fd/{fd}")) else { return false };
     let mut path = [0u8; PATH_MAX];
-    // SAFETY: the buffer is as long as is said.
+    // SAFETY: the buffer has the stated length.
     let len = unsafe { libc::readlink(link.as_ptr(), path.as_mut_ptr().cast(), PATH_MAX) };
     usize::try_from(len).is_ok_and(|len| disk.holds(&path[..len]))
 }

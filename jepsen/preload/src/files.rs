@@ -1,7 +1,8 @@
 //! Owns: the hooks on a file's bytes: open, write, resize, sync, close.
 //!
-//! Invariant: each hook calls libc's own function exactly once and returns what it returned, unless the disk is in trouble.
-//! Absent: operations on names, other than a file's creation by `open`.
+//! Invariant: each hook calls libc's function exactly once and returns its result, unless the disk has an injected
+//! fault.
+//! Absent: operations on names, except for creating a file through `open`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -12,7 +13,7 @@ use crate::disk;
 use crate::real::real;
 use crate::track;
 
-/// What every way of opening has in common. `call` is the real one.
+/// The code shared by all hooks that open a file. `call` is the real function.
 fn open_with(
     dirfd: c_int,
     path: *const c_char,
@@ -89,7 +90,7 @@ macro_rules! hook_creat {
 hook_creat!(creat, "creat");
 hook_creat!(creat64, "creat64");
 
-/// What every way of writing has in common.
+/// The code shared by all hooks that write.
 fn write_with(fd: c_int, offset: Option<off_t>, call: impl FnOnce() -> ssize_t) -> ssize_t {
     if disk::refuses_write(fd) {
         return -1;
@@ -163,7 +164,7 @@ macro_rules! hook_ftruncate {
 hook_ftruncate!(ftruncate, "ftruncate");
 hook_ftruncate!(ftruncate64, "ftruncate64");
 
-/// What both ways of syncing have in common. Only what was there when the sync began is durable after it.
+/// The code shared by both hooks that sync. Only bytes that were there when the sync began are durable after it.
 fn sync_with(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if disk::refuses_sync(fd) {
         return -1;

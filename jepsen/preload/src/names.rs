@@ -1,7 +1,7 @@
 //! Owns: the hooks on names: create, link, rename, remove.
 //!
-//! Invariant: an operation is in the journal before it happens, with what it takes away kept under another name.
-//! Absent: bytes.
+//! Invariant: an operation is in the journal before it happens, and what it removes is kept under another name.
+//! Absent: file contents.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -11,7 +11,7 @@ use rollout_powerloss::Kind;
 use crate::real::real;
 use crate::track::{self, Pending};
 
-/// Runs an operation that returns 0 where it took place.
+/// Runs an operation that returns 0 if it took place.
 fn run(pending: Option<Pending>, call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     if let Some(pending) = pending {

@@ -1,7 +1,7 @@
-//! Owns: the way to the functions that the hooks replace.
+//! Owns: looking up the libc functions that the hooks replace.
 //!
-//! Invariant: a lookup happens once per function; a function that libc lacks ends the process, because going on
-//! would mean a call that does nothing.
+//! Invariant: each function is looked up once. If libc lacks the function, the process aborts: going on would mean a
+//! call that does nothing.
 //! Absent: anything else.
 
 use std::ffi::{CStr, c_void};

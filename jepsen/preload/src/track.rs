@@ -1,7 +1,7 @@
 //! Owns: writing the journal.
 //!
-//! Invariant: only files and names below the journal's root are recorded. `errno` is left as the caller had it.
-//! The lock is never held during a call that a hook stands for.
+//! Invariant: only files and names below the journal's root are recorded. `errno` keeps the caller's value. The lock
+//! is never held during the call that a hook wraps.
 //! Absent: the hooks, and reading the journal.
 
 use std::ffi::{CStr, CString, c_int};
@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rollout_powerloss::{DirOp, FileSlot, JOURNAL_ENV, Journal, JournalPath, Kind, OpState};
 
-/// Descriptors whose slot is remembered; higher ones are looked up by inode when they are synced.
+/// Descriptors below this remember their slot; higher ones are looked up by inode when they are synced.
 const FDS: usize = 65_536;
 
 static TRACKER: OnceLock<Tracker> = OnceLock::new();
@@ -26,7 +26,7 @@ struct Tracker {
     path: CString,
 }
 
-/// Claims the journal that the environment names, if it is there and nobody has.
+/// Claims the journal that the environment names, if it exists and is not claimed yet.
 pub(crate) fn start() {
     let Ok(name) = CString::new(JOURNAL_ENV) else { return };
     // SAFETY: valid C string; no other thread runs yet that could change the environment.
@@ -36,7 +36,8 @@ pub(crate) fn start() {
     }
     // SAFETY: `getenv` returned a C string; it is copied at once.
     let path = unsafe { CStr::from_ptr(value) }.to_owned();
-    // SAFETY: it has no preconditions. A process that writes without its journal would lose nothing with its power.
+    // SAFETY: it has no preconditions. A process that wrote without its journal would lose nothing in a power loss,
+    // so abort.
     let Ok(journal) = Journal::map(&path) else { unsafe { libc::abort() } };
     let claimed = journal.header().owner.compare_exchange(
         0,
@@ -49,10 +50,10 @@ pub(crate) fn start() {
     }
 }
 
-/// What `stat` said; `None` where there is nothing.
+/// The result of `stat`; `None` if nothing exists.
 pub(crate) type Stat = Option<libc::stat>;
 
-/// Restores `errno` when dropped: a hook's own calls must not be seen.
+/// Restores `errno` when dropped: a hook's own calls must not be visible to the caller.
 pub(crate) struct KeepErrno(c_int);
 
 impl KeepErrno {
@@ -110,7 +111,7 @@ pub(crate) fn stat_path(path: &JournalPath) -> Stat {
     }
 }
 
-/// `stat` of a descriptor, where anything is tracked.
+/// `stat` of a descriptor, if anything is tracked.
 pub(crate) fn stat_fd(fd: c_int) -> Stat {
     TRACKER.get()?;
     let _errno = KeepErrno::new();
@@ -121,7 +122,7 @@ pub(crate) fn stat_fd(fd: c_int) -> Stat {
     }
 }
 
-/// A tracked file was opened for writing. `before` is what was there under its name.
+/// A tracked file was opened for writing. `before` is the `stat` of its name before the call.
 pub(crate) fn opened(fd: c_int, before: &Stat, truncated: bool) {
     let (Some(tracker), Some(now)) = (TRACKER.get(), stat_fd(fd)) else { return };
     if now.st_mode & libc::S_IFMT != libc::S_IFREG {
@@ -137,7 +138,7 @@ pub(crate) fn opened(fd: c_int, before: &Stat, truncated: bool) {
             slot.dev.store(now.st_dev, Ordering::Relaxed);
             slot.ino.store(now.st_ino, Ordering::Relaxed);
             slot.overwritten.store(0, Ordering::Relaxed);
-            // What was there before the process began is taken to be durable.
+            // Assume that what existed before the process started is durable.
             let synced = before.as_ref().map_or(0, |stat| stat.st_size as u64);
             slot.synced.store(synced, Ordering::Relaxed);
             slot
@@ -161,7 +162,7 @@ pub(crate) fn closed(fd: c_int) {
     }
 }
 
-/// A write ended; `offset` is known where the call named one.
+/// A write ended; `offset` is set if the call named one.
 pub(crate) fn wrote(fd: c_int, offset: Option<i64>) {
     if FD_TRACKED.get(fd as usize).is_none_or(|tracked| tracked.load(Ordering::Acquire) == 0) {
         return;
@@ -174,7 +175,7 @@ pub(crate) fn wrote(fd: c_int, offset: Option<i64>) {
     });
 }
 
-/// A file is about to be cut or extended: nothing behind the new length counts as fsynced.
+/// A file is about to be truncated or extended: nothing beyond the new length counts as fsynced.
 pub(crate) fn resizing(fd: c_int, len: i64) {
     with_slot(fd, |slot, _| {
         slot.synced.fetch_min(len.max(0) as u64, Ordering::AcqRel);
@@ -190,9 +191,9 @@ pub(crate) fn synced(before: &libc::stat) {
     }
 }
 
-/// A directory's fsync begins: it covers what has taken place by now. Returns its number.
+/// A directory's fsync begins: it covers the operations that took place before. Returns its number.
 ///
-/// Several threads may sync one directory at the same time; each covers what took place before it by itself.
+/// Several threads may sync one directory at the same time; each sync covers what took place before it began.
 pub(crate) fn dir_sync_begins() -> u64 {
     let _lock = lock();
     DIR_SYNCS.fetch_add(1, Ordering::AcqRel) + 1
@@ -211,14 +212,14 @@ pub(crate) fn dir_synced(number: u64, dir: &libc::stat) {
     let mut durable: Vec<&DirOp> = live_ops(tracker).filter(covered).collect();
     let mut seen = 0;
     while let Some(op) = durable.get(seen) {
-        // A removed directory is never synced itself: what was pending in it goes with it.
+        // A removed directory is never synced: operations pending in it are dropped with it.
         if op.kind.load(Ordering::Acquire) == Kind::RemoveDir as u32 {
             let inside = inside_removed(tracker, op);
             durable.extend(inside);
         }
         seen += 1;
     }
-    // In their order: whenever the process dies here, what is left to be undone is a later part.
+    // In order: whenever the process dies here, the operations left to undo are the latest ones.
     durable.sort_unstable_by_key(|op| op.sequence.load(Ordering::Acquire));
     durable.dedup_by_key(|op| op.sequence.load(Ordering::Acquire));
     for op in durable {
@@ -235,8 +236,8 @@ fn inside_removed(tracker: &Tracker, removed: &DirOp) -> Vec<&'static DirOp> {
     live_ops(tracker).filter(|op| dir_id(op) == dir).collect()
 }
 
-/// A directory was removed. Its inode may come back as another one at once, whose fsync would seem to cover what
-/// was pending in this one: from now on both are known by the number of the removal.
+/// A directory was removed. Its inode may be reused at once by another directory, whose fsync would seem to cover
+/// what was pending in this one. From now on the number of the removal identifies both.
 fn forget_inode(tracker: &Tracker, removed: &DirOp) {
     let (dir, number) = (removed_id(removed), removed.sequence.load(Ordering::Acquire));
     for op in live_ops(tracker).filter(|op| dir_id(op) == dir) {
@@ -257,7 +258,7 @@ fn removed_id(op: &DirOp) -> (u64, u64) {
 
 /// A rename that will not be undone: earlier operations below the old name are now to be undone below the new one.
 fn follow_rename(tracker: &Tracker, rename: &DirOp) {
-    // SAFETY: the lock is held, so nobody writes these.
+    // SAFETY: the lock is held, so no other thread writes these.
     let (from, to) = unsafe { (*rename.path.get(), *rename.to.get()) };
     let renamed_at = rename.sequence.load(Ordering::Acquire);
     let moved = |path: &JournalPath| {
@@ -283,7 +284,7 @@ fn follow_rename(tracker: &Tracker, rename: &DirOp) {
     }
 }
 
-/// An operation on a name that is about to happen. It must be ended by `done`.
+/// An operation on a name that is about to happen. `done` must end it.
 pub(crate) struct Pending {
     op: &'static DirOp,
 }
@@ -314,7 +315,7 @@ pub(crate) fn intend(
     let (dev, ino) = removed.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
     op.removed_dev.store(dev, Ordering::Relaxed);
     op.removed_ino.store(ino, Ordering::Relaxed);
-    // SAFETY: the lock is held and the slot is free, so nobody else reads or writes these.
+    // SAFETY: the lock is held and the slot is free, so no other thread reads or writes these.
     unsafe {
         *op.path.get() = *path;
         *op.to.get() = to.copied().unwrap_or(JournalPath::EMPTY);
@@ -349,7 +350,7 @@ impl Pending {
     }
 }
 
-/// Frees an operation's slot, with what it kept. The caller holds the lock.
+/// Frees an operation's slot, and removes what it kept. The caller holds the lock.
 fn release(tracker: &Tracker, op: &DirOp) {
     let sequence = op.sequence.load(Ordering::Acquire);
     let kept = op.kept.load(Ordering::Acquire) == 1;
@@ -360,7 +361,7 @@ fn release(tracker: &Tracker, op: &DirOp) {
         let mut stat: libc::stat = zeroed();
         let last = libc::lstat(saved.as_ptr(), &mut stat) == 0 && stat.st_nlink == 1;
         if let Some(slot) = slot_of(tracker, &stat).filter(|_| last) {
-            // The inode goes, and its number may come back as another file.
+            // The inode is freed, and its number may be reused for another file.
             slot.used.store(0, Ordering::Release);
         }
         libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, saved.as_ptr(), 0);
@@ -422,7 +423,7 @@ fn overflowed(tracker: &Tracker) {
     tracker.journal.header().overflow.fetch_add(1, Ordering::AcqRel);
 }
 
-/// The path that a relative one begins from.
+/// The directory that a relative path starts from.
 fn directory_path(dirfd: c_int, into: &mut [u8; 4096]) -> Option<usize> {
     let link = if dirfd == libc::AT_FDCWD {
         CString::from(c"/proc/self/cwd")

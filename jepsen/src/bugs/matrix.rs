@@ -1,9 +1,9 @@
-//! What was found of which bug, kept from call to call, and told as a table.
+//! The results of the seeded-bug runs, kept from call to call and printed as a table.
 //!
-//! *Invariant:* a bug counts as found by a violation alone. A run that ended as `unknown` or could
-//! not be made is counted as such; a bug of which a run could not be made, and none found it, is measured again by the next
-//! call. All that is told was measured of the same programs, under the same plan: what an earlier
-//! call measured otherwise is forgotten.
+//! *Invariant:* only a violation counts as finding a bug. Runs that ended as `unknown` or could not be made are
+//! counted as such; a bug that no run found, and of which a run could not be made, is measured again by the next
+//! call. All reported results come from the same programs and the same plan: results that an earlier call measured
+//! under other conditions are dropped.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ const TABLE: &str = "matrix.md";
 /// Characters of an alarm that the table shows.
 const ALARM_CHARS: usize = 110;
 
-/// What alarms say, and which part of the suite says it.
+/// Maps a phrase of an alarm to the part of the suite that raises it.
 const CHECKERS: &[(&str, &str)] = &[
     ("no order of its operations", "search"),
     ("different states at log index", "digests"),
@@ -54,11 +54,11 @@ const CHECKERS: &[(&str, &str)] = &[
 pub(super) enum Outcome {
     /// Without an alarm.
     Pass,
-    /// With these.
+    /// With these alarms.
     Violation(Vec<String>),
     /// Too little happened.
     Unknown(String),
-    /// It could not be made.
+    /// The run could not be made.
     Broken(String),
 }
 
@@ -69,7 +69,7 @@ struct Told {
 }
 
 impl Outcome {
-    /// From the exit status of a run and the verdict that it left.
+    /// Reads the outcome from the exit status of a run and the verdict that it left.
     pub(super) fn of(status: Option<i32>, dir: &Path) -> Result<Self> {
         let told = || -> Result<Told> {
             let json = std::fs::read(dir.join("verdict.json")).context("the verdict")?;
@@ -102,14 +102,14 @@ fn short(alarms: &[String]) -> String {
     }
 }
 
-/// What a row was measured of, and how.
+/// The programs and plan with which a row was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Conditions {
     pub(super) seeds: u64,
     pub(super) secs: u64,
     pub(super) workloads: Vec<String>,
     pub(super) nemesis: String,
-    /// Digests of the member's program, and of this one, which torments and judges it.
+    /// Digests of the member's program, and of this one, which injects the faults and judges.
     pub(super) member: String,
     pub(super) suite: String,
 }
@@ -155,7 +155,7 @@ pub(super) struct Row {
     pub(super) secs: u64,
     /// The budget ended first.
     pub(super) cut: bool,
-    /// Rows of an older form have none, and are of no use.
+    /// Rows of an older format have none, and are ignored.
     #[serde(default)]
     pub(super) conditions: Conditions,
 }
@@ -200,8 +200,8 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// With what an earlier call has found under the conditions that `of` says of the row of a bug. How many rows were
-    /// measured under others, and are forgotten.
+    /// Loads the results of an earlier call under the conditions that `of` gives for each bug. Also returns how many
+    /// rows were dropped because they were measured under other conditions.
     pub(super) fn open(dir: &Path, of: impl Fn(&str) -> Conditions) -> Result<(Self, usize)> {
         let mut rows: Vec<Row> = match std::fs::read_to_string(dir.join(ROWS)) {
             Ok(text) => text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?,
@@ -214,13 +214,13 @@ impl Matrix {
         Ok((Self { dir: dir.to_owned(), rows }, forgotten))
     }
 
-    /// Whether it was run to its end, and every run could be made, or one found it.
+    /// Whether the bug needs no more runs: it was run to the end and every run could be made, or one found it.
     pub(super) fn knows(&self, bug: &str) -> bool {
         let known = |row: &Row| !row.cut && (row.broken == 0 || row.found.is_some());
         self.rows.iter().any(|row| row.bug == bug && known(row))
     }
 
-    /// Adds a bug, in place of what an earlier call has of it.
+    /// Adds a bug, replacing the row of an earlier call.
     pub(super) fn add(&mut self, row: Row) -> Result<()> {
         self.rows.retain(|old| old.bug != row.bug);
         self.rows.push(row);
@@ -231,7 +231,7 @@ impl Matrix {
         std::fs::write(self.dir.join(ROWS), text).context(ROWS)
     }
 
-    /// In Markdown.
+    /// The table in Markdown.
     pub(super) fn table(&self) -> String {
         let mut text =
             String::from("| bug | found | after | by | alarm |\n|---|---|---|---|---|\n");
@@ -249,14 +249,14 @@ impl Matrix {
         Ok(path)
     }
 
-    /// What `Args` says of the bugs, and the clean build, that were asked for.
+    /// The exit status documented at `Args`, for the requested bugs and the clean build.
     pub(super) fn status(&self, wanted: impl Fn(&str) -> bool) -> u8 {
         let rows: Vec<&Row> = self.rows.iter().filter(|row| wanted(&row.bug)).collect();
         if rows.iter().any(|row| row.bug == super::CLEAN && row.found.is_some()) {
             return 1;
         }
         let missed = |row: &&Row| match row.bug == super::CLEAN {
-            // A run that is no pass says nothing for the clean build either.
+            // A run that is no pass does not vindicate the clean build either.
             true => row.unknown > 0 || row.broken > 0 || row.cut,
             false => row.found.is_none() || row.cut,
         };

@@ -1,20 +1,21 @@
-//! The processes of members: which run, and how those ended that nobody killed.
+//! The processes of members: which run, and how those ended that the suite did not kill.
 //!
-//! *Invariant:* every end that was none of ours is told once, also of a process that was to be killed and was found dead.
+//! *Invariant:* every end that the suite did not cause is reported once, also when the suite was about to kill the
+//! process and found it dead.
 
 use crate::process::Process;
 use std::process::ExitStatus;
 use std::time::Instant;
 
-/// How a member's process ended although nobody killed it.
+/// The end of a member's process that the suite did not cause.
 pub struct Death {
     /// The member.
     pub at: usize,
     /// Its exit status.
     pub status: ExitStatus,
-    /// Its log tells of a panic.
+    /// Its log reports a panic.
     pub panicked: bool,
-    /// It could not start for an address that another process of this machine had.
+    /// It could not start because another process of this machine had its address.
     pub port_taken: bool,
     /// When it was noticed.
     pub seen: Instant,
@@ -24,12 +25,12 @@ pub struct Death {
 #[derive(Default)]
 pub(super) struct Processes {
     slots: Vec<Option<Process>>,
-    /// Of those that were to be killed, and were found dead.
+    /// Deaths of processes that were found dead when they were to be killed.
     found: Vec<Death>,
 }
 
 impl Processes {
-    /// Room for one more member, which does not run yet.
+    /// Adds a member that does not run yet.
     pub(super) fn add(&mut self) {
         self.slots.push(None);
     }
@@ -39,7 +40,7 @@ impl Processes {
         self.slots[at] = Some(process);
     }
 
-    /// The member's process, if it was started and not taken away.
+    /// The member's process, if it was started and not removed.
     pub(super) fn of(&mut self, at: usize) -> Option<&mut Process> {
         self.slots[at].as_mut()
     }
@@ -56,7 +57,7 @@ impl Processes {
         self.slots[at].take().is_some_and(|mut process| process.kill())
     }
 
-    /// How it ended, if it runs no more although nobody killed it. Told once.
+    /// How it ended, if the suite did not kill it. Returned once.
     pub(super) fn died(&mut self, at: usize) -> Option<Death> {
         let process = self.slots[at].as_mut()?;
         let status = process.ended()?;
@@ -65,7 +66,7 @@ impl Processes {
         Some(Death { at, status, panicked, port_taken, seen: Instant::now() })
     }
 
-    /// Every death that was not told yet.
+    /// Every death that was not returned yet.
     pub(super) fn deaths(&mut self) -> Vec<Death> {
         let mut deaths = std::mem::take(&mut self.found);
         deaths.extend((0..self.slots.len()).filter_map(|at| self.died(at)));
@@ -80,7 +81,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn each_end_that_nobody_made_is_told_once_also_of_whom_is_killed_too_late() {
+    fn each_unintended_end_is_reported_once_even_if_found_on_a_kill() {
         let dir = tempfile::tempdir().unwrap();
         let mut processes = Processes::default();
         let scripts = [

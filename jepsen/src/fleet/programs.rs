@@ -1,5 +1,4 @@
-//! Programs that users and workers run against the fleet, each with links and a certificate of its
-//! own.
+//! Programs that users and workers run against the fleet, each with its own links and certificate.
 
 use super::{Fleet, MEMBERS};
 use anyhow::Result;
@@ -42,8 +41,8 @@ impl Fleet {
         Ok(path)
     }
 
-    /// Writes the configuration of a worker of this name, and returns the file. `head` are further
-    /// lines at its top, `engine` those of its only engine.
+    /// Writes the configuration of a worker of this name, and returns the file. `head` is extra lines for its top,
+    /// `engine` the lines of its only engine.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -66,12 +65,12 @@ impl Fleet {
         Ok(path)
     }
 
-    /// Where a worker of this name keeps its data.
+    /// The data directory of a worker of this name.
     pub fn worker_dir(&self, name: &str) -> PathBuf {
         self.dir.join(format!("worker-{name}"))
     }
 
-    /// A program of ours, without arguments.
+    /// One of rollout's programs, without arguments.
     pub fn program(&self, name: &str) -> Command {
         Command::new(self.bin.join(name))
     }

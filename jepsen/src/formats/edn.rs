@@ -1,9 +1,9 @@
 //! Knossos histories: a vector or list of operation maps, or one map after another.
 //!
-//! A history of nothing but the nemesis is a history. An entry whose process is a keyword (`:nemesis`) is of no client, and is
-//! ignored. Tags before a map (`#jepsen.history.Op{…}`) are ignored.
+//! A history that holds only nemesis entries is valid. An entry whose process is a keyword (`:nemesis`) belongs to no
+//! client, and is ignored. Tags before a map (`#jepsen.history.Op{…}`) are ignored.
 //!
-//! *Invariant:* two keys are one object exactly if they are equal as EDN: `0` and `"0"` are two.
+//! *Invariant:* two keys name one object exactly if they are equal as EDN: `0` and `"0"` are two objects.
 
 use super::edn_text::{Form, Text};
 use super::{Event, Kind, ReadError};
@@ -11,7 +11,7 @@ use crate::value::Value;
 use std::io::BufRead;
 use std::sync::Arc;
 
-/// Before the names of keys that are no strings.
+/// Prefix of the names of keys that are not strings.
 const NO_STRING: char = '#';
 
 pub(super) struct Reader<R> {
@@ -109,7 +109,7 @@ fn event(form: &Form, line: u64, at: u64) -> Result<Option<Event>, String> {
     Ok(Some(Event { line, at, process, kind, f, key, value, place: None, request: None }))
 }
 
-/// An object's name: a string is its own, but that the mark of all others stands before it only twice.
+/// An object's name. A string names itself, except that a leading prefix character is doubled.
 fn named(key: Value) -> Option<Arc<str>> {
     match key {
         Value::Nil => None,

@@ -1,13 +1,13 @@
-//! Numbers of EDN, each in one way.
+//! EDN numbers in a canonical form.
 //!
-//! *Invariant:* equal numbers are equal values however they are written (`1.0` and `1.00`, a whole number with or without
-//! its `N`), however large; different ones are not.
+//! *Invariant:* equal numbers become equal values however they are written (`1.0` and `1.00`, a whole number with or
+//! without its `N`) and however large they are; different numbers stay different.
 //!
 //! Absent on purpose: decimals (`1.0M`) and fractions, with which no model computes. They stay as they were written.
 
 use crate::value::Value;
 
-/// The number that this is, if it is one.
+/// Parses a number; `None` if the word is not one.
 pub(super) fn value(word: &str) -> Option<Value> {
     let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
     if !unsigned.starts_with(|c: char| c.is_ascii_digit()) {

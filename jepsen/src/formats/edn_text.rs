@@ -23,9 +23,9 @@ pub(super) enum Form {
     Keyword(String),
     /// A vector or list.
     List(Vec<Form>),
-    /// A set, in the order in which it stands.
+    /// A set, in its written order.
     Set(Vec<Form>),
-    /// Pairs in the order in which they stand; no key is there twice.
+    /// Pairs in their written order, without duplicate keys.
     Map(Vec<(Form, Form)>),
 }
 
@@ -238,7 +238,7 @@ impl<R: BufRead> Text<R> {
         }
     }
 
-    /// The character behind `\u`: four hexadecimal digits, or twice that where it takes two halves of UTF-16.
+    /// The character after `\u`: four hexadecimal digits, or eight for a surrogate pair of UTF-16.
     fn escaped(&mut self) -> Result<char, ReadError> {
         let first = self.unit()?;
         let mut units = vec![first];
@@ -272,7 +272,7 @@ impl<R: BufRead> Text<R> {
         if self.peek()? == Some(b'\\') {
             bytes.push(b'\\');
             self.skip()?;
-            // The first byte of a character is its own, also where it would end a word.
+            // The first byte of a character literal belongs to it, even if it would end a word.
             match self.peek()? {
                 Some(byte) if !byte.is_ascii_whitespace() => bytes.push(byte),
                 _ => return self.err("a character is missing behind a \\"),

@@ -1,7 +1,7 @@
 //! Lines of a Jepsen log: `INFO  jepsen.util - 3<TAB>:invoke<TAB>:cas<TAB>[0 4]`.
 //!
-//! A failed `:cas` is one that answered false; any other `:fail` did not happen. Lines of other
-//! loggers, of the nemesis and of functions other than `:read`, `:write` and `:cas` are ignored.
+//! A failed `:cas` is an operation that answered false; any other `:fail` did not happen. Lines of other loggers, of
+//! the nemesis, and of functions other than `:read`, `:write` and `:cas` are ignored.
 
 use super::{Event, Kind, Line, Lines, ReadError, edn_text};
 use crate::value::Value;
@@ -37,8 +37,7 @@ fn word(text: &str) -> (&str, &str) {
     text.split_once(char::is_whitespace).unwrap_or((text, ""))
 }
 
-/// Process, type, function and the text of the value, if this is the line of an operation: a process that is a number
-/// does something that is known.
+/// Process, type, function and value text, if this line is an operation: a numeric process with a known function.
 fn fields(line: &str) -> Result<Option<(i64, Kind, &str, &str)>, String> {
     let mut rest = line;
     for expected in ["INFO", "jepsen.util", "-"] {
@@ -73,7 +72,7 @@ fn event(line: &Line) -> Result<Option<Event>, ReadError> {
     let Some((process, kind, f, rest)) = fields else { return Ok(None) };
     let (kind, value) = match (kind, f) {
         (Kind::Fail, "cas") => (Kind::Ok, Value::Bool(false)),
-        // Here stands why: `:timed-out`.
+        // This field holds the reason: `:timed-out`.
         (Kind::Fail | Kind::Info, _) => (kind, Value::Nil),
         (Kind::Invoke | Kind::Ok, _) => {
             let value = edn_text::value(rest).map_err(|what| ReadError::at(line.number, what))?;

@@ -1,4 +1,4 @@
-//! The records of this suite as events; see [`crate::history`].
+//! Converts the records of this suite into events; see [`crate::history`].
 
 use super::{Event, Place, ReadError};
 use crate::history::Reader;

@@ -1,5 +1,5 @@
-//! The evidence of a violation, for a person: the first answer that no order explains, an order of
-//! all that was answered before it, and what was in flight.
+//! Evidence of a violation for a human reader: the first answer that no order explains, an order of all operations
+//! answered before it, and the operations in flight.
 
 use super::{Prefix, Understood, intervals};
 use crate::models::Model;
@@ -18,13 +18,13 @@ const SHOWN_CHARS: usize = 160;
 /// Why a key's answers cannot be explained.
 #[derive(Clone, Debug, Serialize)]
 pub struct Witness {
-    /// How many answers the shortest prefix without an order holds, and how many there are.
+    /// How many answers the shortest prefix without an order has.
     pub answers: usize,
     /// How many answers the key has.
     pub of: usize,
     /// Whether a shorter prefix certainly has an order; otherwise a budget ended the search.
     pub shortest: bool,
-    /// The answer that ends this prefix: with it there is no order any more.
+    /// The answer that ends this prefix; no order explains it.
     pub refused: Step,
     /// An order of all answers before it: its last steps.
     pub before: Vec<Step>,
@@ -32,20 +32,20 @@ pub struct Witness {
     pub omitted: usize,
     /// The state that this order leads to.
     pub state: Option<String>,
-    /// What else was called and had no answer by then.
+    /// Operations that were called and had no answer by then.
     pub in_flight: Vec<Step>,
 }
 
-/// One operation in words.
+/// One operation, described in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
     /// The line of the call.
     pub called: u64,
-    /// The line of the answer, if it was there in time.
+    /// The line of the answer, if it came in time.
     pub answered: Option<u64>,
     /// The client.
     pub process: i64,
-    /// What it did and was told.
+    /// What it did and the answer.
     pub what: String,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn find<M: Model>(
     }
 }
 
-/// An order of what is known of a prefix: its last steps, how many precede them, the state.
+/// An order that explains a prefix: its last steps, how many precede them, the state.
 fn order<M: Model>(
     model: &M,
     understood: &[Understood<'_, M::Op>],
@@ -121,7 +121,7 @@ fn order<M: Model>(
     (steps, omitted, Some(short(&model.show(search.state()))))
 }
 
-/// The operation of this number as a prefix knows it.
+/// The operation with this number, as seen by a prefix.
 fn step<O>(understood: &[Understood<'_, O>], number: usize, prefix: Prefix) -> Step {
     let operation: &Operation = understood[number].operation;
     let input = match &operation.input {

@@ -1,4 +1,4 @@
-//! What came of all runs: lines for the terminal, a page and a file for programs.
+//! The results of all runs: lines for the terminal, an HTML page, and a file for programs.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The page's name in the matrix's directory.
 pub(super) const PAGE: &str = "index.html";
 const FILE: &str = "index.json";
-/// Above the lines of cells.
+/// The heading above the lines of cells.
 pub(super) const HEADING: &str =
     "run                                verdict      secs  operations  leaders  faults  what";
 
@@ -34,13 +34,13 @@ pub(super) struct Cell {
 /// All runs so far.
 pub(super) struct Index {
     dir: PathBuf,
-    /// Pairs of a workload and a kind of faults that are to have a run.
+    /// Pairs of a workload and a kind of faults that should have a run.
     wanted: Vec<(String, String)>,
     cells: Vec<Cell>,
 }
 
 impl Cell {
-    /// What a run left in `dir`, which ended with `status` (none: it was stopped).
+    /// Reads the results in `dir` of a run that ended with `status` (`None`: it was stopped).
     pub(super) fn of(
         name: String,
         workload: &str,
@@ -87,7 +87,7 @@ impl Cell {
         first.and_then(|text| text.lines().next()).unwrap_or_default()
     }
 
-    /// For the terminal, below [`HEADING`].
+    /// The line for the terminal, below [`HEADING`].
     pub(super) fn line(&self) -> String {
         let Self { name, verdict, secs, operations, leader_changes, faults, .. } = self;
         let what: String = self.what().chars().take(100).collect();
@@ -104,12 +104,12 @@ fn escaped(text: &str) -> String {
 }
 
 impl Index {
-    /// Of runs below `dir`, of which each of these pairs of a workload and a kind of faults is to have one.
+    /// An index of runs below `dir`; each of these pairs of a workload and a kind of faults should have a run.
     pub(super) fn new(dir: &Path, wanted: Vec<(String, String)>) -> Self {
         Self { dir: dir.to_owned(), wanted, cells: Vec::new() }
     }
 
-    /// The pairs that no run was made of.
+    /// The pairs without a run.
     pub(super) fn without_a_run(&self) -> Vec<&(String, String)> {
         let is = |cell: &Cell, pair: &(String, String)| {
             cell.workload == pair.0 && cell.nemesis == pair.1 && cell.verdict != "broken"
@@ -117,7 +117,7 @@ impl Index {
         self.wanted.iter().filter(|pair| !self.cells.iter().any(|cell| is(cell, pair))).collect()
     }
 
-    /// Adds a run, and writes page and file anew.
+    /// Adds a run, and rewrites the page and the file.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -133,7 +133,7 @@ impl Index {
         self.cells.iter().filter(|cell| cell.verdict == verdict).count()
     }
 
-    /// One sentence over all.
+    /// One sentence that sums up all runs.
     pub(super) fn summary(&self) -> String {
         format!(
             "{} runs: {} passed, {} violations, {} unknown, {} could not be made; {} of {} pairs had no run",
@@ -147,7 +147,7 @@ impl Index {
         )
     }
 
-    /// The exit status: a violation is certain whatever else happened. `all_pairs`: each of them has to have a run.
+    /// The exit status: a violation is certain, so it wins. `all_pairs`: each pair must have a run.
     pub(super) fn status(&self, all_pairs: bool) -> u8 {
         let whole = !all_pairs || self.without_a_run().is_empty();
         match (self.count("violation"), whole && self.count("pass") == self.cells.len()) {

@@ -1,4 +1,4 @@
-//! Plans and verdicts of a matrix.
+//! Tests of the plans and verdicts of a matrix.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ fn few_runs_reach_each_workload_and_each_kind_of_faults_whatever_was_asked_for()
     let kinds: BTreeSet<_> = plans.iter().map(|plan| plan.nemesis.clone()).collect();
     let workloads: BTreeSet<_> = plans[..8].iter().map(|plan| plan.workload.name()).collect();
     assert_eq!((kinds.len(), workloads.len()), (12, 8));
-    // Also where one number divides the other, or both have a divisor.
+    // Includes cases in which one number divides the other, or both share a divisor.
     for (workloads, families) in [(8, 10), (4, 6), (3, 3), (1, 5), (6, 4), (8, 8)] {
         let nemesis = Family::expanded(&args().nemesis)[..families].to_vec();
         let workload = WorkloadName::ALL[..workloads].to_vec();

@@ -1,4 +1,4 @@
-//! A register with compare-and-set, at first nil.
+//! A register with compare-and-set, initially nil.
 
 use super::{Effect, Model, Need, Shape};
 use crate::value::Value;

@@ -1,7 +1,7 @@
-//! One key of a training job's store with `set`, `get`, `swap` (compare_set), `add`, `append`, `delete`, and with `wait` and
-//! `reach`, which say whether there is a value, or a number that is no smaller. At first nil.
+//! One key of a training job's store with `get`, `set`, `swap` (compare_set), `add`, `append` and `delete`, and with
+//! `wait` and `reach`, which check that the key has a value, or a number of at least a given size. Initially nil.
 //!
-//! *Invariant:* a key is never set to the empty string, and added to only where all values are numbers.
+//! *Invariant:* no key is ever set to the empty string, and `add` is used only on keys whose values are all numbers.
 
 use super::{Effect, Model, Need, Shape};
 use crate::value::Value;
@@ -18,22 +18,21 @@ pub enum CellOp {
     Get(Value),
     /// Put this value.
     Set(Value),
-    /// Was to put the second value in the place of the first; nil: of nothing. Answered the third, where
-    /// that is known.
+    /// Was to replace the first value by the second; nil: no value. Answered the third, if known.
     Swap(Value, Value, Option<Value>),
-    /// Added so much; the sum, where that is known.
+    /// Added this much; the sum, if known.
     Add(i64, Option<i64>),
-    /// Added to the end of the text; its length then, where that is known.
+    /// Appended to the text; its new length, if known.
     Append(Arc<str>, Option<i64>),
-    /// Took the value away; whether there was one, where that is known.
+    /// Deleted the value; whether there was one, if known.
     Delete(Option<bool>),
-    /// Found that there is a value, or that there is none.
+    /// Found whether there is a value.
     Has(bool),
     /// Found that the value is a number not below this, or that it is not.
     Reached(i64, bool),
 }
 
-/// What a swap answers in a state, and what it leaves.
+/// The answer of a swap in a state, and the new state.
 fn swapped(state: &Value, expected: &Value, desired: &Value) -> (Value, Value) {
     match state {
         Value::Nil if *expected == Value::Nil => (desired.clone(), desired.clone()),
@@ -132,7 +131,7 @@ impl Model for Cell {
                 Some(Value::Int(count @ (0 | 1))) => Ok(Some(CellOp::Delete(Some(*count == 1)))),
                 Some(other) => Err(format!("a delete that answers {other}")),
             },
-            // Who gives up has looked, and found nothing.
+            // A wait that gave up has checked, and found no value.
             ("wait", _) => Ok(found(answer)?.map(CellOp::Has)),
             ("reach", Value::Int(least)) => {
                 Ok(found(answer)?.map(|found| CellOp::Reached(*least, found)))
@@ -151,7 +150,7 @@ impl Model for Cell {
             }
             CellOp::Delete(Some(true)) => (Need::AllBut(Value::Nil), Effect::Sets(Value::Nil)),
             CellOp::Delete(None) => (Need::Anything, Effect::Sets(Value::Nil)),
-            // Of a sum that comes of nothing or of zero, the state before is not known.
+            // If the sum equals the delta, the state before may have been nil or zero.
             CellOp::Add(delta, Some(sum)) if sum != delta => {
                 (Need::Exactly(spelled(sum - delta)), Effect::Sets(spelled(*sum)))
             }

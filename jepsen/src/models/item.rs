@@ -1,10 +1,8 @@
-//! One row of a run, as its submitter and the workers see it: granted under rising attempts, and
-//! decided once.
+//! One row of a run, as its submitter and the workers see it: granted under rising attempts, and decided once.
 //!
-//! A lease may lapse at any time without anybody's doing, so a grant to the next worker needs no
-//! give-back before it; but from then on the earlier attempt is over for good. Where a run allows
-//! duplicates, a lease may stand beside an earlier one that is not over: whichever finishes first
-//! decides.
+//! A lease may lapse at any time without any operation, so the next worker's grant needs no give-back before it; from
+//! then on the earlier attempt is over for good. If a run allows duplicates, a lease may exist beside an earlier one
+//! that is not over; the first to finish decides the row.
 
 use super::Model;
 use crate::value::Value;
@@ -17,10 +15,10 @@ pub const STRIKES_MAX: u8 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Item;
 
-/// What is decided of a row.
+/// The decision about a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Decided {
-    /// Nothing.
+    /// Not decided.
     #[default]
     Open,
     /// The result in this part.
@@ -52,9 +50,9 @@ pub enum ItemOp {
     Fail(i64, bool),
     /// This attempt was given back.
     Nack(i64),
-    /// This attempt was told that the row is no longer its own.
+    /// This attempt learned that the row is no longer its own.
     Refused(i64),
-    /// So it was read.
+    /// A read returned this.
     Read(Decided),
 }
 
@@ -100,7 +98,7 @@ impl Model for Item {
                 holds(attempt).then_some(())?;
                 end(&mut next, attempt);
             }
-            // Whoever was refused once is never heard again.
+            // An attempt that was refused once is never accepted again.
             ItemOp::Refused(attempt) => end(&mut next, attempt),
             ItemOp::Read(seen) => (*seen == state.decided).then_some(())?,
         }
@@ -135,7 +133,7 @@ impl Model for Item {
             ("fail", [Value::Int(attempt), Value::Bool(last)]) => {
                 (attempt, ItemOp::Fail(*attempt, *last))
             }
-            // To everybody, or to another worker.
+            // `nack` returns it to all workers, `yield` to one other worker.
             ("nack" | "yield", [Value::Int(attempt)]) => (attempt, ItemOp::Nack(*attempt)),
             _ => return Err(format!("a {f} of {input}")),
         };
@@ -206,7 +204,7 @@ mod tests {
             assert!(with(&[done, other.clone()]).is_none());
             assert!(with(&[ItemOp::Nack(first), other]).is_some());
         }
-        // A claim stands beside nothing.
+        // An exclusive claim ends every other attempt.
         let claimed = [ItemOp::Claim(8), ItemOp::Complete(6, part)];
         assert!(with(&claimed).is_none());
     }

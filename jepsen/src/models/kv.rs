@@ -1,4 +1,4 @@
-//! One key of a store with `get`, `put` and `append`, at first `""`.
+//! One key of a store with `get`, `put` and `append`, initially `""`.
 
 mod text;
 

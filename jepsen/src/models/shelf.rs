@@ -1,8 +1,8 @@
-//! A whole store of a training job, small, as one object: keys with values, and queues, changed by several operations
-//! at once and looked at as of one moment.
+//! A whole small store of a training job as one object: keys with values, and queues. One request may change several
+//! of them, and a read sees all of them at one moment.
 //!
-//! *Invariant:* a request's operations take effect in their order, with nothing between them. A key's value is text, and
-//! a queue that is there has something in it.
+//! *Invariant:* the operations of a request take effect in order, with nothing between them. A key's value is text,
+//! and a queue that exists is not empty.
 
 use super::Model;
 use crate::value::Value;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shelf;
 
-/// What is in the store.
+/// The contents of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ShelfState {
     values: BTreeMap<Arc<str>, Arc<str>>,
@@ -25,27 +25,27 @@ pub struct ShelfState {
 pub enum Act {
     /// Puts all of these values.
     Set(Vec<(Arc<str>, Arc<str>)>),
-    /// Adds to the end of a value; answers its length.
+    /// Appends to a value; answers its new length.
     Append(Arc<str>, Arc<str>),
-    /// Takes a value away; answers 1, or 0 where there was none.
+    /// Deletes a value; answers 1, or 0 if there was none.
     Delete(Arc<str>),
-    /// Adds to the end of a queue; answers its length.
+    /// Appends to a queue; answers its new length.
     Push(Arc<str>, Arc<str>),
-    /// Takes the first of a queue; answers it, or nil where there was none.
+    /// Pops the first element of a queue; answers it, or nil if there was none.
     Pop(Arc<str>),
 }
 
 /// A request, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ShelfOp {
-    /// All of these, and each one's answer where they are known.
+    /// All of these, and their answers, if known.
     Apply(Vec<Act>, Option<Vec<Value>>),
-    /// Saw of a queue and these keys: the values, the number of keys that have one, the length of the queue, and the
+    /// Read a queue and these keys: the values, the number of keys that have one, the length of the queue, and the
     /// names of those keys.
     Look(Arc<str>, Vec<Arc<str>>, Value),
-    /// Found that there is a value, or something in a queue, of that name; or that there is not.
+    /// Found whether a value or a non-empty queue of that name exists.
     Has(Arc<str>, bool),
-    /// Took everything away.
+    /// Dropped the store.
     Drop,
 }
 
@@ -54,7 +54,7 @@ fn int(count: usize) -> Value {
 }
 
 impl ShelfState {
-    /// Does it, and says what is answered.
+    /// Applies it, and returns its answer.
     fn act(&mut self, act: &Act) -> Value {
         match act {
             Act::Set(pairs) => {
@@ -198,7 +198,7 @@ mod tests {
         Value::List(words.iter().map(|word| Value::text(word)).collect())
     }
 
-    /// Follows requests, each with what it was answered.
+    /// Applies requests in turn, each with its answer.
     fn follow(story: &[(&str, Value, Value)]) -> Option<ShelfState> {
         story.iter().try_fold(ShelfState::default(), |state, (f, input, answer)| {
             let op = Shelf.read(f, input, Some(answer)).unwrap().unwrap();

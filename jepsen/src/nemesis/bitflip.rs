@@ -1,9 +1,8 @@
-//! A bit that flips in a file of one member while it is down.
+//! Flips a bit in a file of one member while it is down.
 //!
-//! *Invariant:* the member comes back with what it had. One that refused to start gets back all its
-//! files as they were before, because recovery may have cut them behind the damage; one that ran
-//! may have promised more since, so of its files only the bit flips back. That it never shows wrong
-//! data is what the rules of the verdict are for.
+//! *Invariant:* the member comes back with its data. If it refused to start, all its files are restored, because
+//! recovery may have truncated them after the damage. If it ran, only the bit is flipped back, because the member may
+//! have promised more since. The rules of the verdict check that the member never shows wrong data.
 
 use super::{Effect, Nemesis, Undo};
 use crate::events::What;
@@ -17,13 +16,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-/// What a member never reads: RocksDB's own log of what it does, and its lock.
+/// Files that a member never reads: RocksDB's own log, its options and its lock.
 const UNREAD: &[&str] = &["LOG", "LOCK", "OPTIONS"];
 
-/// A bit of a member's data that is not what it was.
+/// A flipped bit in a member's data.
 pub(super) struct Flip {
     member: usize,
-    /// All of the data as it was.
+    /// A copy of all data before the flip.
     copy: PathBuf,
     path: PathBuf,
     offset: u64,
@@ -31,7 +30,7 @@ pub(super) struct Flip {
     is: u8,
 }
 
-/// Files that a member reads, by what they are for, in the order of their names.
+/// Files that a member reads, grouped by purpose and ordered by name.
 fn classes(dir: &Path) -> Result<Vec<Vec<PathBuf>>> {
     let mut classes = std::collections::BTreeMap::<String, Vec<PathBuf>>::new();
     let mut dirs = vec![dir.to_owned()];
@@ -78,7 +77,7 @@ impl Nemesis {
         }
         copy_dir(&data, &copy)?;
         let mut classes = classes(&data)?;
-        // Most bytes are in these, and most of what can go wrong.
+        // Prefer log and table files: they hold most of the bytes, and most of what can go wrong.
         if self.rng.random() {
             let bulk = |path: &PathBuf| path.extension().is_some_and(|e| e == "log" || e == "sst");
             classes.retain(|class| class.iter().all(bulk));
@@ -98,7 +97,7 @@ impl Nemesis {
         Ok(Effect { on, proven: true, undo: Undo::Mend(flip) })
     }
 
-    /// Flips the bit back, if it is still there, and starts the member anew.
+    /// Flips the bit back, if it is still there, and restarts the member.
     pub(super) fn mend(
         &mut self,
         flip: &Flip,
@@ -124,7 +123,7 @@ impl Nemesis {
             self.fleet.preload.forget(&self.fleet.places[member].name)?;
             return self.fleet.start_member(member);
         }
-        // A file that the member replaced meanwhile has none of the old bytes.
+        // A file that the member has replaced meanwhile does not contain the flipped bit.
         if let Ok(file) = File::options().read(true).write(true).open(&flip.path) {
             let mut byte = [0];
             if file.read_exact_at(&mut byte, flip.offset).is_ok() && byte[0] == flip.is {

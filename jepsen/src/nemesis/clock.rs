@@ -1,6 +1,6 @@
-//! Wall clocks that jump an hour, either way, and back.
+//! Makes wall clocks jump an hour, forward or backward, and back.
 //!
-//! *Invariant:* a jump counts only once each process was told a time of the clock that jumped.
+//! *Invariant:* a jump counts only once each affected process has read the jumped clock.
 
 use super::{Effect, Nemesis, Undo};
 use anyhow::Result;
@@ -8,13 +8,13 @@ use rand::Rng;
 use std::time::{Duration, Instant};
 
 const HOUR_S: i64 = 3600;
-/// Every member looks at its clock many times a second.
+/// Time to prove a jump: every member reads its clock many times a second.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
-/// Less than any jump, more than a look may be old.
+/// Less than any jump, more than the age of a clock read.
 const TOLERANCE_S: i64 = 60;
 
 impl Nemesis {
-    /// The clock of each of these members jumps, some forwards, some backwards.
+    /// Makes the clock of each of these members jump, some forward, some backward.
     pub(super) async fn jump(&mut self, of: &[usize]) -> Result<Effect> {
         let mut jumps = Vec::new();
         for &at in of {

@@ -1,19 +1,19 @@
-//! Disks that are slow, fail, or are full.
+//! Makes disks slow, faulty, or full.
 //!
-//! *Invariant:* trouble counts only once a call of the member met it. A member may end itself for
-//! it; it is started again when the disk is well.
+//! *Invariant:* a fault counts only once a call of the member has hit it. A member may exit because of it; it is
+//! started again when the disk works.
 
 use super::{Effect, Nemesis, Undo};
 use anyhow::Result;
 use rollout_powerloss::Trouble;
 use std::time::{Duration, Instant};
 
-/// A member with clients writes many times a second, a follower that is cut off its vote now and
-/// then.
+/// Time to prove a disk fault: a member with clients writes many times a second; a follower that is cut off writes
+/// its vote now and then.
 const MEET_LIMIT: Duration = Duration::from_secs(3);
 
 impl Nemesis {
-    /// The disk of this member is in trouble.
+    /// Injects a fault into the disk of this member.
     pub(super) async fn spoil(&mut self, at: usize, trouble: Trouble) -> Result<Effect> {
         let name = self.fleet.places[at].name.clone();
         let disk = self.fleet.preload.disk(&name)?;

@@ -1,37 +1,37 @@
-//! What can break: families that a run asks for by name, and the kinds of fault in each.
+//! The fault families that a run selects by name, and the kinds of fault in each.
 //!
 //! *Invariant:* a kind's name begins with its family's.
 
 /// A family of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Family {
-    /// Nothing
+    /// No faults
     None,
-    /// Every family of faults but those that run by name alone: `rolling`, `membership` and `lease`
+    /// Every family except those that run only by name: `rolling`, `membership` and `lease`
     All,
-    /// Links that pass nothing
+    /// Cut links
     Partition,
-    /// kill -9, and a start later
+    /// SIGKILL, and a start later
     Kill,
-    /// SIGSTOP beyond election and lease time
+    /// SIGSTOP for longer than election and lease time
     Pause,
-    /// kill -9, and what was not fsynced is gone
+    /// SIGKILL, and loss of everything that was not fsynced
     Power,
-    /// Wall clocks that jump an hour either way
+    /// Wall clocks that jump an hour forward or backward
     Clock,
-    /// Disks that are slow, fail, or are full
+    /// Slow, failing or full disks
     Disk,
-    /// Bits that flip in a file of one member while it is down
+    /// A bit flip in a file of one member while it is down
     Bitflip,
-    /// Members that are away until they need a snapshot
+    /// Members that stay away until they need a snapshot
     Snapshot,
-    /// Members far from each other, up to the limit of their profile and beyond
+    /// Latency between members, up to the limit of their profile and beyond
     Latency,
-    /// SIGTERM and a start, one member after another, as an operator would
+    /// A rolling restart with SIGTERM, as an operator would do it
     Rolling,
-    /// Members that come, go, and are replaced
+    /// Members that join, leave, and are replaced
     Membership,
-    /// Followers that restart within the lease of a leader that is cut off; leases are long
+    /// Followers that restart within the lease of a leader that is cut off, with long leases
     Lease,
 }
 
@@ -58,18 +58,18 @@ impl Family {
         Self::EACH.into_iter().filter(asked).collect()
     }
 
-    /// Whether it is one of the faults that mix in one short run. What operators do takes too long for that, and leases
-    /// that are long would change what the other faults do.
+    /// Whether the family can be mixed with others in one short run. An operator's operations take too long for that,
+    /// and long leases would change the effects of the other faults.
     pub fn is_mixed(self) -> bool {
         !matches!(self, Family::Rolling | Family::Membership | Family::Lease)
     }
 
-    /// These names as the command line takes them; of none, that which says so.
+    /// These names as the command line accepts them; for an empty list, the name for no faults.
     pub fn listed(names: &[String]) -> String {
         if names.is_empty() { Family::None.name() } else { names.join(",") }
     }
 
-    /// As it is written on the command line.
+    /// Its name on the command line.
     pub fn name(self) -> String {
         let value = clap::ValueEnum::to_possible_value(&self);
         value.map_or_else(String::new, |value| value.get_name().to_owned())
@@ -156,7 +156,7 @@ impl Kind {
         }
     }
 
-    /// Those that a run with this family has in any case; a verdict asks for them.
+    /// The faults that every run with this family injects; the verdict requires them.
     pub(super) fn due(family: Family) -> &'static [Kind] {
         match family {
             Family::None | Family::All => &[],
@@ -222,7 +222,7 @@ impl Kind {
     }
 }
 
-/// The names of the faults that a run with the family of this name has to show, each proven.
+/// The names of the faults that a run with this family must prove.
 pub(crate) fn required(family: &str) -> Vec<&'static str> {
     let of = Family::EACH.into_iter().filter(|known| known.name() == family);
     of.flat_map(Kind::due).map(|kind| kind.name()).collect()

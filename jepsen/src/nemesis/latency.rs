@@ -1,6 +1,6 @@
-//! Members at a distance: links between them that pass everything, later.
+//! Adds latency between members: links pass every byte, later.
 //!
-//! *Invariant:* a distance counts only once a round trip through each link was seen to take as long.
+//! *Invariant:* a latency fault counts only once a round trip through each affected link took that long.
 
 use super::{Effect, Nemesis, Undo};
 use crate::delay::OneWay;
@@ -9,7 +9,7 @@ use rand::Rng;
 use rollout_proto::Profile;
 use std::time::Duration;
 
-/// What members of these runs are configured for.
+/// The profile that members of these runs use.
 const PROFILE: Profile = Profile::Near;
 
 impl Nemesis {
@@ -24,13 +24,13 @@ impl Nemesis {
         self.spread(all_pairs(), OneWay::of_rtt(rtt))
     }
 
-    /// One link between two members longer than their profile allows.
+    /// One link between two members with more latency than their profile allows.
     pub(super) fn long_link(&mut self, a: usize, b: usize) -> Effect {
         let rtt = self.beyond();
         self.spread(vec![(a, b), (b, a)], OneWay::of_rtt(rtt))
     }
 
-    /// Distances between all members that change from one moment to the next, within the limit and beyond.
+    /// Latencies between all members that change from one moment to the next, within the limit and beyond.
     pub(super) fn swinging(&self) -> Effect {
         let one_way = OneWay { least: Duration::from_millis(2), most: 3 * PROFILE.rtt_max() };
         self.spread(all_pairs(), one_way)
@@ -67,7 +67,7 @@ impl Nemesis {
     }
 }
 
-/// Whether each link of those that are dialled was seen to be so long. One that never answered was not.
+/// Whether each dialed link took this long. A link that never answered does not count.
 fn proven(probes: &[Probed], one_way: OneWay) -> bool {
     let long = |found: &Probed| match found {
         Probed::Took(rtt) => *rtt >= 2 * one_way.least,

@@ -1,8 +1,8 @@
-//! Followers that restart within the lease of a leader that is cut off from them.
+//! Restarts followers within the lease of a leader that is cut off from them.
 //!
-//! *Invariant:* it counts only if every link of the leader to a member was shut, both followers were killed, and both were
-//! back while the leader could still read by its lease. A follower that has forgotten its promise by then helps to elect
-//! another leader while the one before it still reads; clients that keep to one member each see that.
+//! *Invariant:* the fault counts only if every link from the leader to a member was shut, both followers were killed,
+//! and both were back while the leader could still read under its lease. A follower that has lost its promise by then
+//! helps to elect another leader while the old one still reads; clients that each read from one member observe that.
 //! Absent: leases that are long enough for this; see [`LEASE_MS`].
 
 use super::{Effect, Nemesis, Undo};
@@ -15,21 +15,22 @@ use rand::seq::SliceRandom;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long after the cut both followers have to be back: the leader reads for three tenths of a lease more.
+/// Time from the cut within which both followers must be back: the leader reads for three tenths of a lease more.
 const BACK_LIMIT: Duration = Duration::from_millis(LEASE_MS / 2);
-/// How long another leader is waited for: followers keep their promises for one lease, and two that ask for votes at the
-/// same moment ask again within another one.
+/// How long to wait for another leader: followers keep their promises for one lease, and two that ask for votes at
+/// the same moment ask again within another lease.
 const ELECTED_LIMIT: Duration = Duration::from_millis(2 * LEASE_MS + 4000);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What the seed decides.
+/// The decisions of the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Schedule {
     /// The followers, in the order in which they are started again.
     followers: [usize; 2],
-    /// From the cut to the kills: what the leader has sent arrives at both, so that either can be elected.
+    /// From the cut to the kills: time for the leader's last messages to arrive at both followers, so that either can
+    /// be elected.
     settles: Duration,
-    /// From one start to the other: two that ask for votes at the same moment elect nobody.
+    /// From one start to the other: two followers that ask for votes at the same moment elect no leader.
     apart: Duration,
 }
 
@@ -69,7 +70,7 @@ impl Nemesis {
         for at in schedule.followers {
             proven &= self.answers_by(at, cut + BACK_LIMIT, watch).await;
         }
-        // The links are shut all the while, and probes take longer than a restart.
+        // Probe now: the links stay shut, and probes take longer than a restart.
         proven &= self.are_closed(&links);
         self.until_another_leads(leader, watch).await;
         let on =
@@ -77,7 +78,7 @@ impl Nemesis {
         Ok(Effect { on, proven, undo: Undo::Open(links) })
     }
 
-    /// Whether the present process of a member has answered by then.
+    /// Whether the present process of a member answers before `limit`.
     async fn answers_by(&self, at: usize, limit: Instant, watch: &Observers) -> bool {
         let life = self.fleet.places[at].lives.load(Ordering::Relaxed);
         while Instant::now() < limit {
@@ -89,7 +90,7 @@ impl Nemesis {
         false
     }
 
-    /// The links stay shut until clients can write again: a run has to accept writes under its faults.
+    /// Keeps the links shut until clients can write again: a run must accept writes under its faults.
     async fn until_another_leads(&self, leader: usize, watch: &Observers) {
         let begun = Instant::now();
         while begun.elapsed() < ELECTED_LIMIT && watch.leader().is_none_or(|at| at == leader) {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_who_restarts_first_and_when_and_the_leader_never_restarts() {
+    fn the_seed_decides_the_restart_order_and_the_leader_never_restarts() {
         for leader in 0..MEMBERS {
             let drawn = schedules(leader, 7);
             assert_eq!(drawn, schedules(leader, 7));

@@ -1,8 +1,8 @@
-//! Members that come, go and are replaced while clients go on: three become five, one that lost its disk takes its own
-//! place again, the leader is taken out, and somebody joins while another is cut off.
+//! Changes the membership while clients run: three members become five, a member that lost its disk takes its own
+//! place again, the leader is removed, and a member joins while another is cut off.
 //!
-//! *Invariant:* a change counts once the leader lists what was asked for. In the end the three of the beginning are the
-//! members, each with a vote; a cluster that does not get there is an alarm.
+//! *Invariant:* a change counts once the leader lists the requested membership. At the end the three original members
+//! are the members again, each with a vote; a cluster that does not get there is an alarm.
 
 use super::{Effect, Nemesis, Undo};
 use crate::events::What;
@@ -13,11 +13,11 @@ use anyhow::Result;
 use rollout_proto::v1;
 use std::time::{Duration, Instant};
 
-/// How long a change may take while other things are broken too.
+/// Time limit for a change while other faults are in force.
 const CHANGE_LIMIT: Duration = Duration::from_secs(6);
-/// And when nothing is.
+/// Time limit for restoring the membership when none is.
 const RESTORE_LIMIT: Duration = Duration::from_secs(60);
-/// One call.
+/// Time limit of one call.
 const CALL_LIMIT: Duration = Duration::from_secs(3);
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
@@ -29,13 +29,13 @@ fn votes(listed: &[v1::MemberInfo], name: &str) -> bool {
 }
 
 impl Nemesis {
-    /// What the leader lists; none while nobody says.
+    /// The members that the leader lists; `None` if no leader answers.
     async fn listed(&self, watch: &Observers) -> Option<(usize, Listed)> {
         let at = watch.leader()?;
         let mut operator = self.fleet.operator(at).ok()?;
         let asked = operator.list_members(v1::ListMembersRequest {});
         let answer = tokio::time::timeout(CALL_LIMIT, asked).await.ok()?.ok()?.into_inner();
-        // Who does not lead any more says nothing of its log.
+        // A member that no longer leads reports nothing about its log.
         let leads = answer.members.iter().any(|member| member.last_log_index > 0);
         leads.then(|| (at, answer.members.into_iter().filter_map(|m| m.member).collect()))
     }
@@ -50,7 +50,7 @@ impl Nemesis {
             replaces: replaces.to_owned(),
             ..v1::AddMemberRequest::default()
         };
-        // Whether it was taken, the list says.
+        // The list will show whether the request was accepted.
         let _ = tokio::time::timeout(CALL_LIMIT, operator.add_member(request)).await;
     }
 
@@ -122,7 +122,7 @@ impl Nemesis {
         Ok(self.restored_later(&[at], proven, Vec::new()))
     }
 
-    /// Somebody joins while a member is cut off from the others.
+    /// A spare joins while a member is cut off from the others.
     pub(super) async fn change_while_cut(
         &mut self,
         away: Effect,
@@ -137,7 +137,7 @@ impl Nemesis {
         })
     }
 
-    /// Takes a member out. True once nobody lists it.
+    /// Removes a member. True once it is no longer listed.
     async fn leaves(&self, at: usize, watch: &Observers, limit: Duration) -> bool {
         let name = &self.fleet.places[at].name;
         let begun = Instant::now();
@@ -153,7 +153,7 @@ impl Nemesis {
         false
     }
 
-    /// The three of the beginning are the members again.
+    /// Makes the three original members the members again.
     pub(super) async fn restore(&mut self, watch: &Observers, recorder: &Recorder) -> Result<()> {
         let begun = Instant::now();
         let mut why = "nobody leads".to_owned();
@@ -190,7 +190,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Who was taken out, or lost its disk, asks for its place with an empty one.
+    /// A member that was removed, or lost its disk, asks for its place with an empty disk.
     async fn comes_back(
         &mut self,
         at: usize,
@@ -207,7 +207,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// A member that had this id has it no more, and nothing else.
+    /// Starts a member that had this id again, with an empty disk.
     fn anew(&mut self, at: usize, id: u64) -> Result<()> {
         self.lost.insert(at, id);
         self.fleet.wipe(at)?;

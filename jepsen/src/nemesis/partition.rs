@@ -1,4 +1,4 @@
-//! Links that pass nothing, each shut direction probed.
+//! Shuts links, and probes each shut direction.
 
 use super::{Effect, Nemesis, Undo};
 
@@ -33,12 +33,12 @@ impl Nemesis {
         Effect { on: on.join(","), proven, undo: Undo::Open(pairs) }
     }
 
-    /// Shuts these directions at once; what proves it takes longer.
+    /// Shuts these directions at once; proving it takes longer.
     pub(super) fn close(&self, pairs: &[(String, String)]) {
         pairs.iter().for_each(|(from, to)| self.fleet.network.set(from, to, true));
     }
 
-    /// Whether a round trip through each link of those that are dialled fails.
+    /// Whether a round trip through each dialed link fails.
     pub(super) fn are_closed(&self, pairs: &[(String, String)]) -> bool {
         let network = &self.fleet.network;
         let probes: Vec<bool> = std::thread::scope(|scope| {

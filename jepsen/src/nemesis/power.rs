@@ -1,8 +1,8 @@
-//! Power that fails: the process dies, and what it had not made durable goes with it, whole or with
-//! a torn tail.
+//! Cuts the power of members: the process dies and loses what it had not made durable, all of it or a random suffix
+//! of it.
 //!
-//! *Invariant:* a loss counts only if the library that tracks what was synced was in the process
-//! and missed nothing; then nothing taken means that nothing was pending.
+//! *Invariant:* a power loss counts only if the library that tracks syncs was loaded in the process and missed
+//! nothing. If such a loss took nothing, nothing was pending.
 
 use super::{Effect, Nemesis, Undo};
 use crate::events::What;

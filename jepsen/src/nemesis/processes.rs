@@ -1,4 +1,4 @@
-//! Processes that are killed or stopped, and started or let go on again.
+//! Kills or stops processes, and starts or resumes them later.
 
 use super::{Effect, Nemesis, Undo};
 use anyhow::Result;
@@ -6,7 +6,7 @@ use anyhow::Result;
 impl Nemesis {
     /// kill -9.
     pub(super) fn kill(&mut self, of: &[usize]) -> Effect {
-        // A member that the other fault of the pair holds already is killed all the same.
+        // A member that the other fault of the pair already holds is killed too.
         let killed = of.iter().filter(|at| self.fleet.kill(**at)).count();
         Effect { on: self.names(of), proven: killed == of.len(), undo: Undo::Start(of.to_vec()) }
     }

@@ -1,6 +1,8 @@
-//! A restart of all members, one by one, as for an upgrade: SIGTERM, the end, a start, and the next when it is back.
+//! Restarts all members one by one, as for an upgrade: SIGTERM, wait for the exit, start, wait until the member is
+//! back, then the next.
 //!
-//! *Invariant:* it counts only if every member ended by itself and without complaint, and was back before the next.
+//! *Invariant:* the restart counts only if every member exited by itself with status 0, and was back before the next
+//! one.
 
 use super::{Effect, Nemesis, Undo};
 use crate::fleet::MEMBERS;
@@ -10,12 +12,12 @@ use anyhow::Result;
 use rand::seq::SliceRandom;
 use std::time::{Duration, Instant};
 
-/// How long a member may take to end, and to be back.
+/// Time limits for a member to exit, and to be back.
 const END_LIMIT: Duration = Duration::from_secs(10);
 const BACK_LIMIT: Duration = Duration::from_secs(10);
 
 impl Nemesis {
-    /// Restarts one after another, in an order that the seed decides.
+    /// Restarts the members one after another, in an order that the seed decides.
     pub(super) async fn roll(&mut self, watch: &Observers, recorder: &Recorder) -> Result<Effect> {
         self.revive(recorder)?;
         let mut order: Vec<usize> = (0..MEMBERS).collect();
@@ -38,7 +40,7 @@ impl Nemesis {
         Ok(Effect { on: self.names(&order), proven, undo: Undo::Start(order) })
     }
 
-    /// Waits until a member that was started answers, and somebody leads.
+    /// Waits until a started member answers, and a leader is known.
     async fn back(&self, at: usize, watch: &Observers) -> bool {
         let life = self.fleet.places[at].lives.load(std::sync::atomic::Ordering::Relaxed);
         let begun = Instant::now();

@@ -1,9 +1,9 @@
-//! Members that are away until the log no longer has what they lack, so that they need a snapshot.
+//! Keeps members away until the log no longer has the entries that they lack, so that they need a snapshot.
 //!
-//! *Invariant:* a fault counts only once the leader had purged what the member lacks. How many
-//! snapshots were installed, members say themselves; see `observe`.
+//! *Invariant:* the fault counts only once the leader has purged entries that the member lacks. Members themselves
+//! report how many snapshots they installed; see `observe`.
 //!
-//! Absent: making snapshots frequent; that is the fleet's configuration.
+//! Absent: making snapshots frequent; the fleet's configuration does that.
 
 use super::{Effect, Nemesis, Undo};
 use crate::observe::Observers;
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 const PURGE_LIMIT: Duration = Duration::from_secs(15);
 
 impl Nemesis {
-    /// What a fault did, which goes on until the member needs a snapshot.
+    /// The effect of a fault that lasts until the member needs a snapshot.
     pub(super) fn until_purged(&self, member: usize, effect: Effect, interrupted: bool) -> Effect {
         let undo = Undo::Outdated { member, interrupted, undo: Box::new(effect.undo) };
-        // That the member is away is not yet that it lacks anything.
+        // The absence of the member alone does not prove that it lacks anything.
         Effect { undo, proven: false, ..effect }
     }
 
-    /// The power of a member fails that was just let back, while it receives or installs a snapshot.
+    /// Cuts the power of a member that has just come back, while it receives or installs a snapshot.
     pub(super) async fn interrupt(&mut self, member: usize, recorder: &Recorder) -> Result<()> {
         let soon = Duration::from_millis(self.rng.random_range(0..400));
         tokio::time::sleep(soon).await; // Long enough or not: the moment is what the seed decides.
@@ -32,11 +32,11 @@ impl Nemesis {
         self.start(&[member])
     }
 
-    /// Waits until the log of the leader no longer has what this member lacks.
+    /// Waits until the leader's log no longer has the entries that this member lacks.
     pub(super) async fn outdated(&self, member: usize, watch: &Observers) -> bool {
         let begun = Instant::now();
         loop {
-            // What a deposed leader wrote since is not in anybody else's log.
+            // Use the committed index: entries that a deposed leader appended may be in no other log.
             let has = watch.last(member).map_or(0, |status| status.committed_index);
             let leader = watch.leader().filter(|at| *at != member);
             let purged = leader.and_then(|at| watch.last(at)).map_or(0, |s| s.purged_index);

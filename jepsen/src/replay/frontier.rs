@@ -1,8 +1,8 @@
-//! Every state that an object may be in at a place in its log, and which floating operations led there.
+//! Every state that an object may be in at a log position, and the floating operations that led there.
 //!
-//! *Invariant:* of two ways to one state that differ only in operations of which nobody knows whether they ever happen, the one
-//! that used fewer of them stands for both: whatever may follow on the other may follow on it. So operations without an answer
-//! cost a state each, and not one for each set of them.
+//! *Invariant:* two ways to one state may differ only in operations that may or may not have happened. Then the way
+//! that used fewer of them stands for both, because every continuation of the other is possible for it. So unanswered
+//! operations cost one state each, not one per set of them.
 
 use crate::models::Model;
 use std::collections::HashMap;
@@ -11,12 +11,12 @@ use std::hash::Hash;
 /// A floating operation, by its number.
 pub(super) type Number = usize;
 
-/// What has led to a state, besides what has its place.
+/// The floating operations that led to a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Used {
-    /// Operations that certainly happen, and whose answers come later; in order.
+    /// Operations that certainly happen and are answered at later positions; in order.
     answered: Vec<Number>,
-    /// Those of which nobody knows; in order.
+    /// Operations that may or may not have happened; in order.
     unknown: Vec<Number>,
 }
 
@@ -40,13 +40,13 @@ impl Used {
 pub(super) struct Open<'a, O> {
     pub(super) number: Number,
     pub(super) op: &'a O,
-    /// It has an answer, at a later place.
+    /// It has an answer, at a later position.
     pub(super) answered: bool,
 }
 
 /// See the module.
 pub(super) struct Frontier<S> {
-    /// By state and answered operations: the sets of unknown ones, none of which is a part of another.
+    /// By state and answered operations: the sets of unknown ones, none a subset of another.
     ways: HashMap<(S, Vec<Number>), Vec<Vec<Number>>>,
     /// How many ways there are.
     len: usize,
@@ -72,7 +72,7 @@ impl<S: Clone + Eq + Hash> Frontier<S> {
         self.ways.keys().map(|(state, _)| state)
     }
 
-    /// True if nothing that is known stands for it.
+    /// Adds a way to a state. False if a known way covers it.
     fn add(&mut self, state: S, used: Used) -> bool {
         let ways = self.ways.entry((state, used.answered)).or_default();
         let covers = |less: &[Number], more: &[Number]| {
@@ -122,7 +122,7 @@ impl<S: Clone + Eq + Hash> Frontier<S> {
         true
     }
 
-    /// What an operation leads to that takes effect here.
+    /// The frontier after an operation that takes effect here.
     pub(super) fn step<M: Model<State = S>>(&self, model: &M, op: &M::Op) -> Self {
         let mut next = Self::empty();
         for (state, used) in self.all() {
@@ -133,7 +133,7 @@ impl<S: Clone + Eq + Hash> Frontier<S> {
         next
     }
 
-    /// Those in which an answered operation has taken effect; it is not asked for again.
+    /// The states in which an answered operation has taken effect; the operation is removed from them.
     pub(super) fn having(&self, which: Number) -> Self {
         let mut next = Self::empty();
         for (state, mut used) in self.all() {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_which_nobody_knows_cost_a_state_each() {
+    fn unknown_writes_cost_one_state_each() {
         let writes: Vec<CellOp> =
             (0..500).map(|n| CellOp::Set(Value::text(&n.to_string()))).collect();
         let mut frontier = Frontier::of(Value::Nil);
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(frontier.len, 501);
         let read = frontier.step(&Cell, &CellOp::Get(Value::text("7")));
         assert_eq!(read.states().collect::<Vec<_>>(), [&Value::text("7")]);
-        // The one that was read has happened; each of the others may yet.
+        // The operation that the read saw has happened; each of the others may still happen.
         let mut after = read;
         assert!(after.close(&Cell, &unknown(&writes), 1000));
         assert!(after.states().any(|state| *state == Value::text("8")));

@@ -1,14 +1,14 @@
-//! The order of the log against that of time, and that of epochs.
+//! Checks the order of the log against the order of time and of epochs.
 //!
-//! *Invariant:* what was answered before another operation was called stands before it in the log;
-//! a higher epoch stands behind a lower one, and one index has one epoch; a place is that of one request.
+//! *Invariant:* an operation that was answered before another was called precedes it in the log. A higher epoch
+//! follows a lower one, one index has one epoch, and one position belongs to one request.
 
 use crate::formats::Place;
 use crate::history::LogPosition;
 use crate::operations::{Operation, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of each operation, the last place that had been answered when it was called.
+/// For each operation, the last position that had been answered when it was called.
 pub(super) fn floors(operations: &[Operation]) -> Vec<Option<LogPosition>> {
     let mut answered: Vec<(u64, LogPosition)> = operations
         .iter()
@@ -29,17 +29,17 @@ pub(super) fn floors(operations: &[Operation]) -> Vec<Option<LogPosition>> {
     floors
 }
 
-/// How many answers have a place.
+/// The number of answers with a log position.
 pub(super) fn placed(operations: &[Operation]) -> u64 {
     operations.iter().filter(|operation| place(operation).is_some()).count() as u64
 }
 
-/// What does not agree, for a person.
+/// The conflicts, in words.
 pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -> Vec<String> {
     let mut found = Vec::new();
     for (operation, floor) in operations.iter().zip(floors) {
         let (Some(place), Some(floor)) = (place(operation), floor) else { continue };
-        // Two reads may be as of one index.
+        // Two reads may be as of the same index.
         let reads = place.at.position == u32::MAX;
         if place.at < *floor || (place.at == *floor && !reads) {
             let (what, at) = (told(operation), place.at);
@@ -69,8 +69,8 @@ pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -
     found
 }
 
-/// Places that two requests say are their own. One operation moves rows from who gives them up to who gets them, and is told
-/// to both; and where a request was sent more than once, its answer may be that of a copy.
+/// Positions that two requests claim. Allowed are one operation that moves rows from one worker to another, whose
+/// position both get, and a request that was sent more than once, whose answer may be that of a copy.
 pub(super) fn used_twice(operations: &[Operation]) -> Vec<String> {
     let mut used: BTreeMap<LogPosition, Vec<&Operation>> = BTreeMap::new();
     for operation in operations {
@@ -93,7 +93,7 @@ pub(super) fn used_twice(operations: &[Operation]) -> Vec<String> {
     found
 }
 
-/// What tells requests apart: the id, and where none is recorded each operation is one of its own.
+/// The identity of a request: its id, or, if none is recorded, the operation itself.
 fn sent_by(operation: &Operation) -> (Option<&str>, i64) {
     match &operation.request {
         Some(request) => (Some(&**request), 0),

@@ -1,4 +1,4 @@
-//! Forged histories: each kind of wrong answer is seen, and none in what is right.
+//! Forged histories: the replay finds each kind of wrong answer, and accepts the correct histories.
 
 mod random;
 
@@ -7,7 +7,7 @@ use crate::formats::Place;
 use crate::models::Item;
 use crate::value::Value;
 
-/// A row's history; calls and answers are one tick apart unless they are told otherwise.
+/// A row's history; calls and answers are one tick apart unless set otherwise.
 #[derive(Default)]
 struct Forged(Vec<Operation>);
 
@@ -106,7 +106,7 @@ fn a_stale_read_is_seen_though_it_overlaps_the_write() {
 }
 
 #[test]
-fn a_read_of_what_nobody_wrote_is_seen() {
+fn a_read_of_an_unwritten_value_is_a_violation() {
     start().complete(6, 50, "p", true).read(7, Value::text("q")).is_wrong("read");
 }
 
@@ -125,7 +125,7 @@ fn a_late_result_of_an_attempt_that_was_overtaken_is_seen() {
 fn a_late_result_of_a_victim_is_seen_though_the_theft_is_one_operation() {
     let stolen = || {
         let gives = Value::List(vec![Value::Int(50)]);
-        // The thief had pulled before.
+        // The idle worker had pulled before.
         let thief = start().claim(6, 60).called_early();
         thief.add("yield", gives, Some((Value::Bool(true), 6, false))).called_early()
     };
@@ -153,7 +153,7 @@ fn an_attempt_that_does_not_rise_is_seen() {
 #[test]
 fn what_is_answered_out_of_the_order_of_time_is_seen() {
     start().complete(4, 50, "p", false).is_wrong("when it was called, 5.0 was answered");
-    // Two writes of one row at one place.
+    // Two writes of one row at one position.
     let found = start().complete(5, 50, "p", true).violations();
     assert!(found[0].contains("5.0 was answered"), "{found:?}");
 }
@@ -177,13 +177,13 @@ fn a_place_that_two_requests_say_is_their_own_is_seen() {
     // One operation takes rows from one and gives them to another.
     assert_eq!(found(&two("yield", "claim")), Vec::<String>::new());
     assert_eq!(found(&two("yield", "lease")), Vec::<String>::new());
-    // Several may be in one request.
+    // One request may carry several operations.
     let mut one = two("complete", "complete");
     one.0.iter_mut().for_each(|operation| operation.request = Some("4/1".into()));
     assert_eq!(found(&one), Vec::<String>::new());
     one.last().request = Some("4/2".into());
     assert_eq!(found(&one).len(), 1);
-    // A copy of the second may have been taken where it stands.
+    // The position may belong to a copy of the second request.
     let mut copied = two("set", "append");
     copied.place().repeated = true;
     assert_eq!(found(&copied), Vec::<String>::new());

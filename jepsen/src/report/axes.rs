@@ -1,13 +1,13 @@
-//! The axis of time that all plots of a page share, and what stands behind each: faults.
+//! The time axis that all plots of a page share, and the faults in the background of each.
 //!
-//! *Invariant:* what is drawn lies within the axis.
+//! *Invariant:* everything drawn lies within the axis.
 
 use super::escaped;
 use crate::verdict::{Recorded, bands};
 use std::fmt::Write as _;
 
 pub(super) const WIDTH: f64 = 1000.0;
-/// For the numbers below the axis.
+/// Height of the numbers below the axis.
 const FOOT: f64 = 16.0;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -24,7 +24,7 @@ const FAMILIES: &[(&str, &str)] = &[
     ("worker", "#ee8866"),
 ];
 
-/// A stretch of time, as wide as a page.
+/// An interval of time drawn across the page.
 pub(super) struct Axis {
     from_ns: u64,
     to_ns: u64,
@@ -38,7 +38,7 @@ pub(super) fn color(kind: &str) -> &'static str {
 }
 
 impl Axis {
-    /// Of a whole run.
+    /// The axis of a whole run.
     pub(super) fn of(run: &Recorded) -> Self {
         let to_ns = run.events.iter().map(|event| event.time_ns).max().unwrap_or(1).max(1);
         let faults = bands(&run.events).into_iter();
@@ -46,7 +46,7 @@ impl Axis {
         Self { from_ns: 0, to_ns, faults }
     }
 
-    /// A part of it.
+    /// The axis of a part of the run.
     pub(super) fn part(&self, from_ns: u64, to_ns: u64) -> Self {
         Self { from_ns, to_ns: to_ns.max(from_ns + 1), faults: self.faults.clone() }
     }
@@ -68,7 +68,7 @@ impl Axis {
         within.map(|(from, to, kind)| (self.x(*from), self.x(*to), kind.as_str()))
     }
 
-    /// A drawing of this height over the faults, with seconds below it.
+    /// A drawing of this height over the faults, with a scale in seconds below it.
     pub(super) fn svg(&self, height: f64, body: &str) -> String {
         let mut drawn = String::new();
         for (left, right, kind) in self.faults() {

@@ -1,4 +1,4 @@
-//! A run as a whole: its faults, how much was answered and how fast, and who led.
+//! Plots of a whole run: its faults, throughput, latency, and leaders.
 
 use super::axes::{Axis, WIDTH, color};
 use super::escaped;
@@ -12,12 +12,12 @@ use std::fmt::Write as _;
 const HEIGHT: f64 = 160.0;
 const ROW: f64 = 16.0;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Of reads, of what was done, of what was refused.
+/// The kinds of answers: reads, accepted writes, refusals.
 const KINDS: [(&str, &str); 3] =
     [("reads", "#228833"), ("done", "#4477aa"), ("refused", "#ee6677")];
 /// Latency from one millisecond to a hundred seconds, in powers of ten.
 const DECADES: [&str; 6] = ["1 ms", "10 ms", "100 ms", "1 s", "10 s", "100 s"];
-/// Two looks at a leader that are further apart are two stretches.
+/// Observations of a leader that are further apart start a new bar.
 const APART_NS: u64 = 1_500_000_000;
 
 fn kind(operation: &Operation) -> usize {
@@ -72,7 +72,7 @@ pub(super) fn faults(run: &Recorded, axis: &Axis) -> String {
     note.to_owned() + &axis.svg(rows.len().max(1) as f64 * ROW, &body)
 }
 
-/// How many answers each second brought.
+/// The number of answers per second.
 pub(super) fn throughput(run: &Recorded, axis: &Axis) -> String {
     let seconds = usize::try_from(axis.seconds()).unwrap_or(0) + 1;
     let mut counts = [vec![0u32; seconds], vec![0; seconds], vec![0; seconds]];
@@ -83,7 +83,7 @@ pub(super) fn throughput(run: &Recorded, axis: &Axis) -> String {
             *count += 1;
         }
     }
-    // Reading everything at the end would leave no height for the rest.
+    // The final reads would dwarf everything else in the plot.
     let during = usize::try_from(healed_ns(run) / SECOND_NS).unwrap_or(0) + 1;
     let most = counts.iter().flat_map(|counts| counts.iter().take(during)).copied().max();
     let most = f64::from(most.unwrap_or(1).max(1));
@@ -104,7 +104,7 @@ pub(super) fn throughput(run: &Recorded, axis: &Axis) -> String {
     legend() + &axis.svg(HEIGHT, &body)
 }
 
-/// How long each answer took, when it came.
+/// The latency of each answer, by time.
 pub(super) fn latency(run: &Recorded, axis: &Axis) -> String {
     let mut body = String::new();
     for (decade, name) in DECADES.iter().enumerate() {

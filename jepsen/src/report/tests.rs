@@ -1,4 +1,4 @@
-//! A page of a hand-made record.
+//! Tests of the page of a hand-made record.
 
 use super::*;
 use crate::events::{Event, What};
@@ -43,7 +43,7 @@ fn a_page_needs_nothing_else_and_shows_faults_leaders_and_the_answer_that_nothin
         event(9, What::Healed { id: 1 }),
         event(30, What::Recovered { after_ms: Some(1) }),
     ];
-    // Nobody ever had the row.
+    // No worker ever had the row.
     let run = Recorded { operations: vec![read(1, 5, "a<b"), read(3, 6, "a<b")], events };
     let judged = judged(&run).unwrap();
     assert_eq!(timeline::failing(&run, &judged), ["3/1"], "{:?}", judged.violations);

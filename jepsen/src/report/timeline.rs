@@ -1,7 +1,7 @@
-//! What happened to one object, operation by operation, and which answer nobody can explain.
+//! The timeline of one object, operation by operation, with the answer that no order explains.
 //!
-//! *Invariant:* every operation on the object is there, up to a bound; how many lie before and behind those that are shown
-//! is told, and the first that is blamed is among them.
+//! *Invariant:* every operation on the object is shown, up to a bound. The page says how many lie before and after
+//! those shown, and the first blamed operation is among them.
 
 use super::axes::{Axis, WIDTH};
 use super::escaped;
@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Objects that are shown, and operations of each.
+/// The most objects to show, and the most operations of each.
 const KEYS_MAX: usize = 20;
 const OPERATIONS_MAX: usize = 300;
 const ROW: f64 = 15.0;
 const BLAMED: &str = "#cc3311";
 
-/// The objects that violations name, in their order: those that no order explains first.
+/// The objects that violations name, in order; those that no order explains come first.
 pub(super) fn failing<'a>(run: &'a Recorded, judged: &Judged) -> Vec<&'a str> {
     let keys: BTreeSet<&str> =
         run.operations.iter().filter_map(|operation| operation.key.as_deref()).collect();
@@ -34,7 +34,7 @@ pub(super) fn failing<'a>(run: &'a Recorded, judged: &Judged) -> Vec<&'a str> {
     found
 }
 
-/// What a violation may name: any word behind `item`, and others if no sentence has them.
+/// Possible object names in a violation: any word after `item`, and other words that no sentence contains.
 fn named(violation: &str) -> impl Iterator<Item = &str> {
     let words = violation.split([' ', ',']).map(|word| word.trim_end_matches([':', ';', '.']));
     let behind = std::iter::once("").chain(words.clone());
@@ -50,13 +50,13 @@ fn blamed(operation: &Operation, judged: &Judged) -> bool {
     let line = operation.line;
     let names = [format!("(lines {line} and {end})"), format!("line {line}-{end}: ")];
     judged.violations.iter().any(|violation| {
-        // Of a search, the answer that nothing explains; what it lists behind that is explained.
+        // For a search, only the unexplained answer counts; the operations listed after it are explained.
         let told = violation.split("an order of what was answered before").next();
         told.is_some_and(|told| names.iter().any(|name| told.contains(name.as_str())))
     })
 }
 
-/// Which of so many operations are shown: those around the first that is blamed, else the last.
+/// Which of these operations are shown: those around the first blamed one, or else the last ones.
 fn shown(count: usize, blamed: Option<usize>) -> Range<usize> {
     let latest = count.saturating_sub(OPERATIONS_MAX);
     let from = blamed.map_or(latest, |at| at.saturating_sub(OPERATIONS_MAX / 2).min(latest));
@@ -78,7 +78,7 @@ pub(super) fn of(run: &Recorded, judged: &Judged, key: &str) -> String {
     let of = &all[shown.clone()];
     let from = of.first().map_or(0, |operation| operation.called_at);
     let last = |operation: &&Operation| operation.answered_at().unwrap_or(operation.called_at);
-    // Whoever reads it long after gets no room: that would leave none for what happened.
+    // Ignore reads long after the last write: they would compress the interesting part.
     let done = of.iter().filter(|operation| &*operation.f != "read").map(last).max();
     let to = done.or(of.iter().map(last).max()).unwrap_or(0).max(from);
     let axis = Axis::of(run).part(from, to + (to - from) / 50 + 1);
@@ -112,7 +112,7 @@ fn drawn(body: &mut String, axis: &Axis, y: f64, operation: &Operation, blamed: 
     let called = operation.called_at as f64 / 1e9;
     let what = format!("{called:.3} s, line {line}: {f} {input} -> {answer}");
     let weight = if blamed { " font-weight=\"bold\"" } else { "" };
-    // The text stands where there is room for it.
+    // Put the text where there is room for it.
     let (x, anchor) = if left > WIDTH / 2.0 {
         (left - 4.0, "end")
     } else {

@@ -16,7 +16,7 @@ pub(super) fn intersect(a: &[u64], b: &[u64]) -> bool {
     a.iter().zip(b).any(|(a, b)| a & b != 0)
 }
 
-/// Whether all of `a` is in `b`; words that a slice lacks are empty.
+/// Whether `a` is a subset of `b`; missing words count as empty.
 pub(super) fn subset(a: &[u64], b: &[u64]) -> bool {
     a.iter().enumerate().all(|(i, a)| a & !b.get(i).copied().unwrap_or(0) == 0)
 }

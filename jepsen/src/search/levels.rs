@@ -1,12 +1,11 @@
-//! The search breadth first, for histories in which going deep keeps running into the same walls.
+//! The breadth-first search, for histories in which the depth-first search keeps hitting the same dead ends.
 //!
-//! Configurations are expanded by *level*, the earliest answer that they have still to explain,
-//! and within a level those with the fewest crashed operations first. No step leads back in this
-//! order, so a configuration is never expanded before one that makes it superfluous, and what was
-//! seen on a level can be forgotten with it.
+//! Configurations are expanded by *level*, the earliest answer that they still have to explain, and within a level by
+//! the number of crashed operations, fewest first. No step leads back in this order, so a configuration is never
+//! expanded before one that makes it superfluous, and the memory of a level can be dropped with it.
 //!
-//! *Invariant:* the search stands at the last node of the path; the moves along a path are the
-//! same whenever it is walked, but once the deadline has passed: then none is walked any more.
+//! *Invariant:* the search stands at the last node of the path. Walking a path always makes the same moves; once the
+//! deadline has passed, no path is walked any more.
 
 use super::{Search, Stop};
 use crate::models::Model;
@@ -99,8 +98,8 @@ impl<M: Model> Search<'_, M> {
         stop
     }
 
-    /// Takes one step from a node to see where it leads. True if that explains everything, and
-    /// then the search stays there.
+    /// Takes one step from a node and examines the result. True if it explains everything; the search then stays
+    /// there.
     fn look(&mut self, parent: NodeId, operation: u32, crashed: u32) -> bool {
         let trail = self.trail.len();
         self.take(operation);

@@ -1,4 +1,4 @@
-//! The moves of a search: what may be next in a configuration, and there and back.
+//! The moves of a search: which operations may come next in a configuration, and how to take and undo them.
 //!
 //! *Invariant:* [`Search::undo`] restores exactly what [`Search::take`] changed.
 
@@ -10,14 +10,14 @@ use crate::models::Model;
 use std::collections::HashMap;
 
 impl<M: Model> Search<'_, M> {
-    /// Takes what can be taken without a choice, as long as there is time. Returns the earliest answer still to be explained
-    /// and the first operation called after it.
+    /// Takes every operation that needs no choice, as long as there is time. Returns the earliest answer still to be
+    /// explained and the first operation called after it.
     pub(super) fn settle(&mut self) -> (u64, usize) {
         loop {
             let (horizon, end) = self.scan();
             let before = self.left;
             let available = std::mem::take(&mut self.available);
-            // Of the present state, until that changes, or what is left.
+            // Cached for the present state until the state or the remaining operations change.
             let mut idle = None;
             let mut readers = None;
             for &operation in &available {
@@ -56,7 +56,7 @@ impl<M: Model> Search<'_, M> {
         }
     }
 
-    /// Of the operations that may be next those that change nothing, by the state that they need.
+    /// The operations that may be next and change nothing, by the state that they need.
     fn readers(&self, available: &[u32]) -> HashMap<Target, Vec<u32>, FastHash> {
         let mut readers: HashMap<Target, Vec<u32>, FastHash> = HashMap::default();
         for &operation in available {
@@ -98,11 +98,11 @@ impl<M: Model> Search<'_, M> {
         self.seen.admit(&self.key, &self.used, &mut self.watch)
     }
 
-    /// Pushes what may be next: the answered, those that must be explained soonest first; then
-    /// the crashed, which an order should need as few of as possible.
+    /// Pushes the operations that may be next: first the answered ones, those that must be explained soonest first;
+    /// then the crashed ones, because an order should use as few of them as possible.
     pub(super) fn choose(&mut self, horizon: u64) {
         let Self { required, crashed, choices, available, space, outlook, used, state, .. } = self;
-        // Each class once: of equal operations one stands for all.
+        // Each class once: equal operations are interchangeable.
         let (looked, now) = (&mut self.looked, self.configurations);
         let mut first = |class: ClassId| std::mem::replace(&mut looked[class as usize], now) != now;
         available.sort_unstable_by_key(|&o| required[o as usize].ret);
@@ -154,7 +154,7 @@ impl<M: Model> Search<'_, M> {
         };
         self.watch.spend(1 + self.outlook.supplied(class));
         self.trail.push(Taken { operation, before: self.state });
-        // invariant: only possible steps are chosen, so the state is never kept for want of one.
+        // invariant: only possible steps are chosen, so this fallback to the present state is never used.
         let to = step(&self.outlook, &mut self.space, self.state, class);
         self.state = to.unwrap_or(self.state);
     }
@@ -177,7 +177,7 @@ impl<M: Model> Search<'_, M> {
     }
 }
 
-/// Where an operation leads, from its shape if that tells.
+/// The state after an operation, from its shape if that is enough.
 fn step<M: Model>(
     outlook: &Outlook,
     space: &mut Space<'_, M>,

@@ -1,24 +1,24 @@
-//! What the operations that are still to be put in order need, and so which configurations are
-//! not worth exploring.
+//! Prunes configurations by what the remaining operations need.
 //!
-//! It works only if the model tells the [`Shape`](crate::models::Shape) of every operation. Then,
-//! from the states that the rest needs (*targets*):
-//! - **dead end**: an answered operation needs a target that no remaining operation sets, nor sets
-//!   anything leading to it, and the present state does not lead to it either;
-//! - **useless**: a crashed operation whose new state leads to no target of the rest, while the
-//!   old one leads to none that the rest must avoid: an order with it is an order without it;
-//! - **escape**: where its old state does lead to one that must be avoided, and its new one to no
-//!   target, one such crashed operation that is possible in every state stands for all of them;
-//! - **forgotten**: the state leads to no target, wanted or to be avoided: all such states are one;
-//! - **unseen**: where nothing is to be avoided, an operation that takes one forgotten state to
-//!   another can be put in order at once: its effect is seen by nobody, now or later;
-//! - **serves**: so can one that leaves a state that others need, if all of them may be next as well, change nothing, and
-//!   are put in order right behind it, and if nothing else that is needed comes of that state: wherever else an order has
-//!   them, what is between it and the next that sets a state is possible in any.
+//! It works only if the model gives the [`Shape`](crate::models::Shape) of every operation. From the states that the
+//! remaining operations need (*targets*) it derives:
+//! - **dead end**: an answered operation needs a target that no remaining operation sets, that nothing set by one
+//!   leads to, and that the present state does not lead to either;
+//! - **useless**: a crashed operation whose new state leads to no target of the rest, while the old state leads to
+//!   none that the rest must avoid: an order with it is an order without it;
+//! - **escape**: if the old state does lead to a target that must be avoided, and the new one to no target, one such
+//!   crashed operation that is possible in every state stands for all of them;
+//! - **forgotten**: the state leads to no target, wanted or to be avoided: all such states are equivalent;
+//! - **unseen**: if nothing is to be avoided, an operation that leads from one forgotten state to another can be put
+//!   in order at once, because no operation sees its effect, now or later;
+//! - **serves**: so can an operation that sets a state that others need, if all of those others may be next as well,
+//!   change nothing, and are put in order right behind it, and if nothing else that is needed comes of that state.
+//!   Wherever else an order has them, what lies between it and the next operation that sets a state is possible in
+//!   any state.
 //!
-//! *Invariant:* targets are counted over what is not in order yet, so taking and returning an
-//! operation are exact opposites. What all of this costs is bounded before it is spent: where it would be more than it
-//! may be, nothing is excluded, which is always right.
+//! *Invariant:* targets are counted over the operations not yet in order, so taking and returning an operation are
+//! exact opposites. The cost is bounded before it is spent: above the bound nothing is excluded, which is always
+//! correct.
 
 use super::bits;
 use super::space::{ClassId, Space, StateId};
@@ -26,21 +26,21 @@ use crate::models::{Effect, Model, Need};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// About how many bytes may be spent on which target each state leads to, before the search begins.
+/// About how many bytes the table of targets that each state leads to may take, before the search begins.
 const REACH_MAX_BYTES: usize = super::MAX_BYTES / 2;
-/// How many classes of operations are looked at between two looks at the clock.
+/// Classes of operations to process between two clock reads.
 const CLASSES_PER_LOOK: usize = 16;
 
 /// A target's number.
 pub(super) type Target = u32;
 
-/// What is known of a class of operations.
+/// Facts about a class of operations.
 struct Class {
     needs: Option<Target>,
     avoids: Option<Target>,
     changes_nothing: bool,
     sets: Option<StateId>,
-    /// The targets that what it sets may lead to.
+    /// The targets to which the state that it sets may lead.
     supplies: Vec<Target>,
 }
 
@@ -51,23 +51,23 @@ impl Class {
     }
 }
 
-/// What a crashed operation could be good for.
+/// The possible use of a crashed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Nothing that an order without it does not have.
+    /// Nothing: an order without it is as good.
     None,
-    /// It leaves a state that the rest must avoid for one that nothing tells from others. Any
-    /// operation of this use will do as well as any other.
+    /// It leaves a state that the rest must avoid for one that is equivalent to others. Any operation of this use is
+    /// as good as any other.
     Escape,
-    /// What this operation alone does may be needed.
+    /// The effect of this very operation may be needed.
     Own,
 }
 
-/// How many remaining operations concern each target, and the set of those that any does.
+/// How many remaining operations concern each target, and the set of targets that any of them concerns.
 struct Counts {
     counts: Vec<u32>,
     present: Vec<u64>,
-    /// How many there are of any target.
+    /// The total over all targets.
     all: usize,
 }
 
@@ -91,7 +91,7 @@ impl Counts {
         }
     }
 
-    /// Whether any concerns one of these.
+    /// Whether any operation concerns one of these.
     fn any(&self, targets: &[Target]) -> bool {
         !self.is_empty() && targets.iter().any(|&target| self.counts[target as usize] > 0)
     }
@@ -102,7 +102,7 @@ impl Counts {
 }
 
 pub(super) struct Outlook {
-    /// Empty if some operation has no shape: then nothing is excluded.
+    /// Empty if an operation has no shape: then nothing is excluded.
     classes: Vec<Class>,
     targets: Vec<StateId>,
     /// Needed by answered operations; by any; to be avoided by any; set by any.
@@ -127,14 +127,14 @@ impl Outlook {
         Self::of(targets).with(classes, space, deadline).unwrap_or_else(|| Self::of(Vec::new()))
     }
 
-    /// One that excludes nothing yet.
+    /// An outlook that excludes nothing yet.
     fn of(targets: Vec<StateId>) -> Self {
         let counts = || Counts::new(targets.len());
         let (demand, wish, avoid, supply) = (counts(), counts(), counts(), counts());
         Self { classes: Vec::new(), targets, demand, wish, avoid, supply, reach: Vec::new() }
     }
 
-    /// With what each of these supplies; none where the deadline passes first, or what they supply is too much.
+    /// Adds what each of these supplies; `None` if the deadline passes first, or if they supply too much.
     fn with<M: Model>(
         mut self,
         mut classes: Vec<Class>,
@@ -161,7 +161,7 @@ impl Outlook {
         Some(self)
     }
 
-    /// Counts an operation that is to be put in order, or back among those that are.
+    /// Counts an operation that remains to be put in order, also when it is taken back out of the order.
     pub(super) fn add(&mut self, class: ClassId, answered: bool) {
         let Some(class) = self.classes.get(class as usize) else { return };
         if let Some(target) = class.needs {
@@ -192,7 +192,7 @@ impl Outlook {
         self.classes.get(class as usize).is_some_and(|class| class.changes_nothing)
     }
 
-    /// Whether no order can go on from `state`.
+    /// Whether no order can continue from `state`.
     pub(super) fn dead_end<M: Model>(&mut self, space: &Space<'_, M>, state: StateId) -> bool {
         self.see(space, state);
         let wanted = self.demand.present.iter().zip(&self.supply.present);
@@ -201,7 +201,7 @@ impl Outlook {
             .any(|((demand, supply), reach)| demand & !supply & !reach != 0)
     }
 
-    /// What the model says of a step without being asked again: whether and where it leads.
+    /// The result of a step without calling the model: whether and where it leads.
     pub(super) fn step(&self, from: StateId, class: ClassId) -> Option<Option<StateId>> {
         let class = self.classes.get(class as usize)?;
         let is = |target: Target| self.targets[target as usize] == from;
@@ -211,7 +211,7 @@ impl Outlook {
         if class.changes_nothing { Some(Some(from)) } else { class.sets.map(Some) }
     }
 
-    /// What a crashed operation that leads from one state to the other could be good for.
+    /// The possible use of a crashed operation that leads from one state to the other.
     pub(super) fn used_for<M: Model>(
         &mut self,
         space: &Space<'_, M>,
@@ -221,7 +221,7 @@ impl Outlook {
         self.see(space, from);
         self.see(space, to);
         let Some(class) = self.classes.get(class as usize) else { return Use::Own };
-        // What it sets leads to what it supplies, which is few words where the states are many.
+        // The state that it sets leads to what it supplies, which needs few words even if there are many states.
         let wished = match class.sets {
             Some(_) => self.wish.any(&class.supplies),
             None => bits::intersect(self.reach(to), &self.wish.present),
@@ -240,7 +240,7 @@ impl Outlook {
         }
     }
 
-    /// Whether nothing that is left could tell this state from another that is forgotten.
+    /// Whether no remaining operation can distinguish this state from another forgotten one.
     pub(super) fn forgotten<M: Model>(&mut self, space: &Space<'_, M>, state: StateId) -> bool {
         self.see(space, state);
         let reach = self.reach(state);
@@ -260,8 +260,8 @@ impl Outlook {
         class.sets.is_some() && class.anytime() && !self.wish.any(&class.supplies)
     }
 
-    /// Where the state is idle: the target that operations of this class set, and how many need it, if nothing else that
-    /// is needed comes of it.
+    /// If the state is idle: the target that operations of this class set, and how many operations need it, provided
+    /// that it leads to no other needed target.
     pub(super) fn serves(&self, class: ClassId) -> Option<(Target, u32)> {
         let class = self.classes.get(class as usize)?;
         let to = class.sets.filter(|_| class.anytime())?;
@@ -280,12 +280,12 @@ impl Outlook {
         self.classes.get(class as usize).filter(|class| class.changes_nothing)?.needs
     }
 
-    /// How many targets there are: about what it costs to ask anything about a state.
+    /// The number of targets: about the cost of any question about a state.
     pub(super) fn targets(&self) -> usize {
         self.targets.len()
     }
 
-    /// How many targets an operation supplies: what it costs to add and to remove it.
+    /// The number of targets that an operation supplies: the cost of adding and removing it.
     pub(super) fn supplied(&self, class: ClassId) -> usize {
         self.classes.get(class as usize).map_or(0, |class| class.supplies.len())
     }
@@ -317,7 +317,7 @@ impl Outlook {
     }
 }
 
-/// What is known of each class, if all of it is; fills in the targets.
+/// The facts about each class, if all have a shape; fills in the targets.
 fn classes<M: Model>(space: &mut Space<'_, M>, targets: &mut Vec<StateId>) -> Option<Vec<Class>> {
     let mut numbers: HashMap<StateId, Target> = HashMap::new();
     let mut classes = Vec::with_capacity(space.classes());

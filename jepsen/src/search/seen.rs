@@ -1,5 +1,4 @@
-//! The configurations visited, so that none is explored twice, nor one that is no better than
-//! another.
+//! The visited configurations, so that the search explores none twice, and none that is no better than a visited one.
 //!
 //! *Invariant:* sets are compared, not their hashes: a collision costs time, never a verdict.
 
@@ -8,10 +7,10 @@ use super::watch::Watch;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// About what a key costs beside its words: the table's slot, the allocation, the first set.
+/// About the cost of a key besides its words: the table's slot, the allocation, the first set.
 const ENTRY_BYTES: usize = 96;
 
-/// A quick hash for keys that nobody chooses to collide.
+/// A fast hash for keys that no attacker chooses.
 #[derive(Clone, Default)]
 pub(super) struct Mix(u64);
 pub(super) type FastHash = BuildHasherDefault<Mix>;
@@ -54,7 +53,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Remembers a configuration; false if one like it was seen with no more crashed operations.
+    /// Remembers a configuration; false if an equivalent one with a subset of its crashed operations was seen.
     pub(super) fn admit(&mut self, key: &[u64], used: &[u64], watch: &mut Watch) -> bool {
         let words = used.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
         let used = &used[..words];

@@ -1,5 +1,4 @@
-//! States and operations of a search as small numbers, and the steps between them, each computed
-//! once.
+//! States and operations of a search as small numbers, and the steps between them, each computed once.
 
 use super::seen::FastHash;
 use crate::models::Model;

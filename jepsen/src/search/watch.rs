@@ -1,11 +1,11 @@
-//! The clock of a search, and how much work passes between two looks at it.
+//! The clock of a search, and how much work passes between two clock reads.
 //!
-//! *Invariant:* what is counted grows with the time that it takes, whatever one step goes through. A deadline that has
-//! passed stays so.
+//! *Invariant:* the work counter grows with the time spent, whatever a single step does. A deadline that has passed
+//! stays passed.
 
 use std::time::Instant;
 
-/// Work between two looks: operations looked at, and words compared, of some nanoseconds to some tens each.
+/// Work between two clock reads: operations visited and words compared, each a few to some tens of nanoseconds.
 const WORK_PER_LOOK: usize = 1 << 18;
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Looks at once, and from now on at this deadline.
+    /// Sets the deadline, and reads the clock at once.
     pub(super) fn start(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
         self.look();
@@ -35,7 +35,7 @@ impl Watch {
         }
     }
 
-    /// Whether the deadline had passed at the last look.
+    /// Whether the deadline had passed at the last clock read.
     pub(super) fn late(&self) -> bool {
         self.late
     }

@@ -17,7 +17,7 @@ pub struct Coverage {
     pub faults: BTreeMap<String, u64>,
     /// Faults that no probe saw take effect.
     pub unproven: u64,
-    /// Times that another member led, or the same in a later term.
+    /// How often another member became leader, or the same one in a later term.
     pub leader_changes: u64,
     /// Writes that were accepted while a fault was in force.
     pub written_under_fault: u64,
@@ -27,19 +27,20 @@ pub struct Coverage {
     pub completed: (u64, u64),
     /// Rows read at the end, and how many there were.
     pub final_reads: (u64, u64),
-    /// Rows of which the last that was read is that nothing is decided.
+    /// Rows whose last read found nothing decided.
     pub undecided: u64,
-    /// Members that told their digests at one index at the end; of several indexes, at that which most told.
+    /// Members that reported their digests at one index at the end; if there are several indexes, the one with the
+    /// most members.
     pub digests: u64,
     /// Requests that were sent twice.
     pub repeated: u64,
     /// From the last healing to the next accepted write.
     pub recovered_ms: Option<u64>,
-    /// Members that ended by themselves.
+    /// Members that exited by themselves.
     pub died: u64,
-    /// Losses of power that took something, and the bytes and operations on names that they took.
+    /// Power losses that lost something, and the lost bytes and operations on names.
     pub power_lost: (u64, u64, u64),
-    /// Bits that flipped and that the member noticed, and those that it did not.
+    /// Bit flips that the member noticed, and those that it did not.
     pub flips: (u64, u64),
     /// Snapshots that members installed.
     pub snapshots: u64,
@@ -49,14 +50,14 @@ pub struct Coverage {
     pub ordered: u64,
     /// Digests of members that were compared with another's while the run went on.
     pub compared: u64,
-    /// Rows of batches of which it was seen under a fault that they had ended.
+    /// Rows of batches that were first seen as ended under a fault.
     pub rows_under_fault: u64,
-    /// Rows that one worker gave up and another got by the same operation.
+    /// Rows that one worker yielded and another got by the same operation.
     pub stolen: u64,
-    /// Rows that were granted beside an attempt that was not over, as far as that shows: the earlier
-    /// one ended after it.
+    /// Rows that were granted while an earlier attempt was live, as far as that shows: the earlier attempt ended
+    /// after the grant.
     pub doubled: u64,
-    /// Sessions that ended by their owners' wish.
+    /// Sessions that their owners ended.
     pub sessions_ended: u64,
     /// Messages in sessions that had ended, which were refused.
     pub ended_refused: u64,
@@ -64,12 +65,13 @@ pub struct Coverage {
     pub stale_refused: u64,
 }
 
-/// Families most of whose faults cost the leader its office.
+/// Families whose faults mostly depose the leader.
 const UNSEATING: &[&str] = &["partition", "kill", "pause", "power", "rolling", "lease"];
-/// One of whose four faults does: it is waited for until the members are what they were, so there may be time for one alone.
+/// The family in which one of four faults deposes the leader. Each waits until the membership is restored, so a run
+/// may have time for only one.
 const UNSEATING_ONCE: &str = "membership";
 
-/// The least that a run of so long must show.
+/// The minimum that a run of this length must show.
 #[derive(Clone, Copy, Debug)]
 pub struct Minimum {
     leader_changes: u64,
@@ -82,13 +84,13 @@ impl Minimum {
     /// For a run of `secs` with these nemeses.
     pub fn of(secs: u64, nemesis: &[String]) -> Self {
         let faults = !nemesis.is_empty();
-        // A clock that jumps is to change nothing, and a follower that is away changes no leader.
+        // A clock jump must not change anything, and an absent follower changes no leader.
         let unseating = nemesis.iter().any(|family| UNSEATING.contains(&family.as_str()));
         let once = nemesis.iter().any(|family| family == UNSEATING_ONCE);
         Self {
             leader_changes: if unseating { 1 + secs / 45 } else { u64::from(once) },
             written_under_fault: if faults { 20 + secs } else { 0 },
-            // A tenth of what a busy machine does.
+            // A tenth of the throughput of a busy machine.
             completed: 1 + secs / 6,
             snapshots: 1 + secs / 60,
         }
@@ -178,7 +180,7 @@ impl Coverage {
         found
     }
 
-    /// Counts what was asked to be changed, and what of it was accepted.
+    /// Counts the requested changes, and the accepted ones.
     fn written(&mut self, run: &Recorded) {
         let bands = bands(&run.events);
         for operation in run.operations.iter().filter(|o| !READS.contains(&&*o.f)) {
@@ -196,7 +198,7 @@ impl Coverage {
         }
     }
 
-    /// What is missing for a pass.
+    /// The minimums that a pass lacks.
     pub fn missing(&self, run: &Recorded) -> Vec<String> {
         let (_, nemesis, _, secs) = run.plan();
         let least = Minimum::of(secs, nemesis);
@@ -232,7 +234,7 @@ impl Coverage {
             want("requests sent twice", self.repeated, 1);
         }
         if let "item" | "steal" = workload {
-            // An order of refusals alone explains itself.
+            // A history of refusals alone is trivially linearizable.
             want("results accepted", self.completed.0, least.completed);
             let under = if nemesis.is_empty() { 0 } else { least.completed };
             want("results accepted under a fault", self.completed.1, under);

@@ -1,32 +1,32 @@
-//! Who ends itself has a reason to.
+//! Checks that a member exits by itself only with a reason.
 //!
-//! A member ends itself where its disk fails or is full, where a bit of its files flipped, and where the membership
-//! changes under it. Whatever else it meets (members that are away, clocks that jump, a death before) it has to live through,
-//! and a start after a kill or a loss of power has to succeed.
+//! A member exits if its disk fails or is full, if a bit of its files flipped, or if the membership changes under it.
+//! It must survive everything else (absent members, clock jumps, an earlier crash), and a start after a kill or a
+//! power loss must succeed.
 //!
-//! *Invariant:* a violation is a proof as far as times go: from the last that was heard of the member until its end was
+//! *Invariant:* a violation is a proof as far as times go: from the last sign of the member until its end was
 //! noticed, and for some time before, no such fault was in force on it.
 //!
-//! What this machine did to a member (killed it for memory, gave its port to somebody else while it was down) is no proof of
-//! anything: it is a doubt ([`of_the_machine`]).
+//! An end that this machine caused (it killed the process for memory, or gave away the member's port while the member
+//! was down) proves nothing: it is a doubt ([`of_the_machine`]).
 //!
-//! Absent: real workers, of which only panics are alarms.
+//! Absent: real workers; for them only panics are alarms.
 
 use crate::events::{Event, PORT_TAKEN, What};
 use std::collections::BTreeMap;
 
-/// What a fault did may show so long after it was healed.
+/// How long after healing the effects of a fault may still appear.
 const LINGERS_NS: u64 = 10_000_000_000;
-/// A fault is told when it was probed: so long after it began, and after a change of members began, at most.
+/// A fault is recorded when it was probed: at most this long after it began, or after a change of members began.
 const PROBED_NS: u64 = 5_000_000_000;
 const CHANGED_NS: u64 = 20_000_000_000;
 
-/// Whether that is what the machine does, and no member to itself.
+/// Whether this end is the machine's doing, and not the member's.
 fn is_the_machines(status: &str) -> bool {
     status.ends_with(PORT_TAKEN) || status.starts_with("signal: 9")
 }
 
-/// The ends of members that this machine made: such a run proves less than it was to.
+/// The ends of members that this machine caused: such a run proves less than intended.
 pub(super) fn of_the_machine(events: &[Event]) -> Vec<String> {
     let died = events.iter().filter_map(|event| match &event.what {
         What::Died { member, status, panicked: false } if is_the_machines(status) => {
@@ -37,14 +37,14 @@ pub(super) fn of_the_machine(events: &[Event]) -> Vec<String> {
     died.collect()
 }
 
-/// A fault that a member may end itself for; nobody named: any member.
+/// A fault for which a member may exit; without a name: any member.
 struct Reason<'a> {
     member: Option<&'a str>,
     from_ns: u64,
     to_ns: u64,
 }
 
-/// The member that a fault is on, of `c2`, `c2 (300 ms)` and `c2/log/000004.log at 7`.
+/// The member that a fault is on: `c2` for `c2`, `c2 (300 ms)` and `c2/log/000004.log at 7`.
 fn member_of(on: &str) -> &str {
     on.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
@@ -58,7 +58,7 @@ fn reasons(events: &[Event]) -> Vec<Reason<'_>> {
     }
     let mut found = Vec::new();
     for Event { time_ns, what } in events {
-        // Whether or not a probe saw it: it may have been met later.
+        // Whether or not a probe saw it: the fault may have taken effect later.
         let What::Fault { id, kind, on, .. } = what else { continue };
         let (member, before) = match kind.split('-').next() {
             Some("disk" | "bitflip") => (Some(member_of(on)), PROBED_NS),
@@ -72,12 +72,12 @@ fn reasons(events: &[Event]) -> Vec<Reason<'_>> {
     found
 }
 
-/// Every member that ended itself without a reason. Panics are alarms of their own.
+/// Every member that exited without a reason. Panics are separate alarms.
 pub(super) fn broken(events: &[Event]) -> Vec<String> {
     let reasons = reasons(events);
     let mut heard: BTreeMap<&str, u64> = BTreeMap::new();
     let mut found = Vec::new();
-    // An end may be told later than what the next process says of itself.
+    // An end may be recorded later than the status of the next process.
     let mut in_time: Vec<&Event> = events.iter().collect();
     in_time.sort_by_key(|event| event.time_ns);
     for Event { time_ns, what } in in_time {
@@ -86,7 +86,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
                 heard.insert(member, *time_ns);
             }
             What::Died { member, status, panicked: false } if !is_the_machines(status) => {
-                // Only members say of themselves how they are.
+                // Only members report a status, so this skips workers.
                 let Some(heard_ns) = heard.get(member.as_str()) else { continue };
                 let explains = |reason: &Reason<'_>| {
                     reason.member.is_none_or(|name| name == member)
@@ -112,7 +112,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// A fault from 20 s to 25 s, and a member of which this is the last that was heard, which was seen dead then.
+    /// The alarms for a fault from 20 s to 25 s, and a member that was last heard and found dead at these times.
     fn alarms(kind: &str, on: &str, heard_s: u64, died_s: u64, panicked: bool) -> usize {
         let event = |at_s: u64, what| Event { time_ns: at_s * S, what };
         let status = |at_s: u64| {
@@ -130,7 +130,7 @@ mod tests {
             status(died_s + 1),
             event(9, What::Died { member: "w1".into(), status: "x".into(), panicked: false }),
         ];
-        // In whichever order they were told.
+        // The order of the records must not matter.
         let alarms = broken(&events).len();
         events.reverse();
         assert_eq!(broken(&events).len(), alarms);

@@ -1,10 +1,10 @@
-//! Of all requests that create one object, exactly one is told that it made it.
+//! Checks that of all requests that create one object, exactly one is answered as its creator.
 
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::BTreeMap;
 
-/// Every object that two made, or that nobody made although all were answered.
+/// Every object with two creators, or with none although all requests were answered.
 pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
     let mut objects: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| &*operation.f == "create") {

@@ -1,7 +1,7 @@
-//! What users do with whole batches beside waiting for them: one that is cancelled keeps what was done and takes nothing
-//! after, one that is deleted is gone, and rows that are tried again end once more and change nothing that was done.
+//! Checks what users do with whole batches besides waiting: a cancelled batch keeps what was done and accepts nothing
+//! more, a deleted batch is gone, and retried rows end once more without changing what was done.
 //!
-//! *Invariant:* only what was called after an answer is compared with it.
+//! *Invariant:* an answer constrains only operations that were called after it.
 
 use super::rows::numbers;
 use crate::fate::Fate;
@@ -16,20 +16,20 @@ pub(super) struct Endings {
     pub(super) counts: Vec<(&'static str, usize)>,
 }
 
-/// What was answered: when it was asked and answered, and what.
+/// An answer: when it was asked and answered, and its value.
 type Told<'a> = (u64, u64, &'a Value);
 
-/// A batch, by what was answered of it.
+/// The answers about one batch.
 #[derive(Default)]
 struct Story<'a> {
     told: BTreeMap<&'a str, Vec<Told<'a>>>,
-    /// When something was asked for, whatever came of it.
+    /// When each function was called, whatever its outcome.
     asked: BTreeMap<&'a str, Vec<u64>>,
     number: u64,
     rows: u64,
 }
 
-/// Where rows are, as a leader says it.
+/// A leader's counts of rows by state.
 struct Counts {
     waiting: u64,
     running: u64,
@@ -75,17 +75,17 @@ pub(super) fn judged(operations: &[Operation]) -> Endings {
 }
 
 impl<'a> Story<'a> {
-    /// What was answered to such operations.
+    /// The answers to these operations.
     fn all(&self, f: &str) -> impl Iterator<Item = Told<'a>> {
         self.told.get(f).into_iter().flatten().copied()
     }
 
-    /// When the first of them was answered.
+    /// The first of these answers.
     fn first(&self, f: &str) -> Option<Told<'a>> {
         self.all(f).min_by_key(|told| told.1)
     }
 
-    /// What was done stays, nothing runs, and nothing begins again.
+    /// Checks cancellation: done rows stay done, no row runs, and none starts again.
     fn cancelled(&self) -> Vec<String> {
         let Some((_, cancelled_at, told)) = self.first("cancel") else { return Vec::new() };
         let mut found = Vec::new();
@@ -123,7 +123,7 @@ impl<'a> Story<'a> {
         found
     }
 
-    /// It goes, and once it is gone nothing of it comes back.
+    /// Checks deletion: the batch goes away, and once it is gone it does not come back.
     fn deleted(&self) -> Vec<String> {
         let Some((_, deleted_at, _)) = self.first("delete") else { return Vec::new() };
         let none = Value::text("none");
@@ -141,7 +141,7 @@ impl<'a> Story<'a> {
         found
     }
 
-    /// All rows that failed for good are tried again, and no others.
+    /// Checks retries: exactly the rows that failed for good are tried again.
     fn retried(&self) -> Vec<String> {
         if self.asked.contains_key("cancel") {
             return Vec::new();
@@ -152,7 +152,7 @@ impl<'a> Story<'a> {
         let mut found = Vec::new();
         let mut earlier = self.asked.get("retry").into_iter().flatten().copied().min();
         for (asked_at, _, told) in self.all("retry").filter(|told| told.0 > ended_at) {
-            // Of a second one, what the first has brought back may not have failed again.
+            // At a second retry, the rows of the first may not have failed again yet.
             let first = earlier.take_if(|first| *first == asked_at).is_some();
             let again = match told {
                 Value::Int(again) => u64::try_from(*again).unwrap_or(u64::MAX),
@@ -165,7 +165,7 @@ impl<'a> Story<'a> {
         found
     }
 
-    /// A row that was done once is done by the same part ever after.
+    /// A row that was done once stays done, with the same part.
     fn kept(&self) -> Vec<String> {
         let mut exports: Vec<Told<'_>> = self.all("export").chain(self.all("partial")).collect();
         exports.sort_by_key(|told| told.0);
@@ -182,7 +182,7 @@ impl<'a> Story<'a> {
         found
     }
 
-    /// No fewer rows are done than were, and no fewer failed, but for those that are tried again.
+    /// The counts of done and failed rows never decrease, except for failed rows that are retried.
     fn falls(&self) -> Vec<String> {
         let retried = self.asked.contains_key("retry");
         let mut seen: Vec<(u64, u64, Counts)> = self
@@ -202,7 +202,7 @@ impl<'a> Story<'a> {
     }
 }
 
-/// Of an output: each row's state, and the part that it is in.
+/// Each row's state in an output, and its part.
 fn states(lines: &Value) -> BTreeMap<i64, (String, String)> {
     let Value::List(lines) = lines else { return BTreeMap::new() };
     let mut rows = BTreeMap::new();

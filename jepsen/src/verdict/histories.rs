@@ -1,6 +1,6 @@
-//! Which judges a workload's history has.
+//! Selects the checks for each workload's history.
 //!
-//! *Invariant:* a history of a workload that nobody knows is judged by none, which is a doubt.
+//! *Invariant:* the history of an unknown workload is judged by no check, which is a doubt.
 
 use super::{duels, endings, lineages, onward, passages, rounds, rows, submissions, tickets};
 use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
@@ -13,12 +13,12 @@ use crate::workload::shards::ONWARD_PREFIX;
 use anyhow::Result;
 use std::time::Duration;
 
-/// Objects that no order explains and that are told; one is enough for the verdict.
+/// The most unexplained objects to report; one is enough for the verdict.
 const UNEXPLAINED_MAX: usize = 20;
-/// What a search may cost.
+/// The budget of a search.
 const BUDGET: Budget = Budget { configurations: 50_000_000, time: Duration::from_secs(120) };
 
-/// What the judges of a history found.
+/// The findings on a history.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) violations: Vec<String>,
@@ -29,9 +29,9 @@ pub(super) struct Found {
     pub(super) configurations: u64,
     /// The objects that no order explains.
     pub(super) violated_keys: Vec<String>,
-    /// Answers that were replayed by their places.
+    /// Answers that were replayed by their positions.
     pub(super) replayed: u64,
-    /// Answers whose places were compared with time.
+    /// Answers whose positions were compared with time.
     pub(super) ordered: u64,
 }
 
@@ -91,8 +91,8 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
     Ok(found)
 }
 
-/// Answers that are right to name no place: a leader's memory of who lives, what the real client came to, and refusals that
-/// are recorded as answers.
+/// Answers that need no position: a leader's memory of live participants, results of the real client, and refusals
+/// that are recorded as answers.
 fn has_no_place(workload: &str, f: &str, answer: &Value) -> bool {
     match (workload, f, answer) {
         ("rendezvous" | "barrier", "alive", _) => true,
@@ -103,14 +103,14 @@ fn has_no_place(workload: &str, f: &str, answer: &Value) -> bool {
     }
 }
 
-/// What concerns keys that begin so, and all else.
+/// Splits off the operations on keys with this prefix.
 fn split(operations: &[Operation], prefix: &str) -> (Vec<Operation>, Vec<Operation>) {
     let theirs = |o: &Operation| o.key.as_deref().is_some_and(|key| key.starts_with(prefix));
     operations.iter().cloned().partition(theirs)
 }
 
 impl Found {
-    /// Fewer of what was judged mean nothing.
+    /// A doubt if fewer than `least` were judged.
     fn want(&mut self, what: &str, least: usize) {
         self.least(what, self.keys, least);
     }
@@ -133,7 +133,7 @@ impl Found {
         Ok(())
     }
 
-    /// A job that recovers, and one that goes on.
+    /// Checks the job that recovers, and the one that continues.
     fn shards(&mut self, operations: &[Operation]) {
         let (onward, recovers) = split(operations, ONWARD_PREFIX);
         let lineages = lineages::judged(&recovers);
@@ -167,7 +167,7 @@ impl Found {
         Ok(())
     }
 
-    /// An answer that does not name its place escapes the replay and the order of the log.
+    /// An answer without a position escapes the replay and the check of the log order.
     fn without_places(&mut self, workload: &str, operations: &[Operation]) {
         let nowhere = |o: &&Operation| match &o.outcome {
             Outcome::Answered { place: None, value, .. } => !has_no_place(workload, &o.f, value),
@@ -179,7 +179,7 @@ impl Found {
         }
     }
 
-    /// Only by its id are two copies of a write known for one request. What the real client sends it sends under its own.
+    /// Only its id shows that two copies of a write are one request. The real client uses its own ids.
     fn without_requests(&mut self, operations: &[Operation]) {
         let unnamed = |o: &&Operation| o.request.is_none() && !READS.contains(&&*o.f);
         let count = operations.iter().filter(unnamed).filter(|o| &*o.f != "submit").count();

@@ -1,11 +1,11 @@
-//! Of a worker that its leader hears nobody takes a row that it has not settled, and its first result of it is taken.
+//! Checks that while a leader hears a worker, it gives the worker's unsettled rows to no other worker and accepts the
+//! worker's first result.
 //!
-//! A heartbeat that was answered was heard between its sending and its answer, so that of answered
-//! heartbeats that follow each other closely enough the leader cannot have missed any for longer
-//! than its patience.
+//! An answered heartbeat was heard between its sending and its answer. So if answered heartbeats follow each other
+//! closely enough, the leader cannot have missed the worker for longer than its failure timeout.
 //!
-//! *Invariant:* a violation is a proof: row, session and leader are the same throughout, no copy of
-//! a registration may still arrive, and the leader's silence is bounded from both sides.
+//! *Invariant:* a violation is a proof: row, session and leader are the same throughout, no copy of a registration
+//! may still arrive, and the leader's silence is bounded from both sides.
 
 mod refusals;
 
@@ -14,9 +14,10 @@ use crate::fleet::FAILURE;
 use crate::operations::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// For so long it was heard before the row was asked for: what an earlier silence led to is over.
+/// The worker must have been heard this long before it asked for the row, so that the consequences of an earlier
+/// silence are over.
 const SETTLED_NS: u64 = 1_000_000_000;
-/// Violations that are told; one is enough for the verdict.
+/// The most violations to report; one is enough for the verdict.
 const TOLD_MAX: usize = 5;
 
 struct Grant<'a> {
@@ -28,7 +29,7 @@ struct Grant<'a> {
     key: &'a str,
 }
 
-/// What is known of sessions.
+/// The signs of life of sessions.
 #[derive(Default)]
 struct Heard {
     /// By session and epoch: when heartbeats were sent and answered.
@@ -39,7 +40,7 @@ struct Heard {
     doubtful: BTreeSet<(u64, u64)>,
 }
 
-/// Every row that was taken from a worker that was heard, and every result of such a one that was not.
+/// Every row that was taken from a worker that was heard, and every result of such a worker that was not accepted.
 pub(super) fn broken(events: &[Event], operations: &[Operation]) -> Vec<String> {
     let heard = Heard::of(events);
     let (mut grants, mut settled) = (BTreeMap::<&str, Vec<Grant<'_>>>::new(), BTreeMap::new());
@@ -111,8 +112,8 @@ impl Heard {
         heard
     }
 
-    /// Whether the leader heard the owner of this grant from before it was asked for until then,
-    /// never silent for longer than it may be.
+    /// Whether the leader heard the owner of this grant from before the request for it until `until_ns`, never with a
+    /// longer silence than allowed.
     fn throughout(&self, grant: &Grant<'_>, until_ns: u64) -> bool {
         let Grant { session, epoch, asked_ns, at_ns, .. } = *grant;
         let again = |at: &u64| (at_ns..=until_ns).contains(at);

@@ -1,18 +1,18 @@
-//! What trainers were told of shards, lineages and checkpoints: each shard one holder at a time, and along the
-//! checkpoints that survive every sample in once.
+//! Checks the answers about shards, lineages and checkpoints: each shard has one holder at a time, and along the
+//! surviving checkpoints every sample is in exactly once.
 //!
-//! *Invariant:* nothing is certain of an operation without an answer but that it may have happened. The lineages of the
-//! workload are torn by every loss of work, so within one of them a claim ends by its holder's word alone.
+//! *Invariant:* an operation without an answer may or may not have happened; nothing else is certain. In this
+//! workload every loss of work ends the lineage, so within one lineage only its holder's word ends a claim.
 
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use crate::workload::shards::{SHARDS, shard_len};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fewer lineages, complete checkpoints or epochs mean nothing.
+/// With fewer lineages, complete checkpoints or epochs the run is no pass.
 pub(super) const LEAST: usize = 3;
 
-/// What was found, and how much there was.
+/// The findings, and the coverage.
 #[derive(Default)]
 pub(super) struct Lineages {
     pub(super) violations: Vec<String>,
@@ -29,17 +29,17 @@ struct Claim<'a> {
     answered_at: u64,
 }
 
-/// What its holder said at the end.
+/// The holder's last report.
 #[derive(Clone, Copy)]
 struct End {
     called_at: u64,
     step: i64,
-    /// How much of it was in then.
+    /// How much of it was in at that time.
     read: i64,
     answered: bool,
 }
 
-/// A complete checkpoint, as those were told who began from it.
+/// A complete checkpoint, as reported to the trainers that began from it.
 #[derive(Clone, PartialEq)]
 struct Base {
     number: i64,
@@ -50,11 +50,11 @@ struct Base {
 
 /// A lineage.
 struct Lineage {
-    /// When somebody first asked for it.
+    /// When a trainer first asked for it.
     asked_at: u64,
-    /// When somebody first knew of it.
+    /// When a trainer first knew of it.
     known_at: u64,
-    /// Where it began: of what its trainers were told the earliest.
+    /// Its first step: the earliest one that its trainers got.
     step: i64,
     base: Option<Base>,
 }
@@ -67,12 +67,12 @@ struct Story<'a> {
     lineages: BTreeMap<i64, Lineage>,
     claims: BTreeMap<(i64, Shard), BTreeMap<i64, Claim<'a>>>,
     ends: BTreeMap<i64, End>,
-    /// What was reported to a checkpoint of a shard that somebody held, and by whom at all.
+    /// The progress on held shards that was reported to each checkpoint.
     progress: BTreeMap<(i64, Shard), i64>,
     reporters: BTreeMap<i64, BTreeSet<&'a str>>,
-    /// Checkpoints that were said to be complete: when, the step, and the number.
+    /// Checkpoints reported as complete: the time, the step, and the number.
     complete: Vec<(u64, i64, i64)>,
-    /// Epochs that were said to be finished: when, in which lineage, and to whom.
+    /// Epochs reported as finished: the time, the lineage, and the trainer.
     over: Vec<(u64, i64, i64, &'a str)>,
     found: Vec<String>,
 }
@@ -155,7 +155,7 @@ impl<'a> Story<'a> {
                 continue;
             };
             known.known_at = known.known_at.min(*at);
-            // Who comes later is told of a checkpoint that was completed meanwhile.
+            // A trainer that comes later may get a checkpoint that was completed meanwhile.
             if new.step < known.step {
                 (known.step, known.base) = (new.step, new.base);
             } else if new.step == known.step && new.base != known.base {
@@ -207,7 +207,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Nobody is heard in a lineage after the next was known.
+    /// No trainer is accepted in a lineage after the next lineage is known.
     fn heard_late(&mut self, operations: &'a [Operation]) {
         for operation in operations {
             if !matches!(&*operation.f, "claim" | "finish" | "release" | "report" | "over") {
@@ -231,7 +231,7 @@ impl<'a> Story<'a> {
     /// How much of a shard can have been in when a lineage began.
     fn begun(&self, lineage: i64, shard: Shard) -> BTreeSet<i64> {
         let mut at = lineage;
-        // Lineages that sealed nothing of the epoch began as the one before them.
+        // A lineage that sealed nothing of the epoch began like the one before it.
         loop {
             let Some(base) = self.lineages.get(&at).and_then(|lineage| lineage.base.as_ref())
             else {
@@ -242,13 +242,13 @@ impl<'a> Story<'a> {
                 return sealed;
             }
             if base.lineage >= at {
-                return BTreeSet::from([0]); // That is told elsewhere.
+                return BTreeSet::from([0]); // Another check reports that.
             }
             at = base.lineage;
         }
     }
 
-    /// How much of a shard a checkpoint can hold by what was done in its own lineage; none if that is nothing.
+    /// How much of a shard a checkpoint can hold from its own lineage; `None` if nothing.
     fn sealed(&self, lineage: i64, shard: Shard, step: i64, number: i64) -> Option<BTreeSet<i64>> {
         let claims = self.claims.get(&(lineage, shard))?;
         let mut now = None;
@@ -256,7 +256,7 @@ impl<'a> Story<'a> {
             match self.ends.get(&claim.token).filter(|end| end.step <= step) {
                 Some(end) => now = Some(after(claim, Some(end))),
                 None => {
-                    // It was held then.
+                    // The shard was held at that time.
                     let told = self.progress.get(&(number, shard)).copied();
                     if let Some(told) = told.filter(|told| *told >= claim.from) {
                         now = Some(BTreeSet::from([told]));
@@ -298,7 +298,8 @@ impl<'a> Story<'a> {
         self.found.append(&mut found);
     }
 
-    /// What was said to be complete is what the next lineage begins from, and all ranks of it have reported.
+    /// Checks that the next lineage begins from the last checkpoint reported as complete, and that all of its ranks
+    /// have reported.
     fn checkpoints(&mut self) {
         let mut found = Vec::new();
         for (number, lineage) in &self.lineages {
@@ -324,7 +325,7 @@ impl<'a> Story<'a> {
         self.found.append(&mut found);
     }
 
-    /// What is said to be finished is.
+    /// Checks that epochs reported as finished are finished.
     fn epochs(&mut self) {
         let mut found = Vec::new();
         for &(at, lineage, epoch, who) in &self.over {

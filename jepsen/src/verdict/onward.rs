@@ -1,8 +1,8 @@
-//! What trainers were told of a job that goes on without whoever it loses: every sample is in at least once, a shard has
-//! one holder at a time, and nobody is heard whose shard was given on.
+//! Checks the answers of a job that continues after it loses a trainer: every sample is in at least once, a shard has
+//! one holder at a time, and a trainer is no longer heard once its shard was given to another.
 //!
-//! *Invariant:* a claim ends by its holder's word, or with its holder; of what the last one said nothing is lost, and
-//! nothing is taken for read of which it never said so. The job has one lineage.
+//! *Invariant:* a claim ends by its holder's word, or with its holder. Nothing that the last holder reported is lost,
+//! and nothing counts as read that it did not report. The job has one lineage.
 
 use super::silences::Signs;
 use crate::operations::{Operation, Outcome};
@@ -10,10 +10,10 @@ use crate::value::Value;
 use crate::workload::shards::{ONWARD_PREFIX, SHARDS, shard_len};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One that is heard more often than this is not lost; the workload's may be silent for 1.5 s.
+/// A trainer that is heard more often than this is not lost; the workload allows a silence of 1.5 s.
 const PATIENCE_NS: u64 = 1_400_000_000;
 
-/// What was found, and how much there was and has to be.
+/// The findings, and the coverage with its minimums.
 #[derive(Default)]
 pub(super) struct Onward {
     pub(super) violations: Vec<String>,
@@ -27,7 +27,7 @@ struct Claim<'a> {
     answered_at: u64,
 }
 
-/// What its holder said at the end.
+/// The holder's last report.
 struct End {
     called_at: u64,
     read: i64,
@@ -40,12 +40,12 @@ struct Story<'a> {
     claims: BTreeMap<&'a str, BTreeMap<i64, Claim<'a>>>,
     /// By token.
     ends: BTreeMap<i64, End>,
-    /// What was reported to some checkpoint: of which shard, by whom, and how much of it was read.
+    /// Progress reported to any checkpoint: the shard, the trainer, and how much of the shard was read.
     progress: BTreeMap<(String, &'a str), BTreeSet<i64>>,
     signs: Signs<&'a str>,
-    /// When somebody asked to come in under a name.
+    /// When a trainer asked to join under a name.
     joins: BTreeMap<&'a str, Vec<u64>>,
-    /// Epochs that were said to be finished: when, and to whom.
+    /// Epochs reported as finished: the time, and the trainer.
     over: Vec<(u64, i64, &'a str)>,
     found: Vec<String>,
     given_on: usize,
@@ -160,13 +160,13 @@ impl<'a> Story<'a> {
         self.found.append(&mut found);
     }
 
-    /// It was given on without a word of its holder.
+    /// Whether the shard was given on without a report of its holder.
     fn after_a_loss(&self, earlier: i64, claim: &Claim<'_>) -> bool {
         let end = self.ends.get(&earlier);
         end.is_none_or(|end| !end.answered || end.called_at > claim.answered_at)
     }
 
-    /// How much of a shard is known to be in after a claim.
+    /// How much of a shard is certainly in after a claim.
     fn known(&self, shard: &str, token: i64, claim: &Claim<'_>) -> BTreeSet<i64> {
         let end = self.ends.get(&token);
         if let Some(end) = end.filter(|end| end.answered) {
@@ -179,7 +179,8 @@ impl<'a> Story<'a> {
         known
     }
 
-    /// A shard that was given to somebody else while its holder had it, or whose first holder was heard after that.
+    /// Checks for a shard that was given to another trainer while its holder had it, or whose first holder was
+    /// accepted after that.
     fn taken(
         &self,
         shard: &str,
@@ -205,7 +206,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// What is said to be finished has been read to its end.
+    /// Checks that epochs reported as finished were read to their end.
     fn epochs(&mut self) {
         let mut found = Vec::new();
         for &(at, epoch, who) in &self.over {

@@ -1,9 +1,9 @@
-//! What participants were told of the barriers that they walked through: nobody passed before all had arrived, all were
-//! told the same, once and for good, and where it failed it did so for a reason.
+//! Checks the answers at barriers: no participant passes before all have arrived, all get the same final answer, and
+//! a barrier fails only for a reason.
 //!
-//! *Invariant:* an arrival counts from its answer on, but only if the generation still waited then, which is certain
-//! once somebody who asked later was told that it does; and only until its participant comes again, as another process
-//! would: while the generation waits, that voids it.
+//! *Invariant:* an arrival counts from its answer on, but only if the generation was still waiting then. That is
+//! certain once a participant that asked later was answered that it waits. An arrival stops counting if its
+//! participant comes again as another process while the generation waits: that voids it.
 
 use super::silences::Signs;
 use crate::operations::{Operation, Outcome};
@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Participants of each barrier in the workload.
 const MEMBERS: usize = 3;
-/// One that is heard more often than this is not lost; the workload's may be silent for 1.5 s.
+/// A participant that is heard more often than this is not lost; the workload allows a silence of 1.5 s.
 const PATIENCE_NS: u64 = 1_400_000_000;
-/// A time-out is as long as it is, but for what clocks may differ by.
+/// The timeout, minus the possible difference of clocks.
 const TIMEOUT_NS: u64 = (TIMEOUT_MS - 1000) * 1_000_000;
 
 /// What became of an arrival.
@@ -25,24 +25,24 @@ struct Arrival {
     answered_at: Option<u64>,
 }
 
-/// A participant's coming, as another process than before.
+/// The start of a participant's new process.
 #[derive(Clone, Copy)]
 struct Coming {
     called_at: u64,
-    /// None: it may not have come.
+    /// `None`: it may not have registered.
     answered_at: Option<u64>,
 }
 
-/// Of each participant its comings.
+/// The process starts of each participant.
 type Comings<'a> = BTreeMap<&'a str, Vec<Coming>>;
 
-/// One generation, as far as it is known.
+/// What is known of one generation.
 #[derive(Default)]
 struct Generation<'a> {
     arrivals: BTreeMap<&'a str, Vec<Arrival>>,
-    /// When those asked who were told that it waits.
+    /// When the participants asked that were answered that it waits.
     waits: Vec<u64>,
-    /// How it ended: what was told, to whom, when it asked and was answered.
+    /// Its end: the answer, the participant, and when it asked and was answered.
     ends: Vec<(&'a Value, &'a str, u64, u64)>,
 }
 
@@ -60,7 +60,7 @@ fn names(value: Option<&Value>) -> Vec<&str> {
     }
 }
 
-/// What was found, and how many generations were passed.
+/// The findings, and the number of passed generations.
 pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
     let mut generations: BTreeMap<&str, Generation<'_>> = BTreeMap::new();
     let mut signs: Signs<&str> = Signs::default();
@@ -172,12 +172,13 @@ impl Generation<'_> {
         }
     }
 
-    /// Until when the generation waited for certain.
+    /// Until when the generation certainly waited.
     fn waited(&self) -> u64 {
         self.waits.iter().max().copied().unwrap_or(0)
     }
 
-    /// Whether an arrival certainly did not count: its participant had come anew, and the generation still waited then.
+    /// Whether an arrival certainly did not count: its participant had started a new process while the generation
+    /// still waited.
     fn is_void(&self, name: &str, called_at: u64, comings: &Comings<'_>) -> bool {
         comings.get(name).into_iter().flatten().any(|coming| {
             let came = coming.answered_at.is_some_and(|came| came < self.waited());
@@ -185,8 +186,8 @@ impl Generation<'_> {
         })
     }
 
-    /// Whose arrival certainly counted: it was answered while the generation waited, and nobody may have come anew
-    /// under the name before it had ended.
+    /// The participants whose arrival certainly counted: it was answered while the generation waited, and no new
+    /// process can have come under the name before the generation ended.
     fn counted(&self, comings: &Comings<'_>) -> BTreeSet<&str> {
         let ended = self.ends.iter().map(|end| end.3).min().unwrap_or(u64::MAX);
         let counts = |name: &str, arrival: &Arrival| {
@@ -229,7 +230,7 @@ impl Generation<'_> {
         }
     }
 
-    /// Whoever was heard from the first arrival to the end was not lost.
+    /// Checks that a participant that was heard from the first arrival to the end is not reported as lost.
     fn gone(
         &self,
         key: &str,

@@ -1,10 +1,10 @@
-//! What participants were told of the rounds of their rendezvous: agreement, ranks, exclusivity, closing.
+//! Checks the answers about rounds of a rendezvous: agreement, ranks, exclusivity, closing.
 
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The least and the most that make a round in the workload.
+/// The smallest and the largest round of the workload.
 const SIZES: std::ops::RangeInclusive<usize> = 2..=3;
 
 /// One participant's view of a round.
@@ -55,7 +55,7 @@ fn seen(operations: &[Operation]) -> Vec<Seen<'_>> {
     each.collect()
 }
 
-/// What was found, and how many rounds there were.
+/// The findings, and the number of rounds.
 pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
     let mut found = Vec::new();
     let seen = seen(operations);
@@ -88,7 +88,8 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
     (found, rosters.len())
 }
 
-/// Somebody was a member of a round after a later one was complete, or of another than it was told.
+/// Checks for a participant that was a member of a round after a later one was complete, or of another round than it
+/// was given.
 fn two_at_once(operations: &[Operation], first: &BTreeMap<(&str, i64), u64>) -> Vec<String> {
     let mut found = Vec::new();
     for (operation, value, _) in answered(operations, "alive") {
@@ -114,7 +115,7 @@ fn two_at_once(operations: &[Operation], first: &BTreeMap<(&str, i64), u64>) -> 
     found
 }
 
-/// Under a rank of a round's store stands somebody who does not have it.
+/// Checks for a name under a rank of a round's store that does not have this rank.
 fn strangers(operations: &[Operation], rosters: &BTreeMap<(&str, i64), &Seen<'_>>) -> Vec<String> {
     let mut found = Vec::new();
     for (operation, value, _) in answered(operations, "peers") {
@@ -134,7 +135,7 @@ fn strangers(operations: &[Operation], rosters: &BTreeMap<(&str, i64), &Seen<'_>
     found
 }
 
-/// Somebody joined what had been closed before it asked.
+/// Checks for a participant that joined a rendezvous closed before it asked.
 fn joined_after_close(operations: &[Operation]) -> Vec<String> {
     let mut closed: BTreeMap<&str, u64> = BTreeMap::new();
     for (operation, _, at) in answered(operations, "close") {
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_joins_what_is_closed_is_found() {
+    fn a_join_after_closing_is_a_violation() {
         let close = operation("close", "-", Value::Nil, 1, 2);
         let join = operation("join", "a", Value::text("9"), 3, 4);
         assert_eq!(broken(&[close.clone(), join]).0, ["meet was joined after it was closed"]);

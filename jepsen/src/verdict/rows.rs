@@ -1,14 +1,14 @@
-//! Of whole batches: every row ends once, and as its prompt asks.
+//! Checks whole batches: every row ends once, as its prompt asks.
 //!
-//! *Invariant:* a row that is missing, twice there, invented, or has another outcome than its
-//! fate is a violation; a batch without an export is a doubt, but for one that was cancelled, of which no row has to be there.
+//! *Invariant:* a row that is missing, duplicated, invented, or has another outcome than its fate is a violation. A
+//! batch without an export is a doubt, except for a cancelled one, which need not contain any row.
 
 use crate::fate::Fate;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is wrong, and what cannot be told.
+/// The violations, and the doubts.
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) violations: Vec<String>,
@@ -69,8 +69,8 @@ pub(super) fn numbers<const N: usize>(value: &Value) -> Option<[u64; N]> {
 }
 
 impl Rows {
-    /// `exported`: of each line of the output its row, `"done"` or `"failed"`, the completion or
-    /// the class, and perhaps more. Returns the rows.
+    /// `exported`: for each line of the output its row, `"done"` or `"failed"`, the completion or the class, and
+    /// perhaps more. Returns the rows.
     fn compare(&mut self, key: &str, batch: u64, count: u64, exported: &Value) -> BTreeSet<u64> {
         let mut seen = BTreeSet::new();
         let lines = match exported {
@@ -113,7 +113,7 @@ impl Rows {
         }
     }
 
-    /// `told`: rows, pending, waiting, running, done, failed.
+    /// `told`: the reported rows, pending, waiting, running, done, failed.
     fn conserved(&mut self, key: &str, told: &Value) {
         let Some([count, pending, waiting, running, done, failed]) = numbers(told) else { return };
         let sum = pending + waiting + running + done + failed;

@@ -3,7 +3,7 @@
 use crate::events::{Event, What};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every rule that was broken, for a person.
+/// Every broken rule, in words.
 pub(super) fn broken(events: &[Event]) -> Vec<String> {
     let mut found = Vec::new();
     let mut epochs: BTreeMap<(&str, u64), u64> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             }
             What::Heard { observer, leader, epoch } => {
                 rises(observer, u64::MAX, *epoch, &mut found, observer);
-                // An epoch is the term of its leader: nobody else speaks in it.
+                // An epoch is the term of its leader: no other member speaks in it.
                 leading.entry(*epoch).or_default().insert(leader);
             }
             What::Repeated { what, request_id, same: false, detail } => {
@@ -90,8 +90,8 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
     found
 }
 
-/// The open epoch is part of what is replicated: whoever has applied as much says the same, and
-/// whoever has applied more says no lower one.
+/// The open epoch is part of the replicated state: members that have applied equally much report the same epoch, and
+/// a member that has applied more reports no lower one.
 fn no_function_of_the_log(said: &BTreeMap<u64, BTreeSet<(u64, &String)>>) -> Option<String> {
     let all = said.iter().flat_map(|(applied, said)| said.iter().map(move |one| (*applied, one)));
     let all: Vec<_> = all.collect();

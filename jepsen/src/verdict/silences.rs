@@ -1,28 +1,28 @@
-//! Who was heard by a leader so closely that it cannot have been silent for long.
+//! Finds participants that the leader heard so often that they cannot have been silent for long.
 //!
-//! *Invariant:* whoever was answered was heard between its call and the answer. So of two signs of life that follow each
-//! other the silence between them is at most from the call of the one to the answer to the other. A new leader counts
-//! from its own beginning, which makes a silence shorter and never longer. What an earlier silence led to may come into
-//! force a little later.
+//! *Invariant:* an answered request was heard between its call and its answer. So the silence between two consecutive
+//! signs of life lasts at most from the call of the first to the answer of the second. A new leader counts from its
+//! own start, which only shortens a silence. The consequences of an earlier silence may take effect a little later.
 
 use std::collections::BTreeMap;
 
-/// For so long somebody was heard before the time that is asked about: what an earlier silence led to is over.
+/// A participant must have been heard this long before the queried time, so that the consequences of an earlier
+/// silence are over.
 pub(super) const SETTLED_NS: u64 = 3_000_000_000;
 
-/// Signs of life by name, each from when to when it was heard.
+/// Signs of life by name, each with the interval in which it was heard.
 #[derive(Default)]
 pub(super) struct Signs<K>(BTreeMap<K, Vec<(u64, u64)>>);
 
 impl<K: Ord> Signs<K> {
-    /// It was heard at some time between these two.
+    /// Adds a sign of life between these two times.
     pub(super) fn add(&mut self, who: K, called_at: u64, answered_at: u64) {
         let signs = self.0.entry(who).or_default();
         let at = signs.partition_point(|sign| sign.0 <= called_at);
         signs.insert(at, (called_at, answered_at));
     }
 
-    /// Whether it was certainly heard from then until then, never silent for `patience_ns`.
+    /// Whether it was certainly heard from `from` to `until`, never silent for `patience_ns`.
     pub(super) fn throughout(&self, who: &K, from: u64, until: u64, patience_ns: u64) -> bool {
         let (mut since, mut last) = (None, None);
         for &(called_at, answered_at) in self.0.get(who).into_iter().flatten() {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_was_silent_for_long_or_may_have_been_was_not_heard_throughout() {
+    fn a_possible_long_silence_means_not_heard_throughout() {
         let heard = |signs: &[(u64, u64)]| {
             let (mut all, s) = (Signs::default(), 1_000_000_000);
             signs.iter().for_each(|sign| all.add("a", sign.0 * s, sign.1 * s));

@@ -1,14 +1,15 @@
-//! What those who make runs are told: a run is made by the one request for its name, and has what was declared of it.
+//! Checks the answers to clients that create runs: exactly the request for its name creates a run, and the run has
+//! what was declared for it.
 //!
-//! *Invariant:* names are given once, and the pieces of an input are alike and declared one after another, so that what each
-//! answer has to say follows from its request.
+//! *Invariant:* names are used once, and the pieces of an input are alike and declared one after another, so that
+//! each request determines its answer.
 
 use super::rows::numbers;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::BTreeMap;
 
-/// Every answer that cannot be.
+/// Every wrong answer.
 pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
     let (mut found, mut runs) = (Vec::new(), BTreeMap::new());
     for operation in operations {

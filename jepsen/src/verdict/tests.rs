@@ -1,4 +1,4 @@
-//! A verdict of hand-made records.
+//! Tests of the verdict on hand-made records.
 
 use super::*;
 use crate::fate::Fate;
@@ -131,7 +131,7 @@ fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
 }
 
 #[test]
-fn a_run_none_of_whose_answers_has_a_place_does_not_pass() {
+fn a_run_without_any_log_position_does_not_pass() {
     let missing = |workload: &str, counted: Coverage| {
         let (workload, nemesis) = (workload.to_owned(), vec!["kill".to_owned()]);
         let events = vec![seen(What::Plan { workload, nemesis, seed: 1, secs: 60 })];
@@ -173,7 +173,7 @@ fn digests_are_compared_on_the_way_or_it_is_no_pass() {
     assert_eq!(missing(vec![digest("c1", 4), digest("c2", 4)]), (2, false));
 }
 
-/// What members say of themselves, each once wrong.
+/// Statuses of members, each with one error.
 fn members() -> [Vec<Event>; 4] {
     let status = |member: &str, life, term, epoch| {
         let (member, role) = (member.to_owned(), "leader".to_owned());
@@ -203,7 +203,7 @@ fn created(key: &str, answer: Option<bool>) -> Operation {
 }
 
 #[test]
-fn of_those_who_create_one_object_exactly_one_made_it() {
+fn exactly_one_request_creates_an_object() {
     let broken = |answers: &[Option<bool>]| {
         let operations: Vec<Operation> = answers.iter().map(|a| created("duel-1", *a)).collect();
         duels::broken(&operations).len()
@@ -275,7 +275,8 @@ fn rows_that_are_in_no_state_or_in_two_are_seen_and_a_batch_without_an_end_is_a_
     assert_eq!((unended.violations.len(), unended.doubts.len()), (0, 1));
 }
 
-/// Two rows under a fault from 4 s to 28 s: each granted, and completed so often with these answers, and read at the end.
+/// Two rows under a fault from 4 s to 28 s: each granted, completed this often with these answers, and read at the
+/// end.
 fn completed(times: u64, accepted: bool, read: Value) -> Recorded {
     const S: u64 = 1_000_000_000;
     let event = |at_s: u64, what| Event { time_ns: at_s * S, what };
@@ -314,7 +315,7 @@ fn completed(times: u64, accepted: bool, read: Value) -> Recorded {
 }
 
 #[test]
-fn a_run_whose_results_are_all_refused_or_whose_rows_do_not_end_is_no_pass() {
+fn a_run_without_accepted_results_or_with_unended_rows_is_no_pass() {
     let missing = |run: Recorded| Coverage::of(&run).missing(&run).join("\n");
     let well = missing(completed(12, true, Value::text("p")));
     for asked in ["results accepted", "rows that had not ended", "digests are of one index"] {

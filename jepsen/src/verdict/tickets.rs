@@ -1,15 +1,15 @@
-//! What participants of a rendezvous were told of their tickets: a ticket is of one round at most, void once a later one
-//! came under its name, and void without that only for a reason; who joins once is in one round.
+//! Checks the answers about rendezvous tickets: a ticket belongs to at most one round; it is void once a later ticket
+//! was given under its name, and otherwise only for a reason; and a participant that joins once is in one round.
 //!
-//! *Invariant:* tickets are known by the answers to joins; of a join without an answer nothing is certain but that it may
-//! have counted.
+//! *Invariant:* tickets are known from the answers to joins. A join without an answer may or may not have counted;
+//! nothing else is certain.
 
 use super::silences::Signs;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One that is heard more often than this is not lost; the workload's may be silent for 1.5 s.
+/// A participant that is heard more often than this is not lost; the workload allows a silence of 1.5 s.
 const PATIENCE_NS: u64 = 1_400_000_000;
 
 /// A ticket of a job.
@@ -25,16 +25,16 @@ struct Joined<'a> {
 #[derive(Default)]
 struct Story<'a> {
     joined: BTreeMap<Ticket<'a>, Joined<'a>>,
-    /// When somebody asked to join under a name, whatever came of it.
+    /// When a participant asked to join under a name, whatever the outcome.
     asked: BTreeMap<(&'a str, &'a str), Vec<u64>>,
     left: BTreeMap<Ticket<'a>, u64>,
     signs: Signs<Ticket<'a>>,
     rounds: BTreeMap<Ticket<'a>, BTreeSet<i64>>,
-    /// Of each round and member, when it was first told of.
+    /// For each member, its rounds and when each was first reported.
     members: BTreeMap<(&'a str, &'a str), BTreeMap<i64, u64>>,
-    /// Tickets that were told to be void: why, and when that was asked and answered.
+    /// Tickets reported as void: the reason, and when that was asked and answered.
     gone: Vec<(Ticket<'a>, &'a str, u64, u64)>,
-    /// Tickets that were told to be good, and when that was asked.
+    /// Tickets reported as valid, and when that was asked.
     good: Vec<(Ticket<'a>, u64)>,
 }
 
@@ -52,7 +52,7 @@ fn text(value: Option<&Value>) -> &str {
     }
 }
 
-/// What was found.
+/// The violations, in words.
 pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
     let mut story = Story::default();
     for operation in operations {
@@ -126,7 +126,7 @@ impl<'a> Story<'a> {
         told.collect()
     }
 
-    /// Whoever is gone left, was followed by another of its name, or was silent.
+    /// Checks that every void ticket has a reason: its owner left, was replaced under its name, or was silent.
     fn departures(&self) -> Vec<String> {
         let mut found = Vec::new();
         for &(ticket, why, _, at) in &self.gone {
@@ -140,7 +140,7 @@ impl<'a> Story<'a> {
             let unreasonable = match why {
                 "left" => !left,
                 "replaced" => !again,
-                // From a while after it came, for that is what a proof takes.
+                // Count from a while after it came: a proof needs that much time.
                 _ => !left && !again && self.heard(ticket, *answered_at, at),
             };
             if unreasonable {
@@ -151,13 +151,13 @@ impl<'a> Story<'a> {
         found
     }
 
-    /// Heard all the time since it came, but for the beginning.
+    /// Whether it was heard all the time since it came, except for the beginning.
     fn heard(&self, ticket: Ticket<'a>, came_at: u64, until: u64) -> bool {
         let from = came_at.saturating_add(super::silences::SETTLED_NS);
         from < until && self.signs.throughout(&ticket, from, until, PATIENCE_NS)
     }
 
-    /// A ticket is void once a later one of its name was given.
+    /// Checks that a ticket is void once a later one was given under its name.
     fn void_tickets(&self) -> Vec<String> {
         type Times<'a> = Vec<(u64, u64, &'a str)>;
         let mut latest: BTreeMap<(&str, &str), Times<'_>> = BTreeMap::new();
@@ -181,7 +181,7 @@ impl<'a> Story<'a> {
         found
     }
 
-    /// Nobody is in more rounds than it joined for, and in none before it asked.
+    /// Checks that no participant is in more rounds than it joined for, or in a round before it asked.
     fn uninvited(&self) -> Vec<String> {
         let mut found = Vec::new();
         for ((key, who), rounds) in &self.members {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_gone_without_a_reason_is_found() {
+    fn a_void_ticket_without_a_reason_is_a_violation() {
         let lives = |until| (2..until).map(|s| alive("7", "", s)).collect::<Vec<_>>();
         let story = |last: Operation| {
             let mut all = vec![join("7", 1)];

@@ -1,8 +1,9 @@
-//! Participants that arrive at the generations of three barriers: one fails without one of them, one goes on, and one
-//! waits for so many, whoever they are. Some fall silent, and come back.
+//! Participants that arrive at the generations of three barriers. One barrier fails if a named participant is
+//! missing, one continues without it, and one waits for a number of arbitrary participants. Some participants fall
+//! silent and come back.
 //!
-//! *Invariant:* an arrival is recorded before its request leaves; whoever passes records whom it was told it passed with,
-//! or why nobody does, and every sign of life that was answered.
+//! *Invariant:* an arrival is recorded before its request leaves. A participant that passes records the participants
+//! that it passed with, or why the barrier failed, and every keep-alive that was answered.
 
 use super::placed::Placed;
 use super::repeat;
@@ -19,24 +20,24 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use v1::barrier_wait_response::Outcome;
 
-/// Whose certificates are used: one a participant of each barrier.
+/// The clients whose certificates are used: one per participant of each barrier.
 pub(super) const CLIENTS: &[&str] = &["b1", "b2", "b3"];
 /// The barriers.
 const BARRIERS: [(&str, Manner); 3] =
     [("hard", Manner::Fails), ("soft", Manner::Shrinks), ("any", Manner::Counts)];
-/// Each one's time-out.
+/// The timeout of each barrier.
 pub(crate) const TIMEOUT_MS: u64 = 15_000;
-/// How long one waits at a generation before it looks for another.
+/// How long a participant waits at a generation before it tries another.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Whom a barrier waits for, and what becomes of it without one of them.
+/// The participants that a barrier waits for, and what happens if one is missing.
 #[derive(Clone, Copy)]
 enum Manner {
-    /// For participants by name; it fails.
+    /// Waits for named participants; fails without one.
     Fails,
-    /// For the same; it goes on.
+    /// Waits for named participants; continues without one.
     Shrinks,
-    /// For as many, whoever they are; it fails.
+    /// Waits for a number of arbitrary participants; fails if too few arrive.
     Counts,
 }
 
@@ -61,7 +62,7 @@ pub struct Running {
     last: Trainer,
 }
 
-/// Lets every client loose.
+/// Starts every client.
 ///
 /// # Errors
 /// When a client cannot be made.
@@ -136,7 +137,7 @@ impl Walker {
                 _ => generation = self.next(generation).await,
             }
             if self.trainer.rng.random_ratio(1, 25) {
-                // It falls silent, and comes back as another process would.
+                // It falls silent, and comes back as a new process would.
                 self.trainer.pause(1700..2600).await;
                 self.ticket = 0;
             }
@@ -180,7 +181,7 @@ impl Walker {
         }
     }
 
-    /// Says that it lives.
+    /// Sends a keep-alive.
     async fn live(&mut self) {
         let recorder = self.trainer.shared.recorder.clone();
         let op = recorder.invoke("alive", self.barrier.to_owned(), json!(self.trainer.name), None);
@@ -232,7 +233,7 @@ impl Walker {
         }
     }
 
-    /// Waits until the generation has ended. True if it has.
+    /// Waits for the end of the generation. True if it has ended.
     async fn pass(&mut self, generation: u64) -> bool {
         let recorder = self.trainer.shared.recorder.clone();
         let begun = Instant::now();
@@ -253,7 +254,7 @@ impl Walker {
             let (asked, by) = match asked.await.map(Placed::told) {
                 Ok((answer, by)) => (answer, by),
                 Err(error) => {
-                    // Others may be so far ahead that nobody remembers it.
+                    // Others may be so far ahead that the cluster has forgotten it.
                     recorder.fail(&op, error.to_string());
                     return false;
                 }

@@ -1,8 +1,8 @@
-//! Whole batches, submitted by the real client and executed by real workers; some are cancelled in the middle, some of
-//! their failed rows tried again, and some deleted, so that their names are used again.
+//! Whole batches, submitted by the real client and executed by real workers. Some are cancelled halfway, some have
+//! their failed rows retried, and some are deleted so that their names are used again.
 //!
-//! *Invariant:* the client is called until it says that a batch has ended, whatever was broken
-//! meanwhile: to submit the same again is harmless. What it wrote is recorded line by line.
+//! *Invariant:* the client is called again until it says that a batch has ended, whatever failed meanwhile:
+//! submitting the same batch again is harmless. Its output is recorded line by line.
 
 mod batch;
 mod operator;
@@ -22,18 +22,18 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use user::User;
 
-/// Who submits.
+/// The clients that submit.
 pub(super) const CLIENTS: &[&str] = &["u1", "u2"];
-/// Who works.
+/// The workers.
 pub(super) const WORKERS: &[&str] = &["w1", "w2", "w3"];
-/// How long batches may still take when everything is healed.
+/// Time limit for batches after everything is healed.
 const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(300);
 
 struct Shared {
     recorder: Arc<Recorder>,
     stop: AtomicBool,
-    /// No batch is waited for any longer.
+    /// Set when users stop waiting for batches.
     over: AtomicBool,
     batches: AtomicU64,
     rows: AtomicU64,
@@ -53,13 +53,13 @@ impl Shared {
 /// A running workload.
 pub struct Running {
     shared: Arc<Shared>,
-    /// Of what users do beside submitting.
+    /// Shared by the users' requests besides submitting.
     requests: Arc<trainers::Shared>,
     users: JoinSet<Result<()>>,
     workers: tokio::task::JoinHandle<Result<Workers>>,
 }
 
-/// Lets every client loose.
+/// Starts every client.
 ///
 /// # Errors
 /// When a process cannot be started.

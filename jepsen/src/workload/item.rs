@@ -1,7 +1,7 @@
-//! Rows of small runs, fought over by a few workers that complete, fail, forget and come back late.
+//! Rows of small runs, contended by a few workers that complete, fail, forget and come back late.
 //!
-//! *Invariant:* a part's digest is never the same twice, so that a read names the exchange that it
-//! saw. Each row is a key of its own, with a few dozen operations at most.
+//! *Invariant:* no two parts have the same digest, so that a read identifies the exchange that it saw. Each row is a
+//! key of its own, with a few dozen operations at most.
 
 use super::submitter::Submitter;
 use super::trainers::{self, Trainer};
@@ -17,32 +17,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Who submits and reads.
+/// The clients that submit and read.
 pub const CLIENTS: &[&str] = &["s1", "s2"];
-/// Who works.
+/// The workers.
 pub const WORKERS: &[&str] = &["w1", "w2", "w3", "w4"];
 /// How long one call keeps trying: longer than an election, shorter than the longest fault.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Before the name of a run, in the keys of what was done to make it.
+/// Prefix of a run's name in the keys of the requests that created it.
 pub(crate) const RUN_PREFIX: &str = "run:";
 
-/// How long workers may take for what is left when everything is healed: time to tell that what waits longest waits for ever.
+/// Time limit for the remaining rows after everything is healed: long enough to prove that the longest-waiting row is
+/// stuck.
 const DRAIN_MAX: Duration = Duration::from_secs(140);
-/// How many runs are made for workers that wait, and how long these wait before.
+/// How many extra runs are made for waiting workers, and how long these wait before.
 const FRESH_MAX: u32 = 3;
 const UNANSWERED: Duration = Duration::from_secs(2);
-/// Rows of which so long nothing became are stuck: no lease lasts so long without a sign of life.
+/// Rows without progress for this long are stuck: no lease lasts that long without a sign of life.
 const STUCK: Duration = Duration::from_secs(20);
-/// And those that wait for their next try, which they do for a minute at most.
+/// The same for rows that wait for their next try, which takes a minute at most.
 const WAITING_STUCK: Duration = Duration::from_secs(70);
 
-/// What workers and runs are like.
+/// The style of workers and runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// Small grants; failures of each kind.
     Item,
-    /// Greedy workers with queues, of which others steal; half of the runs allow duplicates.
+    /// Greedy workers with queues from which others steal; half of the runs allow duplicates.
     Steal,
 }
 
@@ -50,14 +51,14 @@ pub enum Style {
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) name: String,
-    /// Where its objects would be.
+    /// The folder of its objects.
     pub(super) folder: String,
     pub(super) rows: u32,
     /// Its rows may run twice at a time.
     pub(super) duplicates: bool,
     /// All of its rows were declared, and its input was closed; each of these was answered.
     pub(super) whole: bool,
-    /// It was told that it is not as it was answered.
+    /// A deviation from its answers was recorded.
     pub(super) gone: bool,
 }
 
@@ -65,12 +66,12 @@ pub(super) struct Run {
 pub(super) struct Shared {
     pub(super) recorder: Arc<Recorder>,
     pub(super) style: Style,
-    /// Of those who make runs.
+    /// Shared by the clients that make runs.
     requests: Arc<trainers::Shared>,
     stop: AtomicBool,
     dutiful: AtomicBool,
     runs: Mutex<BTreeMap<u32, Run>>,
-    /// Held by each who is making a run.
+    /// Held by each client that is making a run.
     making: Arc<()>,
 }
 
@@ -79,7 +80,7 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Nothing new is begun, and what there is is finished.
+    /// Whether workers start nothing new and finish what exists.
     pub(super) fn dutiful(&self) -> bool {
         self.dutiful.load(Ordering::Relaxed)
     }
@@ -94,7 +95,7 @@ impl Shared {
         self.change(run, |run| run.whole = true);
     }
 
-    /// A run is not as it was answered. True the first time.
+    /// Marks a run that deviates from its answers. True the first time.
     pub(super) fn is_gone(&self, run: u32) -> bool {
         self.change(run, |run| !std::mem::replace(&mut run.gone, true)).unwrap_or(false)
     }
@@ -107,12 +108,12 @@ impl Shared {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(&run).cloned()
     }
 
-    /// To be held while a run is made.
+    /// A guard to hold while a run is made.
     pub(super) fn making(&self) -> Arc<()> {
         self.making.clone()
     }
 
-    /// Whether rows may yet be declared.
+    /// Whether rows may still be declared.
     fn is_making(&self) -> bool {
         Arc::strong_count(&self.making) > 1
     }
@@ -129,7 +130,7 @@ pub struct Running {
     last: Submitter,
 }
 
-/// Lets every client loose.
+/// Starts every client.
 ///
 /// # Errors
 /// When a client cannot be made.
@@ -160,11 +161,11 @@ pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64, style: Style) -
 }
 
 impl Running {
-    /// After everything was healed: waits for a write that succeeds, lets workers finish what there
-    /// is, stops all clients, reads every row once more.
+    /// Waits, after everything was healed, for a write that succeeds; then lets workers finish, stops all clients,
+    /// and reads every row once more.
     ///
     /// # Errors
-    /// What a client failed with, beyond what faults explain.
+    /// Errors of clients that faults do not explain.
     pub async fn finish(mut self, recovery: Duration) -> Result<()> {
         let recorder = self.shared.recorder.clone();
         recovered(&recorder, recovery).await;
@@ -180,7 +181,7 @@ impl Running {
         for run in self.shared.all_runs() {
             let rows = u64::from(self.shared.run(run).map_or(0, |r| r.rows));
             wanted += rows;
-            // Where nobody answers any more, not each run needs its own proof of it.
+            // If no member answers any more, one proof is enough for all runs.
             while begun.elapsed() < recovery * 2 {
                 if self.last.read(run).await.is_some() {
                     answered += rows;
@@ -192,8 +193,8 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until every row has ended, and tells of runs to whose rows nothing happens any more. One that is not there
-    /// any more was told when it was asked for; rows that end too slowly are read at the end as what they are, which is no pass.
+    /// Waits until every row has ended, and records runs whose rows make no progress. A run that no longer exists was
+    /// recorded when it was queried; rows that end too slowly are read as undecided at the end, which is no pass.
     async fn drained(&mut self, recorder: &Recorder) {
         let (mut left, mut fresh) = (self.shared.all_runs(), 0);
         let mut seen = 0;
@@ -210,7 +211,7 @@ impl Running {
                 }
             }
             if left.is_empty() {
-                // Whoever was making a run when all was to end may have declared it, or its second piece, since.
+                // A client that was making a run at the end may have declared it, or its second piece, since.
                 let making = self.shared.is_making();
                 left = self.shared.all_runs();
                 let known = std::mem::replace(&mut seen, left.len());
@@ -223,8 +224,8 @@ impl Running {
             } else if before.iter().flat_map(|(_, c)| c).any(|c| stuck(c, moved.elapsed()) > 0) {
                 break;
             } else if moved.elapsed() > UNANSWERED && fresh < FRESH_MAX {
-                // A worker that keeps rows may have asked for more before it became dutiful, and
-                // waits: it is answered when there are new ones.
+                // A worker that keeps rows may have asked for more before it became dutiful, and waits: it gets an
+                // answer when there are new rows.
                 fresh += 1;
                 left.extend(self.last.make(&format!("fresh-{fresh}")).await);
             }
@@ -243,7 +244,7 @@ impl Running {
     }
 }
 
-/// How many rows of a run are stuck, if these counts have been the same for so long.
+/// How many rows of a run are stuck if its counts have not changed for `unmoved`.
 fn stuck(counts: &v1::RunCounts, unmoved: Duration) -> u64 {
     let v1::RunCounts { rows, waiting, done, failed, .. } = counts;
     let left = rows.saturating_sub(done + failed);

@@ -1,21 +1,21 @@
-//! Answers with the place in the log that their headers say.
+//! Answers with the log position from their headers.
 //!
-//! *Invariant:* the epoch of an answer that has a place is the one that was open there: its message was written later, and
-//! may be of a later epoch, but never of an earlier one.
+//! *Invariant:* the epoch of an answer with a position is the epoch that was open at that position. The message was
+//! written later, so it may carry a later epoch, but never an earlier one.
 
 use crate::history::LogPosition;
 use crate::recorder::By;
 use rollout_proto::{Answer, AnswerPlace, v1};
 use tonic::Response;
 
-/// An answer, and where it stands.
+/// An answer with its log position.
 pub(super) struct Placed<T> {
     pub(super) answer: T,
     place: Option<AnswerPlace>,
 }
 
 impl<T> Placed<T> {
-    /// Keeps what the headers say.
+    /// Keeps the position in the headers.
     pub(super) fn of(response: Response<T>) -> Response<Self> {
         let place = AnswerPlace::of(response.metadata());
         response.map(|answer| Self { answer, place })
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!((read.at, read.epoch), (Some(LogPosition::behind(30)), Some(7)));
         let (_, nowhere) = answer(None);
         assert_eq!((nowhere.at, nowhere.epoch), (None, Some(8)));
-        // What the message itself says is kept, to be compared.
+        // The epoch in the message itself is kept for comparison.
         assert_eq!((write.said, read.said, nowhere.said), (Some(8), Some(8), Some(8)));
     }
 }

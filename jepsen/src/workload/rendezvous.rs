@@ -1,8 +1,8 @@
 //! Participants of a job that join, meet, introduce themselves in their round's store, leave, fall silent and come
 //! back; and jobs that are closed.
 //!
-//! *Invariant:* each joining is recorded with its ticket, and what a participant was told of its round, and of its
-//! standing, with it; into a round's store nobody writes but its members, each under its rank.
+//! *Invariant:* each join is recorded with its ticket, and so is every answer about the participant's round and
+//! state. Only its members write to a round's store, each under its rank.
 
 use super::placed::Placed;
 use super::repeat;
@@ -20,14 +20,14 @@ use tokio::task::JoinSet;
 use v1::rendezvous_wait_response::Outcome;
 use v1::{store_answer::Kind as Told, store_op::Kind as Asked};
 
-/// Who takes part.
+/// The participants.
 pub(super) const CLIENTS: &[&str] = &["p1", "p2", "p3", "p4", "p5"];
 /// The job at which all meet.
 const JOB: &str = "meet";
-/// How long one waits for its round before it joins again.
+/// How long a participant waits for its round before it joins again.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// What a member writes of itself beside its name, as much as an address and a certificate's name take: the log of a run
-/// that needs snapshots has to outgrow what is kept of it.
+/// Bytes that a member writes about itself besides its name, about the size of an address and a certificate's name:
+/// in a run that needs snapshots, the log must outgrow its bound.
 const ADDRESS_BYTES: usize = 400;
 
 /// A running workload.
@@ -36,7 +36,7 @@ pub struct Running {
     last: Member,
 }
 
-/// Lets every client loose.
+/// Starts every client.
 ///
 /// # Errors
 /// When a client cannot be made.
@@ -78,13 +78,13 @@ impl Running {
 
 struct Member {
     trainer: Trainer,
-    /// Its ticket before the present one; 0: none.
+    /// Its previous ticket; 0: none.
     last: u64,
     /// Jobs that it has closed.
     closed: Vec<String>,
 }
 
-/// A round that was complete.
+/// A complete round.
 struct Met {
     round: u64,
     ticket: u64,
@@ -92,13 +92,13 @@ struct Met {
     size: usize,
 }
 
-/// What became of a joining.
+/// The outcome of a join.
 enum Joined {
-    /// Under this ticket.
+    /// Joined under this ticket.
     Ticket(u64),
     /// The rendezvous is closed.
     Closed,
-    /// Nobody knows, or it was refused.
+    /// Refused, or unknown.
     Not,
 }
 
@@ -110,7 +110,7 @@ impl Member {
             }
             if let Joined::Ticket(ticket) = self.join(JOB).await {
                 if self.last != 0 && self.trainer.rng.random_ratio(1, 4) {
-                    // As an orphan of the process before would.
+                    // As an orphan of the previous process would.
                     self.live(self.last, 0).await;
                 }
                 self.last = ticket;
@@ -163,7 +163,7 @@ impl Member {
         }
     }
 
-    /// Waits for the round, and says which it was.
+    /// Waits for the round, and returns it.
     async fn meet(&mut self, ticket: u64) -> Option<Met> {
         let recorder = self.trainer.shared.recorder.clone();
         let begun = Instant::now();
@@ -226,7 +226,7 @@ impl Member {
         }
     }
 
-    /// Says that the owner of a ticket, which is of that round, lives.
+    /// Sends a keep-alive for a ticket of that round.
     async fn live(&self, ticket: u64, round: u64) -> Option<v1::KeepAliveAnswer> {
         let recorder = self.trainer.shared.recorder.clone();
         let given = json!([self.trainer.name, ticket.to_string(), round]);
@@ -264,7 +264,7 @@ impl Member {
         }
     }
 
-    /// Reads who has which rank.
+    /// Reads the names of all ranks.
     async fn peers(&mut self, met: &Met) {
         let recorder = self.trainer.shared.recorder.clone();
         let given = json!([self.trainer.name, met.round]);
@@ -296,7 +296,7 @@ impl Member {
         }
     }
 
-    /// Joins again, leaves, or says nothing for longer than it may.
+    /// Joins again, leaves, or stays silent for longer than allowed.
     async fn go(&mut self, ticket: u64) {
         match self.trainer.rng.random_range(0..10) {
             0..6 => {}
@@ -321,7 +321,7 @@ impl Member {
         }
     }
 
-    /// Closes a job of its own, after which nobody joins it.
+    /// Closes a job of its own; nothing may join it afterwards.
     async fn close_a_job(&mut self) {
         let name = format!("over-{}", self.trainer.shared.next());
         self.join(&name).await;
@@ -338,7 +338,7 @@ impl Member {
             Sent::Refused(_, why) => return recorder.fail(&op, why),
             Sent::Lost(why) => return recorder.info(&op, why),
         }
-        // One of those that it closed, this one or one of long ago, is not to be joined.
+        // Joining any job that it has closed, this one or an old one, must fail.
         self.closed.push(name);
         let which = self.trainer.rng.random_range(0..self.closed.len());
         let name = self.closed[which].clone();
@@ -346,7 +346,7 @@ impl Member {
     }
 }
 
-/// Where the members of a round find each other.
+/// The store in which the members of a round find each other.
 fn store_of(met: &Met) -> Option<v1::StoreName> {
     let (round, ticket) = (met.round, met.ticket);
     Some(v1::StoreName { namespace: String::new(), job: JOB.into(), round, ticket })

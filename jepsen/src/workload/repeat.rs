@@ -1,17 +1,18 @@
-//! Requests that are sent more than once under one id: how records name them, and what their repeats have to be answered.
+//! Requests that are sent more than once under one id: how records name them, and how the cluster must answer the
+//! repeats.
 //!
-//! *Invariant:* what was answered once is answered so again, or the cluster says that it has forgotten; to refuse it is to
-//! take it back. A repeat that nobody answered shows nothing.
+//! *Invariant:* the cluster repeats its first answer, or says that it has forgotten the request; a refusal would
+//! revoke the answer. A repeat without an answer shows nothing.
 
 use crate::events::What;
 use rollout_proto::{ClientError, ErrorCode, v1};
 
-/// A request, as records name it.
+/// The name of a request in records.
 pub(super) fn named(id: v1::RequestId) -> String {
     format!("{}/{}", id.session, id.seq)
 }
 
-/// What the repeat of an answered request shows, if it shows anything. Both answers are told in words.
+/// The record of a repeat of an answered request, if the repeat shows anything. Both answers are given as text.
 pub(super) fn judged(
     what: &str,
     id: v1::RequestId,
@@ -23,7 +24,7 @@ pub(super) fn judged(
         Err(ClientError::Rpc(error)) => {
             let forgot =
                 matches!(error.code, ErrorCode::SessionUnknown | ErrorCode::RequestForgotten);
-            // The cluster may forget; to decide anew is what it may not.
+            // The cluster may forget an answer, but must not decide again.
             if forgot || error.code.retryable() {
                 return None;
             }

@@ -1,8 +1,8 @@
-//! A client that doubts every answer: it sends its requests again under their ids, before they are
-//! answered and long after, to the leader and to others.
+//! A client that distrusts every answer: it sends its requests again under their ids, before they are answered and
+//! long after, to the leader and to other members.
 //!
-//! *Invariant:* a repeat is no operation of its own: if it takes effect again, later reads show
-//! what no history explains. Only its answer is compared with the first.
+//! *Invariant:* a repeat is no operation of its own: if it takes effect again, later reads show what no history
+//! explains. Only its answer is compared with the first.
 
 use super::placed::Placed;
 use super::repeat;
@@ -24,11 +24,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tonic::service::interceptor::InterceptedService;
 
-/// Answered requests that it may still send again.
+/// The most answered requests that it may still send again.
 const KEPT_MAX: usize = 12;
 const LIMIT: Duration = Duration::from_millis(800);
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Debug)]
 enum Request {
     /// Pauses a run for this reason.
@@ -47,7 +47,7 @@ struct Answered {
 pub(super) struct Requester {
     name: &'static str,
     client: Client,
-    /// To each member by name, past whatever the client knows of epochs.
+    /// Channels to each member by name that bypass the client's knowledge of epochs.
     raw: Vec<(String, tonic::transport::Channel)>,
     shared: Arc<Shared>,
     rng: StdRng,
@@ -56,7 +56,7 @@ pub(super) struct Requester {
     sent: u64,
 }
 
-/// Why a request got no answer that counts.
+/// Why a request got no valid answer.
 enum Lost {
     /// The cluster has forgotten the session, or the request.
     Forgotten,
@@ -91,7 +91,7 @@ impl Requester {
             };
             let number = self.rng.random_range(0..REGISTERS);
             match self.rng.random_range(0..100) {
-                // The registers, by whoever comes first.
+                // The registers; the first client creates them.
                 _ if made < REGISTERS => {
                     let create = Request::Create(register(made));
                     if self.ask(&session, create).await {
@@ -133,7 +133,7 @@ impl Requester {
         self.session.clone()
     }
 
-    /// One request, with all its copies until the first answer. True if that was a good one.
+    /// Sends one request and copies of it until the first answer. True if the answer is a success.
     async fn ask(&mut self, session: &Session, request: Request) -> bool {
         let pending = session.request();
         let id = pending.id();
@@ -141,7 +141,7 @@ impl Requester {
         let mut copied = false;
         if self.rng.random_ratio(1, 3) {
             copied = true;
-            // A copy whose answer nobody waits for.
+            // Send a copy without waiting for its answer.
             let patience = Duration::from_millis(self.rng.random_range(0..30));
             if let Ok(Ok((_, channel))) =
                 tokio::time::timeout(LIMIT, self.client.leader_channel()).await
@@ -150,7 +150,7 @@ impl Requester {
             }
         }
         if self.rng.random_ratio(1, 4) {
-            // A copy to anybody; only a leader answers it.
+            // Send a copy to any member; only a leader answers it.
             copied = true;
             self.ask_anybody(id, &request).await;
         }
@@ -174,7 +174,7 @@ impl Requester {
             }
             Err(Lost::Refused(error)) => {
                 if let Request::Pause(run, _) | Request::Resume(run) = request {
-                    // Nobody pauses what was not made before.
+                    // A client pauses only registers that were created before.
                     self.shared.refused(run, true, Some(error.code));
                 }
                 recorder.info(&op, error.to_string());
@@ -203,7 +203,7 @@ impl Requester {
         tokio::time::timeout(LIMIT, send(channel, id, request)).await.ok()
     }
 
-    /// Sends an old request once more: the answer has to be the first one.
+    /// Sends an old request once more: the answer must equal the first one.
     async fn again(&mut self) {
         if self.answered.is_empty() {
             return;
@@ -217,7 +217,7 @@ impl Requester {
         };
         let second = match second {
             Ok(told) => told,
-            // The cluster may forget; executing it again is what it may not.
+            // The cluster may forget an answer, but must not execute the request again.
             Err(Lost::Forgotten | Lost::Stopping) => return,
             Err(Lost::Refused(error)) => error.to_string(),
         };
@@ -263,7 +263,7 @@ impl Requester {
         }
     }
 
-    /// A request in the name of an epoch that is over. It must be refused and do nothing.
+    /// Sends a request in the name of an epoch that is over. It must be refused and have no effect.
     async fn lie(&mut self, session: &Session) {
         let (known, cluster) = (self.client.coord_epoch(), self.client.cluster_id());
         let Some(leader) = self.client.leader().filter(|_| known > 1) else { return };
@@ -319,7 +319,7 @@ impl Requester {
                 recorder.ok(&op, json!(seen), by);
                 true
             }
-            // A read changes nothing, whatever became of it.
+            // A read changes nothing, whatever its outcome.
             Err(error) => {
                 self.shared.refused(number, made, error.code());
                 recorder.fail(&op, error.to_string());
@@ -329,8 +329,8 @@ impl Requester {
     }
 }
 
-/// Whether a change in the name of an epoch that is over was taken, and in which epoch as far as the answer says it; nothing
-/// where that does not show. Only a refusal that names the epoch as its reason is one.
+/// Whether a change in the name of an epoch that is over was accepted, and in which epoch, if the answer says it;
+/// `None` if the answer does not show it. Only a refusal that names the epoch as its reason counts as one.
 fn taken(answered: Result<u64, ErrorCode>) -> Option<Option<u64>> {
     match answered {
         Ok(epoch) => Some(Some(epoch)),
@@ -339,7 +339,7 @@ fn taken(answered: Result<u64, ErrorCode>) -> Option<Option<u64>> {
     }
 }
 
-/// What a client is told of a request.
+/// The answer to a request.
 struct Told(String, Option<v1::ClusterHeader>);
 
 impl rollout_proto::Answer for Told {

@@ -1,8 +1,8 @@
-//! Requests that are sent again under their ids, and sessions that ended.
+//! Requests that are sent again under their ids, and sessions that have ended.
 //!
-//! *Invariant:* what a request writes is unique, so that a repeat that is executed shows: a run is
-//! paused for a reason that nobody gives again, and whoever reads the reason later sees which
-//! pause was the last. Of several who create one run exactly one is told that it made it.
+//! *Invariant:* every request writes a unique value, so that a repeat that is executed shows: a run is paused for a
+//! reason that no other pause has, and a later read of the reason identifies the last pause. Of several clients that
+//! create one run, exactly one is answered that it created it.
 
 use super::item::{CALL_TIMEOUT, recovered};
 use super::requester::Requester;
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Who sends requests.
+/// The clients that send requests.
 pub(super) const CLIENTS: &[&str] = &["s1", "s2", "s3"];
-/// Whose sessions end.
+/// The workers whose sessions end.
 pub(super) const WORKERS: &[&str] = &["v1", "v2"];
-/// Runs that are paused and resumed by all.
+/// Runs that all clients pause and resume.
 pub(super) const REGISTERS: u64 = 5;
 
 /// What all clients share.
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) recorder: Arc<Recorder>,
     stop: AtomicBool,
     duels: AtomicU64,
-    /// Which registers somebody was told to be there, and which of these have not been told to be missing.
+    /// The registers reported to exist, and those of them not yet reported as missing.
     made: [AtomicBool; REGISTERS as usize],
 }
 
@@ -47,18 +47,18 @@ impl Shared {
         }
     }
 
-    /// Somebody was told that a register is there.
+    /// Marks a register whose existence was confirmed to a client.
     pub(super) fn is_made(&self, register: u64) {
         self.made[register as usize].store(true, Ordering::Relaxed);
     }
 
-    /// Whether a register has to be there for whoever asks from now on.
+    /// Whether a register must exist for every request from now on.
     pub(super) fn made(&self, register: u64) -> bool {
         self.made[register as usize].load(Ordering::Relaxed)
     }
 
-    /// A request was refused with this code. `made`: before it was sent, the register had to be there; it is told once
-    /// that it is not.
+    /// A request was refused with this code. `made`: the register had to exist before it was sent; that it does not
+    /// is recorded once.
     pub(super) fn refused(&self, register: u64, made: bool, code: Option<ErrorCode>) {
         let gone = made && code == Some(ErrorCode::RunNotFound);
         if gone && self.made[register as usize].swap(false, Ordering::Relaxed) {
@@ -67,7 +67,7 @@ impl Shared {
         }
     }
 
-    /// The next run that somebody creates; about three of them meet at each.
+    /// The next run to create; about three clients compete for each.
     pub(super) fn duel(&self) -> u64 {
         self.duels.fetch_add(1, Ordering::Relaxed) / 3
     }
@@ -80,7 +80,7 @@ pub struct Running {
     last: Requester,
 }
 
-/// Lets every client loose.
+/// Starts every client.
 ///
 /// # Errors
 /// When a client cannot be made.

@@ -1,8 +1,7 @@
-//! A worker that comes, leaves, and comes back in sessions that have ended, and in the name of
-//! epochs that are over.
+//! A worker that comes, leaves, and comes back in sessions that have ended, and in the name of epochs that are over.
 //!
-//! *Invariant:* a session counts as ended once the cluster has said so; from then on every sign of
-//! life of it is a violation.
+//! *Invariant:* a session counts as ended once the cluster has said so; from then on a leader that accepts any sign
+//! of life of it is a violation.
 
 use super::session::Shared;
 use super::submitter::NAMESPACE;
@@ -19,7 +18,7 @@ use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
 const LIMIT: Duration = Duration::from_millis(1500);
-/// Ended sessions that it may come back in.
+/// The most ended sessions to come back in.
 const ENDED_MAX: usize = 30;
 
 /// See the module.
@@ -65,7 +64,7 @@ impl Visitor {
         self.ended.get(which).copied()
     }
 
-    /// Registers, half of the time as one that has ended.
+    /// Registers, half of the time under a session that has ended.
     async fn come(&mut self) -> Option<u64> {
         let ended = self.an_ended_one().filter(|_| self.rng.random_bool(0.5));
         let offer = v1::SlotOffer {
@@ -101,7 +100,7 @@ impl Visitor {
         Some(session)
     }
 
-    /// Sends a heartbeat and an exchange for a session in an epoch; of the two at least one is over.
+    /// Sends a heartbeat and an exchange for a session in an epoch, at least one of which is over.
     async fn speak(&mut self, session: u64, coord_epoch: u64, has_ended: bool) {
         let Ok(Ok((_, channel))) = tokio::time::timeout(LIMIT, self.client.leader_channel()).await
         else {
@@ -121,7 +120,7 @@ impl Visitor {
             let opened = services::worker(channel).work(ReceiverStream::new(outbound)).await;
             let mut inbound = opened?.into_inner();
             while let Some(message) = inbound.message().await? {
-                // Before it knows who speaks, a leader says in which epoch it leads.
+                // Only these kinds count: a leader announces its epoch before it knows the sender.
                 if matches!(message.kind, Some(Down::Heartbeat(_) | Down::Exchange(_))) {
                     return Ok(message.header.unwrap_or_default().coord_epoch);
                 }
@@ -136,7 +135,7 @@ impl Visitor {
                 let how = "a heartbeat was answered".to_owned();
                 self.event(What::Revived { observer, session, how });
             }
-            // Who still leads in that very epoch may answer.
+            // A member that still leads in that very epoch may answer.
             Ok(Ok(epoch)) if epoch > coord_epoch => {
                 let taken_by = Some(epoch);
                 self.event(What::Stale { observer, what, claimed: coord_epoch, taken_by });
@@ -155,7 +154,7 @@ impl Visitor {
         }
     }
 
-    /// Ends its session, and says so as often as it takes.
+    /// Ends its session, and repeats the request until it is answered.
     async fn leave(&mut self, session: u64) {
         let options = CallOptions::default().attempt_timeout(LIMIT);
         while !self.shared.stopping() {

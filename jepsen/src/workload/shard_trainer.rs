@@ -1,8 +1,8 @@
-//! One trainer of the workload `shards`: it enters a lineage, claims, reads, finishes and gives back shards, reports
-//! checkpoints, and goes when it is told to.
+//! One trainer of the workload `shards`: it enters a lineage; claims, reads, finishes and gives back shards; reports
+//! checkpoints; and recovers when the cluster says so.
 //!
-//! *Invariant:* steps rise. Before a checkpoint's step is passed, what was read of each shard that is held is reported
-//! to it; a shard is finished in the step in which its last sample was read.
+//! *Invariant:* steps rise. Before the trainer passes a checkpoint's step, it reports to the checkpoint how far it
+//! has read each shard that it holds. It finishes a shard in the step in which it read the last sample.
 
 mod checkpoints;
 mod claims;
@@ -20,32 +20,32 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Silent for so long, a trainer is lost.
+/// After this silence a trainer is lost.
 const KEEP_ALIVE_MS: u64 = 1500;
-/// It says so often that it lives.
+/// The interval of keep-alives.
 const KEEP: Duration = Duration::from_millis(350);
 /// Steps between two checkpoints.
 const EVERY: u64 = 24;
-/// Shards that it holds at a time.
+/// The most shards that it holds at a time.
 const HELD_MAX: usize = 2;
 
-/// A trainer, in whatever process.
+/// A trainer, across its processes.
 pub(super) struct ShardTrainer {
     pub(super) trainer: Trainer,
     name: &'static str,
     launch: Arc<Launch>,
-    /// Of its present process.
+    /// The instance of its present process.
     instance: u64,
-    /// The last round of which it was told that it has to recover.
+    /// The last round that it was told to recover from.
     torn: u64,
 }
 
-/// A shard that it has.
+/// A shard that it holds.
 struct Held {
     epoch: u64,
     shard: u32,
     token: u64,
-    /// Where in the dataset it begins and ends, and how far it was read.
+    /// Its first and last position in the dataset, and how far it was read.
     first: u64,
     end: u64,
     read: u64,
@@ -68,7 +68,7 @@ pub(super) struct Place {
     kept: Instant,
 }
 
-/// The place is no longer its own.
+/// The place is lost.
 struct Gone;
 
 impl ShardTrainer {
@@ -89,7 +89,7 @@ impl ShardTrainer {
         Ok(())
     }
 
-    /// Another process has its name from now on, and nothing of what it knew.
+    /// A new process has its name from now on, without its memory.
     fn dies(&mut self) {
         self.instance = self.trainer.rng.random::<u64>() | 1;
         self.trainer.restart();
@@ -104,7 +104,7 @@ impl ShardTrainer {
         Some(job(self.launch.career.job))
     }
 
-    /// A job that goes on without whoever it loses is never to be told to recover.
+    /// A job that continues after a loss must never be told to recover.
     fn has_to_recover(&mut self, round: u64, why: &str) {
         self.torn = self.torn.max(round);
         if self.launch.career.on_loss == v1::LossPolicy::Continue {
@@ -131,7 +131,7 @@ impl ShardTrainer {
         let job_may_recover = career.on_loss == v1::LossPolicy::Recover;
         let recovers = job_may_recover && world.contains(&self.name) && most;
         if !recovers {
-            // The others are to have begun.
+            // Wait until the others have begun.
             self.trainer.pause(100..600).await;
         }
         let (decl, recorder) = (self.decl(), self.trainer.shared.recorder.clone());
@@ -182,7 +182,7 @@ impl ShardTrainer {
         let ((ticket, lineage, checkpoint), by) = match sent {
             Sent::Answered(answer, by) => (answer, by),
             Sent::Refused(code, why) => {
-                // A round that others are past, or in which there is no place for it any more, needs the next.
+                // If others have passed this round, or it has no place in it, try the next.
                 let next = self.trainer.rng.random_ratio(1, 3);
                 if code == ErrorCode::LineageTorn {
                     self.has_to_recover(round, &why);
@@ -208,7 +208,7 @@ impl ShardTrainer {
             self.has_to_recover(lineage.round, &lineage.torn);
             return None;
         }
-        // A few epochs back, for what was read of them may be open again.
+        // Start a few epochs back: shards read in them may be open again.
         let epoch = self.launch.epoch().saturating_sub(6);
         let by = v1::TrainerRef { job: self.job(), trainer: self.name.into(), ticket };
         let step = self.launch.step().max(lineage.step) + 1;
@@ -226,7 +226,7 @@ impl ShardTrainer {
                 self.dies();
                 return Err(Gone);
             }
-            // It notices nothing of it.
+            // It does not notice that it was silent.
             2..4 => self.trainer.pause(1700..2600).await,
             4..14 if place.held.is_empty() => return self.leave(place).await,
             _ => {}
@@ -241,7 +241,7 @@ impl ShardTrainer {
         }
     }
 
-    /// Reads a part of an epoch; true once there is nothing left of it, none when the place is lost.
+    /// Reads a part of an epoch; `true` once nothing of it is left, `None` if the place is lost.
     pub(super) async fn read_all(&mut self, place: &mut Place, epoch: u64) -> Option<bool> {
         place.epoch = epoch;
         self.keeps(place).await.ok()?;
@@ -282,7 +282,7 @@ impl ShardTrainer {
         if answer.lost.is_empty() { Ok(()) } else { Err(Gone) }
     }
 
-    /// Takes the steps that there were, and reports to a checkpoint that they pass.
+    /// Takes the pending steps, and reports to a checkpoint that they pass.
     async fn advance(&mut self, place: &mut Place) -> Result<(), Gone> {
         let to = match self.trainer.rng.random_ratio(1, 3) {
             true => self.launch.step_on(),
@@ -299,7 +299,7 @@ impl ShardTrainer {
         Ok(())
     }
 
-    /// What a refusal means for the place.
+    /// The effect of a refusal on the place.
     fn refused(&mut self, place: &Place, op: Option<&Op>, code: ErrorCode, why: String) -> Gone {
         let recorder = self.trainer.shared.recorder.clone();
         match code {
@@ -311,7 +311,7 @@ impl ShardTrainer {
                 let what = format!("a {what} of {name} in lineage {lineage}");
                 recorder.event(What::Refused { what, why: why.clone() });
             }
-            // Not the ledger's: an earlier copy of the request may have been taken.
+            // Not the ledger's refusal: an earlier copy of the request may have been accepted.
             _ => {
                 self.dies();
                 if let Some(op) = op {

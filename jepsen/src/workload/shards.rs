@@ -1,8 +1,8 @@
-//! Trainers that read a dataset epoch after epoch, in worlds that change: they fall silent, die and leave between
-//! checkpoints, and recover; and those of a second job, which goes on without whoever it loses.
+//! Trainers that read a dataset epoch after epoch in changing worlds: they fall silent, die and leave between
+//! checkpoints, and recover. A second job continues after it loses a trainer.
 //!
-//! *Invariant:* a trainer is honest: what it says of a shard is so, by the step that it names, and whoever lost count
-//! comes back as another process. What each was given, and what it said, is recorded with the lineage that it is in.
+//! *Invariant:* a trainer is honest: what it says of a shard is true at the step that it names, and a trainer that
+//! lost count comes back as another process. Every grant and every report is recorded with the lineage it belongs to.
 
 use super::shard_trainer::{Place, ShardTrainer};
 use super::trainers::{Sent, Shared, Tasks, Trainer};
@@ -19,22 +19,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Who trains.
+/// The trainers.
 pub(super) const CLIENTS: &[&str] = &["t1", "t2", "t3", "t4"];
-/// Who of them trains in the second job too.
+/// How many of them also train in the second job.
 const ONWARD: usize = 3;
-/// What they read.
+/// The dataset that they read.
 pub(super) const DATASET: &str = "pile";
-/// Before every key of the second job.
+/// Prefix of every key of the second job.
 pub(crate) const ONWARD_PREFIX: &str = "on/";
 
 /// A job.
 #[derive(Clone, Copy)]
 pub(super) struct Career {
     pub(super) job: &'static str,
-    /// Before every key of it in the history.
+    /// Prefix of every key of it in the history.
     pub(super) prefix: &'static str,
-    /// What becomes of it when it loses a trainer with what the others may not have.
+    /// Its policy after losing a trainer whose work the others may not have.
     pub(super) on_loss: v1::LossPolicy,
 }
 
@@ -42,7 +42,7 @@ const RECOVERS: Career = Career { job: "train", prefix: "", on_loss: v1::LossPol
 const GOES_ON: Career =
     Career { job: "onward", prefix: ONWARD_PREFIX, on_loss: v1::LossPolicy::Continue };
 
-/// Samples of the dataset: the last shard has fewer.
+/// Samples of the dataset; the last shard has fewer than the others.
 const SAMPLES: u64 = 117;
 /// Samples of a shard.
 const SHARD_SAMPLES: u32 = 6;
@@ -55,13 +55,13 @@ pub(crate) fn shard_len(shard: u64) -> i64 {
     SAMPLES.saturating_sub(first).min(u64::from(SHARD_SAMPLES)) as i64
 }
 
-/// What the trainers of a job agree on beside the cluster, as whoever starts them would see to it.
+/// What the trainers of a job agree on outside the cluster, as their launcher would arrange.
 pub(super) struct Launch {
     pub(super) career: Career,
     plan: Mutex<(u64, Vec<&'static str>, StdRng)>,
-    /// The step at which the fastest of them is.
+    /// The step of the fastest trainer.
     steps: AtomicU64,
-    /// The latest epoch that was asked for.
+    /// The latest requested epoch.
     epochs: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl Launch {
         Arc::new(Self { career, plan: Mutex::new((0, Vec::new(), rng)), steps, epochs })
     }
 
-    /// The round that follows on `torn`, and its world: two to four trainers, the one that asks first among them.
+    /// The round after `torn`, and its world: two to four trainers, including the one that asks first.
     pub(super) fn after(&self, torn: u64, name: &'static str) -> (u64, Vec<&'static str>) {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let (round, world, rng) = &mut *plan;
@@ -88,7 +88,7 @@ impl Launch {
         (*round, world.clone())
     }
 
-    /// A round that nobody else is in.
+    /// A round with no other trainer.
     fn alone(&self, name: &'static str) {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         plan.0 += 1;
@@ -122,7 +122,7 @@ pub struct Running {
     jobs: Vec<(Arc<Launch>, ShardTrainer)>,
 }
 
-/// Lets every client loose.
+/// Starts every client.
 ///
 /// # Errors
 /// When a client cannot be made.
@@ -145,7 +145,7 @@ pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Resul
     Ok(Running { tasks: Tasks { shared, set }, jobs })
 }
 
-/// There is a dataset before anybody reads it.
+/// Creates the dataset before any trainer reads it.
 async fn begin(mut trainer: ShardTrainer) -> Result<()> {
     while !trainer.trainer.shared.stopping() {
         let Some(request) = trainer.trainer.request().await else { continue };
@@ -176,8 +176,8 @@ async fn begin(mut trainer: ShardTrainer) -> Result<()> {
 }
 
 impl Running {
-    /// See [`super::Running::finish`]. The last trainer of each job, alone, recovers, and reads what is left of every
-    /// epoch that anybody began.
+    /// See [`super::Running::finish`]. The last trainer of each job recovers alone, and reads the rest of every epoch
+    /// that was begun.
     pub(super) async fn finish(mut self, recovery: Duration) -> Result<()> {
         self.tasks.end(recovery).await?;
         let (mut wanted, mut answered) = (0, 0);
@@ -191,14 +191,14 @@ impl Running {
     }
 }
 
-/// Reads so many epochs to their ends; how many of them it has.
+/// Reads this many epochs to their ends; returns how many it finished.
 async fn read_on(launch: &Launch, last: &mut ShardTrainer, epochs: u64, limit: Duration) -> u64 {
     let (begun, mut epoch, mut place): (_, u64, Option<Place>) = (Instant::now(), 0, None);
     while epoch < epochs && begun.elapsed() < limit {
         let Some(there) = &mut place else {
             launch.alone(CLIENTS[0]);
             place = last.enter().await;
-            // What this lineage has not sealed has to be read in it.
+            // Samples that this lineage has not sealed must be read in it.
             epoch = 0;
             continue;
         };

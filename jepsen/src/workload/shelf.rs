@@ -1,8 +1,8 @@
-//! Whole small stores of a training job, one after another: several keys and a queue of each are changed by one request
-//! and looked at by another.
+//! Whole small stores of a training job, one after another: one request changes several keys and a queue, and another
+//! reads them.
 //!
-//! *Invariant:* a store is an object of a history by itself, so it is used for a few dozen requests; elements of queues
-//! and values are unique.
+//! *Invariant:* a store is one object of a history, so it serves a few dozen requests only. Queue elements and values
+//! are unique.
 
 use super::placed::Placed;
 use super::repeat;
@@ -19,10 +19,10 @@ use v1::store_op::Kind as Asked;
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// Its queue.
 const QUEUE: &str = "q";
-/// So many unique values are given before the next store is used.
+/// Unique values written before the next store is used.
 const EVERY: u64 = 60;
 
-/// The store that is used now.
+/// The number of the current store.
 fn number(trainer: &Trainer) -> u64 {
     trainer.shared.last() / EVERY
 }
@@ -35,7 +35,7 @@ fn name(number: u64) -> Option<v1::StoreName> {
     Some(v1::StoreName { job: key(number), round: 1, ..Default::default() })
 }
 
-/// One request of whichever kind.
+/// Sends one request of a random kind.
 pub(super) async fn use_one(trainer: &mut Trainer) {
     match trainer.rng.random_range(0..100) {
         0..55 => apply(trainer).await,
@@ -45,7 +45,7 @@ pub(super) async fn use_one(trainer: &mut Trainer) {
     }
 }
 
-/// An operation of ours as it is asked for and as it is written down.
+/// A random operation: as requested, and as recorded.
 fn act(trainer: &mut Trainer) -> (Asked, Value) {
     let key = KEYS[trainer.rng.random_range(0..KEYS.len())];
     let value = format!("{}-{}", trainer.name, trainer.shared.next());
@@ -110,7 +110,7 @@ async fn apply(trainer: &mut Trainer) {
     }
 }
 
-/// Reads some of the keys, and what there is at all.
+/// Reads some of the keys, the names of all keys, and the length of the queue.
 async fn look(trainer: &mut Trainer) {
     let number = number(trainer);
     let keys: Vec<&str> = KEYS.into_iter().filter(|_| trainer.rng.random()).chain(["z"]).collect();
@@ -148,7 +148,7 @@ async fn look(trainer: &mut Trainer) {
     }
 }
 
-/// Waits for something in the queue, or asks whether there is.
+/// Waits for an element in the queue, or checks for one.
 async fn wait(trainer: &mut Trainer) {
     let number = number(trainer);
     let wait_ms = if trainer.rng.random() { WAIT_MS } else { 0 };
@@ -170,7 +170,7 @@ async fn wait(trainer: &mut Trainer) {
     }
 }
 
-/// The store goes, and another of its name begins.
+/// Drops the store; another one of its name begins.
 async fn drop_all(trainer: &mut Trainer) {
     let Some(request) = trainer.request().await else { return };
     let number = number(trainer);

@@ -1,8 +1,9 @@
-//! Keys of a training job's store: set, read, compared, added to, lengthened, deleted and waited for by a few clients; and
-//! [whole small stores](super::shelf). Where leases are tested, [readers of one member each](super::store_readers) too.
+//! Keys of a training job's store: a few clients set, read, compare, add to, append to, delete and wait for them; and
+//! [whole small stores](super::shelf). Runs that test leases also have [readers of one member
+//! each](super::store_readers).
 //!
-//! *Invariant:* values are unique but for those of counters, so that a read names the write that it saw. A gate is
-//! waited for before it is set.
+//! *Invariant:* values are unique except for counters, so that a read identifies the write that it saw. Clients wait
+//! for a gate before it is set.
 
 use super::placed::Placed;
 use super::repeat;
@@ -24,14 +25,14 @@ use tokio::task::JoinSet;
 use v1::store_answer::Kind as Told;
 use v1::store_op::Kind as Asked;
 
-/// Who uses the store.
+/// The clients of the store.
 pub(super) const CLIENTS: &[&str] = &["k1", "k2", "k3", "k4"];
 /// Keys with unique values, and counters.
 pub(super) const KEYS: [&str; 6] = ["a", "b", "c", "d", "n", "m"];
-/// Of those, where the counters begin.
+/// The index at which the counters begin.
 const PLAIN: usize = 4;
 
-/// So many unique values are given before the next gate is waited for.
+/// Unique values written before clients wait for the next gate.
 const GATE_EVERY: u64 = 60;
 
 /// A running workload.
@@ -40,7 +41,7 @@ pub struct Running {
     last: User,
 }
 
-/// Lets every client loose.
+/// Starts every client.
 ///
 /// # Errors
 /// When a client cannot be made.
@@ -59,7 +60,7 @@ pub(super) fn start(
     for (number, name) in (0..).zip(CLIENTS) {
         set.spawn(user(name, seed.wrapping_mul(37).wrapping_add(number))?.run(number == 0));
     }
-    // Other clients leave a leader that answers no write, and believe nothing of one whose successor they know.
+    // Other clients leave a leader that answers no write, and ignore a leader whose successor they know.
     if nemesis.contains(&Family::Lease) {
         let readers = store_readers::of_each_member(fleet, CLIENTS[0], &shared, seed)?;
         for reader in readers {
@@ -93,7 +94,7 @@ pub(super) fn store() -> Option<v1::StoreName> {
     Some(v1::StoreName { job: "jepsen".into(), ..Default::default() })
 }
 
-/// The value of the first key that was read, if there is one.
+/// The value of the first key of a read, if any.
 pub(super) fn first_of(answer: v1::StoreReadResponse) -> Option<String> {
     match answer.values.into_iter().next().and_then(|value| value.kind) {
         Some(Told::Value(value)) => Some(text(&value)),
@@ -101,19 +102,19 @@ pub(super) fn first_of(answer: v1::StoreReadResponse) -> Option<String> {
     }
 }
 
-/// A value as it is written down.
+/// A value as it is recorded.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 struct User {
     trainer: Trainer,
-    /// What it last read.
+    /// The last value read of each key.
     seen: BTreeMap<&'static str, String>,
 }
 
 impl User {
-    /// `opens`: it sets the gates that the others wait for.
+    /// Runs the client. `opens`: it sets the gates that the others wait for.
     async fn run(mut self, opens: bool) -> Result<()> {
         while !self.trainer.shared.stopping() {
             let key = KEYS[self.trainer.rng.random_range(0..PLAIN)];
@@ -179,7 +180,7 @@ impl User {
         self.apply("add", key.to_owned(), json!(delta), asked).await;
     }
 
-    /// Sets the gate that is waited for, and lets the next one be.
+    /// Sets the gate that clients wait for, and moves on to the next one.
     async fn open_gate(&mut self) {
         let number = self.trainer.shared.last() / GATE_EVERY;
         let key = format!("gate-{number}");
@@ -207,7 +208,7 @@ impl User {
                     Some(Told::Number(sum)) => json!(sum),
                     Some(Told::Value(value)) => json!(text(&value)),
                     Some(Told::Refused(why)) => {
-                        // Of what is done here nothing is to be refused.
+                        // No operation here may be refused.
                         recorder.event(What::Refused { what: f.to_owned(), why: why.clone() });
                         return recorder.fail(&op, why);
                     }
@@ -252,13 +253,13 @@ impl User {
         }
     }
 
-    /// Waits for the next gate, which nobody has set yet.
+    /// Waits for the next gate, which is not set yet.
     async fn wait(&mut self) {
         let key = format!("gate-{}", self.trainer.shared.last() / GATE_EVERY);
         self.waited("wait", key, Value::Null, None).await;
     }
 
-    /// Waits until a counter is a little larger than when it was last read, or asks whether it is.
+    /// Waits until a counter is a little larger than at its last read, or checks whether it is.
     async fn reach(&mut self) {
         let key = KEYS[self.trainer.rng.random_range(PLAIN..KEYS.len())];
         let seen: i64 = self.seen.get(key).and_then(|seen| seen.parse().ok()).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! Clients that read a store from one member each, whether that member leads or not.
+//! Clients that each read a store from one member, whether that member leads or not.
 //!
-//! *Invariant:* a reader asks its member alone and takes what that answers, also of an earlier epoch than other clients
-//! have seen: of two members that both answer, it shows the one that must not.
-//! Absent: what an answer has to be. These reads are operations of the history like those of all clients.
+//! *Invariant:* a reader asks only its member and takes what that answers, even from an earlier epoch than other
+//! clients have seen: if two members both answer, this shows the one that must not.
+//! Absent: checks of the answers. These reads are operations of the history like those of all clients.
 
 use super::placed::Placed;
 use super::store::{KEYS, first_of, store};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use v1::store_client::StoreClient;
 
-/// From one answer to the next read, and from a refusal: a member that does not lead refuses at once.
+/// Pauses after an answer and after a refusal: a member that does not lead refuses at once.
 const ANSWERED: Duration = Duration::from_millis(20);
 const REFUSED: Duration = Duration::from_millis(150);
 
@@ -30,7 +30,7 @@ pub(super) struct Reader {
     rng: StdRng,
 }
 
-/// One for each member that there is from the beginning, with the certificate of this client.
+/// A reader for each original member, with the certificate of this client.
 pub(super) fn of_each_member(
     fleet: &Fleet,
     client: &str,

@@ -1,7 +1,8 @@
-//! Makes runs, and reads rows.
+//! Creates runs, and reads their rows.
 //!
-//! *Invariant:* each request is recorded, and is sent again under its own id until it is answered or its session is gone. What
-//! was answered of a run holds: it is there ever after, and once it was made whole, with all of its rows.
+//! *Invariant:* each request is recorded, and sent again under its own id until it is answered or its session is
+//! gone. What was answered about a run stays true: the run exists from then on, and once it was complete it has all
+//! of its rows.
 
 use super::item::{RUN_PREFIX, Run, Shared, Style};
 use super::repeat;
@@ -22,7 +23,7 @@ use tonic::{Response, Status};
 pub(super) const NAMESPACE: &str = "default";
 /// The most rows of a run; they are its keys.
 const ROWS_MAX: u32 = 12;
-/// What is refused so because a run is not as its maker left it.
+/// Error codes that show a run not in its acknowledged state.
 const NOT_AS_LEFT: &[ErrorCode] = &[
     ErrorCode::RunNotFound,
     ErrorCode::RunSpecConflict,
@@ -31,9 +32,9 @@ const NOT_AS_LEFT: &[ErrorCode] = &[
     ErrorCode::InputMismatch,
     ErrorCode::RunEnded,
 ];
-/// How long a run is read before the next is made.
+/// How long a run is read before the next one is made.
 const RUN_MAX: Duration = Duration::from_secs(2);
-/// The same where the next one waits until nothing is left of it, for only who is idle steals.
+/// The same if the next one waits until nothing of it is left, because only idle workers steal.
 const TAIL_MAX: Duration = Duration::from_secs(12);
 const READ_LIMIT: Duration = Duration::from_secs(3);
 
@@ -46,9 +47,9 @@ pub(super) struct Submitter {
 
 /// How a stream of results ended.
 enum Ended {
-    /// As its leader wanted it to.
+    /// Ended normally by its leader.
     Well,
-    /// Otherwise; with the code of a refusal.
+    /// Ended otherwise; with the code of a refusal.
     Broken(Option<ErrorCode>, String),
 }
 
@@ -88,7 +89,7 @@ impl Submitter {
         Ok(())
     }
 
-    /// A run with its rows declared; `None` if nobody knows what became of one of its requests.
+    /// Makes a run and declares its rows; `None` if the outcome of one of its requests is unknown.
     pub(super) async fn make(&mut self, name: &str) -> Option<u32> {
         let _making = self.shared.making();
         let rows = match self.shared.style {
@@ -102,7 +103,7 @@ impl Submitter {
         let made = Run { name: name.into(), folder, rows, duplicates, whole: false, gone: false };
         self.shared.add_run(run, made);
         let blob = v1::BlobRef { key, digest: digest.to_vec().into(), bytes: 1000 };
-        // Some inputs come in pieces, as those do that take long to read.
+        // Some inputs come in pieces, like inputs that take long to read.
         let pieces = if self.trainer.rng.random_ratio(1, 4) { 2 } else { 1 };
         for number in 0..pieces {
             if number > 0 {
@@ -128,7 +129,7 @@ impl Submitter {
             };
             async move { services::runs(channel).create_run(request).await }
         };
-        // Whoever is asked twice draws a folder twice, and keeps the first.
+        // A leader that gets the request twice draws a folder twice, and keeps the first.
         let told =
             |answer: &v1::CreateRunResponse| json!([answer.run, answer.created, answer.folder]);
         let made = self.ask(name, "create", Value::Null, send, told).await?;
@@ -164,7 +165,7 @@ impl Submitter {
         self.ask(name, "close", json!(rows), send, told).await.map(drop)
     }
 
-    /// One request of a run, until it is answered.
+    /// Sends one request about a run until it is answered.
     async fn ask<T, F, Fut>(
         &mut self,
         run: &str,
@@ -231,15 +232,15 @@ impl Submitter {
         };
         let mut complete = true;
         for op in unread {
-            // A read changes nothing, whatever became of it.
+            // A read changes nothing, whatever its outcome.
             recorder.fail(op, why.clone());
             complete = false;
         }
         complete.then_some(undecided)
     }
 
-    /// So many of its rows were in a stream that ended well. A member that ends may end a stream early: one that lacks
-    /// rows is evidence only if another does too.
+    /// Checks the number of rows in a stream that ended normally. A member that exits may end a stream early, so
+    /// missing rows are evidence only if a second stream lacks them too.
     async fn counted(&self, number: u32, run: &Run, seen: usize) {
         if missing(run, Ok(seen)).is_none() {
             return;
@@ -249,7 +250,7 @@ impl Submitter {
         }
     }
 
-    /// Tells that a run is not what was answered of it; once.
+    /// Records once that a run deviates from its answers.
     fn lacks(&self, number: u32, what: Option<String>) {
         let Some(why) = what else { return };
         if self.shared.is_gone(number) {
@@ -260,7 +261,7 @@ impl Submitter {
         }
     }
 
-    /// What is said of the rows of a run, in their order, until the stream ended.
+    /// The results of a run's rows, in order, until the stream ended.
     async fn results(&self, run: u32) -> (Vec<(Value, By)>, Ended) {
         let request = v1::ReadResultsRequest { run, first_segment: 0, segments_max: 0 };
         let options = CallOptions::read().timeout(READ_LIMIT);
@@ -296,7 +297,7 @@ impl Submitter {
         (rows, ended)
     }
 
-    /// Where the rows of a run are, if that was answered.
+    /// The counts of a run's rows by state, if answered.
     pub(super) async fn counts(&self, number: u32) -> Option<v1::RunCounts> {
         let run = self.shared.run(number)?;
         let (namespace, name) = (NAMESPACE.into(), run.name.clone());
@@ -322,8 +323,8 @@ impl Submitter {
     }
 }
 
-/// What of a run is missing, or too much, by what a leader says of it: how many rows it has, or the code of a refusal.
-/// `run` is as it was known before the leader was asked.
+/// How a run deviates from a leader's report: its number of rows, or the code of a refusal. `run` is what was known
+/// before the leader was asked.
 fn missing(run: &Run, said: Result<usize, Option<ErrorCode>>) -> Option<String> {
     let declared = run.rows as usize;
     match said {
@@ -340,7 +341,7 @@ fn segments_digest(segment: &[u8; 32], count: u32) -> Vec<u8> {
     blake3::hash(&segment.repeat(count as usize)).as_bytes().to_vec()
 }
 
-/// What a segment says of a row: nil, false for a failure, or the digest of its part.
+/// A row's outcome in a segment: nil, false for a failure, or the digest of its part.
 fn outcome(segment: &v1::ReadResultsResponse, row: usize) -> Value {
     let number = segment.first_row + row as u64;
     if segment.failures.iter().any(|failed| failed.row == number) {

@@ -1,8 +1,8 @@
-//! What the clients of training jobs have in common: one request until it is answered, now and then sent twice, and
-//! participants that are kept alive.
+//! Shared code of the training job clients: send one request until it is answered, now and then twice, and keep
+//! participants alive.
 //!
-//! *Invariant:* whatever of a request may still take effect is recorded as unknown; a second copy of one that was
-//! answered has to be answered the same, and does not delay the record of the first.
+//! *Invariant:* a request that may still take effect is recorded as unknown. A second copy of an answered request
+//! must get the same answer, and does not delay the record of the first.
 
 use super::placed::Placed;
 use super::repeat;
@@ -22,13 +22,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::{Response, Status};
 
-/// One attempt of a call.
+/// Time limit of one attempt of a call.
 pub(super) const LIMIT: Duration = Duration::from_millis(800);
 /// How long one call keeps trying.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 /// Between two calls for one answer.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A leader's time for a wait.
+/// How long a leader holds a wait.
 pub(super) const WAIT_MS: u64 = 400;
 
 /// What all clients of a workload share.
@@ -52,18 +52,18 @@ impl Shared {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// A number that nobody else gets.
+    /// A unique number.
     pub(super) fn next(&self) -> u64 {
         self.counter.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The last of them.
+    /// The last number given.
     pub(super) fn last(&self) -> u64 {
         self.counter.load(Ordering::Relaxed)
     }
 }
 
-/// Tasks that run until they are told to stop.
+/// Tasks that run until they are stopped.
 pub(super) struct Tasks {
     pub(super) shared: Arc<Shared>,
     pub(super) set: JoinSet<Result<()>>,
@@ -90,18 +90,18 @@ pub(super) struct Trainer {
     session: Option<Session>,
 }
 
-/// What became of a request that changes something.
+/// The outcome of a request that changes something.
 pub(super) enum Sent<T> {
-    /// It was answered, so.
+    /// It was answered.
     Answered(T, By),
     /// It was refused for good, and did not happen.
     Refused(ErrorCode, String),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Lost(String),
 }
 
 impl<T> Sent<T> {
-    /// The same of a part of the answer.
+    /// The same with a part of the answer.
     pub(super) fn map<U>(self, part: impl FnOnce(T) -> U) -> Sent<U> {
         match self {
             Self::Answered(answer, by) => Sent::Answered(part(answer), by),
@@ -145,12 +145,13 @@ impl Trainer {
         Some(self.session().await?.request())
     }
 
-    /// Goes on as another process would: without its session.
+    /// Continues as a new process would: without its session.
     pub(super) fn restart(&mut self) {
         self.session = None;
     }
 
-    /// Sends a request until it is answered, as long as the run goes on; now and then once more, for the same answer.
+    /// Sends a request until it is answered or the run ends; now and then sends it once more and compares the
+    /// answers.
     pub(super) async fn change<T, F, Fut>(
         &mut self,
         pending: PendingRequest,
@@ -204,7 +205,7 @@ impl Trainer {
         Sent::Answered(first, by)
     }
 
-    /// Says that a participant lives; what is answered, once somebody answers.
+    /// Sends a keep-alive for a participant until a member answers, and returns the answer.
     pub(super) async fn keep_alive(
         &self,
         job: &v1::JobName,

@@ -1,8 +1,8 @@
 //! A raw worker: it speaks the protocol of a real one and behaves worse.
 //!
-//! *Invariant:* at most one exchange in flight, which goes out again unchanged, under its number,
-//! until it is answered or its session is gone; then its outcome is unknown. What it held in a lost
-//! session it may still try to complete in the next: that has to be refused.
+//! *Invariant:* at most one exchange is in flight. It is sent again unchanged, under its number, until it is answered
+//! or its session is gone; then its outcome is unknown. In its next session the worker may still try to complete a
+//! row of the lost session: the leader must refuse that.
 
 mod answer;
 mod exchange;
@@ -25,11 +25,11 @@ use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// Heartbeats whose answers may still be on the way.
+/// The most heartbeats with answers in transit.
 const BEATS_MAX: usize = 64;
-/// Longer than the fleet's failure timeout: its session lapses.
+/// A pause longer than the fleet's failure timeout: the session lapses.
 const HANG_MS: std::ops::Range<u64> = 2500..3500;
-/// Shorter than that: nothing may come of it.
+/// A pause shorter than that: it must have no effect.
 const SLOW_MS: std::ops::Range<u64> = 300..1500;
 
 /// A row under an attempt.
@@ -38,7 +38,7 @@ struct Lease {
     run: u32,
     attempt: u64,
     row: u64,
-    /// An engine runs it; until then it can be given up.
+    /// An engine runs it; until then it can be yielded.
     started: bool,
 }
 
@@ -77,11 +77,11 @@ pub(super) struct Worker {
     held: Vec<Lease>,
     sent: Option<Sent>,
     parts: u64,
-    /// Slow at its work, so that others have to help.
+    /// Slow at its work, so that others must help.
     sluggish: bool,
-    /// What the leader wants for somebody else.
+    /// The leader's pending steal request.
     asked: Option<v1::Yield>,
-    /// Rows that it gave up, and may finish all the same.
+    /// Rows that it yielded, and may finish anyway.
     ghosts: Vec<Lease>,
 }
 
@@ -245,7 +245,7 @@ impl Worker {
                         return Ended::Left;
                     }
                     if self.sent.is_none() {
-                        // A question is forgotten after a while: it is answered before all work.
+                        // The leader drops a steal request after a while, so it is answered before all work.
                         if self.asked.is_none() {
                             self.work().await;
                         }
@@ -267,7 +267,7 @@ impl Worker {
                     self.beaten.push_back((self.beats, self.shared.recorder.now_ns()));
                     self.beaten.drain(..self.beaten.len().saturating_sub(BEATS_MAX));
                     let heartbeat = self.heartbeat();
-                    // A full channel is a slow leader, which the exchange shows anyway.
+                    // A full channel means a slow leader, which the exchange shows anyway.
                     let _ = out.try_send(self.message(Up::Heartbeat(heartbeat)));
                 }
             }
@@ -288,8 +288,7 @@ impl Worker {
         heartbeat
     }
 
-    /// The engine: mostly quick, sometimes silent for a while, sometimes for so long that the lease
-    /// lapses.
+    /// Plays the engine: mostly quick, sometimes silent for a while, sometimes so long that the lease lapses.
     async fn work(&mut self) {
         let rarely = if self.shared.style == Style::Steal { 40 } else { 20 };
         let (deaf, slow) = (self.rng.random_ratio(1, rarely), self.rng.random_ratio(1, 20));

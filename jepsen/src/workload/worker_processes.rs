@@ -1,8 +1,7 @@
-//! Real workers with mock engines, which are killed, stopped, lose their power, have clocks that jump
-//! and disks in trouble.
+//! Real workers with mock engines, which are killed, stopped, lose power, and get clock jumps and disk faults.
 //!
-//! *Invariant:* at the end every worker runs, and its clock and disk are right. What was struck is
-//! proven as for members.
+//! *Invariant:* at the end every worker runs with a correct clock and a working disk. Faults on workers are proven
+//! like those on members.
 
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -20,13 +19,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Faults of the nemesis count from 1.
+/// Faults on workers count from here; those of the nemesis count from 1.
 const FIRST_ID: u64 = 1 << 32;
 const HOUR_S: i64 = 3600;
-/// A worker looks at its clock, and writes, at least so often.
+/// A worker reads its clock, and writes, at least this often.
 const PROOF_LIMIT: Duration = Duration::from_secs(2);
 
-/// What becomes of a worker.
+/// A fault on a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
     Kill,
@@ -37,7 +36,7 @@ enum Blow {
 }
 
 impl Blow {
-    /// Those that these families ask for, each as often as it is to be drawn.
+    /// The faults of these families, each as often as its weight.
     fn asked(families: &[Family]) -> Vec<Self> {
         let each = [
             (Family::Kill, Self::Kill, 3),
@@ -66,7 +65,7 @@ struct Agent {
     program: PathBuf,
     config: PathBuf,
     log: PathBuf,
-    /// Where it keeps what it has to remember.
+    /// Its data directory.
     data: PathBuf,
     process: Option<Process>,
 }
@@ -80,7 +79,7 @@ impl Agent {
         Ok(())
     }
 
-    /// kill -9. True if it was alive until then.
+    /// SIGKILL. True if it was alive until then.
     fn kill(&mut self) -> bool {
         self.process.take().is_some_and(|mut process| process.kill())
     }
@@ -93,7 +92,7 @@ pub(super) struct Workers {
     rng: StdRng,
     recorder: Arc<Recorder>,
     asked: Vec<Blow>,
-    /// Those that come next.
+    /// The next faults.
     next: Vec<Blow>,
     next_id: u64,
 }
@@ -134,7 +133,7 @@ impl Workers {
         })
     }
 
-    /// Something becomes of one of them for a while, if that is asked for.
+    /// Injects a fault into one of them for a while, if requested.
     pub(super) async fn strike(&mut self) -> Result<()> {
         let rest = Duration::from_millis(self.rng.random_range(1000..4000));
         tokio::time::sleep(rest).await;
@@ -142,7 +141,7 @@ impl Workers {
             self.next = self.asked.clone();
             self.next.shuffle(&mut self.rng);
         }
-        // One that ended by itself is told, and runs again, before anything is done to it.
+        // Record and restart a worker that exited by itself before injecting a fault.
         self.revive()?;
         let Some(blow) = self.next.pop() else { return Ok(()) };
         let which = self.rng.random_range(0..self.agents.len());
@@ -159,7 +158,7 @@ impl Workers {
         Ok(())
     }
 
-    /// True if it was seen to take effect.
+    /// Starts a fault. True if it was seen to take effect.
     async fn begin(&mut self, blow: Blow, which: usize) -> Result<bool> {
         let agent = &mut self.agents[which];
         let name = agent.name;
@@ -197,7 +196,7 @@ impl Workers {
         Ok(false)
     }
 
-    /// Whatever it was, it is over.
+    /// Ends the fault, whatever it was.
     fn end(&mut self, which: usize) -> Result<()> {
         let name = self.agents[which].name;
         self.preload.set_clock(name, 0)?;
@@ -209,7 +208,7 @@ impl Workers {
         self.revive()
     }
 
-    /// Starts every worker that does not run, and tells of those that nobody killed.
+    /// Starts every worker that does not run, and records those that the suite did not kill.
     pub(super) fn revive(&mut self) -> Result<()> {
         for agent in &mut self.agents {
             if let Some(process) = &mut agent.process

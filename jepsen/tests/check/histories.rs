@@ -1,4 +1,4 @@
-//! Histories whose verdict a person can see, and files that are none.
+//! Histories with an obvious verdict, and files that are no histories.
 
 /// A history and its verdict.
 pub(crate) struct Known {
@@ -377,7 +377,7 @@ pub(crate) const JSONL: &[Known] = &[
     ),
 ];
 
-/// Format, model, content, and what must be said of it.
+/// Format, model, content, and the expected error.
 pub(crate) const UNREADABLE: &[(&str, &str, &str, &str)] = &[
     ("jepsen-log", REGISTER, "", "no operation in it"),
     ("jepsen-log", REGISTER, "INFO  jepsen.core - done\n", "no operation in it"),

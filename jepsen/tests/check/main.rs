@@ -1,4 +1,4 @@
-//! `rollout-jepsen check` as a person or a script meets it: files in, verdicts and a status out.
+//! Tests of `rollout-jepsen check` from the outside: files in; verdicts and an exit status out.
 
 mod histories;
 
@@ -150,7 +150,7 @@ fn an_explanation_names_the_first_answer_that_no_order_explains() {
     assert_eq!(line["unanswered"], 1);
 }
 
-/// Also where several have one time, the right ones among them are not blamed.
+/// If several answers have the same time, the correct ones are not blamed.
 #[test]
 fn of_answers_with_one_time_the_wrong_one_is_blamed() {
     let dir = TempDir::new().unwrap();
@@ -206,7 +206,7 @@ fn every_key_that_no_order_explains_is_told() {
     assert_eq!(line["violated_key"], "a");
 }
 
-/// The time that a file may take holds also while the search is prepared.
+/// The time limit of a file also applies while the search is prepared.
 #[test]
 fn forty_thousand_operations_on_one_key_end_at_their_time_limit() {
     let dir = TempDir::new().unwrap();
@@ -233,8 +233,7 @@ fn entry(history: &mut String, process: usize, kind: &str, f: &str, value: &str)
     history.push_str(&entry);
 }
 
-/// So many writes that are called together, of which each is read by somebody; before they are answered, one client reads
-/// nil again and again.
+/// This many concurrent writes, each read by some client; before they are answered, one client reads nil repeatedly.
 fn called_together(writes: usize, nils: usize) -> String {
     let mut history = String::new();
     let numbers: Vec<String> = (1..=writes).map(|number| number.to_string()).collect();
@@ -259,7 +258,7 @@ fn told(history: &str, model: &str, limit_ms: &str) -> Value {
     serde_json::from_str(&stdout(&check(&arguments))).unwrap()
 }
 
-/// One step of the search may look at every operation that is in flight, and as often as another is answered.
+/// One step of the search may visit every operation in flight, once for each operation that is answered.
 #[test]
 fn thousands_of_operations_in_flight_end_at_their_time_limit() {
     let line = told(&called_together(8_000, 8_000), "cas-register", "500");
@@ -275,7 +274,7 @@ fn thousands_of_writes_that_are_called_together_are_judged() {
     }
 }
 
-/// A text that grows by each of many appends is not kept anew for each.
+/// A text that grows by many appends is not copied for each.
 #[test]
 fn one_client_that_appends_twelve_thousand_times_is_judged() {
     let (mut history, mut all) = (String::new(), String::new());

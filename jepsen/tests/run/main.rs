@@ -1,5 +1,5 @@
-//! One short run of the whole suite. Its verdict may be `unknown`, for not every kind of fault fits into that time; a
-//! violation it may never be, and something has to have happened.
+//! One short run of the whole suite. Its verdict may be `unknown`, because not every kind of fault fits into that
+//! time; it must not be a violation, and the run must have done something.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn a_short_run_under_all_faults_shows_no_violation() {
     assert!(std::fs::read_to_string(dir.path().join("report.html")).unwrap().contains("<svg"));
 }
 
-/// Of each thing that a pass is made of, at least a little.
+/// Checks that each kind of event that a pass requires happened at least a little.
 fn something_happened(dir: &Path) {
     let verdict = std::fs::read(dir.join("verdict.json")).unwrap();
     let verdict: serde_json::Value = serde_json::from_slice(&verdict).unwrap();

@@ -1,5 +1,5 @@
-//! The definition of linearizability, tried out: every order of the operations of a short history,
-//! on all keys at once, with models of its own.
+//! A brute-force check of linearizability: tries every order of the operations of a short history, on all keys at
+//! once, with models of its own.
 
 use rollout_jepsen::formats::{Event, Kind};
 use rollout_jepsen::value::Value;

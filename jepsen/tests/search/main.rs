@@ -1,5 +1,5 @@
-//! The search against what it must agree with: every order tried out, itself without its short
-//! cuts, and the orders that it claims to have found.
+//! Compares the search with a brute-force check, with itself without its optimizations, and with the orders that it
+//! claims to have found.
 
 mod brute;
 mod objects;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const SMALL_HISTORIES: u64 = 100_000;
 const MIDDLING_HISTORIES: u64 = 3_000;
 
-/// A model that tells the search nothing of the shape of its operations.
+/// A model that gives the search no shape of its operations.
 struct Plain<M>(M);
 
 impl<M: Model> Model for Plain<M> {
@@ -144,7 +144,7 @@ fn searched<M: Model>(model: &M, operations: &[Operation], depth_first: u64) -> 
     Search::new(model, &intervals).depth_first(depth_first).run(u64::MAX, None)
 }
 
-/// The operations of one key as the search is given them.
+/// The operations of one key as the search takes them.
 fn intervals<M: Model>(model: &M, operations: &[Operation]) -> Vec<Interval<M::Op>> {
     let mut intervals = Vec::new();
     for operation in operations {

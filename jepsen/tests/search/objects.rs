@@ -1,7 +1,8 @@
-//! The search against every order tried out, for rows, cells and whole stores: small random histories of each, some of whose
-//! answers nothing explains.
+//! Compares the search with a brute-force check for rows, cells and whole stores: small random histories of each, in
+//! some of which no order explains the answers.
 //!
-//! Absent: what the models mean, which their own tests say. Here only orders are found or not, with the models' steps.
+//! Absent: the meaning of the models, which their own tests cover. These tests use the models' steps only to find
+//! orders.
 
 use super::Plain;
 use rand::rngs::StdRng;
@@ -13,7 +14,7 @@ use rollout_jepsen::value::Value;
 use std::sync::Arc;
 
 const HISTORIES: u64 = 20_000;
-/// How often an answer is drawn until it is one that can be given.
+/// How often to draw an answer until it is a possible one.
 const DRAWS: usize = 60;
 
 fn text(rng: &mut StdRng) -> Arc<str> {
@@ -58,7 +59,7 @@ fn cell(rng: &mut StdRng) -> CellOp {
     }
 }
 
-/// One operation of a request, and what it may be answered.
+/// One operation of a request, and a possible answer.
 fn act(rng: &mut StdRng) -> (Act, Value) {
     let key: Arc<str> = "k".into();
     match rng.random_range(0..5) {
@@ -90,8 +91,8 @@ fn shelf(rng: &mut StdRng) -> ShelfOp {
     }
 }
 
-/// Operations in the order in which they took effect, each called some time before and answered some time after it; some
-/// were never answered, of which some never took effect; some have an answer that was drawn blindly.
+/// Operations in the order in which they took effect, each called some time before and answered some time after. Some
+/// were never answered, and some of those never took effect; some answers are random.
 fn history<M: Model>(model: &M, draw: fn(&mut StdRng) -> M::Op, seed: u64) -> Vec<Interval<M::Op>> {
     let mut rng = StdRng::seed_from_u64(seed);
     let (mut state, mut intervals) = (model.initial(), Vec::new());
@@ -118,7 +119,7 @@ fn history<M: Model>(model: &M, draw: fn(&mut StdRng) -> M::Op, seed: u64) -> Ve
     intervals
 }
 
-/// Whether there is an order of these, by trying every one.
+/// Whether there is an order of these, by trying every order.
 fn any_order<M: Model>(
     model: &M,
     intervals: &[Interval<M::Op>],

@@ -1,5 +1,5 @@
-//! Random histories of a real object: operations overlap, some answers are lost, some operations
-//! take effect long after that, and some answers are made wrong on purpose.
+//! Random histories of a real object: operations overlap, some answers are lost, some operations take effect long
+//! after that, and some answers are made wrong on purpose.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     pub(crate) operations: usize,
     pub(crate) keys: usize,
-    /// Values are drawn from so many; 0: each write has a value of its own.
+    /// The number of different values; 0: each write has a value of its own.
     pub(crate) values: i64,
     /// How often an answer is lost, and how often it is wrong.
     pub(crate) unknown: f64,
@@ -45,7 +45,7 @@ struct World {
     processes: Vec<i64>,
     unique: i64,
     events: Vec<Event>,
-    /// Answers of reads so far: what a stale one would say.
+    /// Answers of reads so far, as a source of stale ones.
     seen: Vec<Value>,
 }
 
@@ -118,7 +118,7 @@ impl World {
             (Object::Register, 0) => ("read", Value::Nil),
             (Object::Register, 1) => ("write", self.value()),
             (Object::Register, _) => {
-                // Half of them expect what is there, or they would hardly ever succeed.
+                // Half of them expect the present value; otherwise they would hardly ever succeed.
                 let from = match self.rng.random_bool(0.5) {
                     true => self.current(key),
                     false => self.value(),

@@ -1,4 +1,4 @@
-//! Rows of bugs, kept and told.
+//! Tests of keeping and reporting rows of bugs.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn what_was_measured_of_other_programs_or_under_another_plan_is_measured_again()
     };
     let (matrix, forgotten) = Matrix::open(dir.path(), clean_alone).expect("a matrix");
     assert!(forgotten == 1 && matrix.knows(super::super::CLEAN) && !matrix.knows("a"));
-    // A row of an older form says nothing of its conditions.
+    // A row of an older format does not have its conditions.
     let old = r#"{"bug":"a","found":null,"runs":1,"broken":0,"unknown":0,"secs":1,"cut":false}"#;
     std::fs::write(dir.path().join(ROWS), old).expect("a file");
     assert!(!open(dir.path()).knows("a"));

@@ -1,29 +1,29 @@
-//! A text that shares its beginning with the one that it was made of: as many texts as there are appends cost as much as
-//! the appends.
+//! A text that shares its prefix with the text it was appended to, so that a chain of appended texts costs no more
+//! memory than the appended pieces.
 //!
-//! *Invariant:* two texts are equal exactly if their bytes are, however they were put together. Their digests tell of two
-//! that they differ, never that they are equal.
+//! *Invariant:* two texts are equal exactly if their bytes are, however they were put together. Digests only prove
+//! that two texts differ, never that they are equal.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// What a digest is multiplied by for each byte that follows.
+/// The factor of a digest for each further byte.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-/// How many bytes of one part pass from one digest that is kept to the next.
+/// Bytes of one part between two kept digests.
 const BYTES_PER_MARK: usize = 256;
 
 /// See the module. The default is empty.
 #[derive(Clone, Default)]
 pub struct Text(Option<Arc<Part>>);
 
-/// The last part of a text, and what stands before it.
+/// The last part of a text, and the text before it.
 struct Part {
     before: Text,
     /// Never empty.
     more: Arc<str>,
-    /// Of the whole text up to here.
+    /// Length of the whole text up to here.
     len: usize,
     digest: u64,
     /// Digests of the text up to each multiple of [`BYTES_PER_MARK`] within `more`.
@@ -73,12 +73,12 @@ impl Text {
         self.0.as_ref().map_or(0, |part| part.digest)
     }
 
-    /// Whether it may begin with `other`: never wrong where it says no.
+    /// Whether it may begin with `other`; `false` is always right.
     pub fn may_start_with(&self, other: &Self) -> bool {
         other.len() <= self.len() && self.digest_to(other.len()) == other.digest()
     }
 
-    /// The digest of its first `len` bytes; it has as many.
+    /// The digest of its first `len` bytes; it has at least that many.
     fn digest_to(&self, len: usize) -> u64 {
         let mut text = self;
         while let Some(part) = &text.0 {
@@ -98,13 +98,13 @@ impl Text {
         0
     }
 
-    /// About how many bytes it holds beside what it shares with other texts, and with the operations.
+    /// About how many bytes it holds, without what it shares with other texts and with the operations.
     pub fn own_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |part| size_of::<Part>() + part.marks.len() * size_of::<u64>())
     }
 }
 
-/// What is left of a text that is gone through from its end.
+/// The rest of a text that is read from its end.
 struct Tail<'a> {
     part: Option<&'a Arc<Part>>,
     rest: &'a [u8],
@@ -116,7 +116,7 @@ impl<'a> Tail<'a> {
         Self { part, rest: part.map_or(&[][..], |part| part.more.as_bytes()) }
     }
 
-    /// Whether both are at one place of one text.
+    /// Whether both are at the same position of the same text.
     fn is(&self, other: &Self) -> bool {
         let same = match (self.part, other.part) {
             (Some(one), Some(two)) => Arc::ptr_eq(one, two),
@@ -125,7 +125,7 @@ impl<'a> Tail<'a> {
         same && self.rest.len() == other.rest.len()
     }
 
-    /// The last `count` bytes, of which there are as many in its last part.
+    /// The last `count` bytes; its last part has at least that many.
     fn take(&mut self, count: usize) -> &'a [u8] {
         let (rest, taken) = self.rest.split_at(self.rest.len() - count);
         match self.part {
@@ -162,7 +162,7 @@ impl Hash for Text {
 
 impl Drop for Text {
     fn drop(&mut self) {
-        // Part by part: as deep as there are parts no stack is.
+        // Drops part by part: recursion would overflow the stack on texts of many parts.
         let mut last = self.0.take();
         while let Some(mut part) = last.and_then(Arc::into_inner) {
             last = part.before.0.take();
@@ -195,7 +195,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
     use std::collections::HashSet;
 
-    /// A text in parts of up to so many bytes.
+    /// A text in parts of at most this many bytes.
     fn parts(text: &str, most: usize, rng: &mut StdRng) -> Text {
         let (mut made, mut rest) = (Text::default(), text);
         while !rest.is_empty() {
@@ -210,7 +210,7 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(1);
         let (mut seen, mut strings) = (HashSet::new(), HashSet::new());
         for _ in 0..2_000 {
-            // Of few letters, so that many begin alike; some longer than a mark.
+            // Few different letters, so that many texts share a prefix; some texts are longer than a mark.
             let length = rng.random_range(0..8) * if rng.random_ratio(1, 4) { 150 } else { 1 };
             let one: String = (0..length).map(|_| if rng.random() { 'a' } else { 'b' }).collect();
             let cut = rng.random_range(0..=length);
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Of all sums of this kind it is known which texts have the same.
+    /// For all digests of this kind, texts with the same digest can be constructed.
     #[test]
     fn texts_with_one_digest_are_equal_only_if_their_bytes_are() {
         let letter = |at: u32, one: char, other: char| {

@@ -1,30 +1,30 @@
-//! Histories of a key that was right all the time, with copies, lost answers and copies that arrive late: none is judged
-//! wrong, and one wrong answer in any of them is seen.
+//! Random correct histories of one key, with copies, lost answers and late copies: the replay accepts each of them,
+//! and finds one wrong answer in any of them.
 
 use super::*;
 use crate::models::Cell;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Lost operations of a history at most.
+/// The most lost operations in a history.
 const LOST_MAX: usize = 12;
 
-/// An operation that is under way.
+/// An operation in flight.
 struct Flying {
     operation: Operation,
-    /// What its last copy was answered, and where.
+    /// The answer of its last copy, and its position.
     answer: Option<(Value, LogPosition)>,
     copies: u32,
 }
 
-/// A key, and who uses it.
+/// A key and its clients.
 struct Played {
     rng: StdRng,
     state: Option<String>,
     index: u64,
     now: u64,
     clients: Vec<Option<Flying>>,
-    /// Nobody waits for them; a copy may arrive yet.
+    /// No client waits for these; a copy may still arrive.
     lost: Vec<Flying>,
     done: Vec<Operation>,
 }
@@ -44,7 +44,7 @@ impl Played {
 
     fn step(&mut self) {
         self.now += 1;
-        // Entries of others.
+        // Entries of other objects.
         self.index += self.rng.random_range(0..2);
         if self.rng.random_ratio(1, 10) && !self.lost.is_empty() {
             let which = self.rng.random_range(0..self.lost.len());
@@ -85,7 +85,8 @@ impl Played {
         Flying { operation, answer: None, copies: 0 }
     }
 
-    /// One copy arrives: of a write only the first changes anything, and each is answered at its own place.
+    /// One copy arrives: only the first copy of a write changes anything, and each copy is answered at its own
+    /// position.
     fn apply(&mut self, flying: &mut Flying) {
         flying.copies += 1;
         let Value::Text(value) = &flying.operation.input else {
@@ -121,7 +122,7 @@ fn a_key_that_was_right_is_never_judged_wrong_and_a_stale_answer_is_seen() {
             _ => false,
         };
         repeated += history.iter().filter(twice).count();
-        // The last who read is told what another saw long before.
+        // Give the last read the value that another client saw long before.
         let mut reads = (0..history.len()).filter(|at| seen(&history[*at]).is_some());
         let (Some(first), Some(last)) = (reads.nth(20), reads.next_back()) else { continue };
         let old = seen(&history[first]).cloned();

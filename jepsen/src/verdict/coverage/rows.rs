@@ -1,13 +1,13 @@
-//! What became of rows, as far as answers show it.
+//! Counts what happened to rows, as far as answers show it.
 //!
-//! *Invariant:* counts of what happened, for a person and for the minimums of a pass; none is evidence against anybody.
+//! *Invariant:* these counts serve human readers and the minimums of a pass; none of them is evidence of a violation.
 
 use crate::history::LogPosition;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows of which the last answer of a read is that nothing is decided.
+/// Rows whose last read found nothing decided.
 pub(super) fn undecided(operations: &[Operation]) -> u64 {
     let mut last: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| &*operation.f == "read") {
@@ -18,8 +18,8 @@ pub(super) fn undecided(operations: &[Operation]) -> u64 {
     last.values().filter(|(_, undecided)| *undecided).count() as u64
 }
 
-/// Rows that were stolen, and rows that were granted beside an attempt that was not over, as far as
-/// the places of answers show it.
+/// Rows that were stolen, and rows that were granted while an earlier attempt was live, as far as the positions of
+/// answers show it.
 pub(super) fn shared(operations: &[Operation]) -> (u64, u64) {
     let mut given_up = BTreeSet::new();
     let mut over: BTreeMap<(&str, i64), u64> = BTreeMap::new();
@@ -57,8 +57,7 @@ pub(super) fn shared(operations: &[Operation]) -> (u64, u64) {
     (stolen, doubled)
 }
 
-/// Rows of which a report says for the first time that they have ended, and that was made while a
-/// fault was in force.
+/// Rows first reported as ended in a report that was made while a fault was in force.
 pub(super) fn under(bands: &[(u64, u64, &str)], operations: &[Operation]) -> u64 {
     let mut ended: BTreeMap<&str, u64> = BTreeMap::new();
     let mut under = 0;

@@ -1,4 +1,4 @@
-//! Small stories of a batch of forty rows, right and wrong.
+//! Short histories of a batch of forty rows, correct and wrong.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Histories of a workload as its judges get them: what is right passes, and each kind of lie is told.
+//! Histories of each workload: correct ones pass, and each kind of wrong answer is reported.
 
 use super::*;
 use crate::formats::Place;
@@ -58,7 +58,7 @@ impl Told {
         self.placed(LogPosition { index, position: 0 }, false)
     }
 
-    /// The last one was sent twice, and is answered at this index.
+    /// The last one was sent twice, and its answer has this index.
     fn again_at(self, index: u64) -> Self {
         self.placed(LogPosition { index, position: 0 }, true)
     }
@@ -68,7 +68,7 @@ impl Told {
         self.placed(LogPosition::behind(index), false)
     }
 
-    /// Nobody knows what became of the last one.
+    /// The outcome of the last one is unknown.
     fn unknown(mut self) -> Self {
         self.last().outcome = Outcome::Unknown;
         self
@@ -83,7 +83,7 @@ fn apply(told: Told, act: &[&str], answer: Value) -> Told {
     told.add("apply", "shelf-1", Value::List(vec![words(act)]), Value::List(vec![answer]))
 }
 
-/// Sees so many keys, all of them `a`, and so many in the queue.
+/// A read that sees this value of `a`, and this many elements in the queue.
 fn look(told: Told, value: Option<&str>, queued: i64) -> Told {
     let (names, value) = match value {
         Some(value) => (words(&["a"]), Value::text(value)),
@@ -189,7 +189,7 @@ fn what_is_read_of_a_run_is_replayed_by_places() {
 
 #[test]
 fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_place() {
-    // It took effect by its first copy, which a read saw that is as of an earlier index than its answer.
+    // Its first copy took effect: a read as of an earlier index than its answer saw it.
     let twice = || set(Told::default(), "1").again_at(9);
     assert!(get(twice(), "1").read_at(7).early().violations().is_empty());
     one_wrong(
@@ -197,7 +197,7 @@ fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_place() {
         &get(set(Told::default(), "1").at(9), "1").read_at(7).early(),
         "there it was",
     );
-    // By its place it has happened.
+    // By its position it has happened.
     let after = get(set(twice(), "2").at(12), "1").read_at(12);
     one_wrong("store", &after.early(), "there it was \"2\"");
     let lost = || set(set(Told::default(), "1").at(5), "2").unknown();

@@ -1,18 +1,20 @@
-//! The first that a worker says of its row, a result, is taken while its leader hears it.
+//! Checks that a leader accepts a worker's result, if that is the first thing the worker says of its row and the
+//! leader hears the worker.
 //!
-//! *Invariant:* a violation is a proof: the row was granted to this session alone, in the same epoch; nothing else was ever
-//! said of the attempt; the exchange with the result went out once; and the leader heard the worker from before the grant
-//! until the refusal was answered. Then nobody may have taken the row, and who refuses its result is wrong.
+//! *Invariant:* a violation is a proof. The row was granted to this session only, in the same epoch; the worker said
+//! nothing else of the attempt; the exchange with the result went out once; and the leader heard the worker from
+//! before the grant until the refusal was answered. Then no other worker may have taken the row, and refusing its
+//! result is wrong.
 //!
-//! Absent: rows that may run twice at a time, which another worker may have finished. These have no grant that is recorded
-//! as theirs alone.
+//! Absent: rows that may run twice at a time, which another worker may have finished. No grant of theirs is recorded
+//! as exclusive.
 
 use super::{Grant, Heard, TOLD_MAX};
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
 use std::collections::BTreeMap;
 
-/// The attempt that something is said of.
+/// The attempt that the operation is about.
 fn attempt(operation: &Operation) -> Option<u64> {
     let Value::List(input) = &operation.input else { return None };
     let Some(Value::Int(attempt)) = input.first() else { return None };
@@ -74,7 +76,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A worker that is heard but in `silence`, gets a row at 3 s, and says this of it; all of its results are refused.
+    /// A worker that is heard except during `silence`, gets a row at 3 s, and reports this about it; all of its
+    /// results are refused.
     fn told(silence: std::ops::Range<u64>, says: &[(&str, u64, bool)]) -> Vec<String> {
         let event = |ms: u64, what| Event { time_ns: ms * MS, what };
         let (session, epoch) = (7, 2);

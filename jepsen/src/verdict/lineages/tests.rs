@@ -1,4 +1,4 @@
-//! Small stories of trainers, right and wrong.
+//! Short histories of trainers, correct and wrong.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn report(who: &str, number: i64, step: i64, held: &[(i64, i64)], at: u64) -> Op
 }
 
 /// Two samples of shard 0 are given back, two more are read when a checkpoint comes, and the rest is lost with the
-/// lineage; the next one begins after those four.
+/// lineage; the next lineage begins after those four.
 fn story() -> Vec<Operation> {
     vec![
         recover(1, 1, None, 10),
@@ -89,7 +89,7 @@ fn samples_that_are_in_twice_or_never_are_found() {
         let found = alarms(&wrong);
         assert!(found.iter().any(|f| f.contains("which has {4} of it")), "{from}: {found:?}");
     }
-    // Of what nobody knows whether it was heard, either is right.
+    // If it is unknown whether a report arrived, both outcomes are right.
     let mut unknown = story();
     unknown[2].outcome = Outcome::Unknown;
     assert_eq!(alarms(&unknown), Vec::<String>::new());
@@ -115,7 +115,7 @@ fn an_epoch_that_is_not_finished_and_a_checkpoint_that_is_forgotten_are_found() 
 }
 
 #[test]
-fn whoever_was_left_behind_and_is_heard_is_found() {
+fn a_trainer_accepted_in_an_old_lineage_is_a_violation() {
     let mut late = story();
     late.push(end("finish", 1, 200, 11, None, 99));
     let found = alarms(&late);

@@ -1,4 +1,4 @@
-//! Small stories of a job that goes on, right and wrong.
+//! Short histories of a job that continues, correct and wrong.
 
 use super::*;
 
@@ -46,8 +46,8 @@ fn lives(who: &str, seconds: std::ops::Range<u64>) -> Vec<Operation> {
     seconds.map(sign).collect()
 }
 
-/// Two samples are given back, one more is reported, and its reader is lost; the next begins where that one is known to
-/// have been, and reads to the end.
+/// Two samples are given back, one more is reported, and its reader is lost; the next reader begins at the last known
+/// position, and reads to the end.
 fn story() -> Vec<Operation> {
     vec![
         claim("a", 100, 0, 1),
@@ -74,14 +74,14 @@ fn a_shard_that_is_given_on_after_a_loss_is_right() {
     let told = judged(&story());
     let counts: Vec<usize> = told.counts.iter().map(|count| count.1).collect();
     assert_eq!(counts, [3, 0, 1]);
-    // From where the lost one began is right too: its checkpoint may have been given up.
+    // Beginning where the lost reader began is right too: its checkpoint may have been given up.
     let mut again = story();
     again[4] = claim("a", 300, 2, 9);
     assert_eq!(alarms(&again), Vec::<String>::new());
 }
 
 #[test]
-fn samples_that_nobody_read_and_samples_that_were_given_back_are_found() {
+fn unread_and_returned_samples_are_violations() {
     for from in [0, 1, 4] {
         let mut wrong_from = story();
         wrong_from[4] = claim("a", 300, from, 9);
@@ -93,7 +93,7 @@ fn samples_that_nobody_read_and_samples_that_were_given_back_are_found() {
 }
 
 #[test]
-fn whoever_is_heard_of_a_shard_that_another_has_is_found() {
+fn a_former_holder_that_is_accepted_is_a_violation() {
     let mut late = story();
     late.push(end("finish", "b", 200, None, 12));
     wrong(&late, "b was heard of shard 0/0 after it was given to a");
@@ -106,7 +106,7 @@ fn whoever_is_heard_of_a_shard_that_another_has_is_found() {
 fn a_shard_of_a_trainer_that_is_heard_is_not_given_on() {
     let with = |signs: Vec<Operation>| {
         let mut story = story();
-        // Time enough before it, so that no earlier silence is in it.
+        // Enough time before it, so that no earlier silence counts.
         story.iter_mut().for_each(|operation| {
             operation.called_at += 10 * S;
             if let Outcome::Answered { at, .. } = &mut operation.outcome {

@@ -1,4 +1,4 @@
-//! Small stories of a barrier of three, right and wrong.
+//! Short histories of a barrier of three, correct and wrong.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn list(names: &[&str]) -> Value {
     Value::List(names.iter().map(|name| Value::text(name)).collect())
 }
 
-/// So much later than the first of them comes.
+/// Delay after the first of them comes.
 const LATER_MS: u64 = 4000;
 
 fn operation(f: &str, who: &str, told: Option<Value>, ms: u64) -> Operation {
@@ -46,7 +46,7 @@ fn fail(why: &str, who: &str, host: &str, missing: &[&str], ms: u64) -> Operatio
     operation("pass", "hard-a", Some(Value::List(told)), ms)
 }
 
-/// Two of three arrive, and one of them is told that it waits.
+/// Two of three arrive, and one of them is answered that it waits.
 fn story() -> Vec<Operation> {
     vec![arrive("hard-a", 100), arrive("hard-b", 110), waits("hard-a", 120)]
 }
@@ -71,7 +71,7 @@ fn of(barrier: &str, story: Vec<Operation>) -> Vec<Operation> {
 }
 
 #[test]
-fn whoever_passes_after_all_have_asked_to_is_right() {
+fn passing_after_all_have_asked_is_correct() {
     let mut right = story();
     right.push(arrive("hard-c", 130));
     right.extend(ALL.map(|who| pass(who, &ALL, &[], 140)));
@@ -105,7 +105,7 @@ fn a_generation_that_waits_again_after_its_end_is_found() {
 }
 
 #[test]
-fn one_who_is_counted_twice_opens_no_barrier_that_counts() {
+fn a_barrier_that_counts_does_not_open_for_a_participant_counted_twice() {
     let twice = |members: &[&str]| {
         let mut story = story();
         story.push(pass("hard-a", members, &[], 150));
@@ -116,7 +116,7 @@ fn one_who_is_counted_twice_opens_no_barrier_that_counts() {
 }
 
 #[test]
-fn a_failure_names_who_was_lost_and_where() {
+fn a_failure_names_the_lost_participant_and_its_host() {
     let lost = |host, missing: &[&str]| {
         let mut story = story();
         story.push(fail("lost", "hard-c", host, missing, 1900));
@@ -131,7 +131,7 @@ fn a_failure_names_who_was_lost_and_where() {
     let mut stranger = story();
     stranger.push(fail("lost", "soft-c", "host-of-soft-c", &["hard-c"], 1900));
     told(&stranger, "did not wait for soft-c");
-    // Whoever came after it had failed did not count.
+    // A participant that came after it had failed did not count.
     let mut late = story();
     late.remove(2);
     late.push(fail("lost", "hard-c", "host-of-hard-c", &["hard-b", "hard-c"], 1900));
@@ -139,7 +139,7 @@ fn a_failure_names_who_was_lost_and_where() {
 }
 
 #[test]
-fn whoever_is_heard_all_the_time_is_not_lost() {
+fn a_participant_that_is_always_heard_is_not_lost() {
     let alive = |ms| operation("alive", "hard-c", Some(Value::text("")), ms);
     let lives = |pauses: std::ops::Range<u64>| {
         let mut story = story();
@@ -177,7 +177,7 @@ fn a_time_out_that_comes_early_is_found() {
 }
 
 #[test]
-fn an_arrival_counts_until_its_participant_comes_anew() {
+fn an_arrival_counts_until_its_participant_comes_again() {
     let comes = |who, told| operation("come", who, told, 115 + LATER_MS);
     let (came, unknown) = (|| Some(Value::text("9")), || None);
     let passes = |again: bool| {
@@ -189,11 +189,11 @@ fn an_arrival_counts_until_its_participant_comes_anew() {
     };
     told(&passes(false), "by an arrival of hard-c before it came anew");
     assert_eq!(alarms(&passes(true)), Vec::<String>::new());
-    // It may have come after the generation had opened.
+    // The participant may have come after the generation had opened.
     let mut late = passes(false);
     late.remove(4);
     assert_eq!(alarms(&late), Vec::<String>::new());
-    // Nobody can say of one that may have come anew that it had arrived.
+    // If a new process may have come, its arrival is not certain.
     for told in [came(), unknown()] {
         let mut story = story();
         story.push(comes("hard-b", told));

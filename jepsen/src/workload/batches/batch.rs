@@ -1,6 +1,6 @@
-//! One batch: its rows, the files that say what is wanted of them, and what came out.
+//! One batch: its rows, its spec and input files, and its output.
 //!
-//! *Invariant:* a name may be used by several batches, one after another; their keys, numbers, prompts and specs differ.
+//! *Invariant:* several batches may use one name, one after another; their keys, numbers, prompts and specs differ.
 
 use crate::fate::Fate;
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// See the module.
 pub(super) struct Batch {
-    /// What it is in the history.
+    /// Its key in the history.
     pub(super) key: String,
     /// Its run.
     pub(super) name: String,
@@ -28,23 +28,23 @@ impl Batch {
         Self { key, name, number, rows, dir, max_tokens: 16 }
     }
 
-    /// Another one, of another number, that has the name of this one when this one is gone.
+    /// Another batch, with another number, that takes the name of this one once this one is gone.
     pub(super) fn next(&self, number: u64) -> Self {
         let (key, name) = (format!("{}-by-{number}", self.name), self.name.clone());
         Self { key, name, number, rows: self.rows, dir: self.dir.clone(), max_tokens: 17 }
     }
 
-    /// Where the client's output goes when it is called for the `nth` time for another.
+    /// The output directory of the client's `nth` call that starts over.
     pub(super) fn output(&self, nth: u32) -> PathBuf {
         self.dir.join(format!("{}-out-{nth}", self.key))
     }
 
-    /// Where the client says what it does.
+    /// The client's log.
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join(format!("{}.log", self.key))
     }
 
-    /// Writes its input, and what is wanted of it into that output.
+    /// Writes its input, and its batch file for the `nth` output.
     pub(super) fn write(&self, nth: u32) -> Result<PathBuf> {
         let Self { key, name, number, .. } = self;
         let mut text = String::new();
@@ -65,12 +65,12 @@ impl Batch {
     }
 }
 
-/// Every line of an output: its row, what became of it, its text, and the part that it is in.
+/// Every line of an output: its row, its outcome, its text, and the part that it is in.
 pub(super) fn lines(output: &Path) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     for (file, state) in [("completions.jsonl", "done"), ("errors.jsonl", "failed")] {
         let path = output.join(file);
-        // Without failed rows there is no file of them.
+        // If no row failed, there is no error file.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         for line in text.lines() {
             let line: Value = serde_json::from_str(line).context("a line of the output")?;

@@ -1,8 +1,8 @@
-//! What a user asks of a run beside its results: how it stands, that it ends, that failed rows are tried again, that it is
-//! forgotten.
+//! A user's requests about a run besides reading its results: get its status, cancel it, retry its failed rows,
+//! delete it.
 //!
-//! *Invariant:* each request is repeated under its id until it is answered or nobody waits any longer; what was asked for
-//! without an answer is asked for anew, for it may be asked for twice.
+//! *Invariant:* each request is repeated under its id until it is answered or the run of the suite ends. A request
+//! that stayed unanswered is made anew, because making it twice is allowed.
 
 use super::super::placed::Placed;
 use super::super::repeat;
@@ -17,14 +17,14 @@ use rollout_proto::client::PendingRequest;
 use rollout_proto::{CallOptions, ClientError, ErrorCode, services, v1};
 use serde_json::{Value, json};
 
-/// What a leader says of where a run's rows are.
+/// A leader's counts of a run's rows by state.
 fn told(counts: &v1::RunCounts) -> Value {
     let v1::RunCounts { rows, pending, waiting, running, done, failed, .. } = counts;
     json!([rows, pending, waiting, running, done, failed])
 }
 
 impl User {
-    /// Where the rows of a run are, and how that is recorded.
+    /// The counts of a run's rows by state, and how they are recorded.
     pub(super) async fn counts(&self, batch: &Batch) -> Result<(v1::RunCounts, By), ClientError> {
         let (answer, by) = self.described(batch).await?.told();
         Ok((answer.run.unwrap_or_default().counts.unwrap_or_default(), by))
@@ -47,7 +47,7 @@ impl User {
         read.await
     }
 
-    /// Records where the rows are, if more of them have ended than were `told`.
+    /// Records the counts if more rows have ended than before.
     pub(super) async fn progress(&self, batch: &Batch, told_before: &mut u64) {
         let recorder = &self.shared.recorder;
         let called = recorder.now_ns();
@@ -62,7 +62,7 @@ impl User {
         recorder.ok(&op, told(&counts), by);
     }
 
-    /// Records where the rows of a run are, which there has to be.
+    /// Records the counts of a run's rows; the run must exist.
     pub(super) async fn look(&self, batch: &Batch, f: &'static str) {
         let recorder = &self.shared.recorder;
         let op = recorder.invoke(f, batch.key.clone(), Value::Null, None);
@@ -79,7 +79,7 @@ impl User {
         }
     }
 
-    /// Sends an order to a run, once.
+    /// Sends a command about a run, once.
     async fn control(
         &mut self,
         request: PendingRequest,
@@ -102,7 +102,7 @@ impl User {
         sent.map(|answer| answer.run.and_then(|run| run.counts))
     }
 
-    /// Cancels a run. False if it had ended before, or nobody waits any longer.
+    /// Cancels a run. False if it had ended before, or the user no longer waits.
     pub(super) async fn cancel(&mut self, batch: &Batch) -> bool {
         let recorder = self.shared.recorder.clone();
         while !self.shared.is_over() {
@@ -128,7 +128,7 @@ impl User {
         false
     }
 
-    /// Asks of a cancelled run what it cannot do any more.
+    /// Sends a cancelled run requests that it must refuse.
     pub(super) async fn contradict(&mut self, batch: &Batch) {
         let recorder = self.shared.recorder.clone();
         if let Some(request) = self.client.request().await {
@@ -143,7 +143,7 @@ impl User {
         self.retry(batch).await;
     }
 
-    /// Has failed rows tried again. True if that was answered.
+    /// Retries failed rows. True if that was answered.
     pub(super) async fn retry(&mut self, batch: &Batch) -> bool {
         let Some(request) = self.client.request().await else { return false };
         let recorder = self.shared.recorder.clone();
@@ -186,7 +186,7 @@ impl User {
         };
         match self.client.change(request, "delete", send, |_| String::new()).await {
             Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
-            // It is gone: an earlier copy of the request may have seen to that.
+            // It is gone: an earlier copy of the request may have deleted it.
             Sent::Refused(ErrorCode::RunNotFound, _) => {
                 recorder.ok(&op, json!("none"), By::default());
             }
@@ -204,7 +204,7 @@ impl User {
         gone > 0
     }
 
-    /// Records what there is under a name.
+    /// Records what exists under a name.
     async fn is_gone(&self, batch: &Batch) -> bool {
         let recorder = &self.shared.recorder;
         let op = recorder.invoke("described", batch.key.clone(), Value::Null, None);

@@ -1,6 +1,6 @@
-//! A user, who submits one batch after another and does with some of them what users do.
+//! A user that submits one batch after another, and cancels, retries or deletes some of them.
 //!
-//! *Invariant:* a batch that was not cancelled is waited for until it has ended, and what it came to is exported.
+//! *Invariant:* the user waits for every batch that was not cancelled until it has ended, and exports its results.
 
 use super::super::trainers::Trainer;
 use super::batch::{Batch, lines};
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a cancelled batch is looked at.
+/// How long a cancelled batch is observed.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// Between the number of a batch and that of the one that gets its name.
+/// Difference between the number of a batch and that of the next batch with its name.
 const NEXT: u64 = 1_000_000;
 
 /// See the module.
@@ -33,26 +33,26 @@ pub(super) struct User {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What a Rust program ends with whose main thread panics.
+/// The exit status of a Rust program whose main thread panics.
 const PANICKED: i32 = 101;
 
-/// The exit status of a client that did all, where rows failed for good.
+/// The exit status of a client that finished, with rows that failed for good.
 const ROWS_FAILED: i32 = 10;
 
-/// Whether a client that nobody killed ended by a signal or a panic, which no refusal explains. SIGKILL is the
-/// machine's, for memory.
+/// Whether a client that the suite did not kill ended by a signal or a panic, which no refusal explains. SIGKILL does
+/// not count: the machine sends it to free memory.
 fn crashed(ended: ExitStatus) -> bool {
     ended.code().is_none_or(|code| code == PANICKED) && ended.signal() != Some(9)
 }
 
-/// Why the client was called no more.
+/// Why the client is not called again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
     /// The batch has ended.
     Whole,
-    /// As many rows as were wanted have.
+    /// The wanted number of rows has ended.
     Enough,
-    /// Nobody waits for it any longer.
+    /// The user no longer waits for it.
     Over,
 }
 
@@ -74,7 +74,7 @@ impl User {
         Ok(())
     }
 
-    /// The batch is run to its end, and exported. True if it was.
+    /// Runs the batch to its end, and exports it. True if that succeeded.
     async fn whole(&mut self, batch: &Batch, nth: u32) -> Result<bool> {
         if self.submit(batch, nth, None).await? != Ended::Whole {
             return Ok(false);
@@ -87,7 +87,7 @@ impl User {
         Ok(true)
     }
 
-    /// It is cancelled when some of it has ended; from then on nothing of it changes.
+    /// Cancels the batch when some of it has ended; from then on nothing in it may change.
     async fn cancelled(&mut self, batch: &Batch) -> Result<()> {
         let enough = self.client.rng.random_range(1..batch.rows / 2);
         let ended = self.submit(batch, 0, Some(enough)).await?;
@@ -95,7 +95,7 @@ impl User {
             return Ok(());
         }
         if ended == Ended::Whole || !self.cancel(batch).await {
-            // It had ended before, or nobody knows.
+            // It had ended before, or that is unknown.
             self.whole(batch, 1).await?;
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl User {
         Ok(())
     }
 
-    /// Its failed rows are tried again, and fail again; what was done stays so.
+    /// Retries its failed rows, which fail again; done rows stay done.
     async fn retried(&mut self, batch: &Batch) -> Result<()> {
         if self.whole(batch, 0).await? && self.retry(batch).await {
             self.whole(batch, 1).await?;
@@ -122,7 +122,7 @@ impl User {
         Ok(())
     }
 
-    /// It is forgotten when it has ended, and its name is another's.
+    /// Deletes the batch when it has ended, and reuses its name.
     async fn deleted(&mut self, batch: &Batch) -> Result<()> {
         if self.whole(batch, 0).await? && self.delete(batch).await {
             self.whole(&batch.next(batch.number + NEXT), 0).await?;
@@ -130,7 +130,7 @@ impl User {
         Ok(())
     }
 
-    /// Calls the client until the batch has ended, or until so many of its rows have.
+    /// Calls the client until the batch has ended, or until `enough` of its rows have.
     async fn submit(&mut self, batch: &Batch, nth: u32, enough: Option<u64>) -> Result<Ended> {
         let recorder = self.shared.recorder.clone();
         let (config, output) = (batch.write(nth)?, batch.output(nth));
@@ -145,7 +145,7 @@ impl User {
             command.env("ROLLOUT_CONTEXT", &self.context).args(["infer", "batch", "--config"]);
             command.arg(&config).args(["--name", &batch.name, "--timeout", "60s"]);
             let mut process = Process::start(command, &batch.log())?;
-            // Some clients die themselves; the batch goes on, and the next one joins it.
+            // Some clients are killed; the batch continues, and the next client joins it.
             let dies = self.client.rng.random_ratio(1, 4);
             let life = dies.then(|| Duration::from_millis(self.client.rng.random_range(200..6000)));
             let begun = Instant::now();
@@ -170,7 +170,7 @@ impl User {
                 tokio::time::sleep(LOOK).await;
             };
             process.kill();
-            // Well, or well but for rows that failed for good.
+            // Success, or success except for rows that failed for good.
             if let Some(0 | ROWS_FAILED) = ended
                 && output.join("completions.jsonl").exists()
             {
@@ -181,7 +181,7 @@ impl User {
         Ok(Ended::Whole)
     }
 
-    /// Writes down what a cancelled batch came to. True if it could.
+    /// Records the results of a cancelled batch. True if that succeeded.
     async fn export_partly(&self, batch: &Batch) -> Result<bool> {
         let output = batch.output(9);
         let recorder = self.shared.recorder.clone();
@@ -209,7 +209,8 @@ impl User {
         Ok(false)
     }
 
-    /// The exit status of a client that ended by itself. Errors are called again; a crash is told.
+    /// The exit status of a client that ended by itself. After an error the client is called again; a crash is
+    /// recorded.
     fn code(&self, batch: &Batch, ended: ExitStatus) -> Option<i32> {
         if crashed(ended) {
             let what = format!("the client of {}", batch.key);
@@ -218,7 +219,7 @@ impl User {
         ended.code()
     }
 
-    /// Tells of rows that have not ended although all workers could run them.
+    /// Records rows that have not ended although all workers could run them.
     async fn stuck(&self, batch: &Batch) {
         let Ok((counts, _)) = self.counts(batch).await else { return };
         let left = counts.rows.saturating_sub(counts.done + counts.failed);

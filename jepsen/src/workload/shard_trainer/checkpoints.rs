@@ -1,6 +1,7 @@
 //! How a trainer reports its rank of a checkpoint.
 //!
-//! *Invariant:* its manifest is durable before it is reported, and with it goes what was read of every shard that it holds.
+//! *Invariant:* its manifest is durable before the report, and the report says how far the trainer has read every
+//! shard that it holds.
 
 use super::super::repeat;
 use super::super::shards::DATASET;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 impl ShardTrainer {
-    /// Reports its rank of the checkpoint of the step at which it is, where there can be one.
+    /// Reports its rank of the checkpoint of its current step, if there can be one.
     pub(super) async fn report(&mut self, place: &mut Place) -> Result<(), Gone> {
         let request = self.trainer.request().await.ok_or(Gone)?;
         let recorder = self.trainer.shared.recorder.clone();
@@ -33,7 +34,7 @@ impl ShardTrainer {
             Sent::Refused(code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind), why) => {
                 return Err(self.refused(place, None, code, why));
             }
-            // Somebody has not come yet, or it is too late for it: there is a next one.
+            // A trainer has not joined yet, or it is too late for this checkpoint: wait for the next one.
             Sent::Refused(..) => return Ok(()),
             Sent::Lost(why) => return Err(self.lost(None, why)),
         };
@@ -77,7 +78,7 @@ impl ShardTrainer {
                 | ErrorCode::ShardConflict),
                 why,
             ) => Err(self.refused(place, Some(&op), code, why)),
-            // It was given up meanwhile; or it is complete, and has gone.
+            // The checkpoint was given up meanwhile, or it was complete and has been removed.
             Sent::Refused(_, why) | Sent::Lost(why) => {
                 recorder.info(&op, why);
                 Ok(())

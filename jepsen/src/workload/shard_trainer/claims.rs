@@ -1,6 +1,6 @@
 //! How a trainer claims shards, reads them, finishes them and gives them back.
 //!
-//! *Invariant:* of each shard that it has it says how far it read it once, when it has it no more.
+//! *Invariant:* for each shard that it had, it says once how far it read it, when it no longer has it.
 
 use super::super::repeat;
 use super::super::shards::DATASET;
@@ -34,7 +34,7 @@ impl ShardTrainer {
         };
         let (answer, by) = match self.trainer.change(request, "claim", send, told).await {
             Sent::Answered(answer, by) => (answer, by),
-            // Too many epochs are under way: a checkpoint has to come.
+            // Too many epochs are open: a checkpoint must come first.
             Sent::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
             Sent::Refused(code, why) => return Err(self.refused(place, None, code, why)),
             Sent::Lost(why) => return Err(self.lost(None, why)),

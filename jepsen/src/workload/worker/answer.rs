@@ -1,6 +1,6 @@
-//! What the leader says of an exchange: which rows are no longer the worker's, and which it gets.
+//! Reads the leader's answer to an exchange: which rows are no longer the worker's, and which rows it gets.
 //!
-//! *Invariant:* an operation's place in the log follows from where the exchange begins and from what is in it.
+//! *Invariant:* an operation's log position follows from the position of the exchange and from its contents.
 
 use super::{Lease, Worker};
 use crate::events::What;
@@ -10,8 +10,8 @@ use rollout_proto::v1;
 use serde_json::{Value, json};
 use v1::Exchange;
 
-/// Where the operations of an exchange stand, which begins at `first`: the parts, the failures, all
-/// nacks, all that was given up, the pull.
+/// The log positions of an exchange's operations, starting at `first`: the parts, the failures, all nacks, all
+/// yields, the pull.
 struct Layout<'a> {
     first: LogPosition,
     exchange: &'a v1::Exchange,
@@ -41,7 +41,7 @@ impl Layout<'_> {
         }
     }
 
-    /// How many operations parts, failures and nacks are.
+    /// The number of operations for parts, failures and nacks.
     fn results(&self) -> usize {
         let Exchange { parts, failures, nacks, .. } = self.exchange;
         parts.len() + failures.len() + usize::from(!nacks.is_empty())
@@ -66,7 +66,7 @@ impl Worker {
                     && refused.rows.iter().flat_map(v1::Rows::iter).any(|row| row == lease.row)
             });
             if refused && repeated && op.f() == "fail" {
-                // The copy before may have been taken, which makes this one late.
+                // An earlier copy may have been accepted, which makes this one late.
                 recorder.info(op, "a repeat was refused".to_owned());
                 continue;
             }
@@ -78,7 +78,7 @@ impl Worker {
             for row in grant.rows.iter().flat_map(v1::Rows::iter) {
                 let lease = Lease { run: grant.run, attempt: grant.attempt, row, started: false };
                 let (key, id) = (lease.key(), Some(id.clone()));
-                // Beside another attempt, perhaps, that may still finish first.
+                // Another attempt may exist and finish first.
                 let beside = self.shared.run(lease.run).is_some_and(|run| run.duplicates);
                 let f = if beside { "lease" } else { "claim" };
                 if !beside && !repeated {

@@ -1,6 +1,7 @@
-//! What a raw worker says of its rows in one exchange: results, failures, what it gives back and what it gives up.
+//! What a raw worker reports of its rows in one exchange: results, failures, nacks, and rows that it yields to
+//! others.
 //!
-//! *Invariant:* of each row that is in an exchange there is an operation, invoked before the exchange goes out.
+//! *Invariant:* each row in an exchange has an operation, invoked before the exchange goes out.
 
 use super::super::item::Style;
 use super::super::submitter::{NAMESPACE, hex};
@@ -10,11 +11,11 @@ use rand::Rng;
 use rollout_proto::v1;
 use serde_json::json;
 
-/// What becomes of a row in an exchange.
+/// The fate of a row in an exchange.
 #[derive(Clone, Copy)]
 enum Fate {
     Complete,
-    /// True: for good.
+    /// `true`: failed for good.
     Fail(bool),
     Nack,
     Yield,
@@ -22,7 +23,7 @@ enum Fate {
 }
 
 impl Worker {
-    /// The next exchange: something becomes of most rows that it holds.
+    /// The next exchange: it decides most rows that the worker holds.
     pub(super) fn next(&mut self) -> v1::Exchange {
         self.seq += 1;
         let (slot, seq) = (0, self.seq);
@@ -66,7 +67,7 @@ impl Worker {
         exchange
     }
 
-    /// Answers the leader's question: the rows that it would start last.
+    /// Answers the leader's steal request with the rows that it would start last.
     fn give_up(&mut self, exchange: &mut v1::Exchange) -> Vec<Lease> {
         let Some(asked) = self.asked.take() else { return Vec::new() };
         exchange.r#yield = asked.id;
@@ -82,7 +83,7 @@ impl Worker {
         given_up
     }
 
-    /// Some of the rows that it gave up in exchanges before are finished all the same.
+    /// Finishes some of the rows that it yielded in earlier exchanges.
     fn late_results(&mut self) -> Vec<Lease> {
         let asking = self.ghosts.len().saturating_sub(16);
         self.ghosts.drain(..asking);
@@ -94,7 +95,7 @@ impl Worker {
         late
     }
 
-    /// What becomes of every row that it has, or has no more.
+    /// The fate of every row that it has or had.
     fn fates(
         &mut self,
         held: Vec<Lease>,
@@ -102,7 +103,7 @@ impl Worker {
         late: Vec<Lease>,
     ) -> Vec<(Fate, Lease)> {
         let mut fates = Vec::new();
-        // A row that is given up in this very exchange is late in a later one.
+        // A row yielded in this exchange is late only in a later one.
         let now = |lease: &Lease| given_up.contains(lease);
         let (again, late): (Vec<_>, Vec<_>) = late.into_iter().partition(now);
         self.ghosts.extend(again);
