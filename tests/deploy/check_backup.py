@@ -1,4 +1,5 @@
-"""The chart's backup and the manifest of a restore, checked against what else the chart makes, and the programs that they call.
+"""Checks the chart's backup and the manifest of a restore against the other objects of the chart, and the programs
+that they call.
 
     check_backup.py DIRECTORY-OF-BINARIES
 """
@@ -79,7 +80,7 @@ class Backup(unittest.TestCase):
         env = {"PATH": f"{BIN}:{os.environ['PATH']}", "ROLLOUT_ENDPOINTS": "127.0.0.1:1", "ROLLOUT_TIMEOUT": "1s"}
         env["ROLLOUT_INSECURE_PLAINTEXT"] = "true"
         ended = subprocess.run([*save["command"], *save["args"]], env=env, capture_output=True, text=True, timeout=60)
-        # Nobody is there: it is asked rightly where that is all that it complains of.
+        # No server is listening: the call is correct if that is its only complaint.
         self.assertEqual(ended.returncode, 3, ended.stderr)
 
     def test_a_restore_has_the_members_volume_where_the_member_has_it_and_is_the_same_user(self):

@@ -1,4 +1,4 @@
-"""The example configurations below deploy/, given to the programs that they are for.
+"""Runs the example configurations below deploy/ through the programs that they are for.
 
     check_configs.py DIRECTORY-OF-BINARIES
 """
@@ -70,7 +70,7 @@ class Configs(unittest.TestCase):
         self.assertGreater(seconds * 1000, drain_ms + 15_000)
         home = self.at / "slurm"
         (home / "bin").mkdir(parents=True)
-        # The worker that the script starts, asked for its opinion only.
+        # The worker that the script starts, asked only to check its configuration.
         checks = f'#!/bin/bash\nexec "{BIN}/rollout-worker" "$@" --check-config\n'
         (home / "bin" / "rollout-worker").write_text(checks)
         (home / "bin" / "rollout-worker").chmod(0o755)
@@ -78,10 +78,10 @@ class Configs(unittest.TestCase):
         env = {"PATH": os.environ["PATH"], "ROLLOUT_HOME": str(home), "SLURM_ARRAY_TASK_ID": "7"}
         ended = subprocess.run(["bash", script], env=env, capture_output=True, text=True, timeout=60)
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        # In a directory of this user's name: another user could have made a common one first.
+        # In a directory with this user's name: another user could have created a common one first.
         data = f"/tmp/rollout-{os.getuid()}-slurm-7"
         self.assertIn(f"worker slurm-7 with 8 slots, data in {data}", ended.stdout)
-        # Somebody can have made that one too: the operator can name a directory that others cannot make.
+        # Another user could have created that one too: the operator can name a directory that others cannot create.
         own = home / "data"
         for given, data in (
             ({"SLURM_TMPDIR": str(own)}, own / f"rollout-{os.getuid()}-slurm-7"),
@@ -125,7 +125,7 @@ class Configs(unittest.TestCase):
                 name, version = pinned.groups()
                 packages[name] = (version, [])
             elif not line.startswith("#"):
-                # Another line has no business here: what has no hash, and options, such as another index.
+                # No other line is allowed: a requirement without a hash, or an option such as another index.
                 packages[name][1].append(re.fullmatch(r"    --hash=sha256:([0-9a-f]{64})(?: \\)?", line).group(1))
         self.assertEqual([name for name, (_, hashes) in packages.items() if not hashes], [])
         tests = DEPLOY.parent / "tests" / "vllm" / "vllm.lock"

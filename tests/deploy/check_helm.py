@@ -1,4 +1,4 @@
-"""What the chart promises, checked on what it renders to."""
+"""Checks the chart's promises on its rendered objects."""
 
 import pathlib
 import sys
@@ -14,7 +14,7 @@ PODS = ("StatefulSet", "Job", "Pod")
 
 
 class Rendered(unittest.TestCase):
-    """Of every case, installed and upgraded."""
+    """The objects of every case, installed and upgraded."""
 
     @classmethod
     def setUpClass(cls):
@@ -162,7 +162,7 @@ class Rendered(unittest.TestCase):
                 for item in source["items"]:
                     self.assertNotIn(item["path"], files)
                     files[item["path"]] = (source["name"], item["key"])
-            # Stopped members come back, and an autoscaler may go up to all that there are certificates for.
+            # Stopped members come back, and an autoscaler may scale up to the number of certificates.
             count = thing["spec"].get("replicas") or 3
             for i in range(count):
                 pod = f"{thing['metadata']['name']}-{i}"
@@ -179,7 +179,7 @@ class Rendered(unittest.TestCase):
             self.assertIn("ca.pem", files)
 
     def ns_of(self, thing):
-        """What the certificates of a pool's workers end with, by the pool's name."""
+        """The suffixes of the workers' certificates in a pool, by the pool's name."""
         return "?ns=team-a" if thing["metadata"]["name"].endswith("-tenant") else ""
 
     def test_with_csi_each_pod_has_the_key_of_its_own_certificate_and_of_no_other(self):
@@ -215,7 +215,7 @@ class Rendered(unittest.TestCase):
         self.assertEqual(seen, {"rollout", "rollout-qwen", "rollout-tenant"})
 
     def trusts(self, objects, thing, env, its_own):
-        """The authority is the one beside the certificate, or the one of the bundle where there is one."""
+        """The authority is the one beside the certificate, or the one of the bundle if there is one."""
         trusted = env.get("ROLLOUT_CA_FILE")
         if trusted is None:
             text = objects["ConfigMap", f"{thing['metadata']['name']}-members"]["data"]["coordinator.toml"]

@@ -1,4 +1,4 @@
-"""What the chart promises, checked against the programs that it starts.
+"""Checks the chart's promises against the programs that it starts.
 
     check_helm_programs.py DIRECTORY-OF-BINARIES
 """
@@ -17,14 +17,14 @@ from pods import container, environment, labels_of, pod_of
 
 BIN = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/debug").resolve()
 
-# Keys of a member's configuration that differ between members, and the variable of the pod that says each.
+# Keys of a member's configuration that differ between members, and the pod's variable for each.
 BY_THE_POD = {
     "name": "ROLLOUT_MEMBER_NAME",
     "zone": "ROLLOUT_ZONE",
     "tls.cert_file": "ROLLOUT_CERT_FILE",
     "tls.key_file": "ROLLOUT_KEY_FILE",
 }
-# Those that the chart does not offer, and why.
+# Keys that the chart does not offer, and why.
 NOT_OFFERED = {
     "tls.insecure_plaintext": "the chart has certificates, and pods of others share the network",
     "tls.insecure_plaintext_public": "the chart has certificates, and pods of others share the network",
@@ -32,7 +32,7 @@ NOT_OFFERED = {
 
 
 class Started(unittest.TestCase):
-    """The programs take what the chart gives them."""
+    """The programs accept the chart's settings."""
 
     @classmethod
     def setUpClass(cls):
@@ -48,7 +48,7 @@ class Started(unittest.TestCase):
         cls.dir.cleanup()
 
     def here(self, text):
-        """A text of the chart with this machine's places."""
+        """A text of the chart with this machine's paths."""
         text = text.replace("/etc/rollout/tls", str(self.at / "tls"))
         for volume in ("webhooks", "issuer", "join", "ca"):
             text = text.replace(f"/etc/rollout/{volume}", str(self.at / volume))
@@ -94,7 +94,7 @@ class Started(unittest.TestCase):
                     self.assertIn(f"{name}-0", ended.stdout)
 
     def issued_by_csi(self, thing, pod):
-        """What cert-manager's driver puts into the pod's volume: files of the same names for each pod."""
+        """Stands in for cert-manager's driver: puts files of the same names into each pod's volume."""
         for volume in pod_of(thing)["volumes"]:
             told = volume.get("csi", {}).get("volumeAttributes", {})
             for key, ending in (("certificate-file", "pem"), ("privatekey-file", "key")):
@@ -108,7 +108,7 @@ class Started(unittest.TestCase):
         return json.loads(subprocess.run(asked, check=True, capture_output=True, timeout=60).stdout)["properties"]
 
     def section_of(self, name, schema):
-        """The section with every key that it may have, each as it is by default."""
+        """The section with every possible key at its default."""
         lines = [f"[{name}]"]
         for key, known in schema.get("properties", {}).items():
             lines.append(f"{key} = {json.dumps(known.get('default', '127.0.0.1:1'))}")
@@ -139,7 +139,7 @@ class Started(unittest.TestCase):
         self.assertEqual(found, BY_THE_POD.keys() | NOT_OFFERED.keys(), "and nothing that there is not")
 
     def takes_section(self, name, schema):
-        """The member takes the section where `members.config` has it."""
+        """The member accepts the section from `members.config`."""
         over = {"members": {"config": self.section_of(name, schema)}}
         objects = rendered.objects(rendered.render("everything", over=over))
         thing = objects["StatefulSet", "prod"]
@@ -215,7 +215,7 @@ class Started(unittest.TestCase):
                 if kind not in ("Job", "Pod"):
                     continue
                 env = self.env(thing, name) | {"ROLLOUT_TIMEOUT": "1s"}
-                # Nobody is there: it is asked rightly where that is all that it complains of.
+                # No server is listening: the call is correct if that is its only complaint.
                 ended = self.ran(thing, container(thing)["args"], env)
                 with self.subTest(case=case, name=name):
                     self.assertEqual(ended.returncode, 3, ended.stderr)

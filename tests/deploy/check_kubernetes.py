@@ -1,9 +1,10 @@
-"""What others make of the chart: Helm itself, and the schemas of each Kubernetes from the oldest that the chart takes to the newest.
+"""Checks the chart with other tools: Helm itself, and the schemas of each Kubernetes version from the oldest that
+the chart supports to the newest.
 
     check_kubernetes.py
 
-`ROLLOUT_KUBERNETES_SCHEMAS` is a folder with one folder a version; `tools.sh` fetches it. What no test here does: installing in a
-cluster, where the API server judges more than schemas do.
+`ROLLOUT_KUBERNETES_SCHEMAS` is a folder with one folder per version; `tools.sh` fetches it. No test here installs
+the chart in a cluster, where the API server checks more than schemas do.
 """
 
 import json
@@ -23,7 +24,7 @@ import rendered
 
 SCHEMAS = os.environ.get("ROLLOUT_KUBERNETES_SCHEMAS", "")
 MANIFESTS = sorted((rendered.ROOT / "deploy" / "kubernetes").glob("*.yaml"))
-# Kinds that no Kubernetes has by itself: of cert-manager and of Prometheus' operator.
+# Kinds that Kubernetes does not define itself: those of cert-manager and of Prometheus' operator.
 FOREIGN = {"Certificate", "ServiceMonitor", "PrometheusRule"}
 
 
@@ -32,7 +33,7 @@ def helm(*args):
 
 
 def with_values(values, *args):
-    """Helm asked about the chart with those values over its own."""
+    """Runs Helm on the chart with those values over its own."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(values, file)
         file.flush()
@@ -73,7 +74,8 @@ class ByHelm(unittest.TestCase):
             packed = helm("package", str(rendered.CHART), "-d", there)
             self.assertEqual(packed.returncode, 0, packed.stderr)
             (archive,) = pathlib.Path(there).glob("*.tgz")
-            # The dashboard and the rules are links to files outside the chart's folder: a package has to have what they say.
+            # The dashboard and the rules are links to files outside the chart's folder: a package must contain the
+            # files.
             everything = rendered.CASES["everything"]
             from_package = with_values(everything, "template", "rollout", str(archive), "-n", "batch")
         ours = rendered.objects(rendered.render("everything"))
@@ -81,14 +83,15 @@ class ByHelm(unittest.TestCase):
 
 
 def oldest():
-    """The minor version that Chart.yaml begins with. In those before 1.29 a job's rule for exit codes needs conditions of the pod too,
-    by the schema alone (kubernetes/kubernetes#120204), and Helm asks the schema."""
+    """The oldest minor version, from Chart.yaml. In versions before 1.29, the schema of a job's rule for exit
+    codes also requires conditions of the pod (kubernetes/kubernetes#120204), and Helm validates against the
+    schema."""
     chart = yaml.safe_load((rendered.CHART / "Chart.yaml").read_text())
     return int(re.fullmatch(r">=1\.(\d+)\.0-0", chart["kubeVersion"]).group(1))
 
 
 def versions():
-    """Minor version to the definitions of its schemas, in which a field that there is not is an error."""
+    """Maps the minor version to the definitions of its schemas, in which an unknown field is an error."""
     found = {}
     for folder in pathlib.Path(SCHEMAS).glob("v1.*-local-strict"):
         minor = int(folder.name.split(".")[1])
@@ -98,7 +101,7 @@ def versions():
 
 
 def kinds(definitions):
-    """(apiVersion, kind) to a definition's name."""
+    """Maps (apiVersion, kind) to a definition's name."""
     found = {}
     for name, definition in definitions.items():
         for one in definition.get("x-kubernetes-group-version-kind", []):
@@ -113,7 +116,7 @@ class ByTheSchemas(unittest.TestCase):
         cls.versions = versions()
 
     def complaints(self, objects):
-        """What each version has against those objects."""
+        """The errors of each version about those objects."""
         for minor, definitions in sorted(self.versions.items()):
             names = kinds(definitions)
             for thing in objects:

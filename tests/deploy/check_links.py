@@ -1,4 +1,4 @@
-"""Links of the pages: what they name is there, file and section.
+"""Checks the links of the pages: the file and the section exist.
 
     check_links.py
 """
@@ -12,13 +12,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def sections(page):
-    """The anchors of a page, as they are made of its headings."""
+    """The anchors of a page, derived from its headings."""
     heads = [line.lstrip("#").strip().lower() for line in prose(page) if line.startswith("#")]
     return {re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads}
 
 
 def prose(page):
-    """The lines outside of code."""
+    """The lines outside of code blocks."""
     inside = False
     for line in page.read_text().splitlines():
         if line.lstrip().startswith("```"):

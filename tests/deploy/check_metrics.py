@@ -1,4 +1,4 @@
-"""Metrics: their names are kept in a golden list, and nobody speaks of one that no program exports.
+"""Checks metrics: a golden list has their names, and every mentioned metric is exported by a program.
 
     check_metrics.py
 """
@@ -26,7 +26,7 @@ def golden():
 
 
 def exported():
-    """The names in the sources of the two daemons, which write each as one literal."""
+    """The names in the sources of the two daemons, which write each name as one literal."""
     found = set()
     for crate in ("coordinator", "worker"):
         for path in (ROOT / crate / "src").rglob("*.rs"):
@@ -54,7 +54,7 @@ class Metrics(unittest.TestCase):
     def test_the_operators_guide_tells_of_every_one(self):
         text = (ROOT / "docs" / "operating" / "monitoring.md").read_text()
         told = set(NAME.findall(text))
-        # `rollout_x_total`, `_y_total`: two of one beginning share a line.
+        # `rollout_x_total`, `_y_total`: two with one prefix share a line.
         for first, second in re.findall(r"`(rollout_[a-z_]+)`, `(_[a-z_]+)`", text):
             parts = first.split("_")
             told |= {"_".join(parts[:i]) + second for i in range(1, len(parts))}

@@ -1,5 +1,5 @@
-"""Packages that pages, deployments and messages tell people to install: known ones of others, or files. Our packages are in
-no registry, so a package of that name in a registry is not ours.
+"""Checks the packages that pages, deployments and messages tell people to install: known third-party packages, or
+files. Rollout's packages are in no registry, so a package of that name in a registry is not ours.
 
     check_packages.py
 """
@@ -10,7 +10,7 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Packages of others that may be installed by name.
+# Third-party packages that may be installed by name.
 ALLOWED = {"skypilot", "torch", "vllm"}
 SUFFIXES = {".md", ".py", ".rs", ".sbatch", ".service", ".sh", ".toml", ".yaml", ".yml", ".Dockerfile"}
 PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile"]
@@ -19,7 +19,7 @@ INSTALL = re.compile(
     r"\b(?:pip3?|pipx|cargo|conda|gem|brew) install\b|\buv (?:add|tool install)\b"
     r"|\b(?:npm|pnpm|yarn) (?:install|i|add)\b"
 )
-# Flags whose value is the next word, and no package.
+# Flags whose value is the next word, which is not a package.
 WITH_VALUE = {
     *("-r", "--requirement", "-c", "--constraint", "-i", "--index-url", "--extra-index-url", "-f", "--find-links"),
     *("--python", "--only-binary", "--no-binary", "-t", "--target", "--prefix"),

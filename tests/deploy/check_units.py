@@ -1,4 +1,4 @@
-"""The units of systemd: accepted by it, and hardened no less than they were.
+"""Checks the systemd units: systemd accepts them, and they are hardened no less than before.
 
     check_units.py
 """
@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 UNITS = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "systemd"
-# The exposure that `systemd-analyze security` may find. An engine needs devices and memory that it may execute.
+# The highest exposure that `systemd-analyze security` may report. An engine needs devices and executable memory.
 EXPOSURE = {"rollout-coordinator": 2.0, "rollout-worker": 5.0}
 
 

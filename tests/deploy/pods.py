@@ -1,4 +1,4 @@
-"""What the pods of the chart run, and in what environment."""
+"""The commands of the chart's pods, and their environment."""
 
 
 def pod_of(thing):
@@ -16,7 +16,7 @@ def container(thing):
 
 
 def environment(thing, pod):
-    """The container's variables in that pod; those that come from elsewhere are left out."""
+    """The container's variables in that pod, without those that come from elsewhere."""
     env = {"POD_NAME": pod}
     for one in container(thing).get("env", []):
         field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")

@@ -1,7 +1,7 @@
 """The chart rendered with several sets of values, as objects.
 
-Invariant: values fit values.schema.json before anything is rendered, a key that comes twice is an error, and so is an
-object that comes twice.
+Invariant: values are validated against values.schema.json before anything is rendered. A duplicate key is an
+error, and so is a duplicate object.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ CHART = ROOT / "deploy" / "helm" / "rollout"
 
 
 class Strict(yaml.SafeLoader):
-    """Refuses keys that come twice, which YAML's own loader lets the last of win."""
+    """Refuses duplicate keys, of which YAML's own loader silently keeps the last."""
 
 
 def mapping(loader, node):
@@ -40,7 +40,7 @@ def schema():
 
 
 def merged(base, over):
-    """As Helm lays one set of values over another."""
+    """Merges one set of values over another, as Helm does."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
     return base | {key: merged(base.get(key), value) for key, value in over.items()}
@@ -68,10 +68,10 @@ PLAIN_POOL = {
 }
 # Its workers come with a join token, and have no certificates of the chart.
 TOKEN_POOL = PLAIN_POOL | {"name": "guests", "tokenSecret": "join-guests"}
-# Its workers work for one namespace alone.
+# Its workers work for one namespace only.
 TENANT_POOL = PLAIN_POOL | {"name": "tenant", "namespace": "team-a"}
 DIGEST = "sha256:" + "0123456789abcdef" * 4
-# How many of its workers there are is an autoscaler's affair.
+# An autoscaler decides how many workers it has.
 SCALED_POOL = {key: value for key, value in POOL.items() if key != "replicas"} | {"autoscaled": True}
 
 UPLOAD = {
@@ -80,7 +80,7 @@ UPLOAD = {
     "args": ["s3", "cp", "/backup", "s3://my-backups/rollout", "--recursive"],
 }
 
-# What people set, each over the defaults.
+# Typical settings of users, each over the defaults.
 CASES = {
     "defaults": {},
     "pools": {"pools": [POOL, PLAIN_POOL]},
@@ -187,7 +187,7 @@ def values(case):
 
 
 def render(case, install=True, over=None):
-    """Path to text, of every template. `over`: values that are laid over the case's."""
+    """Maps path to text, for every template. `over`: values that are laid over the case's."""
     chart_yaml = yaml.load((CHART / "Chart.yaml").read_text(), Strict)
     given = merged(values(case), over or {})
     jsonschema.validate(given, schema())
@@ -198,12 +198,12 @@ def render(case, install=True, over=None):
 
 
 def notes(case, install=True, over=None):
-    """What Helm prints after an installation."""
+    """Helm's output after an installation."""
     return render(case, install, over)["templates/NOTES.txt"]
 
 
 def objects(texts):
-    """(kind, name) to object."""
+    """Maps (kind, name) to object."""
     found = {}
     for path, text in texts.items():
         if path.endswith("NOTES.txt"):

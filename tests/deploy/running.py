@@ -1,4 +1,4 @@
-"""Programs that a check starts, and what they are given: certificates, ports, files."""
+"""Programs that a check starts, with their certificates, ports and files."""
 
 import pathlib
 import socket
@@ -14,7 +14,7 @@ def toml(text):
 
 
 def free_port():
-    """A port of loopback that nobody listens on, below those that the system hands out."""
+    """A free loopback port, below those that the system assigns."""
     for port in range(23_000 + time.time_ns() % 4000, 32_000):
         with socket.socket() as listener:
             try:
@@ -26,7 +26,7 @@ def free_port():
 
 
 def certificates(bin_dir, into, members, workers):
-    """An authority, and certificates under the names that the chart gives them."""
+    """An authority, and certificates under the names that the chart uses."""
     ctl = bin_dir / "rolloutctl"
     ca = into.parent / "ca"
     run = lambda *args: subprocess.run([ctl, "cert", *args], check=True, capture_output=True, timeout=60)
@@ -40,7 +40,7 @@ def certificates(bin_dir, into, members, workers):
 
 
 class Member:
-    """A coordinator that ends with the block."""
+    """A coordinator that is stopped at the end of the block."""
 
     def __init__(self, bin_dir, config, env, log):
         self.log = pathlib.Path(log)

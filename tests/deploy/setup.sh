@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prints a Python that has yaml and jsonschema: the machine's own where it has them, else one made once in DIRECTORY.
+# Prints a Python that has yaml and jsonschema: the machine's own if it has them, otherwise one created once in
+# DIRECTORY.
 #   setup.sh DIRECTORY
 set -euo pipefail
 dir=$1

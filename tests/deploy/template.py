@@ -1,7 +1,7 @@
 """The part of Go's template language, and of Helm's functions, that deploy/helm uses.
 
-Invariant: what is not understood is an error, and so is printing a value that is not there: `helm` would print nothing.
-Absent: everything that the chart does not use. Where `helm` is on the machine, check_helm.py compares the two.
+Invariant: unknown syntax is an error, and so is printing a missing value, for which `helm` would print nothing.
+Absent: everything that the chart does not use. If `helm` is on the machine, check_helm.py compares the two.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ class Error(Exception):
 
 
 def text_of(value):
-    """A value as it is printed."""
+    """A value as the template prints it."""
     if value is None:
         raise Error("a value that is not there is printed")
     if isinstance(value, bool):
@@ -36,7 +36,7 @@ def indent(width, text):
 
 
 class Chart:
-    """Templates by name, and everything that they see."""
+    """Templates by name, and everything that they can access."""
 
     def __init__(self, files, values, release, chart):
         """`files`: the chart's files by path, below its root."""

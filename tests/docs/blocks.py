@@ -1,7 +1,7 @@
-"""Owns: the code of the pages: fenced blocks with what stands above them, and commands inside of sentences.
+"""Owns: the code in the pages: fenced blocks with the note above them, and commands inside of sentences.
 
-Invariant: no block is left out. What cannot be read as a block with a kind is reported, not skipped.
-Absent: what a block has to say. That is for `kinds.py`.
+Invariant: no block is left out. Code that is not a block with a kind is reported, not skipped.
+Absent: checks of a block's contents (`kinds.py`).
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ class Block:
     line: int
     kind: str
     text: str
-    # Why it is not run, or the file that it is taken from; None without such a note.
+    # Why the block is not run, or the file that it is copied from; None without such a note.
     not_run: str | None = None
     source: str | None = None
 
@@ -31,7 +31,7 @@ class Block:
 
 
 def pages(root):
-    """Every Markdown file of the repository, without what builds and tools put there."""
+    """Every Markdown file of the repository, without those that builds and tools create."""
     for folder, below, names in os.walk(root):
         below[:] = sorted(name for name in below if name not in ("target", "node_modules") and not name.startswith("."))
         for name in sorted(names):
@@ -72,7 +72,7 @@ def collect(page, text):
 
 
 def opened(block, note):
-    """What is wrong with the first line of a block. Gives it the note above."""
+    """The problems of a block's first line. Sets the block's note from the line above it."""
     problems = []
     if note and not note[2]:
         problems.append(f"{block.place}: `{note[1]}` without a reason or file")
@@ -101,7 +101,7 @@ def indented(page, prose):
 
 
 def long_lines(page, text, most=120):
-    """The lines of more bytes than an editor shows side by side. Tables and code have no other place to break."""
+    """The lines that are too long for an editor. Tables and code are exempt: they cannot be wrapped."""
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
         if FENCE.match(line):
@@ -111,7 +111,7 @@ def long_lines(page, text, most=120):
 
 
 def spoken(text):
-    """(line, command) of the commands of this project that stand in sentences and tables as code."""
+    """(line, command) of this project's commands that sentences and tables contain as code."""
     inside, paragraph, begun = False, [], 1
     for number, line in enumerate([*text.splitlines(), ""], 1):
         if FENCE.match(line):

@@ -1,9 +1,10 @@
-"""Every block of code of every page: run by tests/guide/run.py, compared with what it is about, or with a reason why not.
+"""Checks every block of code of every page: tests/guide/run.py runs it, or this program compares it with what it
+describes, or it states a reason for neither.
 
     check.py DIRECTORY-OF-BINARIES
 
-Invariant: a block without a kind, or one that nothing compares, fails. So does a command in a sentence
-that does not exist, and a line of more than 120 bytes outside of code and tables.
+Invariant: a block without a kind, or one without a check, fails. So do an unknown command in a sentence, and a line of
+more than 120 bytes outside of code and tables.
 Absent: links and anchors (tests/deploy/check_links.py).
 """
 
@@ -88,7 +89,7 @@ class Pages(unittest.TestCase):
         self.assertEqual([name for name in sorted(names) if f'"{name}"' not in source], [])
 
     def spoken(self, command):
-        """A sentence may name the beginning of a command, and describe the rest."""
+        """A sentence may contain only the beginning of a command, and describe the rest."""
         words = [each for each in shell.read(command)[0].commands[:1] for each in each]
         if words and words[0] in PROGRAMS:
             wrong = self.programs.problem(words, whole=False)

@@ -1,8 +1,8 @@
-"""Owns: which commands a page may show: those of our programs, as they accept them, targets of the Makefile, crates of the
-workspace, and programs of others from a short list.
+"""Owns: which commands a page may show: those that the project's programs accept, targets of the Makefile, crates of
+the workspace, and other programs from a short list.
 
-Invariant: a command that another program is given, as by `kubectl exec` or `sh -c`, is compared too.
-Absent: the arguments of the programs of others.
+Invariant: a command that is an argument of another one, as of `kubectl exec` or `sh -c`, is compared too.
+Absent: the arguments of other programs.
 """
 
 import re
@@ -33,7 +33,7 @@ class Commands:
         return [wrong for words in script.commands for wrong in self.command(words, own | functions)], script
 
     def command(self, words, functions=frozenset()):
-        """What is wrong with one command, its program first."""
+        """The problems of one command, given as words with the program first."""
         program = words[0].rsplit("/", 1)[-1]
         if program in self.programs.names:
             wrong = self.programs.problem([program, *words[1:]])
@@ -46,7 +46,7 @@ class Commands:
         return self.inner(program, words)
 
     def inner(self, program, words):
-        """The command that another program is given to run."""
+        """Checks the command that another program gets as its argument."""
         if program == "cargo":
             return self.cargo(words)
         if program == "kubectl" and "--" in words:

@@ -1,7 +1,7 @@
-"""Owns: which keys a section of a configuration has, as the programs that read it say.
+"""Owns: which keys a section of a configuration has, according to the programs that read it.
 
 Invariant: `[section] key` in a sentence passes only if a member, a worker or a batch has that key.
-Absent: values. Blocks have those (`kinds.py`).
+Absent: values, which are checked in blocks (`kinds.py`).
 """
 
 import re
@@ -10,7 +10,7 @@ BATCH_TABLES = "model sampling input output workers run notify cluster store tls
 
 
 def of_batch(kinds):
-    """The keys by table, from what `rollout` answers to a key that no table has."""
+    """The keys by table, from the error of `rollout` for an unknown key."""
     known = {}
     for table in BATCH_TABLES:
         (kinds.scratch / "keys.toml").write_text(f"[{table}]\nno_such_key = 1\n")
@@ -30,6 +30,6 @@ def of_daemons(kinds):
 
 
 def wrong(text, known):
-    """Each `[section] key` of a text that no configuration has."""
+    """Each `[section] key` in a text that no configuration has."""
     named = re.findall(r"`\[\[?([a-z_]+)\]\]? ([a-z_]+)\b", text)
     return [f"[{section}] {key}" for section, key in named if key not in known.get(section, ())]

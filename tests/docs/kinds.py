@@ -1,9 +1,8 @@
-"""Owns: what each kind of block has to be: commands that exist, configuration that a program accepts, text that parses.
+"""Owns: the check of each kind of block: commands exist, a program accepts the configuration, text parses.
 
-Invariant: a block passes only if every part of it was compared with what the programs, the Makefile, the schemas and the
-Python package have.
-Absent: running a block. Those of docs/quickstart.md, docs/guide.md and docs/guide-repairs.md are run by
-tests/guide/run.py.
+Invariant: a block passes only if every part of it was compared with the programs, the Makefile, the schemas or the
+Python package.
+Absent: running a block. tests/guide/run.py runs those of docs/quickstart.md, docs/guide.md and docs/guide-repairs.md.
 """
 
 import json
@@ -17,7 +16,8 @@ import yaml
 import commands
 import python_names
 
-# A file of a batch, a member, a worker or a client may be shown in part. These are the parts without which none is read.
+# A page may show part of a configuration file of a batch, member, worker or client. No file is accepted without these
+# parts.
 BATCH = {"model": 'uri = "m"', "input": 'glob = "missing.jsonl"', "output": 'dir = "out"'}
 CONTEXT_KEYS = {"endpoints", "ca_file", "cert_file", "key_file", "insecure_plaintext", "dial_map", "namespace"}
 
@@ -39,7 +39,7 @@ class Kinds:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=self.scratch, env=env)
 
     def problems(self, block, functions=frozenset()):
-        """What is wrong with a block. `functions` are those that earlier blocks of the page define."""
+        """The problems of a block. `functions` are those that earlier blocks of the page define."""
         if block.not_run:
             return []
         check = getattr(self, f"of_{block.kind}", None)
@@ -53,7 +53,7 @@ class Kinds:
         return []
 
     def of_rust(self, block):
-        """Lines of a file, as the file has them."""
+        """Checks that the block's lines are in the file, unchanged."""
         if not block.source:
             return ["a `rust` block names the file that it is taken from, or says why it is not run"]
         path = self.root / block.source
@@ -92,7 +92,7 @@ class Kinds:
         return self.configuration(block.text)
 
     def configuration(self, text):
-        """What the program that a file is for says of it."""
+        """The problems of a configuration file, according to its program or its schema."""
         if wrong := refused(tomllib.loads, text):
             return wrong
         keys = tomllib.loads(text)
@@ -104,7 +104,7 @@ class Kinds:
         return [] if [] in answers else answers[0] + answers[1]
 
     def batch(self, text, keys):
-        """A batch file that is shown in part gets what it lacks. Its program reads it before it looks for rows."""
+        """Completes a batch file that is shown in part. Its program reads it before it reads rows."""
         for table, line in BATCH.items():
             if table not in keys:
                 text += f"\n[{table}]\n{line}\n"
@@ -162,7 +162,7 @@ def partial(schema):
 
 
 def merged(defaults, given):
-    """Values as Helm sees them: the chart's own, and those that are given over them."""
+    """Values as Helm sees them: the chart's own, overridden by the given ones."""
     if isinstance(defaults, dict) and isinstance(given, dict):
         return defaults | {key: merged(defaults.get(key), value) for key, value in given.items()}
     return given

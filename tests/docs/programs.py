@@ -1,7 +1,7 @@
 """Owns: what the programs accept, read from their own `--help`, and the comparison of a command with it.
 
 Invariant: a verb, flag or value passes only if the program's help has it.
-Absent: what a value means. `--deadline never` passes here.
+Absent: the meaning of a value. `--deadline never` passes here.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class Command:
     needs_verb: bool = False
     options: dict = dataclasses.field(default_factory=dict)
     required: list = dataclasses.field(default_factory=list)
-    # How many arguments it takes: at least, at most; None without a limit.
+    # The minimum and the maximum number of arguments; None without a limit.
     least: int = 0
     most: int | None = 0
 
@@ -61,7 +61,7 @@ def parsed(path, text):
 
 
 def tokens(line):
-    """The words of a line of usage. What is in brackets is one word, whatever it contains."""
+    """The words of a line of usage. A pair of brackets with its contents is one word."""
     word, depth = "", 0
     for char in line + " ":
         depth += (char in "<[") - (char in ">]")
@@ -73,7 +73,7 @@ def tokens(line):
 
 
 def usage(command, text):
-    """What the line of usage requires."""
+    """The arguments and options that the line of usage requires."""
     (line,) = re.findall(r"^Usage: ((?:.+\n)+)", text + "\n", re.M)[:1] or [""]
     before = ""
     for word in tokens(" ".join(line.split())[len(command.name) :]):
@@ -109,7 +109,7 @@ class Programs:
         return self.known[key]
 
     def problem(self, words, whole=True):
-        """What is wrong with a command, or None. Not `whole`: a sentence may name only its beginning."""
+        """The problem of a command, or None. If not `whole`, the command may be only the beginning of one."""
         call = Call(self, words)
         return call.read(whole) or (call.lacks() if whole else None)
 

@@ -1,7 +1,7 @@
-"""Owns: what a Python block may take from the package `rollout`, read from its source.
+"""Owns: the names that a Python block may use of the package `rollout`, read from its source.
 
 Invariant: a name or an argument passes only if the source has it.
-Absent: importing the package, which needs a build, and what a block calls on an instance.
+Absent: importing the package, which needs a build, and methods that a block calls on an instance.
 """
 
 import ast

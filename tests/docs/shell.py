@@ -21,7 +21,7 @@ class Script:
 
 
 def closing(text, at, end):
-    """The place after the `end` that closes what began before `at`."""
+    """The position after the `end` that closes the construct that began before `at`."""
     depth, begin = 1, {")": "(", "}": "{"}[end]
     while at < len(text):
         char = text[at]
@@ -45,7 +45,7 @@ class Scanner:
     def __init__(self, text, script):
         self.text, self.script, self.at = text, script, 0
         self.words, self.word = [], None
-        # What the next word is, if it is not an argument: "file" after `>`, "ignored" after `<`.
+        # The role of the next word, if it is not an argument: "file" after `>`, "ignored" after `<`.
         self.expects, self.file = None, None
         self.heredocs = []
 
@@ -127,7 +127,7 @@ class Scanner:
         self.at += 1
 
     def expansion(self):
-        """A `$…`. The commands in a substitution are the script's too."""
+        """A `$…`. Commands in a substitution belong to the script too."""
         rest, begin = self.text[self.at :], self.at
         if rest.startswith("$(("):
             self.at = closing(self.text, self.at + 2, ")")

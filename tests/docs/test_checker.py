@@ -1,8 +1,8 @@
-"""The checker of the pages, given pages that are wrong: each mistake has to be found, and right pages must pass.
+"""Tests the checker of the pages with wrong pages: it must find each mistake, and correct pages must pass.
 
     test_checker.py DIRECTORY-OF-BINARIES
 
-Invariant: a check that found nothing any more would fail here, not pass everywhere.
+Invariant: a check that no longer finds its mistake fails here, instead of passing everywhere.
 Absent: the pages themselves (`check.py`).
 """
 

@@ -1,6 +1,8 @@
-"""Packs the inputs of a directory into corpus/TARGET.gz, which `cargo test -p rollout-fuzz` replays: keep.py TARGET DIRECTORY.
+"""Packs the inputs of a directory into corpus/TARGET.gz, which `cargo test -p rollout-fuzz` replays: keep.py
+TARGET DIRECTORY.
 
-The smallest ones first, up to BYTES_MAX in all. The directory is what libFuzzer's -merge=1 made of a target's corpus.
+It takes the smallest inputs first, up to BYTES_MAX in total. The directory is the output of libFuzzer's -merge=1
+for a target's corpus.
 """
 
 import gzip

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs one fuzz target under libFuzzer, and prints what came of it in one line. What it learned is kept in
-# TARGET_DIRECTORY/fuzz/TARGET, where the next run begins with it; an input that fails goes to tests/fuzz/corpus/TARGET,
+# Runs one fuzz target under libFuzzer, and prints the result in one line. It keeps the corpus in
+# TARGET_DIRECTORY/fuzz/TARGET, from which the next run starts; a failing input goes to tests/fuzz/corpus/TARGET,
 # which `cargo test -p rollout-fuzz` replays.
 #   run.sh TARGET_DIRECTORY TARGET SECONDS [NUMBER]
 set -euo pipefail
@@ -8,7 +8,7 @@ here="$(cd "$(dirname "$0")" && pwd)"
 directory=$1 target=$2 seconds=$3 number=${4:-1}
 corpus="$directory/fuzz/$target" kept="$here/corpus/$target" log="$directory/fuzz/$target.log"
 mkdir -p "$corpus" "$kept"
-# Targets that read files write them in memory.
+# Targets that read files write them to memory.
 TMPDIR="$(mktemp -d -p "$([ -d /dev/shm ] && echo /dev/shm || echo "$directory")")"
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT

@@ -1,12 +1,12 @@
 #!/bin/sh
-# The compiler of `make fuzz`, as RUSTC_WORKSPACE_WRAPPER: it compiles coverage counters and comparisons for libFuzzer into
-# the crates of this workspace, and into nothing that they depend on. The options of LLVM's SanitizerCoverage are the ones
-# that cargo-fuzz gives; a stable compiler takes them.
+# The compiler of `make fuzz`, used as RUSTC_WORKSPACE_WRAPPER: it compiles coverage counters and comparisons for
+# libFuzzer into the crates of this workspace, but not into their dependencies. The options of LLVM's
+# SanitizerCoverage are those of cargo-fuzz; a stable compiler accepts them.
 rustc=$1
 shift
 for argument; do
   case $argument in
-    # Build scripts and this crate's own code: no decoder is there.
+    # Skip build scripts and this crate's own code: they contain no decoder.
     build_script_*|rollout_fuzz|___) exec "$rustc" "$@" ;;
   esac
 done

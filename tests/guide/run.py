@@ -2,8 +2,8 @@
 
     run.py DIRECTORY-OF-BINARIES PAGE...
 
-Invariant: no block is left out, altered or run twice; the first command that fails ends it all with its line of the page.
-Absent: checks of its own. What a page promises it lets its own commands say.
+Invariant: no block is left out, altered or run twice; the first command that fails ends the run and reports its
+line of the page. Absent: checks of its own. A page's own commands show whether its promises hold.
 """
 
 import os
@@ -18,7 +18,7 @@ LIMIT_S = 900
 
 
 def blocks(page):
-    """(line of the page, text) of each block that is marked as `sh`."""
+    """(line of the page, text) of each block marked as `sh`."""
     found, begun, lines = [], None, []
     for number, line in enumerate(page.read_text().splitlines(), 1):
         if begun is None and line.rstrip() == "```sh":
@@ -33,7 +33,8 @@ def blocks(page):
 
 
 def script(pages):
-    """The blocks as one script. A subshell or an `eval` would not be what a reader does; `trap` is invisible to them."""
+    """The blocks as one script. A subshell or an `eval` would differ from what a reader does; blocks do not see the
+    `trap`."""
     parts = ["set -euo pipefail", "__place=none", """trap 'echo "the block at $__place failed" >&2' ERR"""]
     for page in pages:
         name, found = page.relative_to(ROOT), blocks(page)
@@ -61,7 +62,8 @@ def main():
         except subprocess.TimeoutExpired:
             print(f"{sys.argv[2:]}: not done after {LIMIT_S} s", file=sys.stderr)
             code = 1
-        # What the page has started and not ended: a local cluster, which is detached, and the process group of its shell.
+        # Stop what the page started and did not stop: a local cluster, which is detached, and the process group of
+        # its shell.
         if (home / ".rollout" / "dev").exists():
             stop = [binaries / "rollout", "dev", "stop"]
             subprocess.run(stop, cwd=home, env=env, capture_output=True, timeout=60, check=False)

@@ -16,7 +16,7 @@ not_run() {
 [ "$(id -u)" = 0 ] || not_run "making a root takes the user root"
 codename="$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME")" || not_run "this machine is not Debian"
 unshare --mount --pid --fork true 2>/dev/null || not_run "this machine does not permit mount namespaces"
-# A mount namespace takes what is mounted in it along when it ends.
+# When a mount namespace ends, the mounts in it end too.
 [ -n "${ROLLOUT_PREFLIGHT_INSIDE:-}" ] || ROLLOUT_PREFLIGHT_INSIDE=1 exec unshare --mount bash "$0" "$@"
 mkdir -p "$1"
 work="$(mktemp -d -p "$(cd "$1" && pwd)" root-XXXXXX)"
@@ -44,7 +44,8 @@ quietly mmdebstrap --variant=minbase --aptopt="$work/apt.conf" --dpkgopt='force-
   "$codename" "$work/base" "$work/sources.list" || not_run "mmdebstrap failed: $(reason)"
 echo "-- a clean root of Debian $codename: $((SECONDS - start)) s"
 
-# Runs a command on the machine ROOT, which sees its own files and processes, this machine's Rust toolchain and network.
+# Runs a command on the machine ROOT, which has its own files and processes, and shares this machine's Rust toolchain
+# and network.
 #   on ROOT COMMAND...
 on() {
   local root="$work/$1" sysroot crates pass=() name
@@ -67,7 +68,7 @@ on() {
       mount --bind "$registry" "$root/opt/cargo/registry"; mount -o remount,bind,ro "$root/opt/cargo/registry"
       exec chroot "$root" "$@"' - "$root" "$sysroot" "$crates/registry" "$@" </dev/null
 }
-# A machine with nothing but Debian's base, this project's files and the packages named.
+# A machine with only Debian's base, this project's files and the named packages.
 #   machine ROOT PACKAGE...
 machine() {
   local root=$1

@@ -7,7 +7,7 @@ here="$(cd "$(dirname "$0")" && pwd)"
 unset LIBCLANG_PATH LLVM_CONFIG_PATH LD_LIBRARY_PATH LIBRARY_PATH CLANG_PATH BINDGEN_EXTRA_CLANG_ARGS
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-# Neither llvm-config nor clang of this machine may answer.
+# llvm-config and clang of this machine must not be found.
 mkdir "$work/bin"
 for program in head mkdir dirname; do ln -s "$(type -P $program)" "$work/bin/"; done
 passed=0 failed=0
@@ -33,7 +33,7 @@ expect() {
     echo "FAILED: $what: expected $want, got $got" >&2
   fi
 }
-# found yes|no FILE...: whether a machine with just these files has libclang.
+# found yes|no FILE...: checks whether a machine with only these files has libclang.
 found() {
   local want=$1
   shift

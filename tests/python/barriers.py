@@ -1,5 +1,5 @@
-"""Workers of a job and its barriers, through `rollout.TrainingOrchestrator`: `barriers.py SCENARIO CONTEXT ...`. What it
-prints, the test waits for."""
+"""Workers of a job and its barriers, through `rollout.TrainingOrchestrator`: `barriers.py SCENARIO CONTEXT ...`.
+The test waits for the lines that it prints."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def orchestrator(context):
 
 
 def passes(context, name, others, go):
-    """Two generations of a barrier; at the first the last one comes when the file `go` is there."""
+    """Two generations of a barrier; at the first, the last worker comes when the file `go` exists."""
     job = orchestrator(context)
     members = sorted([name, *others.split(",")])
     with job.register_worker(name):
@@ -38,8 +38,8 @@ def passes(context, name, others, go):
 
 
 def errs(context, name, others):
-    """Comes twice to the barrier with another idea of it than those who wait there, then as they do: it passes the
-    generation at which they wait."""
+    """Arrives twice with another definition of the barrier than the waiting workers, then with theirs: it passes
+    the generation at which they wait."""
     job = orchestrator(context)
     members = sorted([name, *others.split(",")])
     with job.register_worker(name):
@@ -66,7 +66,8 @@ def listed(job):
 
 
 def interrupted(context, name, other):
-    """Is interrupted while it waits for one who is not there yet, and comes again: both pass the first generation."""
+    """Is interrupted while it waits for a worker that is not there yet, and comes again: both pass the first
+    generation."""
     job = orchestrator(context)
 
     def interrupt(*_):
@@ -89,7 +90,7 @@ def interrupted(context, name, other):
 
 
 def comes_late(context, name, go):
-    """Comes to a barrier when the cluster has given it up."""
+    """Comes to a barrier after the cluster has given it up."""
     job = orchestrator(context)
     job.register_worker(name, keep_alive_interval=timedelta(milliseconds=500))
     say("registered")
@@ -105,9 +106,9 @@ def comes_late(context, name, go):
 
 
 def passes_so_often(context, name, other, times, then):
-    """Passes a barrier with another; `then` it leaves, or stays until it is killed."""
+    """Passes a barrier with another worker; `then` it leaves, or stays until it is killed."""
     job = orchestrator(context)
-    # Who is killed is not lost before it is there again.
+    # The killed worker must not count as lost before it is back.
     worker = job.register_worker(name, keep_alive_interval=timedelta(seconds=60))
     for at in range(int(times)):
         passed = job.barrier("epoch", members=sorted([name, other]), timeout=LONG)
@@ -119,7 +120,7 @@ def passes_so_often(context, name, other, times, then):
 
 
 def dies(context, name):
-    """Arrives nowhere and dies."""
+    """Does not arrive, and dies."""
     job = orchestrator(context)
     job.register_worker(name, keep_alive_interval=timedelta(seconds=1))
     say("registered")
@@ -127,7 +128,7 @@ def dies(context, name):
 
 
 def fails(context, name, other):
-    """Waits for one who dies, who is told of; then goes on without that one."""
+    """Waits for a worker that dies, gets an error that names it, and continues without it."""
     job = orchestrator(context)
     with job.register_worker(name):
         while not any(each["name"] == other for each in job.workers()):

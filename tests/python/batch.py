@@ -18,10 +18,10 @@ assert run.wait()
 completions = [json.loads(line) for line in (directory / "good" / "completions.jsonl").read_text().splitlines()]
 assert [row["id"] for row in completions] == [row["id"] for row in rows]
 assert completions[7]["completion"] == 'MOCK:row 7 "é"'
-# The same again is the same run.
+# Submitting the same again finds the same run.
 again = rollout.submit_batch(rows, output=directory / "good", sampling={"max_tokens": 8}, name="from-python", **common)
 assert sorted(row["id"] for row in again.results(follow=True)) == sorted(row["id"] for row in rows)
-# Other rows under that name are another run, whose results these are.
+# Other rows under that name make another run, with its own results.
 others = [{"id": f"s{n}", "prompt": f"other {n}"} for n in range(5)]
 other = rollout.submit_batch(others, output=directory / "good", sampling={"max_tokens": 8}, name="from-python", **common)
 assert other.name == "from-python.r2", other.name
@@ -30,19 +30,19 @@ completions = [json.loads(line) for line in (directory / "good" / "completions.j
 assert [row["id"] for row in completions] == [row["id"] for row in others]
 assert sorted(row["id"] for row in other.results()) == sorted(row["id"] for row in others)
 
-# Rows that are given are this run's own, though the directory's name reads as a pattern of another's.
+# The given rows belong to this run, although the directory's name reads as a pattern of another's.
 for place, prompt in (("exp1", "of exp1"), ("exp[1]", "of exp[1]")):
     run = rollout.submit_batch([{"id": "x", "prompt": prompt}], output=directory / place, **common)
     assert run.wait()
     (line,) = (directory / place / "completions.jsonl").read_text().splitlines()
     assert json.loads(line)["completion"] == f"MOCK:{prompt}", line
 
-# Results come from where the run is, which only the batch file says; no worker serves that namespace.
+# Results come from the run's location, which only the batch file names; no worker serves that namespace.
 elsewhere = {"cluster": {"namespace": "other"}}
 away = rollout.submit_batch(others, output=directory / "away", name="away", config=elsewhere, **common)
 assert list(away.results()) == []
 
-# A run that is cancelled is no run with failed rows: nothing was written.
+# A cancelled run is not a run with failed rows: nothing was written.
 cancel = {"namespace": "other", "name": "away", "action": "RUN_ACTION_CANCEL", "reason": "enough"}
 caller = rollout.Connection.find(context=context).cluster()
 cancelling = threading.Timer(
@@ -58,7 +58,7 @@ else:
 cancelling.join()
 assert not (directory / "away" / "completions.jsonl").exists()
 
-# However much it says meanwhile, the rows come.
+# However much it prints meanwhile, the rows come.
 chatty = directory / "chatty"
 chatty.write_text("#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\0' w >&2\necho '{\"id\": 1}'\n")
 chatty.chmod(0o755)

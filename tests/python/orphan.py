@@ -1,5 +1,5 @@
-"""A trainer whose round is over, and the next round beside it: `orphan.py SCENARIO ...`, without torch. What it prints, the
-test waits for."""
+"""A trainer whose round is over, and the next round beside it: `orphan.py SCENARIO ...`, without torch. The test
+waits for the lines that it prints."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ def say(text):
 
 
 def read(address, within=5.0):
-    """What a client that connects anew reads of the key, as TCPStore's protocol has it; None: nobody is there."""
+    """What a newly connected client reads for the key, by TCPStore's protocol; None: no server is there."""
     try:
         with socket.create_connection(address, timeout=within) as stream:
             stream.sendall(struct.pack("<BI", VALIDATE, MAGIC) + struct.pack("<BQ", GET, len(KEY)) + KEY)
@@ -36,7 +36,7 @@ def read(address, within=5.0):
 
 
 def retries(host, port, stop):
-    """An orphan: it asks where its round's store was, again and again."""
+    """An orphan: it asks for its round's store at the old address, repeatedly."""
     address, tries = (host, int(port)), 0
     while not os.path.exists(stop):
         found = read(address)

@@ -1,4 +1,5 @@
-"""Members of a job's rendezvous, without torch: `rendezvous.py SCENARIO ...`. What it prints, the test waits for."""
+"""Members of a job's rendezvous, without torch: `rendezvous.py SCENARIO ...`. The test waits for the lines that it
+prints."""
 
 import json
 import sys
@@ -9,7 +10,7 @@ import rollout
 
 LONG_MS = 240_000
 KEEP_ALIVE_MS = 500
-# A member hears of the others at once, and by each keep-alive.
+# A member learns of the others at once, and with each keep-alive.
 WATCHED_S = 6 * KEEP_ALIVE_MS / 1000
 
 
@@ -18,7 +19,7 @@ def say(text):
 
 
 class Job:
-    """Two members of a job, and what the cluster says of it."""
+    """Two members of a job, and the cluster's status of it."""
 
     def __init__(self, name):
         connection = rollout.Connection.find()
@@ -46,7 +47,8 @@ class Job:
 
 
 def closes():
-    """A member that is done closes and goes: for the other the round is as it was, for no other one can begin."""
+    """A finished member closes the rendezvous and leaves: the round stays as it was for the other, because no new
+    one can begin."""
     job = Job("closes")
     for member in job.members:
         assert member.is_closed(LONG_MS) is False, "nobody has closed a job that is not there yet"
@@ -60,12 +62,12 @@ def closes():
         assert works.waiting() == 0, "a new round is asked for, and nobody can join it"
         time.sleep(0.01)
     assert works.is_closed(LONG_MS) is True
-    # Whoever joins then is told so, and it is no fault of its own.
+    # A participant that joins then gets a clear answer, not an error.
     assert works.next(2, 2, LONG_MS, 1000, LONG_MS) == ("closed", None)
 
 
 def goes():
-    """One that goes and has closed nothing is waited for: a new round is to begin."""
+    """If a member leaves without closing the rendezvous, a new round is due, in which it is awaited."""
     job = Job("goes")
     done, works = job.meet()
     assert works.waiting() == 0

@@ -1,4 +1,4 @@
-"""A signal's handler that calls the package while a call of it waits. It needs no cluster: nobody answers."""
+"""A signal handler that calls the package while a call of it waits. It needs no cluster: no server answers."""
 
 import signal
 import time
@@ -27,7 +27,7 @@ ask(2000)
 assert len(seen) == 1, seen
 
 
-# One that raises ends the wait.
+# A handler that raises ends the wait.
 def raising(*_):
     raise KeyError("enough")
 

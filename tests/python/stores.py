@@ -1,4 +1,4 @@
-"""A job's store in Python, without torch: `stores.py SCENARIO ...`. What it prints, the test waits for."""
+"""A job's store in Python, without torch: `stores.py SCENARIO ...`. The test waits for the lines that it prints."""
 
 import sys
 import threading
@@ -27,7 +27,7 @@ def timeout_of(act):
 
 
 def told():
-    """A wait, or a get, that is too long says what was not seen."""
+    """A wait or a get that times out names the missing keys."""
     ours = store()
     ours.set([("here", b"1"), ("too", b"2")], LONG_MS)
     for act in (ours.wait, ours.get):
@@ -36,7 +36,7 @@ def told():
         assert "here," not in said, said
     said = timeout_of(lambda: ours.wait(["never"], 300))
     assert said == "wait timeout after 300ms: keys: never", said
-    # What comes after one is seen is seen, too.
+    # A key that is set after another was seen is seen, too.
     late = threading.Timer(0, lambda: store().set([("never", b"3")], LONG_MS))
     late.start()
     ours.wait(["here", "never"], LONG_MS)
@@ -45,7 +45,7 @@ def told():
 
 
 def gets(key):
-    """Blocks until somebody else sets the key."""
+    """Blocks until another client sets the key."""
     ours = store()
     say("waits")
     say(f"got {ours.get([key], LONG_MS)[0].decode()}")
@@ -64,7 +64,7 @@ def meets(name, size):
 
 
 def pops(queue):
-    """Pops until somebody pushed the end."""
+    """Pops until an end marker was pushed."""
     ours = store()
     say("waits")
     while (element := ours.queue_pop(queue, True, LONG_MS)) != END:
@@ -72,7 +72,7 @@ def pops(queue):
 
 
 def pushes(queue, count, poppers):
-    """Different elements, one after the other, and an end for each who pops."""
+    """Pushes different elements, one after the other, and an end marker for each popping client."""
     ours = store()
     for n in range(int(count)):
         ours.queue_push(queue, str(n).encode(), LONG_MS)

@@ -1,5 +1,5 @@
-"""A trainer of a job in Python, without torch: `trainer.py SCENARIO ...`. What it prints, the test waits for. Its state
-is the list of the samples that went in, so that one that went in twice, or not at all, shows."""
+"""A trainer of a job in Python, without torch: `trainer.py SCENARIO ...`. The test waits for the lines that it
+prints. Its state is the list of samples that went in, so that a duplicate or missing sample shows."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ def orchestrator(job):
 
 
 def register(samples):
-    """The dataset, once and again; another of its name is refused."""
+    """Creates the dataset twice; another spec under its name is refused."""
     job = orchestrator("any")
     spec = {"uri": "file:///data/{shard:4}.tar", "format": "webdataset", "samples": int(samples), "shard_samples": 10}
     made = job.register_dataset(DATASET, **spec, metadata={"license": "ours"})
@@ -41,7 +41,7 @@ def register(samples):
 
 
 def state_of(trainer):
-    """Of a world of n, rank r takes over what ranks r, r + n, ... of the world before had."""
+    """In a world of n, rank r takes over the states of ranks r, r + n, ... of the previous world."""
     if trainer.checkpoint is None:
         return {"step": 0, "samples": []}
     ranks = range(trainer.rank, len(trainer.checkpoint.ranks), trainer.world_size)
@@ -50,7 +50,7 @@ def state_of(trainer):
 
 
 class Feed:
-    """Samples of an epoch, a few a step. It does not wait for others: they may wait for this one's steps."""
+    """Samples of an epoch, a few per step. It does not wait for others: they may wait for this one's steps."""
 
     def __init__(self, trainer):
         self.trainer = trainer
@@ -79,7 +79,7 @@ class Feed:
 
 
 def train(job, name, world, round, steps, pause, checkpoint="0"):
-    """Steps with a checkpoint at every fourth, until there were so many and the epoch is over."""
+    """Steps with a checkpoint at every fourth, until enough steps were taken and the epoch is over."""
     job = orchestrator(job)
     keep_alive = timedelta(seconds=30)
     recovering = {"world": world.split(","), "round": int(round), "checkpoint": int(checkpoint)}
@@ -107,7 +107,7 @@ def train(job, name, world, round, steps, pause, checkpoint="0"):
 
 
 def alone(samples):
-    """A URL is all that it takes: workers by their names, each shard at one of them, all of the epoch."""
+    """It takes only a URL: workers by their names, each shard at one of them, all of the epoch."""
     listed = ",".join(f"grpc://{each}" for each in rollout.Connection.find().endpoints)
     job = rollout.TrainingOrchestrator(coordinator_url=listed)
     assert job.job == "default", job.job
@@ -174,12 +174,12 @@ def restarted(job, samples):
             break
         read(trainer, state, 2, True)
         save(trainer, state)
-        # Finished and not in any checkpoint, and begun: the process ends here.
+        # Some shards are finished but in no checkpoint, and some begun: the process ends here.
         read(trainer, state, 1, True)
         read(trainer, state, 1, False)
         trainer._native.abandon()
     assert rounds == [1, 2, 3], rounds
-    # What the new id counts is over for the job, and so refused; the lineage goes on as it was.
+    # The new id's round is already over for the job, and so refused; the lineage continues.
     for stale in (1, 2):
         try:
             orchestrated.recover("t0", world=["t0"], round=stale)
@@ -195,7 +195,8 @@ def restarted(job, samples):
 
 
 def twice(job):
-    """A rank says once what a checkpoint has of it: another save of the same step is an error, the same one is none."""
+    """A rank reports once what a checkpoint has of it: a different save of the same step is an error, an identical
+    one is not."""
     trainer = orchestrator(job).recover("t0", world=["t0"], round=1)
     assert trainer.save(5, {"state": b"a"}, timeout=LONG).wait(LONG)
     assert trainer.save(5, {"state": b"a"}, timeout=LONG).wait(LONG)
@@ -209,7 +210,7 @@ def twice(job):
 
 
 class Deaf:
-    """A cluster that starts a trainer, and whose answer is lost."""
+    """A cluster that starts a trainer and loses the answer."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -220,7 +221,8 @@ class Deaf:
 
 
 def unheard(job):
-    """A recovery that was not answered and is asked again tears nothing; a release tells no checkpoint of the shard."""
+    """A recovery whose answer was lost can be repeated without tearing the lineage; a release tells no checkpoint
+    of the shard."""
     orchestrated = orchestrator(job)
     first = orchestrated.recover("t0", world=["t0"], round=1, keep_alive=LONG)
     assert first.save(5, {"state": b"a"}, timeout=LONG).wait(LONG)
@@ -252,7 +254,7 @@ def unheard(job):
 
 
 def grown(job):
-    """A rank that the checkpoint's world did not have is told so: nothing is damaged."""
+    """A rank that the checkpoint's world did not have gets a clear error: nothing is damaged."""
     orchestrated = orchestrator(job)
     first = orchestrated.recover("t0", world=["t0"], round=1)
     assert first.save(5, {"state": b"a"}, timeout=LONG).wait(LONG)
@@ -267,8 +269,8 @@ def grown(job):
 
 
 def given_up(job, name):
-    """A checkpoint is given up, and forgotten, while a slow rank writes: nobody needs its part, however late that comes, and
-    the next checkpoint is as any other."""
+    """A checkpoint is given up, and forgotten, while a slow rank writes: its part is not needed, however late it
+    comes, and the next checkpoint works as usual."""
     world = ["t0", "t1"]
     with orchestrator(job).recover(name, world=world, round=1, keep_alive=timedelta(seconds=60)) as trainer:
         saving = trainer.save(4, {"state": b"4"}, timeout=LONG)
@@ -279,7 +281,7 @@ def given_up(job, name):
 
 
 def damaged(job, name, steps):
-    """The last checkpoint is damaged: it is not begun from, but the first that is kept is."""
+    """The last checkpoint is damaged: recovery does not start from it, but from the oldest kept one."""
     orchestrated = orchestrator(job)
     with orchestrated.recover(name, world=[name], round=2) as trainer:
         bad = trainer.checkpoint.number
@@ -295,8 +297,8 @@ def damaged(job, name, steps):
 
 
 def waits(job):
-    """Waiting holds no lock and ends with Ctrl-C, and what was asked for meanwhile is not lost; a checkpoint waits for a
-    rank that does not come no longer than it is told to."""
+    """Waiting holds no lock and ends with Ctrl-C, and a request made meanwhile is not lost; a checkpoint waits for
+    a missing rank no longer than its limit."""
     job = orchestrator(job)
     reading = job.join("reads")
     held = [reading.get_shard(DATASET, 0) for _ in range(job.dataset(DATASET).shards)]

@@ -1,4 +1,4 @@
-//! A batch as a user submits it, and what is checked of its output.
+//! A batch as a user submits it, and the checks of its output.
 
 use crate::fleet::Fleet;
 use crate::process::Process;
@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a batch of a test may take.
+/// Time limit of a test's batch.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A submitted batch, followed by its own `rollout infer batch` process.
@@ -21,14 +21,14 @@ pub struct Batch {
     pub name: String,
     /// The input file.
     pub input: PathBuf,
-    /// Where the output goes.
+    /// The output directory.
     pub output: PathBuf,
     /// Its rows.
     pub rows: u64,
     process: Process,
 }
 
-/// Where the rows of a run are.
+/// A run's counts of rows by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Counts {
@@ -41,7 +41,7 @@ pub struct Counts {
     pub returned: u64,
 }
 
-/// What the mock engines of a run executed, from their side files.
+/// The executions of a run's mock engines, from their side files.
 #[derive(Clone, Debug, Default)]
 pub struct Executions {
     /// Executions that were started.
@@ -66,8 +66,8 @@ impl Batch {
         Self::submit_file(fleet, name, input, rows, lines)
     }
 
-    /// Writes `rows` prompts, of which those in `asks` ask the mock engine for something, and submits them. `lines` are
-    /// added to the configuration.
+    /// Writes `rows` prompts, those in `asks` with a request to the mock engine, and submits them. `lines` are added
+    /// to the configuration.
     ///
     /// # Errors
     /// When a file cannot be written or the process not be started.
@@ -88,7 +88,7 @@ impl Batch {
         Self::submit_file(fleet, name, input, rows, lines)
     }
 
-    /// Submits a file that is there.
+    /// Submits an existing file.
     ///
     /// # Errors
     /// When the process cannot be started.
@@ -112,7 +112,7 @@ impl Batch {
         let config = fleet.path(&format!("{name}.batch.toml"));
         std::fs::write(&config, text)?;
         let config = config.to_string_lossy().into_owned();
-        // A fleet may be without a leader for longer than a user would wait.
+        // The fleet may have no leader for longer than a user would wait.
         let args = ["infer", "batch", "--config", &config, "--name", name, "--timeout", "90s"];
         let log = fleet.path(&format!("{name}.batch.log"));
         let process = Process::start(fleet.rollout(&args), &log)?;
@@ -124,7 +124,7 @@ impl Batch {
         &mut self.process
     }
 
-    /// Where the run's rows are, once it exists and somebody can say.
+    /// The run's counts, once it exists and a member reports them.
     pub fn counts(&self, fleet: &Fleet) -> Option<Counts> {
         let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", &self.name]).ok()?;
         let counts = run.get("run")?.get("counts")?;
@@ -140,7 +140,7 @@ impl Batch {
         })
     }
 
-    /// Waits until `look` says so of the run's counts.
+    /// Waits until `look` accepts the run's counts.
     pub fn until(&self, fleet: &Fleet, what: &str, look: impl Fn(&Counts) -> bool) -> Counts {
         eventually_or_show(what, PATIENCE, |seen| {
             let counts = self.counts(fleet);
@@ -149,20 +149,20 @@ impl Batch {
         })
     }
 
-    /// Waits until the user's command ends well, and checks its output row by row.
+    /// Waits until the user's command succeeds, and checks its output row by row.
     ///
     /// # Errors
-    /// When it ends otherwise, or a row is missing, doubled, out of order or wrong.
+    /// When it fails, or a row is missing, duplicated, out of order or wrong.
     pub fn finish(&mut self, fleet: &Fleet) -> Result<()> {
         let status = self.process.wait(PATIENCE).with_context(|| fleet.logs())?;
         ensure!(status.success(), "rollout infer batch: {status}{}", fleet.logs());
         self.check_output()
     }
 
-    /// Each input row exactly once, in order, unchanged, with the mock's own answer.
+    /// Checks that the output has each input row exactly once, in order, unchanged, with the mock's answer.
     ///
     /// # Errors
-    /// The first row for which that is not so.
+    /// The first row for which that is wrong.
     pub fn check_output(&self) -> Result<()> {
         let given = BufReader::new(File::open(&self.input)?).lines();
         let path = self.output.join("completions.jsonl");

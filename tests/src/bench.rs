@@ -1,4 +1,4 @@
-//! What `rolloutctl bench` prints, of a cluster that it starts itself.
+//! Runs `rolloutctl bench`, which starts a cluster itself, and returns what it prints.
 
 use crate::{json_lines, output, program};
 use anyhow::{Result, ensure};
@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// Of one benchmark, on a machine that is busy with other things.
+/// Time limit of one benchmark on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What one prints: its lines by kind, of a cluster that is removed again.
+/// Runs a benchmark on a cluster of its own and returns its lines by kind; checks that it removes the cluster.
 ///
 /// # Errors
 /// It fails, or leaves something behind.
@@ -23,7 +23,7 @@ pub fn measured(args: &[&str]) -> Result<Vec<(String, Value)>> {
     Ok(lines)
 }
 
-/// What one prints that starts no cluster and writes nothing.
+/// The same for a benchmark that starts no cluster and writes nothing.
 ///
 /// # Errors
 /// It fails.
@@ -44,15 +44,15 @@ fn lines_of(mut command: Command, args: &[&str]) -> Result<Vec<(String, Value)>>
         .collect())
 }
 
-/// The kinds of the lines, in their order.
+/// The kinds of the lines, in order.
 pub fn kinds(lines: &[(String, Value)]) -> Vec<&str> {
     lines.iter().map(|(kind, _)| kind.as_str()).collect()
 }
 
-/// Refuses a figure of a line that is none unless something was measured.
+/// Fails if a figure of a line shows that nothing was measured.
 ///
 /// # Errors
-/// It is zero, or not there.
+/// It is zero, or missing.
 pub fn positive(data: &Value, key: &str) -> Result<()> {
     ensure!(data[key].as_f64().is_some_and(|n| n > 0.0), "{key} of {data}");
     Ok(())

@@ -1,7 +1,7 @@
 //! The wall clock of each process of a fleet, which a test may set.
 //!
-//! *Invariant:* a process has the clock of its own name, from its start and after its restart; all begin right.
-//! Absent: monotonic clocks, which nobody can set.
+//! *Invariant:* a clock belongs to a process name and survives a restart of the process; every clock starts correct.
+//! Absent: monotonic clocks, which no process can set.
 
 use crate::preload;
 use anyhow::Result;
@@ -9,7 +9,7 @@ use rollout_powerloss::{CLOCK_ENV, Clock};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The clocks of a fleet: one file a process, which the preloaded library reads at every look at the clock.
+/// The clocks of a fleet: one file per process, which the preloaded library reads at every clock read.
 pub(crate) struct Clocks {
     dir: PathBuf,
 }
@@ -21,7 +21,7 @@ impl Clocks {
         Ok(Self { dir })
     }
 
-    /// Gives the command, and all that it starts, the clock of this name.
+    /// Gives the clock of this name to the command and all processes that it starts.
     pub(crate) fn give(&self, command: &mut Command, name: &str) -> Result<()> {
         let file = self.dir.join(name);
         if !file.exists() {
@@ -30,7 +30,7 @@ impl Clocks {
         preload::give(command, CLOCK_ENV, &file)
     }
 
-    /// The clock of this name is so many seconds ahead from now on; negative: behind.
+    /// Sets the clock of this name this many seconds ahead from now on; negative: behind.
     pub(crate) fn set(&self, name: &str, ahead_s: i64) -> Result<()> {
         let path = self.dir.join(name);
         if !path.exists() {

@@ -1,7 +1,8 @@
-//! A cloud's metadata service on loopback: what AWS, GCP and Azure say to a machine, and how they want to be asked.
+//! A cloud's metadata service on loopback: what AWS, GCP and Azure tell a machine, and the headers that they require.
 //!
-//! *Invariant:* a question that the real service would refuse is refused: without a token that was given (AWS),
-//! without `Metadata-Flavor: Google` (GCP), or without `Metadata: true` (Azure). The cloud has its own clock, which says that it is noon.
+//! *Invariant:* it refuses every request that the real service would refuse: without an issued token (AWS), without
+//! `Metadata-Flavor: Google` (GCP), or without `Metadata: true` (Azure). The cloud has its own clock, which says that
+//! it is noon.
 //! Absent: version 1 of AWS's service, and all paths that a test has not set.
 
 use anyhow::{Context, Result};
@@ -11,7 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Whose service it is.
+/// The cloud whose service it imitates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// EC2's, version 2.
@@ -36,7 +37,7 @@ impl Provider {
 const AWS_ROOT: &str = "/latest/meta-data/";
 const GCP_ROOT: &str = "/computeMetadata/v1/instance/";
 const AZURE_ROOT: &str = "/metadata/";
-/// The machine, and an event of the machine beside it.
+/// This machine, and an event about another machine.
 const AZURE_MACHINE: &str = r#"{"name": "gpu_1", "vmId": "7", "vmSize": "Standard_ND96isr_H100_v5",
     "location": "westeurope", "zone": "2", "priority": "Spot"}"#;
 const AZURE_NEIGHBOUR: &str = r#"{"EventId": "e0", "EventType": "Preempt", "EventStatus": "Scheduled",
@@ -103,21 +104,21 @@ impl FakeCloud {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = shared.clone();
-                // A caller that goes away is no concern of the service.
+                // Ignore callers that disconnect.
                 std::thread::spawn(move || drop(serve(provider, &shared, stream)));
             }
         });
         Ok(cloud)
     }
 
-    /// Sets what is at a path below the instance's.
+    /// Sets the value at a path below the instance's.
     pub fn set(&self, path: &str, value: &str) {
         let (state, changed) = &*self.shared;
         state.lock().expect("no panic holds it").values.insert(path.into(), value.into());
         changed.notify_all();
     }
 
-    /// Says that the machine goes: on AWS and Azure `lead` from now, on GCP as it always says it.
+    /// Announces the machine's preemption: on AWS and Azure `lead` from now, on GCP without a time.
     pub fn take_back(&self, lead: Duration) {
         match self.provider {
             Provider::Aws => {
@@ -146,7 +147,7 @@ impl FakeCloud {
         )
     }
 
-    /// Questions that were refused.
+    /// The number of refused requests.
     pub fn refused(&self) -> u32 {
         self.shared.0.lock().expect("no panic holds it").refused
     }
@@ -156,7 +157,7 @@ fn serve(provider: Provider, shared: &Shared, stream: TcpStream) -> Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let question = read(&stream)?;
     let answer = match provider {
-        // A worker that looks for its cloud asks as each cloud wants it; what is another's is not found here.
+        // A worker that detects its cloud tries each cloud's request; requests for another cloud get 404 here.
         Provider::Gcp if question.path.starts_with(AZURE_ROOT) => refusal(404),
         Provider::Gcp if question.path.starts_with("/latest/") => refusal(404),
         Provider::Aws => aws(shared, &question),
@@ -175,7 +176,7 @@ fn serve(provider: Provider, shared: &Shared, stream: TcpStream) -> Result<()> {
     Ok((&stream).write_all(text.as_bytes())?)
 }
 
-/// Fails if the caller hangs up before its question ends, as a worker that exits does: that is no question.
+/// Fails if the caller hangs up before its request ends, as an exiting worker does; that does not count as a request.
 fn read(stream: &TcpStream) -> Result<Question> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().transpose()?.context("the caller asked nothing")?;
@@ -271,7 +272,7 @@ fn etag(value: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A worker that exits may have connected and asked nothing yet, or half of a question.
+    /// An exiting worker may have connected and sent nothing yet, or half of a request.
     #[test]
     fn a_caller_that_hangs_up_is_not_refused() -> Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;

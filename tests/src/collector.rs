@@ -1,6 +1,6 @@
-//! An OpenTelemetry collector on loopback, which keeps every span that it is sent.
+//! An OpenTelemetry collector on loopback, which keeps every span that it receives.
 //!
-//! *Invariant:* what it has answered is kept. Absent: anything that a collector does with spans.
+//! *Invariant:* a span whose request was answered is kept. Absent: any processing of spans.
 
 use anyhow::{Context, Result};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -21,15 +21,15 @@ use tonic::{Request, Response, Status};
 /// A span as it arrived. Ids are lower-case hex digits.
 #[derive(Debug, Clone)]
 pub struct CollectedSpan {
-    /// What its process says of itself: `service.name`.
+    /// The resource attributes of its process, such as `service.name`.
     pub resource: BTreeMap<String, String>,
-    /// Of the trace.
+    /// The trace's id.
     pub trace_id: String,
-    /// Its own.
+    /// Its own id.
     pub span_id: String,
-    /// Empty where it is the first of its trace.
+    /// Empty if it is the first of its trace.
     pub parent_id: String,
-    /// Which call.
+    /// The call.
     pub name: String,
     /// Its attributes; numbers in decimal.
     pub attributes: BTreeMap<String, String>,
@@ -38,7 +38,7 @@ pub struct CollectedSpan {
 }
 
 impl CollectedSpan {
-    /// An attribute, or empty.
+    /// An attribute, or an empty string.
     pub fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
@@ -58,7 +58,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts one that has collected nothing yet.
+    /// Starts an empty collector.
     ///
     /// # Errors
     /// When there is no port.
@@ -79,7 +79,7 @@ impl Collector {
         Ok(Self { addr, spans, _serving: serving })
     }
 
-    /// What `[tracing] otlp_endpoint` says.
+    /// The value for `[tracing] otlp_endpoint`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.addr)
     }
@@ -89,7 +89,7 @@ impl Collector {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The first span that is so, if there is one yet.
+    /// The first span that `is_it` accepts, if there is one yet.
     pub fn find(&self, is_it: impl Fn(&CollectedSpan) -> bool) -> Option<CollectedSpan> {
         self.spans().into_iter().find(is_it)
     }

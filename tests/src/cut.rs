@@ -1,8 +1,9 @@
-//! Links that can be cut, or be long: a TCP proxy for each directed pair, told to stop passing bytes or to pass them later.
+//! Links that a test can cut or slow down: one TCP proxy per directed pair, which can stop passing bytes or pass them
+//! later.
 //!
-//! A cut link keeps its connections open and passes nothing, as a network does that drops packets:
-//! no side is told. Healing lets what was held back through. A link may also be cut for one of its connections and for all
-//! that are made later, as by a firewall that forgets a connection.
+//! A cut link keeps its connections open and passes nothing, like a network that drops packets: neither side gets an
+//! error. Healing delivers what was held back. A test can also stop the busiest connection of a link and all later
+//! ones, as a firewall that forgets a connection would.
 
 use anyhow::Result;
 use rollout_jepsen::delay::{Delay, carry};
@@ -24,7 +25,7 @@ impl Cut {
         *self.state.0.lock().expect("no panic holds it") = true;
     }
 
-    /// Lets them pass again, the held ones first.
+    /// Lets bytes pass again, the held ones first.
     pub fn heal(&self) {
         *self.state.0.lock().expect("no panic holds it") = false;
         self.state.1.notify_all();
@@ -49,7 +50,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Whether one of its sides has closed it, and no cut hides that from the other.
+    /// Whether one side has closed it, and no cut hides that from the other side.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
@@ -63,17 +64,17 @@ impl Connection {
 
 /// A proxy in front of one address.
 pub struct Link {
-    /// Where to dial instead.
+    /// The address to dial instead.
     pub addr: String,
     ended: Arc<AtomicBool>,
     /// Every connection that was ever made.
     connections: Arc<Mutex<Vec<Connection>>>,
-    /// Connections that are not made yet.
+    /// The cut for later connections.
     later: Cut,
 }
 
 impl Link {
-    /// Listens on a free port and forwards to `to`, while `cut` lets it.
+    /// Listens on a free port and forwards to `to` while `cut` allows it.
     ///
     /// # Errors
     /// When no port is free.
@@ -81,7 +82,7 @@ impl Link {
         Self::new(to, cut, None)
     }
 
-    /// The same for a link across a distance: bytes take as long as `delay` says, either way.
+    /// The same for a link with latency: bytes take as long as `delay` says, in both directions.
     ///
     /// # Errors
     /// When no port is free.
@@ -126,7 +127,7 @@ impl Link {
         connections.iter().filter(|connection| !connection.has_ended()).cloned().collect()
     }
 
-    /// Stops the connection that has carried most so far, and all that are made later. The others go on.
+    /// Stops the connection that has carried most so far, and all later ones. The other connections continue.
     pub fn stall_busiest(&self) {
         self.later.cut();
         let connections = self.connections.lock().expect("no panic holds it");

@@ -1,4 +1,4 @@
-//! Readers of events, as `rolloutctl events` has them, and what they read.
+//! Readers of events, as started by `rolloutctl events`, and the events that they print.
 
 use crate::fleet::Fleet;
 use crate::process::Process;
@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::Path;
 
-/// The JSON lines of a text; what is none is left out.
+/// The JSON lines of a text; other lines are skipped.
 pub fn json_lines(text: &str) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Where an event stands among all.
+/// The position of an event.
 pub fn place(event: &Value) -> (u64, u64) {
     let index = event["index"].as_str().and_then(|i| i.parse().ok());
     (index.unwrap_or_default(), event["position"].as_u64().unwrap_or_default())
@@ -29,7 +29,7 @@ impl Fleet {
         Process::start(command, &self.path(log))
     }
 
-    /// The events that there are now.
+    /// The present events.
     ///
     /// # Errors
     /// What `rolloutctl events` says.
@@ -51,7 +51,7 @@ pub fn logged_events(log: &Path) -> Vec<Value> {
     json_lines(whole).into_iter().map(|line| line["data"].clone()).collect()
 }
 
-/// That events are in the order of their places, each once.
+/// Checks that events are in the order of their positions, each once.
 ///
 /// # Errors
 /// The first two that are not.
@@ -63,10 +63,10 @@ pub fn check_order(events: &[Value]) -> Result<()> {
     }
 }
 
-/// The first event of a kind for which `look` says so.
+/// The first event of a kind that `look` accepts.
 ///
 /// # Errors
-/// When there is none.
+/// When there is no such event.
 pub fn find_event<'a>(
     events: &'a [Value],
     kind: &str,

@@ -1,7 +1,7 @@
-//! Three members and some workers, as their users start them.
+//! Three members and some workers, started as a user would start them.
 //!
-//! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, logs and
-//! last state included, and prints where that is: an error and a panic alike can be read afterwards.
+//! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, with logs and last
+//! state, and prints its path: errors and panics alike can be investigated afterwards.
 
 mod baselines;
 mod builds;
@@ -38,33 +38,33 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long one of our commands may take before the test gives it up.
+/// Time limit of one command.
 const COMMAND_MAX: Duration = Duration::from_secs(120);
 
-/// Ports that tests choose from, upwards from 10,000: below those that Linux hands out.
+/// The number of ports from 10,000 up that tests choose from, below those that Linux assigns.
 const PORTS: u32 = 22_000;
 
-/// What a fleet is made of.
+/// The options of a fleet.
 #[derive(Clone, Default)]
 pub struct FleetOptions {
     /// Lines added to every member's configuration, by section: `("worker", "failure_ms = 1500")`.
     pub member_lines: Vec<(&'static str, &'static str)>,
     /// Every link between members, and from each worker to each member, goes through a proxy.
     pub cuttable: bool,
-    /// Every link between members goes through a proxy, across this distance: see [`Fleet::set_distance`].
+    /// Every link between members goes through a proxy with this latency: see [`Fleet::set_distance`].
     pub distance: Option<OneWay>,
     /// Each process has a wall clock of its own: see [`Fleet::set_clock`].
     pub clocks: bool,
     /// The most files that each member may have open.
     pub open_files: Option<u64>,
-    /// One member instead of three. It begins with the data and objects in this directory, where it is there, and is found by
-    /// its name wherever it listens.
+    /// One member instead of three. It starts with the data and objects in this directory, if it exists, and is found
+    /// by its name wherever it listens.
     pub alone: Option<PathBuf>,
-    /// The object store, with credentials for each process; none: a directory that all of them see.
+    /// The object store, with credentials for each process; `None`: a directory that all of them share.
     pub s3: Option<Arc<S3>>,
-    /// Members certify newcomers, each time for so many seconds.
+    /// Members enroll unenrolled clients with certificates that last this many seconds.
     pub enrolment_lifetime_s: Option<u64>,
-    /// Members certify newcomers, each time for as long as they do where their configuration has no `lifetime_s`.
+    /// Members enroll unenrolled clients with the default lifetime, without `lifetime_s` in their configuration.
     pub enrolment_by_default: bool,
     /// All processes begin with this earlier build: see [`Fleet::use_build`].
     pub baseline: Option<Baseline>,
@@ -90,17 +90,17 @@ pub struct Fleet {
     preloads: BTreeMap<String, BTreeMap<&'static str, PathBuf>>,
     members: Vec<Member>,
     workers: BTreeMap<String, Option<Process>>,
-    /// Where each member certifies newcomers.
+    /// The enrollment address of each member.
     desks: BTreeMap<String, String>,
-    /// Proxies by the pair of names, from whom to whom, where there are any.
+    /// Proxies by source and destination name, if any.
     links: BTreeMap<(String, String), Proxied>,
 }
 
-/// An address of loopback that nobody listens on. Not one that the system hands out by itself: those may be
-/// taken by an outgoing connection before the process that is told of it listens.
+/// An unused loopback address. It is not from the range that the system assigns itself: an outgoing connection may
+/// take such a port before the intended process listens.
 ///
 /// # Errors
-/// When there is none.
+/// If no address is free.
 pub fn free_addr() -> Result<String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..PORTS {
@@ -186,7 +186,7 @@ impl Fleet {
         self.members.iter_mut().find(|m| m.name == name).expect("a member's name")
     }
 
-    /// The last lines of every log, for an error's sake.
+    /// The last lines of every log, for error messages.
     pub fn logs(&self) -> String {
         let mut text = String::new();
         for entry in std::fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
@@ -200,7 +200,7 @@ impl Fleet {
         text
     }
 
-    /// Who leads, and where every run and worker is, as the operator is told.
+    /// The leader, and the state of every run and worker, as the operator sees them.
     pub fn state(&self) -> String {
         let mut text = String::new();
         for args in [&["status"][..], &["run", "list"], &["worker", "list"]] {
@@ -217,10 +217,10 @@ impl Fleet {
         text
     }
 
-    /// Ends a test that went well: everything is stopped, and the directory removed.
+    /// Ends a successful test: stops everything and removes the directory.
     ///
     /// # Errors
-    /// Never; it is what such a test returns.
+    /// Never; a test can return it directly.
     pub fn passed(mut self) -> Result<()> {
         self.passed = true;
         Ok(())

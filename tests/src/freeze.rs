@@ -1,9 +1,9 @@
-//! Owns: threads of a child that are held still while others of the same process go on, by ptrace(2): what a
-//! runtime looks like that is stuck.
+//! Owns: freezing some threads of a child process with ptrace(2) while its other threads run, which looks like a
+//! stuck runtime.
 //!
-//! Invariant: the threads stand still until the process ends or [`Frozen`] is dropped; both only in the thread that
-//! froze them, which ptrace insists on.
-//! Absent: threads that are started later. A frozen runtime starts none.
+//! Invariant: the threads stay frozen until the process ends or [`Frozen`] is dropped. Both happen only in the thread
+//! that froze them, because ptrace requires it.
+//! Absent: threads that start later. A frozen runtime starts none.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::process::Process;
 
-/// Threads that stand still.
+/// Frozen threads.
 pub struct Frozen {
     pid: i32,
     threads: Vec<i32>,
 }
 
 impl Process {
-    /// Holds every thread still whose name `which` takes.
+    /// Freezes every thread whose name `which` accepts.
     ///
     /// # Errors
     /// When the kernel refuses, or no thread has such a name.
@@ -42,7 +42,7 @@ impl Process {
 fn hold(thread: i32) -> Result<()> {
     let none = std::ptr::null_mut::<libc::c_void>();
     for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
-        // SAFETY: both requests read and write no memory of ours.
+        // SAFETY: neither request accesses our memory.
         if unsafe { libc::ptrace(request, thread, none, none) } != 0 {
             return Err(std::io::Error::last_os_error().into());
         }
@@ -51,7 +51,7 @@ fn hold(thread: i32) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the next change of a thread, or asks for it; false when there is none.
+/// Waits or polls for the next state change of a thread; false when there is none.
 fn wait(thread: i32, flags: i32) -> Result<bool> {
     // SAFETY: a null status is allowed.
     match unsafe { libc::waitpid(thread, std::ptr::null_mut(), libc::__WALL | flags) } {
@@ -62,17 +62,17 @@ fn wait(thread: i32, flags: i32) -> Result<bool> {
 }
 
 impl Frozen {
-    /// Waits until the process ends by what still runs of it. Its status is [`Process::wait`]'s.
+    /// Waits until the process is ended by its threads that still run. [`Process::wait`] returns its status.
     ///
     /// # Errors
     /// When it does not end within `limit`.
     pub fn until_the_process_ends(mut self, limit: Duration) -> Result<()> {
         let begun = Instant::now();
-        // The kernel tells of a process's end only after all its traced threads were waited for.
+        // The kernel reports the end of a process only after all its traced threads were waited for.
         for thread in std::mem::take(&mut self.threads).into_iter().filter(|t| *t != self.pid) {
             while !wait(thread, libc::WNOHANG)? {
                 if begun.elapsed() > limit {
-                    bail!("thread {thread} still stands after {limit:?}");
+                    bail!("thread {thread} is still frozen after {limit:?}");
                 }
                 std::thread::sleep(Duration::from_millis(10)); // The poll; the condition decides.
             }
@@ -85,7 +85,7 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         let none = std::ptr::null_mut::<libc::c_void>();
         for thread in &self.threads {
-            // SAFETY: reads and writes no memory of ours. One that has ended is no error worth telling.
+            // SAFETY: it does not access our memory. A thread that has ended is not worth an error.
             unsafe { libc::ptrace(libc::PTRACE_DETACH, *thread, none, none) };
         }
     }

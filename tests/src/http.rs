@@ -1,17 +1,17 @@
-//! Health and metrics as a probe or a scraper has them: plain HTTP, a request a connection.
+//! Health and metrics as a probe or a scraper reads them: plain HTTP, one request per connection.
 
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A process that lives answers within this time, however busy the machine is.
+/// A live process answers within this time, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The status and the body of an answer.
 ///
 /// # Errors
-/// When nobody answers at that address, or with something that is no HTTP.
+/// When there is no answer from that address, or the answer is not HTTP.
 pub(crate) fn get(address: &str, path: &str) -> Result<(u16, String)> {
     let parsed: SocketAddr = address.parse().with_context(|| format!("{address} of a process"))?;
     let mut stream = TcpStream::connect_timeout(&parsed, PATIENCE)?;
@@ -26,16 +26,16 @@ pub(crate) fn get(address: &str, path: &str) -> Result<(u16, String)> {
     Ok((status.with_context(|| format!("no status: {head}"))?, body.to_owned()))
 }
 
-/// What a process counts under that name, labels included where it has any; 0 where it has not counted yet, None where it
-/// shows no metrics.
+/// The value of a process's counter, by its name with labels, if any; 0 if it has not counted yet, `None` if the
+/// process serves no metrics.
 pub fn counted(address: &str, metric: &str) -> Option<u64> {
     let (status, page) = get(address, "/metrics").ok()?;
     let of = |line: &str| line.strip_prefix(metric)?.trim().parse::<u64>().ok();
     (status == 200).then(|| page.lines().filter_map(of).sum())
 }
 
-/// What a process shows under that name, up to the number of the first such line; None also where it shows no such thing: a
-/// metric that is gone is no zero.
+/// The value of the first metric line with that name; `None` also if there is no such line: a missing metric is not
+/// zero.
 pub fn shown(address: &str, metric: &str) -> Option<u64> {
     let (status, page) = get(address, "/metrics").ok()?;
     let of = |line: &str| line.strip_prefix(metric)?.trim().parse::<u64>().ok();

@@ -1,5 +1,5 @@
-//! Everything that a multi-process test needs: a fleet of real processes, each with its own
-//! directory and certificate, sharing nothing but the object store.
+//! Everything that a multi-process test needs: a fleet of real processes, each with its own directory and
+//! certificate, sharing only the object store.
 //!
 //! *Invariant:* a fleet ends with its test, whatever happens: processes die with their parent.
 //! Absent: fixed sleeps. A test waits for a condition, with a generous limit.

@@ -1,7 +1,9 @@
-//! A server on loopback that speaks as much of OpenAI's HTTP API as the engine `openai` uses, and that can be killed.
+//! A server on loopback that speaks the part of OpenAI's HTTP API that the engine `openai` uses, and that a test can
+//! kill.
 //!
-//! *Invariant:* it answers as the mock engine does: `MOCK:` and the prompt, or the last message. A killed server answers
-//! nothing more, not even what it had begun, and its address refuses connections until it is started again.
+//! *Invariant:* it answers as the mock engine does: `MOCK:` and the prompt, or the last message. A killed server
+//! answers nothing more, not even requests in progress, and its address refuses connections until it is started
+//! again.
 //! Absent: models, streams of tokens, and time-outs.
 
 use anyhow::{Context, Result, ensure};
@@ -17,20 +19,20 @@ use std::time::Duration;
 use crate::fleet::free_addr;
 
 const BODY_MAX: usize = 1 << 20;
-/// A completion takes so long.
+/// The duration of a completion.
 const LATENCY: Duration = Duration::from_millis(30);
 
-/// Answers that were sent whole, by prompt or last message.
+/// Counts of complete answers, by prompt or last message.
 type Answered = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// A server, up or down. Dropped, it is down.
+/// A server, up or down. Dropping it stops it.
 pub struct ModelServer {
     addr: String,
     answered: Answered,
     up: Option<Up>,
 }
 
-/// One life of it.
+/// One life of the server.
 struct Up {
     killed: Arc<AtomicBool>,
     connections: Arc<Mutex<Vec<TcpStream>>>,
@@ -48,10 +50,10 @@ impl ModelServer {
         Ok(server)
     }
 
-    /// Starts it at its old address, where it was killed.
+    /// Starts a killed server again at its old address.
     ///
     /// # Errors
-    /// When somebody else has taken the port.
+    /// When another process has taken the port.
     pub fn start_again(&mut self) -> Result<()> {
         ensure!(self.up.is_none(), "the server runs");
         let listener = TcpListener::bind(&self.addr).with_context(|| self.addr.clone())?;
@@ -62,11 +64,11 @@ impl ModelServer {
         Ok(())
     }
 
-    /// Breaks every connection, and listens no more.
+    /// Breaks every connection, and stops listening.
     pub fn kill(&mut self) {
         let Some(up) = self.up.take() else { return };
         up.killed.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts, which takes no connection after this one.
+        // Wakes the accepting thread, which accepts no connection after this one.
         drop(TcpStream::connect(&self.addr));
         let _ = up.accepting.join();
         for connection in lock(&up.connections).drain(..) {
@@ -107,7 +109,7 @@ fn accept(listener: &TcpListener, life: &Life) {
         let Ok(kept) = stream.try_clone() else { continue };
         lock(connections).push(kept);
         let (killed, answered) = (killed.clone(), answered.clone());
-        // A caller that goes away is no concern of the server.
+        // Ignore callers that disconnect.
         std::thread::spawn(move || drop(serve(&stream, &killed, &answered)));
     }
 }
@@ -117,7 +119,7 @@ fn serve(mut stream: &TcpStream, killed: &AtomicBool, answered: &Answered) -> Re
     while let Some((what, body)) = read(&mut reader)? {
         let (status, answer, asked) = answer(&what, &body);
         if asked.is_some() {
-            // The model's slowness, not the test's wait.
+            // This simulates the model's latency; the test does not wait here.
             std::thread::sleep(LATENCY);
         }
         if killed.load(Ordering::SeqCst) {
@@ -136,7 +138,7 @@ fn serve(mut stream: &TcpStream, killed: &AtomicBool, answered: &Answered) -> Re
     Ok(())
 }
 
-/// The next request of a connection, its method and path, and its body; None at its end.
+/// The next request of a connection: its method and path, and its body; `None` at its end.
 fn read(reader: &mut impl BufRead) -> Result<Option<(String, Value)>> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {
@@ -159,7 +161,7 @@ fn read(reader: &mut impl BufRead) -> Result<Option<(String, Value)>> {
     Ok(Some((what, body)))
 }
 
-/// A status, an answer, and the prompt that it is to.
+/// A status, an answer, and its prompt.
 fn answer(what: &str, body: &Value) -> (&'static str, Value, Option<String>) {
     let messages = || body["messages"].as_array()?.last()?["content"].as_str();
     let asked = match what {

@@ -1,4 +1,4 @@
-//! Processes of a training job, and what they say.
+//! Processes of a training job, and the lines that they print.
 
 use crate::fleet::Fleet;
 use crate::process::Process;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long a participant may take for anything.
+/// Time limit of any step of a participant.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One participant: a process of its own.
@@ -43,28 +43,28 @@ impl Participant {
             .env("PARTICIPANT_KEY", files.key)
             .args([what, job, name])
             .args(args);
-        // One that is started again under the name writes its own.
+        // A participant restarted under the same name writes its own log.
         let nth = (0..).find(|n| !fleet.path(&format!("{name}-{n}.log")).exists());
         let log = fleet.path(&format!("{name}-{}.log", nth.unwrap_or_default()));
         Ok(Self { process: Process::start(command, &log)?, log })
     }
 
-    /// The first line that begins like this, if it has been said.
+    /// The first line with this prefix, if it was printed.
     pub fn says(&self, what: &str) -> Option<String> {
         let text = std::fs::read_to_string(&self.log).ok()?;
         text.lines().find(|line| line.starts_with(what)).map(str::to_owned)
     }
 
-    /// All lines that begin like this.
+    /// All lines with this prefix.
     pub fn said(&self, what: &str) -> Vec<String> {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         text.lines().filter(|line| line.starts_with(what)).map(str::to_owned).collect()
     }
 
-    /// The first line that begins and ends like this, once it is said.
+    /// Waits for the first line with this beginning and end.
     ///
     /// # Panics
-    /// When it is not said for too long.
+    /// If the line does not come in time.
     #[track_caller]
     pub fn until_it_says(&self, begins: &str, ends: &str) -> String {
         let what = format!("{begins:?}..{ends:?} in {}", self.log.display());

@@ -1,6 +1,7 @@
-//! A worker of one slot that a test plays: it says what no honest worker says, and keeps what an honest one drops.
+//! A worker with one slot, played by the test: it can send what no honest worker sends, and keep what an honest one
+//! drops.
 //!
-//! *Invariant:* it says nothing by itself but heartbeats, and those only while it waits for something.
+//! *Invariant:* on its own it sends only heartbeats, and only while it waits for something.
 
 use crate::fleet::Fleet;
 use anyhow::{Context, Result, ensure};
@@ -13,10 +14,10 @@ use tonic::transport::Channel;
 use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
-/// How long a leader may take to say something, on a machine that is busy with other things.
+/// Time limit for a leader's message on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A plain channel to one member under one of the fleet's certificates, which says nothing of epochs by itself.
+/// A plain channel to one member under one of the fleet's certificates, which does not send epochs by itself.
 ///
 /// # Errors
 /// When there is no such certificate.
@@ -28,7 +29,7 @@ pub fn dial(fleet: &Fleet, member: &str, role: &str, name: &str) -> Result<Chann
 
 /// The worker.
 pub struct PlayedWorker {
-    /// What it says in each heartbeat, but for the number.
+    /// The contents of each heartbeat, except for its number.
     pub heartbeat: v1::Heartbeat,
     name: String,
     session: u64,
@@ -40,7 +41,7 @@ pub struct PlayedWorker {
 }
 
 impl PlayedWorker {
-    /// Registers with whoever leads, for any model and the task `generate`, and opens its stream.
+    /// Registers with the leader, for any model and the task `generate`, and opens its stream.
     ///
     /// # Errors
     /// When it is refused, or its certificate cannot be issued.
@@ -68,13 +69,12 @@ impl PlayedWorker {
         Ok(Self { heartbeat, name, session, epoch, seq, beats, out, answers })
     }
 
-    /// Leaves its stream, as if its connection had broken, and does not say that it is there again before
-    /// [`reconnect`](Self::reconnect).
+    /// Drops its stream, as if its connection had broken, and stays silent until [`reconnect`](Self::reconnect).
     pub fn hang_up(&mut self) {
         self.out = mpsc::channel(1).0;
     }
 
-    /// Opens another stream to whoever leads now, and registers nothing.
+    /// Opens another stream to the present leader without registering.
     ///
     /// # Errors
     /// When it is refused.
@@ -101,10 +101,10 @@ impl PlayedWorker {
         Ok(seq)
     }
 
-    /// Listens until the leader says something of that kind, and lives meanwhile.
+    /// Listens until the leader sends a message of that kind, and sends heartbeats meanwhile.
     ///
     /// # Errors
-    /// When it does not, or the stream ends.
+    /// When no such message comes, or the stream ends.
     pub async fn until<T>(
         &mut self,
         what: &str,
@@ -113,7 +113,7 @@ impl PlayedWorker {
         let begun = Instant::now();
         self.beat().await?;
         loop {
-            ensure!(begun.elapsed() < PATIENCE, "it was never told {what}");
+            ensure!(begun.elapsed() < PATIENCE, "the leader never sent {what}");
             let message = self.answers.message();
             let Ok(message) = tokio::time::timeout(Duration::from_millis(300), message).await
             else {
@@ -127,7 +127,7 @@ impl PlayedWorker {
         }
     }
 
-    /// Sends an exchange under the next number, which it returns.
+    /// Sends an exchange under the next number, and returns the number.
     ///
     /// # Errors
     /// When the stream has ended.
@@ -141,7 +141,7 @@ impl PlayedWorker {
     /// Sends an exchange and waits for its answer.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no answer.
     pub async fn exchange(&mut self, exchange: v1::Exchange) -> Result<v1::ExchangeAnswer> {
         let seq = self.send(exchange).await?;
         self.until("an answer", |kind| match kind {
@@ -154,7 +154,7 @@ impl PlayedWorker {
 
 type Stream = (mpsc::Sender<v1::WorkerMessage>, Streaming<v1::LeaderMessage>, u64);
 
-/// A stream, and the epoch that it is in: its leader says that first.
+/// A stream and its epoch, which the leader sends first.
 async fn open(channel: Channel) -> Result<Stream> {
     let mut worker = v1::worker_client::WorkerClient::new(channel);
     let (out, queue) = mpsc::channel(16);

@@ -1,14 +1,14 @@
-//! The library that stands between a process under test and its clock and disk.
+//! The preloaded library that controls the clock and disk of a process under test.
 //!
 //! *Invariant:* it is built from the same sources and with the same profile as the test.
-//! Absent: what it does; its variables are its own.
+//! Absent: the faults themselves; the library's own environment variables select them.
 
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The process of this command, and all that it starts, loads the library with this variable.
+/// Makes the process of this command, and all processes that it starts, load the library with this variable.
 pub(crate) fn give(command: &mut Command, variable: &str, value: &Path) -> Result<()> {
     command.env("LD_PRELOAD", library()?).env(variable, value);
     Ok(())

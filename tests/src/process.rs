@@ -1,4 +1,4 @@
-//! One child process: started, killed, paused, by its id alone.
+//! One child process: started, killed and paused by its own id only.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
@@ -20,7 +20,7 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// The process may have so many files open, and cannot ask for more.
+/// Limits the number of open files of the process, which cannot raise it.
 pub(crate) fn limit_open_files(command: &mut Command, files: u64) {
     // SAFETY: setrlimit is async-signal-safe, and nothing else happens between fork and exec.
     unsafe {
@@ -37,7 +37,7 @@ pub(crate) fn limit_open_files(command: &mut Command, files: u64) {
 /// Runs a command to its end and returns what it printed.
 ///
 /// # Errors
-/// When it cannot be started, or still runs after `limit`: with what it had printed by then.
+/// When it cannot be started, or still runs after `limit`; the error has the output so far.
 pub fn output(mut command: Command, limit: Duration) -> Result<Output> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     die_with_parent(&mut command);
@@ -67,7 +67,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is what there is to see.
+            // Keep what was read before an error.
             let _ = pipe.read_to_end(&mut bytes);
         }
         bytes
@@ -94,7 +94,7 @@ impl Process {
         Ok(Self { child, log: log.to_owned() })
     }
 
-    /// Starts a command whose input and output are this terminal; what it shows is kept in `log` by somebody else.
+    /// Starts a command whose input and output are this terminal; the caller writes its output to `log`.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -127,7 +127,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// SIGTERM, and waits until it is gone by itself.
+    /// Sends SIGTERM, and waits until it has exited.
     ///
     /// # Errors
     /// When it does not end within `limit`.
@@ -136,7 +136,7 @@ impl Process {
         self.wait(limit)
     }
 
-    /// SIGINT, as of Ctrl-C, until it is gone by itself: one that looks elsewhere for a moment may miss the first.
+    /// Sends SIGINT, as Ctrl-C does, until it has exited: a busy process may miss the first one.
     ///
     /// # Errors
     /// When it does not end within `limit`.
@@ -189,7 +189,8 @@ impl Drop for Process {
     }
 }
 
-/// The engines' processes of an agent: its children that lead a process group. A guard beside each of them is in its group.
+/// The engine processes of an agent: its children that lead a process group. The guard process of each engine is in
+/// its group.
 pub fn engines(agent: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{agent}/task")).into_iter().flatten().flatten();
     // A child belongs to the thread that started it.
@@ -203,7 +204,7 @@ pub fn engines(agent: u32) -> Vec<u32> {
     found
 }
 
-/// Whether a process is there; one that only waits to be reaped is not.
+/// Whether a process is alive; a zombie is not.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());

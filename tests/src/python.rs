@@ -1,7 +1,7 @@
-//! Python programs that need nothing but the interpreter and our package, in a fleet's tests.
+//! Python programs in a fleet's tests that need only the interpreter and rollout's package.
 //!
 //! *Invariant:* the package is the one of this tree, with the extension module that was built beside the binaries.
-//! Absent: torch; `torch` has that.
+//! Absent: torch; see the module `torch`.
 
 use crate::fleet::Fleet;
 use crate::process::Process;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A process of the program `tests/python/NAME`, which appends to the log NAME.log.
+/// Starts the program `tests/python/NAME`, which appends to the log NAME.log.
 ///
 /// # Errors
 /// When there is no extension module, or no interpreter.
@@ -24,7 +24,7 @@ pub fn python(fleet: &Fleet, name: &str, program: &str, args: &[&str]) -> Result
     Process::start(command, &fleet.path(&format!("{name}.log")))
 }
 
-/// Where the package is: made once a fleet, from this tree.
+/// The directory of the package, made once per fleet from this tree.
 fn package(fleet: &Fleet) -> Result<PathBuf> {
     let place = fleet.path("python");
     let package = place.join("rollout");

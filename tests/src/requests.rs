@@ -1,11 +1,11 @@
-//! Requests that tests send by themselves, not through a command.
+//! Requests that tests send directly, not through a command.
 //!
-//! *Invariant:* each is one that a cluster takes, unless what the test gives it is wrong.
+//! *Invariant:* a cluster accepts each of them, unless the test's arguments are wrong.
 
 use anyhow::{Context, Result};
 use rollout_proto::{Client, services, v1};
 
-/// Creates an empty run in namespace `default`, of which no worker here has the model.
+/// Creates an empty run in namespace `default` for a model that no worker here has.
 pub fn create_run(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
     v1::CreateRunRequest {
         request: Some(request),
@@ -24,7 +24,7 @@ pub fn create_run(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
 /// The last complete checkpoint of a job in the default namespace.
 ///
 /// # Errors
-/// When the cluster cannot be reached, or the job has none.
+/// If the cluster cannot be reached, or the job has no complete checkpoint.
 pub async fn latest_checkpoint(client: &Client, job: &str) -> Result<v1::Checkpoint> {
     let name = v1::JobName { namespace: String::new(), job: job.into() };
     let request = v1::LatestCheckpointRequest { job: Some(name) };

@@ -1,16 +1,16 @@
-//! Tests of what only root can do.
+//! Tests of behavior that needs root.
 //!
-//! *Invariant:* one that does not run is never taken for one that passed: it says so, and where root is required, it fails.
+//! *Invariant:* a skipped test never looks like a passed one: it says so, and if root is required, it fails.
 
 use anyhow::{Result, bail};
 
 /// If this is set, a test that needs root fails without it.
 const REQUIRED: &str = "ROLLOUT_REQUIRE_ROOT";
 
-/// Whether the test can run. `what` is what is not tested where it cannot.
+/// Whether the test can run. `what` describes what stays untested if it cannot.
 ///
 /// # Errors
-/// When this process is not root's, and root is required.
+/// When this process does not run as root, and root is required.
 pub fn runs_as_root(what: &str) -> Result<bool> {
     // SAFETY: geteuid(2) reads no memory and cannot fail.
     if unsafe { libc::geteuid() } == 0 {

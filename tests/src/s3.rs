@@ -1,8 +1,9 @@
-//! An object store on loopback that speaks S3, or as other clouds do, for fleets that share no disk, and its bad days.
+//! An object store on loopback that speaks S3, or another cloud's dialect, for fleets without a shared disk; tests
+//! can make it fail.
 //!
-//! *Invariant:* what it says it has written is there, and what it refuses leaves no trace. A request without a key
-//! that it knows is refused.
-//! Absent: signatures' proof, versions, and every bucket but `fleet`.
+//! *Invariant:* an acknowledged write is stored, and a refused request leaves no trace. A request without a known key
+//! is refused.
+//! Absent: verification of signatures, versions, and every bucket but `fleet`.
 
 mod dialect;
 mod uploads;
@@ -18,22 +19,23 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 const BUCKET: &str = "/fleet/";
-/// Of a listing's page: few, so that readers have to ask for more.
+/// Objects per page of a listing: few, so that readers must ask for more.
 const PAGE: usize = 50;
 const BODY_MAX: usize = 512 << 20;
-/// Before it looks again whether a request that it holds may go on.
+/// Interval between checks whether a held request may continue.
 const HELD_AGAIN: Duration = Duration::from_millis(10);
 
-/// What goes wrong, each counted over all requests.
+/// Injected failures, each counted over all requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BadDay {
-    /// Each such request is answered with 503; 0 for none.
+    /// Every n-th request is answered with 503; 0 for none.
     pub busy_every: u64,
-    /// Each such write is done, and its answer lost with the connection; 0 for none.
+    /// Every n-th write is done, and its answer lost with the connection; 0 for none.
     pub lost_every: u64,
-    /// Every answer takes up to so long.
+    /// The longest delay of an answer.
     pub slow_ms: u64,
-    /// The answer to each upload's completion is lost, so that whoever repeats it asks for an upload that is no more.
+    /// The answer to each upload's completion is lost, so that a client that repeats the completion names an upload
+    /// that no longer exists.
     pub lose_completions: bool,
     /// The part of this number is refused in every upload.
     pub refuse_part: Option<u32>,
@@ -43,17 +45,17 @@ pub struct BadDay {
 struct State {
     objects: BTreeMap<String, Arc<Vec<u8>>>,
     uploads: Uploads,
-    /// Whose credentials have expired.
+    /// Processes whose credentials have expired.
     expired: BTreeSet<String>,
-    /// Who may read, and not write.
+    /// Processes that may read but not write.
     readers: BTreeSet<String>,
-    /// Whose requests are told that the store is busy.
+    /// Processes whose requests get the answer that the store is busy.
     overloaded: BTreeSet<String>,
-    /// Whose requests wait.
+    /// Processes whose requests are held.
     held: BTreeSet<String>,
     day: BadDay,
     requests: u64,
-    /// Of each process's credentials, by what was asked.
+    /// Counts of requests by process and kind.
     asked: BTreeMap<(String, String), u64>,
     writes: u64,
     busy: u64,
@@ -80,12 +82,12 @@ struct Answer {
     body: Arc<Vec<u8>>,
     /// The object's tag.
     tag: Option<String>,
-    /// Which bytes of it these are, where not all.
+    /// The range of its bytes, if not all.
     range: Option<String>,
 }
 
 impl S3 {
-    /// Starts a store that is empty and well.
+    /// Starts an empty store without failures.
     ///
     /// # Errors
     /// When no port is free.
@@ -93,7 +95,7 @@ impl S3 {
         Self::start_as(Dialect::S3)
     }
 
-    /// The same, in another cloud's language.
+    /// The same, in another cloud's dialect.
     ///
     /// # Errors
     /// When no port is free.
@@ -105,7 +107,7 @@ impl S3 {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let serving = serving.clone();
-                // A caller that goes away is no concern of the store.
+                // Ignore callers that disconnect.
                 std::thread::spawn(move || drop(serving.serve(&stream)));
             }
         });
@@ -117,7 +119,7 @@ impl S3 {
         self.dialect.url().into()
     }
 
-    /// What the process of this name has in its environment: credentials of its own.
+    /// The environment of the process of this name: its own credentials.
     pub fn env(&self, name: &str) -> Vec<(&'static str, String)> {
         self.dialect.env(&self.addr, name)
     }
@@ -126,7 +128,7 @@ impl S3 {
         self.state.lock().expect("no panic holds it")
     }
 
-    /// From now on the store has such a day.
+    /// Sets the failures from now on.
     pub fn have(&self, day: BadDay) {
         self.lock().day = day;
     }
@@ -142,7 +144,7 @@ impl S3 {
         };
     }
 
-    /// Denies a process every write, or permits it again. It may read all the time.
+    /// Denies a process every write, or permits writes again. Reads are always permitted.
     pub fn forbid_writes(&self, name: &str, forbidden: bool) {
         let key = format!("key-{name}");
         let mut state = self.lock();
@@ -153,7 +155,7 @@ impl S3 {
         };
     }
 
-    /// Tells a process that the store is busy, whatever it asks, until it is let be.
+    /// Answers every request of a process with busy, or stops doing so.
     pub fn overload(&self, name: &str, overloaded: bool) {
         let key = format!("key-{name}");
         let mut state = self.lock();
@@ -164,7 +166,7 @@ impl S3 {
         };
     }
 
-    /// Answers nothing of what a process asks until it is let go: to that one alone the store is slow.
+    /// Holds all requests of a process until it is released: the store is slow for this process only.
     pub fn hold(&self, name: &str, held: bool) {
         let key = format!("key-{name}");
         let mut state = self.lock();
@@ -175,18 +177,18 @@ impl S3 {
         };
     }
 
-    /// How many requests were told that the store is busy, and how many writes' answers were lost.
+    /// How many requests were answered with busy, and how many answers to writes were lost.
     pub fn misbehaved(&self) -> (u64, u64) {
         let state = self.lock();
         (state.busy, state.lost)
     }
 
-    /// Puts an object there, past the bad day.
+    /// Stores an object, bypassing the failures.
     pub fn put(&self, key: &str, body: &[u8]) {
         self.lock().objects.insert(key.to_owned(), Arc::new(body.to_vec()));
     }
 
-    /// How often the process of this name has asked for what: a method and a kind of object, such as `PUT parts`.
+    /// Counts of requests of the process of this name, by method and kind of object, such as `PUT parts`.
     pub fn requests_of(&self, name: &str) -> BTreeMap<String, u64> {
         let key = format!("key-{name}");
         let state = self.lock();
@@ -194,7 +196,7 @@ impl S3 {
         own.map(|((_, what), count)| (what.clone(), *count)).collect()
     }
 
-    /// How uploads of several parts went.
+    /// Counts of multipart uploads.
     pub fn uploads(&self) -> UploadCounts {
         self.lock().uploads.counts()
     }
@@ -209,7 +211,7 @@ impl S3 {
         while let Some(request) = read(&mut reader)? {
             let slow = self.lock().day.slow_ms;
             if slow > 0 {
-                // The store's slowness, not the test's wait.
+                // This simulates the store's latency; the test does not wait here.
                 std::thread::sleep(Duration::from_millis(self.lock().requests * 7919 % slow));
             }
             while self.holds(&request) {
@@ -230,7 +232,7 @@ impl S3 {
         self.dialect.signer(authorization.map_or("", String::as_str))
     }
 
-    /// None: the connection breaks.
+    /// `None`: the connection breaks.
     fn answer(&self, request: &Request) -> Option<Answer> {
         let mut state = self.lock();
         state.requests += 1;
@@ -238,7 +240,7 @@ impl S3 {
             return Some(refusal("403 Forbidden", "InvalidAccessKeyId"));
         };
         *state.asked.entry((key.to_owned(), asked_for(request))).or_default() += 1;
-        // As S3 does: with 400, and a code that says it.
+        // As S3 does: 400 with an error code.
         if state.expired.contains(key) {
             return Some(refusal("400 Bad Request", "ExpiredToken"));
         }
@@ -311,7 +313,7 @@ impl State {
         }
     }
 
-    /// The tag of what is there then.
+    /// Stores an object, and returns its tag.
     fn put(&mut self, key: &str, body: Vec<u8>) -> String {
         let tag = tag(&body);
         self.objects.insert(key.to_owned(), Arc::new(body));
@@ -334,7 +336,7 @@ fn text(xml: String) -> Answer {
     Answer { body: Arc::new(xml.into_bytes()), ..done() }
 }
 
-/// An object, or the part of it that was asked for: `bytes=FIRST-LAST`, LAST not beyond its end.
+/// An object, or the requested range of it: `bytes=FIRST-LAST`, with LAST not beyond its end.
 fn read_out(body: &Arc<Vec<u8>>, asked: Option<&String>) -> Answer {
     let whole = Answer { tag: Some(tag(body)), body: body.clone(), ..done() };
     let Some((first, last)) = asked.and_then(|a| a.strip_prefix("bytes=")?.split_once('-')) else {
@@ -362,7 +364,7 @@ fn tag(body: &[u8]) -> String {
     format!("\"{sum:x}\"")
 }
 
-/// The next request of a connection; None at its end.
+/// The next request of a connection; `None` at its end.
 fn read(reader: &mut impl BufRead) -> Result<Option<Request>> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {

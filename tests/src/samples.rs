@@ -1,10 +1,10 @@
-//! How a mock trainer names the samples of several epochs, and which of them are in a job's state.
+//! How a mock trainer names the samples of several epochs, and which of them a job's state contains.
 //!
-//! *Invariant:* a sample of an epoch has one id, which says both.
+//! *Invariant:* a sample of an epoch has one id, which encodes both.
 
 use std::collections::BTreeMap;
 
-/// Ids of an epoch: more than any dataset of a test has samples.
+/// Ids per epoch: more than any dataset of a test has samples.
 const EPOCH_IDS: u64 = 1 << 32;
 
 /// The id of a sample in an epoch.
@@ -12,13 +12,13 @@ pub fn sample_id(epoch: u64, sample: u64) -> u64 {
     epoch * EPOCH_IDS + sample
 }
 
-/// Ids as a checkpoint has them.
+/// Decodes the ids of a checkpoint.
 pub fn sample_ids(bytes: &[u8]) -> Vec<u64> {
     let words = bytes.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
     words.filter_map(Result::ok).collect()
 }
 
-/// What is wrong where each of so many samples is to be in once, in each of so many epochs.
+/// Checks that each of `samples` samples is in once in each of `epochs` epochs; returns what is wrong.
 pub fn not_once(ids: &[u64], epochs: u64, samples: u64) -> Option<String> {
     let mut times: BTreeMap<u64, u32> = BTreeMap::new();
     ids.iter().for_each(|id| *times.entry(*id).or_default() += 1);

@@ -1,4 +1,4 @@
-//! A terminal with a program in it, for what is shown on nothing else.
+//! Runs a program in a terminal, for output that only a terminal gets.
 
 use crate::process::Process;
 use anyhow::{Result, ensure};
@@ -11,11 +11,11 @@ use std::process::Command;
 /// Rows and columns: more than a small fleet fills.
 const SIZE: (u16, u16) = (60, 200);
 
-/// A program, and all that it has shown so far, which is in a log too.
+/// A program, and all of its output so far, which is in a log too.
 pub struct Terminal {
     /// The program.
     pub process: Process,
-    /// What it reads as keys.
+    /// The input side of the terminal.
     keys: File,
 }
 
@@ -23,12 +23,12 @@ impl Terminal {
     /// Starts a program in a terminal of its own.
     ///
     /// # Errors
-    /// When there is no terminal to be had, or the program cannot be started.
+    /// When no terminal is available, or the program cannot be started.
     pub fn start(command: Command, log: &Path) -> Result<Self> {
         let (mut ours, theirs) = open()?;
         let (mut out, keys) = (File::create(log)?, ours.try_clone()?);
         let process = Process::start_in(command, theirs, log)?;
-        // Until the program has closed its side, which is an error of the system's.
+        // Reads until the program closes its side, which the system reports as an error.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(read @ 1..) = ours.read(&mut bytes) {
@@ -40,13 +40,13 @@ impl Terminal {
         Ok(Self { process, keys })
     }
 
-    /// All that was shown, with what moves the cursor.
+    /// All output, including cursor movements.
     pub fn shown(&self) -> String {
         let bytes = std::fs::read(&self.process.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// What is on the screen.
+    /// The current contents of the screen.
     pub fn screen(&self) -> String {
         let mut terminal = vt100::Parser::new(SIZE.0, SIZE.1, 0);
         terminal.process(&std::fs::read(&self.process.log).unwrap_or_default());
@@ -67,7 +67,7 @@ impl Terminal {
 fn open() -> Result<(File, OwnedFd)> {
     let size = libc::winsize { ws_row: SIZE.0, ws_col: SIZE.1, ws_xpixel: 0, ws_ypixel: 0 };
     let (mut ours, mut theirs) = (-1, -1);
-    // SAFETY: what is pointed to outlives the call; a name and modes are not asked for.
+    // SAFETY: the pointers are valid for the call; no name and no modes are requested.
     let opened = unsafe {
         libc::openpty(
             &raw mut ours,
@@ -78,9 +78,9 @@ fn open() -> Result<(File, OwnedFd)> {
         )
     };
     ensure!(opened == 0, "no terminal: {}", std::io::Error::last_os_error());
-    // SAFETY: both were opened just now, and nobody else has them.
+    // SAFETY: both were just opened, and nothing else owns them.
     let pair = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    // SAFETY: fcntl reads no memory; no program that is started later is to hold our side.
+    // SAFETY: fcntl reads no memory. Programs started later must not inherit our side.
     let kept = unsafe { libc::fcntl(ours, libc::F_SETFD, libc::FD_CLOEXEC) };
     ensure!(kept == 0, "a terminal: {}", std::io::Error::last_os_error());
     Ok(pair)

@@ -12,13 +12,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Importing torch takes its time on a busy machine.
+/// Time limit for importing torch on a busy machine.
 pub const SLOW: Duration = Duration::from_secs(240);
 
 /// A command of the environment's interpreter, one thread each.
 ///
 /// # Panics
-/// Where `make test-torch` did not say where the environment and the package are.
+/// If `make test-torch` did not set the paths of the environment and the package.
 pub fn python() -> Command {
     let told =
         |name| std::env::var_os(name).expect("run `make test-torch`: it says where torch is");
@@ -33,7 +33,7 @@ pub fn script(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("torch").join(name)
 }
 
-/// Says what did not take place: here, and in the summary with which `make test-torch` ends.
+/// Reports what was not run: here, and in the final summary of `make test-torch`.
 ///
 /// # Errors
 /// When the summary cannot be written.
@@ -46,7 +46,7 @@ pub fn not_run(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// A process, and where it writes.
+/// A process and its log.
 pub struct Running {
     /// The process.
     pub process: Process,
@@ -63,7 +63,7 @@ impl Running {
         Ok(Self { process: Process::start(command, &log)?, log })
     }
 
-    /// A scenario of a program in `tests/torch`.
+    /// Runs a scenario of a program in `tests/torch`.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -73,18 +73,18 @@ impl Running {
         Self::start(fleet, name, command)
     }
 
-    /// The lines so far that begin so.
+    /// The lines so far with this prefix.
     pub fn lines(&self, begin: &str) -> Vec<String> {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
     }
 
-    /// The first line that begins so, if there is one yet.
+    /// The first line with this prefix, if there is one yet.
     pub fn says(&self, begin: &str) -> Option<String> {
         self.lines(begin).into_iter().next()
     }
 
-    /// Waits for such a line.
+    /// Waits for a line with this prefix.
     ///
     /// # Panics
     /// When it does not come.
@@ -103,7 +103,7 @@ impl Running {
     }
 }
 
-/// A gateway of the store of job `train`, and its address.
+/// Starts a gateway of the store of job `train`, and returns its address too.
 ///
 /// # Errors
 /// When it cannot be started.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The least and the most time between two looks.
+/// The least and the most time between two checks.
 const POLL_MIN: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_millis(250);
 
@@ -15,7 +15,7 @@ pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
     eventually_or_show(what, limit, |_| look())
 }
 
-/// [`eventually`] for a `look` that notes what it saw: the last of it is told when the time is over.
+/// [`eventually`] for a `look` that notes what it saw: the last note is in the panic message after a timeout.
 ///
 /// # Panics
 /// When the time is over.
@@ -36,8 +36,8 @@ pub fn eventually_or_show<T>(
             begun.elapsed() < limit,
             "after {limit:?} still waiting until {what}; last seen: {seen:?}"
         );
-        // The poll; the condition decides. A look may be a process of its own: looking takes a third of the time at most,
-        // and the rest is left to what is waited for.
+        // This only sets the poll interval; the condition decides. A check may start a process: checks take at most a
+        // third of the time, and the rest is left to what the test waits for.
         std::thread::sleep((2 * looked.elapsed()).clamp(POLL_MIN, POLL_MAX));
     }
 }

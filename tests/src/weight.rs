@@ -1,21 +1,21 @@
-//! What is below a directory, and what it weighs.
+//! The files below a directory, and their size.
 //!
-//! *Invariant:* a file with several names (a snapshot's hard links) weighs once.
-//! Absent: blocks. A database allocates its journal ahead of what it writes, whatever it is to hold. RocksDB's diaries
-//! (`LOG`, `LOG.old.*`), which have a bound of their own and say as much about little data as about much.
+//! *Invariant:* a file with several names (a snapshot's hard links) counts once.
+//! Absent: allocated blocks, because a database preallocates its journal whatever its contents; and RocksDB's own
+//! logs (`LOG`, `LOG.old.*`), which have a bound of their own and do not grow with the data.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Every file below a directory, with its length. One that goes meanwhile is left out.
+/// Every file below a directory, with its length. Files removed meanwhile are left out.
 pub fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
     let mut all = Vec::new();
     walk(dir, &mut |path, meta| all.push((path.to_owned(), meta.len())));
     all
 }
 
-/// The bytes below a directory, by the name of what is directly in it, without RocksDB's diaries.
+/// The bytes below a directory, by the names of its direct entries, without RocksDB's own logs.
 pub fn weight(dir: &Path) -> BTreeMap<String, u64> {
     let mut by_inode: BTreeMap<u64, (String, u64)> = BTreeMap::new();
     walk(dir, &mut |path, meta| {

@@ -1,7 +1,8 @@
-//! Clients that write all the time, and what they notice of whatever is done to the cluster meanwhile.
+//! Clients that write all the time, and the pauses that they see while a test disturbs the cluster.
 //!
-//! *Invariant:* each writer adds one to a number of its own and knows how often that was acknowledged: one lost or doubled
-//! shows in the next answer. A pause is the longest wait of any one of them: that the others are served hides none.
+//! *Invariant:* each writer increments a counter of its own and knows how many increments were acknowledged, so a
+//! lost or doubled one shows in the next answer. A pause is the longest wait of any single writer: other writers that
+//! are served do not hide it.
 //! Absent: a bound on pauses; each test has its own.
 
 use crate::fleet::Fleet;
@@ -20,7 +21,7 @@ fn store() -> Option<v1::StoreName> {
     Some(v1::StoreName { job: "writers".into(), ..Default::default() })
 }
 
-/// Adds one to a number of its own, again and again; returns when each was acknowledged.
+/// Increments a counter of its own repeatedly; returns when each increment was acknowledged.
 async fn write(
     client: Client,
     writer: usize,
@@ -53,7 +54,7 @@ async fn write(
     Ok(acknowledged)
 }
 
-/// The number under each writer's key.
+/// The counter under each writer's key.
 async fn sums(client: &Client, writers: usize) -> Result<Vec<i64>> {
     let keys = (0..writers).map(|n| format!("writer-{n}").into_bytes().into()).collect();
     let request = v1::StoreReadRequest { store: store(), keys, ..Default::default() };
@@ -78,44 +79,44 @@ async fn fsync_p99(operator: &Client) -> Result<Vec<Duration>> {
         services::cluster(channel).counters(v1::CountersRequest {}).await
     });
     let p99 = |answer: v1::CountersResponse| Duration::from_micros(answer.fsync_us_p99);
-    // One that the test has just killed has no more to say.
+    // A member that the test has just killed cannot answer.
     let known: Vec<Duration> =
         asked.await.into_iter().filter_map(|(_, answer)| Some(p99(answer.ok()?))).collect();
     ensure!(!known.is_empty(), "no member says how long its fsyncs take");
     Ok(known)
 }
 
-/// Something that was done to the cluster, and when.
+/// A step of the test, with its time.
 struct Step {
     what: String,
     from: Instant,
-    /// None while it goes on.
+    /// `None` while it continues.
     to: Option<Instant>,
 }
 
-/// Clients that write until they are stopped. The test itself is not of their runtime.
+/// Clients that write until they are stopped, on a runtime that the test does not use.
 pub struct Writers {
     runtime: Runtime,
     stop: Arc<AtomicBool>,
     writers: Vec<JoinHandle<Result<Vec<Instant>>>>,
-    /// How many writes of each were acknowledged so far.
+    /// The number of acknowledged writes of each.
     counts: Vec<Arc<AtomicUsize>>,
     steps: Vec<Step>,
 }
 
-/// What the writers noticed.
+/// What the writers observed.
 pub struct Written {
-    /// Writes that were acknowledged, each there once.
+    /// Acknowledged writes, each present once.
     pub writes: usize,
-    /// Each step in its order, and the longest time in it in which one of the writers, whichever, was not told that a write
-    /// is durable. What its client takes to find the next leader is part of that.
+    /// Each step in order, with the longest time in it in which any one writer got no acknowledgment. That includes
+    /// the client's time to find the next leader.
     pub pauses: Vec<(String, Duration)>,
     /// The 99th percentile of the fsyncs of each member that answered, at the end.
     pub fsync_p99: Vec<Duration>,
 }
 
 impl Writers {
-    /// So many, writing from now on.
+    /// Starts this many writers.
     ///
     /// # Errors
     /// When they have no usable certificate.
@@ -132,8 +133,8 @@ impl Writers {
         Ok(Self { runtime, stop, writers, counts, steps: Vec::new() })
     }
 
-    /// Waits until each of them is told again that a write is durable: after an outage that the test wanted, which would
-    /// count to the step after it otherwise, for clients look for a leader ever more rarely while there is none.
+    /// Waits until each writer gets an acknowledgment again. Call it after an intended outage: clients look for a
+    /// leader less and less often while there is none, which would otherwise count against the next step.
     pub fn all_write(&self) {
         let counts = || self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         let before: Vec<usize> = counts().collect();
@@ -142,23 +143,23 @@ impl Writers {
         });
     }
 
-    /// From now on this is done to the cluster; whatever was done before has ended.
+    /// Starts a step, and ends the previous one.
     pub fn step(&mut self, what: &str) {
         self.rest();
         self.steps.push(Step { what: what.to_owned(), from: Instant::now(), to: None });
     }
 
-    /// Until the next step nothing is measured.
+    /// Stops measuring until the next step.
     pub fn rest(&mut self) {
         if let Some(step) = self.steps.last_mut() {
             step.to.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Ends them, and compares what is there with what was acknowledged.
+    /// Stops the writers, and compares the stored counters with what was acknowledged.
     ///
     /// # Errors
-    /// When a write failed, or what was acknowledged is not there exactly once.
+    /// When a write failed, or an acknowledged write is not there exactly once.
     pub fn stop(mut self, fleet: &Fleet) -> Result<Written> {
         self.rest();
         let operator = fleet.client("admin", "operator")?;
@@ -178,12 +179,12 @@ impl Writers {
     }
 }
 
-/// The pause of whoever waited longest within a step.
+/// The pause of the writer that waited longest within a step.
 fn longest_pause(each: &[Vec<Instant>], step: &Step) -> Duration {
     each.iter().map(|acknowledged| pause(acknowledged, step)).max().unwrap_or_default()
 }
 
-/// The longest time within a step in which one writer was not told that a write is durable.
+/// The longest time within a step in which one writer got no acknowledgment.
 fn pause(acknowledged: &[Instant], step: &Step) -> Duration {
     let to = step.to.unwrap_or(step.from);
     let within = acknowledged.iter().filter(|at| (step.from..=to).contains(*at));
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_served_does_not_hide_the_pause_of_another() {
+    fn a_served_writer_does_not_hide_the_pause_of_another() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let step = Step { what: String::new(), from: at(0), to: Some(at(100)) };

@@ -1,4 +1,4 @@
-//! Who did what is written down, and one trace leads through the logs of all processes.
+//! Every action is audited with its actor, and one trace id connects the logs of all processes.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, output};
@@ -18,7 +18,7 @@ fn of<'a>(lines: &'a [Value], method: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["method"] == method).collect()
 }
 
-/// `rolloutctl` with a context and within the trace.
+/// Runs `rolloutctl` with a context and within the trace.
 fn ctl(fleet: &Fleet, context: &str, args: &[&str]) -> Result<std::process::Output> {
     let mut command = fleet.program("rolloutctl");
     command.env("TRACEPARENT", format!("00-{TRACE}-00f067aa0ba902b7-01"));
@@ -31,7 +31,7 @@ fn every_change_and_every_forbidden_request_is_in_the_audit_with_the_trace_that_
 -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("audit.log");
-    // All three add to one file, for the test's sake: none of them rotates it.
+    // For the test, all three append to one file; none of them rotates it.
     let line: &'static str = Box::leak(format!("file = {file:?}").into_boxed_str());
     let member_lines = vec![("audit", line)];
     let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
@@ -70,15 +70,15 @@ fn every_change_and_every_forbidden_request_is_in_the_audit_with_the_trace_that_
     let refused = by("client/user").context("no line of the forbidden cordon")?;
     ensure!(refused["outcome"] == "refused" && refused["code"] == "RO-3002", "{refused}");
     let deletes = of(&all, "Runs/DeleteRun");
-    // Looked for before it is asked for, or refused: either way nothing was deleted.
+    // Not found before the request, or refused: in both cases nothing was deleted.
     ensure!(deletes.iter().all(|line| line["outcome"] == "refused"), "{deletes:?}");
 
-    // The leader's own line of the cordon is of the same trace.
+    // The leader's own log line about the cordon has the same trace.
     let leader = fleet.leader();
     let log = lines(&fleet.path(&format!("{leader}.log")));
     let told = log.iter().find(|line| line["message"] == "cordon").context("no line in the log")?;
     ensure!(told["span"]["trace_id"] == TRACE, "{told}");
-    // And so are a registration's lines at the worker and in the audit.
+    // A registration's lines at the worker and in the audit also share a trace.
     let worker = fleet.path("worker-w1.log");
     let registered = eventually("the worker has told of it", PATIENCE, || {
         lines(&worker).into_iter().find(|line| line["fields"]["message"] == "registered")

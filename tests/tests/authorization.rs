@@ -1,7 +1,7 @@
-//! Nobody reaches a method that is not of the role in the certificate, a namespace that the certificate does not
-//! name, or a session that somebody else opened: every method of every service, asked of real members over TLS.
+//! No client reaches a method outside its certificate's role, a namespace that the certificate does not name, or
+//! another client's session: calls every method of every service on real members over TLS.
 //!
-//! `docs/authorization.md` has the table that the first test finds; `ROLLOUT_REWRITE=1` writes it anew.
+//! The first test generates the table of `docs/authorization.md`; `ROLLOUT_REWRITE=1` rewrites it.
 
 use anyhow::{Context, Result, bail, ensure};
 use prost_reflect::prost::Message as _;
@@ -21,9 +21,9 @@ use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-/// How long a member may take to say whether it lets somebody in.
+/// Time limit for a member to accept or refuse a caller.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Messages in messages that a request of a test has.
+/// The deepest nesting of messages in a test's request.
 const DEPTH_MAX: usize = 5;
 
 fn dial(security: &Security, member: &str, addr: &str) -> Result<Channel> {
@@ -35,7 +35,7 @@ fn dial_as(tls: &ClientTls, member: &str, addr: &str) -> Result<Channel> {
     Ok(channel(&endpoint, tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 
-/// Sends one message, and returns the member's first word. Works for methods of every kind.
+/// Sends one message, and returns the member's first answer. Works for methods of every kind.
 async fn call(channel: &Channel, path: &str, message: Vec<u8>) -> Result<Result<(), Status>> {
     let mut grpc = tonic::client::Grpc::new(channel.clone());
     let asked = async {
@@ -45,7 +45,7 @@ async fn call(channel: &Channel, path: &str, message: Vec<u8>) -> Result<Result<
         let path = path.parse().expect("a path");
         let answer = grpc.server_streaming(Request::new(message.into()), path, BytesCodec).await?;
         let mut stream = answer.into_inner();
-        // What a stream opens with is its answer, be it a refusal or none.
+        // For a stream, its start is the answer, whether that is a refusal or not.
         match tokio::time::timeout(Duration::from_millis(200), stream.message()).await {
             Ok(Err(status)) => Err(status),
             _ => Ok(()),
@@ -94,7 +94,7 @@ fn of_strangers(fleet: &Fleet) -> Result<Security> {
     Ok(Security::Mtls(TlsFiles { ca: fleet.path("tls").join("ca.pem"), ..own }))
 }
 
-/// The channels of one caller: to a member's port for clients, and to that for members.
+/// The channels of one caller: to a member's client port, and to its peer port.
 struct Caller {
     who: &'static str,
     client: Channel,
@@ -108,14 +108,15 @@ impl Caller {
         Ok(Self { who, client, peer })
     }
 
-    /// Somebody who has no certificate, at the port that asks for none. It keeps no connection for long: this is a new one.
+    /// A caller without a certificate, at the enrollment port. The port keeps no connection for long, so this opens a
+    /// new one.
     fn newcomer(fleet: &Fleet, member: &str) -> Result<Self> {
         let pins = pki::authority_pins(&fleet.path("tls").join("ca.pem"))?;
         let desk = dial_as(&ClientTls::pinned(&pins)?, member, fleet.desk_addr(member))?;
         Ok(Self { who: "newcomer", client: desk.clone(), peer: desk })
     }
 
-    /// Whether an empty message reaches the method: what the method thinks of it does not count.
+    /// Whether an empty message reaches the method; the method's own answer does not count.
     async fn reaches(&self, method: &MethodDescriptor) -> Result<bool> {
         let path = path(method);
         let channel = match method.parent_service().name() {
@@ -124,13 +125,13 @@ impl Caller {
         };
         let Err(status) = call(channel, &path, Vec::new()).await? else { return Ok(true) };
         let error = RpcError::from_status(&status);
-        // What this process made of a connection that was not to be had. Nobody but a member has one to the peer port.
+        // A local error means that the connection was refused. Only members can connect to the peer port.
         let local = std::error::Error::source(&status).is_some();
         let alone = method.parent_service().name() == "Peer" && self.who != "member";
         match error.code {
             _ if local && (self.who == "none" || alone) => Ok(false),
             _ if local => bail!("{} {path}: {status}", self.who),
-            // A method has reasons of its own, too: another worker's name is one.
+            // A method may refuse for its own reasons too, such as another worker's name.
             ErrorCode::PermissionDenied if status.message().contains("may not call") => {
                 ensure!(status.code() == Code::PermissionDenied, "{path}: {status}");
                 ensure!(error.outcome == Outcome::NotApplied && !error.retryable, "{error}");
@@ -150,8 +151,7 @@ fn page() -> PathBuf {
 const BEGIN: &str = "<!-- found by tests/tests/authorization.rs -->\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_method_is_reached_by_the_roles_that_the_documentation_names_and_by_nobody_else()
--> Result<()> {
+async fn every_method_is_reached_by_exactly_the_documented_roles() -> Result<()> {
     let enrolling = FleetOptions { enrolment_lifetime_s: Some(3600), ..FleetOptions::default() };
     let fleet = Fleet::start(enrolling)?;
     issue(&fleet, Role::Worker, "w1", &[])?;
@@ -206,16 +206,16 @@ fn names_a_namespace(message: &MessageDescriptor, depth: usize) -> bool {
         })
 }
 
-/// What a made-up request says.
+/// The values in a made-up request.
 struct Filling<'a> {
-    /// In every place where a namespace belongs.
+    /// For every namespace field.
     namespace: &'a str,
-    /// In every place for any other text. A worker registers under its own name only.
+    /// For every other text field. A worker may register only under its own name.
     text: &'a str,
     request: v1::RequestId,
 }
 
-/// A request with something in every field.
+/// A request with a value in every field.
 fn filled(message: &MessageDescriptor, with: &Filling<'_>, depth: usize) -> DynamicMessage {
     let mut out = DynamicMessage::new(message.clone());
     for field in message.fields().filter(|field| !field.is_map()) {
@@ -247,7 +247,7 @@ fn value(field: &FieldDescriptor, with: &Filling<'_>, depth: usize) -> Option<Va
     })
 }
 
-/// Somebody whose certificate is for namespace `a` alone, and a session of theirs.
+/// A caller whose certificate is for namespace `a` only, and its session.
 struct Bound {
     role: Role,
     channel: Channel,
@@ -276,7 +276,7 @@ impl Bound {
         Filling { namespace, text: &self.name, request }
     }
 
-    /// Whether it is refused for the namespace's sake.
+    /// Whether it is refused because of the namespace.
     async fn is_refused(&self, path: &str, message: Vec<u8>) -> Result<bool> {
         let Err(status) = call(&self.channel, path, message).await? else { return Ok(false) };
         let refused = RpcError::from_status(&status).code == ErrorCode::PermissionDenied;
@@ -285,7 +285,7 @@ impl Bound {
     }
 }
 
-/// What there is in namespace `default`, as its owner sees it.
+/// The contents of namespace `default`, as its owner sees them.
 async fn of_default(channel: &Channel) -> Result<String> {
     let namespace = || "default".to_owned();
     let mut runs = v1::runs_client::RunsClient::new(channel.clone());
@@ -331,7 +331,8 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
         let Some(by) = all.into_iter().find(|by| roles.contains(&by.role)) else { continue };
         if names_a_namespace(&input, 0) {
             named += 1;
-            // None named is `default`, but where it means every one that the caller may see.
+            // An empty namespace means `default`, except in methods where it means every namespace that the caller
+            // may see.
             let others = match path.as_str() {
                 "/rollout.v1.Events/WatchEvents" => &["default", "b"][..],
                 _ => &["default", "b", ""][..],
@@ -342,12 +343,12 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
                 ensure!(refused, "{path} lets {} into namespace {other:?}", by.role);
             }
             let message = filled(&input, &by.filling("a"), 0).encode_to_vec();
-            // Nobody lifts their own quota.
+            // No client may change its own quota.
             let of_all = path == "/rollout.v1.Namespaces/SetQuota";
             let refused = by.is_refused(&path, message).await?;
             ensure!(refused == of_all, "{path} of their own namespace: refused is {refused}");
         }
-        // Runs are named by their number too.
+        // Requests may also name runs by number.
         if let Some(field) = input.get_field_by_name("run").filter(|f| f.kind() == Kind::Uint32) {
             numbered += 1;
             let mut message = DynamicMessage::new(input.clone());
@@ -409,7 +410,7 @@ fn a_list_of_all_namespaces_has_those_of_the_certificate_and_titles_can_be_left_
             let all = list[things].as_array().into_iter().flatten();
             all.filter_map(|thing| thing["namespace"].as_str().map(str::to_owned)).collect()
         };
-        // What is not there is no matter to a list of all.
+        // A missing namespace does not matter to a list of all.
         let listed = fleet.ctl_json(&["--namespace", "nope", noun, "list", "-A"])?;
         let expected = [vec!["a"; in_each], vec!["default"; in_each]].concat();
         ensure!(namespaces(&listed) == expected, "{noun}: {listed}");
@@ -425,7 +426,7 @@ fn a_list_of_all_namespaces_has_those_of_the_certificate_and_titles_can_be_left_
     fleet.passed()
 }
 
-/// The namespaces of all events that somebody is told of who asks for every one.
+/// The namespaces of all events that a caller gets who asks for all.
 async fn events(channel: &Channel) -> Result<Vec<String>> {
     let mut client = v1::events_client::EventsClient::new(channel.clone());
     let all = v1::WatchEventsRequest { start: v1::EventStart::Oldest.into(), ..Default::default() };
@@ -438,10 +439,10 @@ async fn events(channel: &Channel) -> Result<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_of_use_to_nobody_but_who_opened_it() -> Result<()> {
+async fn a_session_serves_only_the_client_that_opened_it() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     issue(&fleet, Role::Client, "thief", &[])?;
-    // The same name in another role is somebody else too.
+    // The same name in another role is a different identity.
     issue(&fleet, Role::Admin, "user", &[])?;
     let leader = fleet.leader();
     let client = |role: &str, name: &str| -> Result<_> {
@@ -456,11 +457,11 @@ async fn a_session_is_of_use_to_nobody_but_who_opened_it() -> Result<()> {
         let refused = client(role, name)?.create_run(create_run(request, "mine")).await;
         let error = RpcError::from_status(&refused.expect_err("not their session"));
         assert_eq!((error.code, error.outcome), (ErrorCode::PermissionDenied, Outcome::NotApplied));
-        // Nor does what they say they had an answer to make the owner's be forgotten.
+        // Nor can their acknowledgments make the owner's answers be forgotten.
         let acked = v1::RequestId { session, seq: 1000, ack_upto: 999 };
         assert!(client(role, name)?.create_run(create_run(acked, "mine")).await.is_err());
     }
-    // Nor is a certificate of the same name for other namespaces.
+    // A certificate of the same name for other namespaces is refused too.
     issue(&fleet, Role::Client, "twin", &["default"])?;
     let open = v1::OpenSessionRequest { client_name: "twin".into() };
     let mut owner_of_twins = client("client", "twin")?;

@@ -1,5 +1,5 @@
-//! A cluster is saved while it works, lost, and restored: nothing that the snapshot holds runs twice, nothing is missing,
-//! and nobody of the old cluster has a say in the new one.
+//! A cluster is backed up while it works, lost, and restored: nothing that the snapshot holds runs twice, nothing is
+//! missing, and no process of the old cluster is accepted by the new one.
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{
@@ -37,7 +37,7 @@ fn cluster_id(fleet: &Fleet) -> Result<String> {
     Ok(status["clusterId"].as_str().context("a cluster id")?.to_owned())
 }
 
-/// Ends the user's command, and submits the same batch to whoever is the cluster now.
+/// Ends the user's command, and submits the same batch to the present cluster.
 fn resume(fleet: &Fleet, mut old: Batch) -> Result<Batch> {
     old.process().kill();
     let (input, output) = (old.input.clone(), old.output.clone());
@@ -47,7 +47,8 @@ fn resume(fleet: &Fleet, mut old: Batch) -> Result<Batch> {
     Batch::submit_file(fleet, &old.name, input, old.rows, "")
 }
 
-/// A worker of the old cluster is told what has happened, leaves, and is a new one when it comes again.
+/// A worker of the old cluster gets an error that explains the restore and exits; when it starts again, it is a new
+/// worker.
 fn come_again(fleet: &mut Fleet, name: &str, old: &str) -> Result<()> {
     fleet.start_worker(name, &slow())?;
     let left = fleet.worker_process(name).wait(PATIENCE)?;
@@ -72,7 +73,7 @@ async fn a_run_that_was_saved_while_it_ran_ends_in_a_restored_cluster_with_every
     let later = batch.until(&fleet, "more rows end after the snapshot", |c| c.done > saved);
     let (old, epoch) = (cluster_id(&fleet)?, epoch(&fleet).await?);
 
-    // All of it is lost, the workers in the middle of their rows.
+    // The whole cluster is lost, with workers in the middle of their rows.
     for name in fleet.member_names() {
         fleet.kill_member(&name);
     }
@@ -84,7 +85,7 @@ async fn a_run_that_was_saved_while_it_ran_ends_in_a_restored_cluster_with_every
     fleet.leader();
     ensure!(cluster_id(&fleet)? == new);
     let counts = batch.counts(&fleet).context("the run is there")?;
-    ensure!(counts.running == 0, "nobody has anything: {counts:?}");
+    ensure!(counts.running == 0, "no worker holds rows: {counts:?}");
     ensure!(counts.done >= 400 && counts.done < later.done, "as of the snapshot: {counts:?}");
     ensure!(counts.done + counts.failed + counts.pending == counts.rows, "{counts:?}");
 
@@ -97,7 +98,7 @@ async fn a_run_that_was_saved_while_it_ran_ends_in_a_restored_cluster_with_every
     ensure!((counts.done, counts.failed) == (4000, 0), "{counts:?}");
     fleet.verify()?;
 
-    // It is a cluster like any other: a member restarts, it is saved again.
+    // The restored cluster works like any other: a member restarts, and another backup is made.
     let leader = fleet.leader();
     fleet.kill_member(&leader);
     fleet.start_member(&leader)?;
@@ -120,7 +121,7 @@ fn dial(fleet: &Fleet, role: &str, name: &str) -> Result<tonic::transport::Chann
     Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 
-/// Whoever knows the old cluster changes nothing and learns why, whatever epoch it claims.
+/// A client of the old cluster can change nothing and gets the reason, whatever epoch it claims.
 async fn refuses_the_old_cluster(fleet: &Fleet, old: &str, epoch: u64) -> Result<()> {
     for claimed in [1, epoch, epoch + 100] {
         let mut runs = v1::runs_client::RunsClient::new(dial(fleet, "client", "user")?);
@@ -202,7 +203,7 @@ fn a_damaged_snapshot_and_a_directory_with_data_are_refused_and_nothing_is_touch
 }
 
 #[test]
-fn two_of_three_members_lost_for_ever_are_survived_by_whoever_says_so_in_full() -> Result<()> {
+fn the_loss_of_two_of_three_members_is_survived_with_full_confirmation() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &slow())?;
     let batch = Batch::submit(&fleet, "salvaged", 2000, "")?;

@@ -1,4 +1,4 @@
-//! Barriers of training jobs: processes of their own, at three real members.
+//! Barriers of training jobs, with separate processes and three real members.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{Fleet, FleetOptions, Participant};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_participant");
 
-/// Three participants that arrive at each generation when they are let through its gate.
+/// Three participants that arrive at each generation when the test opens its gate for them.
 struct Job {
     who: Vec<Participant>,
 }
@@ -35,7 +35,7 @@ impl Job {
         Ok(())
     }
 
-    /// Lets one arrive at a generation.
+    /// Lets a participant arrive at a generation.
     fn let_through(&self, fleet: &Fleet, n: usize, generation: u64) -> Result<()> {
         let gate = fleet.path(&format!("gate-w{n}.{generation}"));
         Ok(std::fs::write(gate, "")?)
@@ -49,7 +49,7 @@ impl Job {
 }
 
 #[test]
-fn nobody_passes_before_all_have_arrived_though_the_leader_is_killed() -> Result<()> {
+fn no_participant_passes_before_all_have_arrived_though_the_leader_is_killed() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let job = Job::start(&fleet, &[])?;
     job.arrives(&fleet, 0, 1)?;
@@ -68,7 +68,7 @@ fn nobody_passes_before_all_have_arrived_though_the_leader_is_killed() -> Result
     job.let_through(&fleet, 2, 1)?;
     job.who.iter().for_each(|w| drop(w.until_it_says("passed 1", ": w0 w1 w2")));
     fleet.start_member(&leader)?;
-    // The leader dies at the very moment at which the last one arrives.
+    // The leader dies just as the last participant arrives.
     job.arrives(&fleet, 2, 2)?;
     job.arrives(&fleet, 1, 2)?;
     let leader = fleet.leader();
@@ -83,7 +83,7 @@ fn nobody_passes_before_all_have_arrived_though_the_leader_is_killed() -> Result
 #[test]
 fn a_process_that_is_started_again_is_waited_for_itself() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
-    // It is started again long before it would be lost.
+    // It is restarted long before it would count as lost.
     let args = ["alive=30000"];
     let mut job = Job::start(&fleet, &args)?;
     job.arrives(&fleet, 0, 1)?;
@@ -97,7 +97,7 @@ fn a_process_that_is_started_again_is_waited_for_itself() -> Result<()> {
     ensure!(waiting["missing"][0] == "w0", "{seen}");
     job.arrives(&fleet, 0, 1)?;
     job.who.iter().for_each(|w| drop(w.until_it_says("passed 1", ": w0 w1 w2")));
-    // The gate is open yet: the next process comes to a generation at which it has never been.
+    // The gate is still open: the next process arrives at a generation that it has never seen.
     job.starts_again(&fleet, 0, &args)?;
     let refused = job.who[0].until_it_says("refused 1", "");
     ensure!(refused.contains("RO-6006") && refused.contains("has ended"), "{refused}");
@@ -120,7 +120,7 @@ fn a_dead_member_fails_the_barrier_with_its_name_and_host() -> Result<()> {
     }
     let seen = fleet.ctl_json(&["barrier", "list", "train"])?;
     ensure!(seen["barriers"][0]["failure"]["participant"] == "w2", "{seen}");
-    // What is told of it stays.
+    // The answer about it stays the same.
     job.let_through(&fleet, 0, 2)?;
     job.who[0].until_it_says("failed 2: lost: w2 on host-of-w2", "");
     ensure!(fleet.ctl(&["barrier", "abort", "train", "epoch"])?.status.success());
@@ -135,7 +135,8 @@ fn a_barrier_that_may_shrinks_by_a_dead_member_and_opens() -> Result<()> {
     job.arrives(&fleet, 0, 1)?;
     job.arrives(&fleet, 1, 1)?;
     job.who[2].process.kill();
-    // The leader dies too: the dead member's silence is counted anew, and it is lost all the same.
+    // The leader dies too: the dead participant's silence is measured again from the start, and it is still reported
+    // as lost.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     for who in &job.who[..2] {

@@ -1,5 +1,5 @@
-//! A small run of every `rolloutctl bench` but `fleet`, which `fleets.rs` runs. Each starts its own cluster. docs/figures.md
-//! has what they measure.
+//! A small run of every `rolloutctl bench` except `fleet`, which `fleets.rs` runs. Each starts its own cluster.
+//! docs/figures.md says what they measure.
 
 use anyhow::{Result, ensure};
 use rollout_tests::bench::{kinds, measured, measured_alone, positive};
@@ -19,7 +19,7 @@ fn commands_are_measured_by_the_size_of_the_ledger() -> Result<()> {
     for (_, data) in claims {
         positive(data, "p99Us")?;
     }
-    // A model that half of the slots offer, and one that all offer.
+    // One model that half of the slots offer, and one that all offer.
     ensure!(models.len() == 2, "{models:?}");
     for (kind, data) in models {
         ensure!(kind == "BenchApplyNewModel", "{kind}");
@@ -29,7 +29,7 @@ fn commands_are_measured_by_the_size_of_the_ledger() -> Result<()> {
     let lines = measured_alone(&["apply", "--lose", "48", "--claims", "50"])?;
     ensure!(kinds(&lines) == ["BenchApplyLoss"] && lines[0].1["slotsLost"] == 16, "{lines:?}");
     positive(&lines[0].1["suspect"], "maxMs")?;
-    // What is not proportional to what changed would be ten times as much.
+    // A cost that is not proportional to the changes would be ten times as high.
     let bytes = |slots: &str| -> Result<f64> {
         let lines = measured_alone(&["apply", "--image", slots])?;
         let leases = |tag| lines[0].1["bytesByTag"][tag].as_f64().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A slot that is broken beside slots that are well: it fails no row for good, and the leader stops giving it rows.
+//! A broken slot among healthy ones fails no row for good, and the leader stops giving it rows.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
@@ -49,7 +49,7 @@ fn answer(stream: TcpStream, models: &str, refusal: &str) -> Result<()> {
     Ok(())
 }
 
-/// Three members, a worker with seven slots that are well, and one with a slot at this server.
+/// Three members, a worker with seven healthy slots, and a worker with a slot at this server.
 fn seven_and(url: &str) -> Result<Fleet> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let head = || "[timing]\nprobe_ms = 200\n[part]\nlinger_ms = 200\n".to_owned();
@@ -64,7 +64,7 @@ fn seven_and(url: &str) -> Result<Fleet> {
     Ok(fleet)
 }
 
-/// The only slot of the broken worker, once it has this.
+/// The only slot of the broken worker, once this field contains the words.
 fn until_slot_has(fleet: &Fleet, key: &str, words: &str) -> Value {
     eventually_or_show(&format!("the broken slot has {key}"), PATIENCE, |seen| {
         let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
@@ -87,7 +87,7 @@ fn a_slot_whose_rows_others_complete_is_cordoned_and_fails_no_row() -> Result<()
     fleet.passed()
 }
 
-/// A program of engines that takes so many seconds to load its model.
+/// An engine program that takes this many seconds to load its model.
 fn slow_to_load(fleet: &Fleet, seconds: u32) -> Result<PathBuf> {
     let (path, worker) = (fleet.path("engine"), rollout_tests::program("rollout-worker")?);
     let engine = worker.get_program();
@@ -137,8 +137,8 @@ fn a_slot_whose_server_has_another_model_fails_no_row_and_says_why() -> Result<(
     fleet.passed()
 }
 
-/// The only worker's server has another model than the run. With these lines of its configuration it says so in these words,
-/// and no row fails until another worker comes.
+/// The only worker's server has another model than the run. With these configuration lines the worker reports it in
+/// these words, and no row fails until another worker comes.
 fn waits_for_the_model(lines: &str, words: &str) -> Result<()> {
     let url = failing_server(r#"{"id":"other/model"}"#, "404 Not Found")?;
     let mut fleet = Fleet::start(FleetOptions::default())?;

@@ -1,4 +1,4 @@
-//! A bundle for a report of a defect has what is needed, of a broken cluster too, and no secret.
+//! A bundle for a bug report contains what is needed, even from a broken cluster, and no secret.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, output};
@@ -72,7 +72,7 @@ fn a_bundle_has_what_a_report_needs_and_no_secret_with_a_quorum_and_without() ->
     for (name, text) in &files {
         ensure!(!text.contains("C2FVsBQIhrscChlQIMV") && !text.contains(key), "a secret in {name}");
     }
-    // It is an operator's: it tells of all namespaces.
+    // Only an operator may make it: it covers all namespaces.
     let mut user = fleet.program("rolloutctl");
     let other = dir.path().join("user.tar.gz");
     user.arg("--context").arg(fleet.path("user.toml")).args(["doctor", "--bundle"]).arg(&other);

@@ -28,14 +28,14 @@ fn request(role: Role, name: &str) -> IssueRequest {
     }
 }
 
-/// Replaced whole: a reader sees the old file or the new one.
+/// Replaces a file atomically: a reader sees the old file or the new one.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = path.with_extension("new");
     std::fs::write(&new, bytes)?;
     Ok(std::fs::rename(new, path)?)
 }
 
-/// Who issued what each member presents to a new connection.
+/// The issuer of the certificate that each member presents to a new connection.
 fn issuers(fleet: &Fleet) -> Option<Vec<String>> {
     let list = fleet.ctl_json(&["cert", "status"]).ok()?;
     let of = |line: &Value| {
@@ -45,7 +45,7 @@ fn issuers(fleet: &Fleet) -> Option<Vec<String>> {
     Some(list["certificates"].as_array()?.iter().filter_map(of).collect())
 }
 
-/// A stream that was opened once and is read until it ends, which it says why.
+/// A stream that is opened once and read until it ends, with the reason.
 struct Held {
     of: String,
     heard: Arc<AtomicU64>,
@@ -68,7 +68,7 @@ impl Held {
         Self { of, heard, read }
     }
 
-    /// That it still speaks: the same stream, for nobody opens another.
+    /// Checks that it is still live. It is the same stream, because nothing opens another.
     fn goes_on(&mut self, runtime: &Runtime) -> Result<()> {
         let before = self.heard.load(Ordering::Relaxed);
         eventually("a stream of before says more, or ended", PATIENCE, || {
@@ -82,7 +82,7 @@ impl Held {
     }
 }
 
-/// What a run does, told by the leader, and what happens, told by each member: streams that speak every second.
+/// Opens streams that send something every second: a run's progress from the leader, and events from each member.
 fn hold_streams(fleet: &Fleet, runtime: &Runtime, run: &str) -> Result<Vec<Held>> {
     let watch =
         v1::WatchRunRequest { namespace: "default".into(), name: run.into(), interval_ms: 500 };
@@ -110,7 +110,7 @@ fn hold_streams(fleet: &Fleet, runtime: &Runtime, run: &str) -> Result<Vec<Held>
     Ok(held)
 }
 
-/// What would be another had a session or a leader been lost.
+/// Values that would differ if a session or a leader had been lost.
 fn standing(fleet: &Fleet) -> Result<(Value, Value, Value)> {
     let status = fleet.ctl_json(&["status"])?;
     let workers = fleet.ctl_json(&["worker", "list"])?;
@@ -121,8 +121,8 @@ fn standing(fleet: &Fleet) -> Result<(Value, Value, Value)> {
     ))
 }
 
-/// Both authorities are trusted, and nothing is issued by the new one, whose certificate this is. The operator's old one
-/// is kept aside.
+/// Makes everything trust both authorities, before the new one has issued anything. Returns the new authority's
+/// certificate, and keeps the operator's old one aside.
 fn trust_both(fleet: &Fleet) -> Result<Vec<u8>> {
     let tls = fleet.path("tls");
     let kept = fleet.path("old-operator");
@@ -150,7 +150,7 @@ fn issue_by_the_new(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// What an operator with the old certificate is told.
+/// The output of a command with the operator's old certificate.
 fn by_old(fleet: &Fleet) -> Result<Output> {
     let kept = fleet.path("old-operator");
     let mut command = fleet.program("rolloutctl");
@@ -191,11 +191,11 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
         let now = issuers(&fleet)?;
         (now.len() == 3 && now.iter().all(|issuer| *issuer != old[0])).then_some(())
     });
-    // Whoever has an old certificate, and trusts both, is served as before.
+    // A client with an old certificate that trusts both authorities is served as before.
     let served = by_old(&fleet)?;
     ensure!(served.status.success(), "{served:?}");
 
-    // Then the old authority goes.
+    // Then remove the old authority.
     pki::issue(&fleet.path("ca-new"), &request(Role::Client, "user"), &fleet.path("tls"))?;
     replace(&fleet.path("tls/ca.pem"), &new_ca)?;
     eventually("a certificate of the old authority is refused", PATIENCE, || {
@@ -209,7 +209,7 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
     let counts = batch.counts(&fleet).context("counts")?;
     ensure!(counts.done < ROWS, "the rows were to run meanwhile: {counts:?}");
 
-    // New connections between members and from workers need the new files alone.
+    // New connections between members and from workers need only the new files.
     let leader = fleet.leader();
     let follower = ["c1", "c2", "c3"].into_iter().find(|name| *name != leader).context("one")?;
     fleet.member_process(follower).kill();
@@ -221,7 +221,7 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
     batch.finish(&fleet)?;
     let run = fleet.ctl_json(&["run", "describe", "rotated"])?;
     ensure!(run["run"]["counts"]["returned"] == "0", "rows went back: {run}");
-    // The worker's too, and it counts the stream that the old leader ended.
+    // So does the worker's, including the stream that the old leader ended.
     let moved = fleet.ctl(&["leader", "transfer"])?;
     ensure!(moved.status.success(), "{moved:?}");
     eventually("the worker has a stream to the next leader", PATIENCE, || {
@@ -232,7 +232,7 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
     fleet.passed()
 }
 
-/// What somebody is told who trusts, and shows, these files.
+/// The output of a command that trusts and presents these files.
 fn told(fleet: &Fleet, files: &TlsFiles, args: &[&str]) -> Result<Output> {
     let mut command = fleet.program("rolloutctl");
     for name in fleet.member_names() {
@@ -250,7 +250,7 @@ fn a_certificate_of_another_authority_is_named_and_no_member_is_called_dead() ->
     let other = fleet.path("ca-other");
     pki::init_ca(&other, "fleet")?;
     let theirs = pki::issue(&other, &request(Role::Admin, "operator"), &fleet.path("tls-other"))?;
-    // It trusts the members, and they do not trust it.
+    // It trusts the members, but they do not trust it.
     let stranger = TlsFiles { ca: fleet.path("tls/ca.pem"), ..theirs.clone() };
     let (ca, cert) = (theirs.ca.display(), theirs.cert.display());
     let refused = format!("it refuses your certificate {cert}: it trusts another authority");
@@ -273,7 +273,7 @@ fn a_certificate_of_another_authority_is_named_and_no_member_is_called_dead() ->
             let all = printed + &said;
             ensure!(out.status.code() == Some(7), "{args:?}: {:?}: {all}", out.status);
             ensure!(all.contains("another authority"), "{args:?} names no cause: {all}");
-            // Who asks the leader alone is not told the file, but the command that tells it.
+            // A command that asks only the leader does not name the file, but the command that names it.
             ensure!(args[0] == "run" || all.contains(&cause), "{args:?} names no file: {all}");
             ensure!(said.contains("rolloutctl cert status"), "{args:?}: {said}");
             for wrong in ["member replace", "unreachable", "NO_LEADER", "there is no leader"] {
@@ -322,14 +322,14 @@ fn a_command_without_tls_is_told_so_by_members_with_tls_and_no_member_is_called_
     fleet.passed()
 }
 
-/// Seconds until the end of the certificate that a member says it uses.
+/// Seconds until the certificate that a member reports as in use expires.
 fn cert_seconds(fleet: &Fleet, name: &str) -> Option<i64> {
     let status = fleet.ctl_json(&["status"]).ok()?;
     status["members"].as_array()?.iter().find(|m| m["name"] == name)?["says"]["certSeconds"]
         .as_i64()
 }
 
-/// Why a member refuses its changed files, where it does.
+/// Why a member refuses its changed files, if it does.
 fn refusal(fleet: &Fleet, name: &str) -> Option<String> {
     let list = fleet.ctl_json(&["alarm", "list"]).ok()?;
     let of = |a: &&Value| a["kind"] == "CERT_RELOAD_FAILED" && a["member"] == name;
@@ -348,7 +348,7 @@ fn files_that_cannot_be_used_are_an_alarm_and_what_is_told_is_of_the_certificate
     );
     ensure!(of_file > 0 && fleet.counted("c1", metric) == Some(0));
     let ends = fleet.counted("c1", "rollout_tls_certificate_expiry_timestamp_seconds");
-    // Half a file, and then none at all: neither has an end that could be told.
+    // First half a file, then no file: neither has a readable expiry.
     for bad in [Some(&good[..good.len() / 2]), None] {
         match bad {
             Some(bytes) => replace(&file, bytes)?,
@@ -362,7 +362,7 @@ fn files_that_cannot_be_used_are_an_alarm_and_what_is_told_is_of_the_certificate
         let now = fleet.counted("c1", "rollout_tls_certificate_expiry_timestamp_seconds");
         ensure!(now == ends, "{ends:?}, then {now:?}");
     }
-    // Of a certificate that is good the end is told, and the alarm goes.
+    // With a good certificate the expiry is reported again, and the alarm clears.
     replace(&file, &good)?;
     eventually("no alarm is left", PATIENCE, || refusal(&fleet, "c1").is_none().then_some(()));
     ensure!(fleet.counted("c1", metric) == Some(0));

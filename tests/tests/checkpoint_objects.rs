@@ -1,4 +1,4 @@
-//! Checkpoints in an object store that speaks S3: large ones go up in parts, through lost answers and refusals.
+//! Checkpoints in an S3 object store: large ones are uploaded in parts, despite lost answers and refusals.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{BadDay, Fleet, FleetOptions, Process, S3, UploadCounts, eventually_or_show};
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(240);
-/// Of each checkpoint: more than goes up in one piece, and no whole number of parts.
+/// Size of each checkpoint: more than one piece, and not a whole number of parts.
 const BALLAST: &str = "ballast_mib=20";
 const LARGE: usize = 20 << 20;
-/// More requests in a row than one call makes by itself, several times over: with its pauses some three seconds.
+/// Several times the number of requests that one call makes; with its pauses, about three seconds.
 const OUTAGE: u64 = 16;
 
 fn fleet(s3: &Arc<S3>) -> Result<Fleet> {
@@ -22,7 +22,7 @@ fn fleet(s3: &Arc<S3>) -> Result<Fleet> {
     Ok(fleet)
 }
 
-/// So many steps with a checkpoint at every fifth.
+/// Trains this many steps, with a checkpoint at every fifth.
 fn train(fleet: &Fleet, s3: &S3, round: u64, steps: u64) -> Result<Process> {
     let members = fleet.member_names();
     let endpoints: Vec<&str> = members.iter().map(|m| fleet.client_addr(m)).collect();
@@ -68,7 +68,7 @@ fn a_checkpoint_in_parts_is_whole_though_the_store_is_busy_and_loses_its_answers
     s3.have(BadDay::default());
     let UploadCounts { completed, parts, .. } = s3.uploads();
     ensure!(completed >= 1, "the checkpoint goes up in parts: {:?}", s3.uploads());
-    ensure!(parts == 0, "parts that nobody needs are left: {:?}", s3.uploads());
+    ensure!(parts == 0, "unused parts are left: {:?}", s3.uploads());
     verified(&fleet)?;
     fleet.verify()?;
     fleet.passed()
@@ -79,14 +79,14 @@ fn a_part_that_is_refused_leaves_nothing_behind_and_the_next_round_is_whole() ->
     let s3 = S3::start()?;
     let fleet = fleet(&s3)?;
     s3.have(BadDay { refuse_part: Some(3), ..BadDay::default() });
-    // One checkpoint: a process that ends by the first error leaves the parts of another behind.
+    // Only one checkpoint: a process that exits on the first error would leave the parts of another behind.
     let mut trainer = train(&fleet, &s3, 1, 5)?;
     let ended = trainer.wait(PATIENCE)?;
     let said = std::fs::read_to_string(&trainer.log)?;
     ensure!(!ended.success() && said.contains("AccessDenied"), "{ended}: {said}");
     let counts = s3.uploads();
     ensure!(counts.aborted >= 1 && counts.completed == 0 && counts.parts == 0, "{counts:?}");
-    // Nobody recovers from what is not whole.
+    // An incomplete checkpoint is not offered for recovery.
     let list = fleet.ctl_json(&["checkpoint", "list", "sft"])?;
     let complete = list["checkpoints"].as_array().into_iter().flatten();
     ensure!(complete.filter(|c| c["state"] == "complete").count() == 0, "{list}");
@@ -99,7 +99,7 @@ fn a_part_that_is_refused_leaves_nothing_behind_and_the_next_round_is_whole() ->
     fleet.passed()
 }
 
-/// The store does not answer this trainer for a while.
+/// Makes the store refuse this trainer for a while.
 fn outage(s3: &S3, trainer: impl FnOnce() -> Result<Process>) -> Result<Process> {
     let before = s3.misbehaved().0;
     s3.overload("trainer", true);
@@ -124,7 +124,7 @@ fn a_store_that_does_not_answer_for_a_while_ends_neither_a_checkpoint_nor_a_rest
         ensure!(ended.success(), "{ended}: {}", trainer.log_tail());
     }
     verified(&fleet)?;
-    // What it refuses for good is told at once.
+    // A permanent refusal is reported at once.
     s3.expire("trainer", true);
     let mut trainer = train(&fleet, &s3, 3, 15)?;
     let ended = trainer.wait(PATIENCE)?;

@@ -1,7 +1,7 @@
-//! A wall clock that jumps an hour, either way, on any process: nothing expires, nothing is delayed.
+//! A wall clock that jumps an hour, forward or backward, on any process: nothing expires and nothing is delayed.
 //!
-//! Every bound here is of this process's monotonic time and far below an hour: whatever is late by the jump, or
-//! early by it, is so by an hour.
+//! Every bound here is in this process's monotonic time and far below an hour: an effect of the jump would be early
+//! or late by an hour.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
@@ -16,7 +16,7 @@ fn clocks() -> FleetOptions {
     FleetOptions { clocks: true, ..FleetOptions::default() }
 }
 
-/// A worker of one slot of eight rows that take so long.
+/// A worker with one slot of eight rows, each of which takes this long.
 fn steady(fleet: &Fleet, name: &str, latency_ms: u64) -> WorkerOptions {
     let (side, once) = (fleet.path(&format!("{name}.side")), fleet.path("once"));
     std::fs::create_dir_all(&once).expect("the fleet's directory is there");
@@ -27,7 +27,7 @@ fn steady(fleet: &Fleet, name: &str, latency_ms: u64) -> WorkerOptions {
     WorkerOptions { engine, head: String::new() }
 }
 
-/// Rows of which every tenth fails once and then waits for its next try.
+/// Submits rows; every tenth fails once and then waits for its retry.
 fn submit(fleet: &Fleet, name: &str, rows: u64, lines: &str) -> Result<Batch> {
     let mut text = String::new();
     for row in 0..rows {
@@ -39,7 +39,7 @@ fn submit(fleet: &Fleet, name: &str, rows: u64, lines: &str) -> Result<Batch> {
     Batch::submit_file(fleet, name, input, rows, lines)
 }
 
-/// Who leads in which epoch, and the sessions of all workers: nothing of it may change by a jump.
+/// The leader, the epoch, and the sessions of all workers: a clock jump may change none of them.
 fn standing(fleet: &Fleet) -> Result<(Value, Value, Vec<Value>)> {
     let status = fleet.ctl_json(&["status"])?;
     let list = fleet.ctl_json(&["worker", "list"])?;
@@ -58,7 +58,7 @@ fn an_hour_either_way_on_leader_follower_or_worker_expires_nothing_and_delays_no
         fleet.start_worker(name, &steady(&fleet, name, 400))?;
         eventually("the worker is there", PATIENCE, || fleet.rows_done_by(name));
     }
-    // A row is held for less than a second: one that is held for longer than this was never given back.
+    // A row is held for less than a second; a row held for longer than this timeout was never returned.
     let mut batch = submit(&fleet, "jumps", 1000, "[run]\nattempt_timeout_ms = 30000\n")?;
     let mut done = batch.until(&fleet, "rows run and wait", |c| c.done >= 30 && c.waiting > 0).done;
     let before = standing(&fleet)?;
@@ -67,7 +67,8 @@ fn an_hour_either_way_on_leader_follower_or_worker_expires_nothing_and_delays_no
     for name in [leader.as_str(), follower.as_str(), "w1"] {
         for ahead_s in [HOUR_S, -HOUR_S, 0] {
             fleet.set_clock(name, ahead_s)?;
-            // More rows than are held at a time: those that were, and waits of a second, have ended.
+            // Wait for more rows than are held at a time: then those that were held, and waits of a second, have
+            // ended.
             let what = format!("rows end after {name} jumped to {ahead_s} s");
             done = batch.until(&fleet, &what, |c| c.done >= done + 40).done;
         }
@@ -86,7 +87,7 @@ fn a_drain_ends_by_its_own_time_whatever_the_clocks_say() -> Result<()> {
     fleet.start_worker("w1", &steady(&fleet, "w1", 6000))?;
     let mut batch = submit(&fleet, "drains", 31, "")?;
     batch.until(&fleet, "rows run", |c| c.running >= 8);
-    // An hour forwards is far past this end, which must not come: the rows that run have seconds to go.
+    // An hour forward is far past this deadline, which must not take effect: the running rows need only seconds.
     fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "120s"])?;
     let leader = fleet.leader();
     fleet.set_clock(&leader, HOUR_S)?;
@@ -95,7 +96,7 @@ fn a_drain_ends_by_its_own_time_whatever_the_clocks_say() -> Result<()> {
     let first = batch.until(&fleet, "nobody holds a row", |c| c.running == 0);
     ensure!(first.done > 0, "what ran was finished: {first:?}");
 
-    // An hour backwards must not put this end off: the rows take longer than the drain has.
+    // An hour backward must not delay this deadline: the rows take longer than the drain's deadline.
     fleet.start_worker("w2", &steady(&fleet, "w2", 120_000))?;
     batch.until(&fleet, "rows run", |c| c.running >= 8);
     fleet.ctl_json(&["worker", "drain", "w2", "--deadline", "5s"])?;
@@ -120,7 +121,8 @@ fn leases_of_a_worker_that_is_gone_end_on_time_though_all_clocks_went_back() -> 
         let executions = Executions::read(&[fleet.path("w1.side")]).ok()?;
         (executions.started == 8).then_some(())
     });
-    // Two heartbeats later the leader knows which have begun: these wait for the grace, not only for the silence.
+    // Two heartbeats later the leader knows which rows have started: those wait for the grace period, not only for
+    // the silence.
     let begun = Instant::now();
     eventually("the leader knows what has begun", PATIENCE, || {
         let list = fleet.ctl_json(&["worker", "list"]).ok()?;
@@ -148,13 +150,13 @@ fn a_certificate_of_a_host_that_is_an_hour_ahead_is_good_on_one_that_is_an_hour_
     let issue = ["cert", "issue", "worker", "w1", "--ca-dir", &ca, "--out-dir", &tls];
     let out = fleet.ctl_at("issuer", &issue)?;
     ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // Both ways: each side checks the other's by its own clock.
+    // In both directions: each side checks the other's certificate by its own clock.
     let leader = fleet.leader();
     fleet.set_clock("w1", -HOUR_S)?;
     fleet.set_clock(&leader, -HOUR_S)?;
     fleet.start_worker("w1", &steady(&fleet, "w1", 5))?;
     eventually("the worker is there", PATIENCE, || fleet.rows_done_by("w1"));
-    // Handshakes between members whose clocks are two hours apart.
+    // This causes handshakes between members whose clocks are two hours apart.
     let other = fleet.member_names().into_iter().find(|n| *n != leader).context("a follower")?;
     fleet.member_process(&other).terminate(Duration::from_secs(20))?;
     fleet.set_clock(&other, HOUR_S)?;

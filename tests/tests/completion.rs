@@ -1,4 +1,4 @@
-//! A shell completes names as the cluster has them, and is told nothing where there is nobody to tell it.
+//! Shell completion offers the cluster's names, and offers nothing if it cannot ask the cluster.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, output};
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What bash does at the key, with the line in its arguments.
+/// The bash script that completes a line, given in its arguments.
 const PRESSED: &str = r#"
 source <(rolloutctl completion bash)
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
@@ -15,7 +15,7 @@ _clap_complete_rolloutctl rolloutctl "${COMP_WORDS[COMP_CWORD]}"
 [ ${#COMPREPLY[@]} = 0 ] || printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-/// What bash completes the line to.
+/// Bash's completions of the line.
 fn completed(fleet: &Fleet, config: &Path, words: &[&str]) -> Result<Vec<String>> {
     let program = fleet.program("rolloutctl");
     let dir = Path::new(program.get_program()).parent().context("a directory")?;
@@ -62,7 +62,7 @@ fn bash_completes_names_of_the_cluster_that_the_line_speaks_of_and_stays_silent_
     ensure!(completed(&fleet, config.path(), &["context", "show", "p"])? == ["prod"]);
     ensure!(completed(&fleet, config.path(), &["run", "list", "--context", "pro"])? == ["prod"]);
 
-    // Who may not ask is told nothing, and so is who asks nobody.
+    // Without permission there are no completions, and without a cluster there are none either.
     let context = user.to_str().context("a path")?;
     let members = ["--context", context, "member", "describe", "c"];
     ensure!(completed(&fleet, config.path(), &members)?.is_empty());

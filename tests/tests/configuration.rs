@@ -1,4 +1,4 @@
-//! What `rolloutctl config` knows of the daemons' configurations is what the daemons take: no key more, none less.
+//! `rolloutctl config` knows exactly the keys that the daemons accept.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{output, program};
@@ -19,7 +19,8 @@ fn properties(schema: &Value) -> BTreeSet<String> {
     schema["properties"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
 }
 
-/// Writes a file with a key that nobody knows at `section`, and returns the keys that the daemon would have taken there.
+/// Writes a file with an unknown key in `section`, and returns the keys that the daemon accepts there, from its
+/// error.
 fn taken(dir: &Path, section: &str) -> Result<BTreeSet<String>> {
     let file = dir.join("unknown.toml");
     let text = match section {
@@ -42,7 +43,7 @@ fn the_keys_of_a_member_are_those_that_it_takes() -> Result<()> {
     ensure!(properties(&schema) == taken(dir.path(), "")?, "{:?}", properties(&schema));
     for section in properties(&schema) {
         let known = &schema["properties"][&section];
-        // A map of names has none of its own.
+        // A map has no keys of its own.
         if known["properties"].is_object() {
             let taken = taken(dir.path(), &section)?;
             ensure!(properties(known) == taken, "[{section}]: {taken:?}");
@@ -100,9 +101,9 @@ fn uncommented() -> Result<(String, Vec<(String, String)>)> {
 fn the_keys_of_a_worker_are_those_of_the_example_that_names_all() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (text, keys) = uncommented()?;
-    // What stands there is the default, with which the program beside it has no meaning.
+    // The example has the default, which makes the program beside it meaningless.
     let text = text.replace("process = false", "process = true");
-    // A join token is instead of the three files.
+    // A join token replaces the three files.
     let of_tls =
         |line: &&str| !["ca_file", "cert_file", "key_file"].iter().any(|key| line.starts_with(key));
     let text: String = text.lines().filter(of_tls).map(|line| format!("{line}\n")).collect();
@@ -142,7 +143,7 @@ fn the_keys_of_a_worker_are_those_of_the_example_that_names_all() -> Result<()> 
 }
 
 #[test]
-fn a_setting_is_viewed_with_whoever_gives_it_also_of_a_process_that_runs() -> Result<()> {
+fn a_setting_is_shown_with_its_source_also_for_a_running_process() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("coordinator.toml");
     std::fs::write(&file, "name = \"c1\"\nlog = \"warn\"\n[raft]\nprofile = \"far-zones\"\n")?;

@@ -1,7 +1,8 @@
-//! What the daemons say of themselves with `--help`, against what is kept in `tests/tests/testdata/help`.
+//! Compares the daemons' `--help` with the files in `tests/tests/testdata/help`.
 //!
-//! Invariant: a flag, variable or default of a daemon that appears, goes or changes shows in the diff of a file that a person
-//! reads, as those of `rollout` and `rolloutctl` do in `ctl/testdata/help`. `ROLLOUT_REWRITE=1` writes the files anew.
+//! Invariant: a flag, variable or default of a daemon that appears, disappears or changes shows in the diff of a file
+//! that a reviewer reads, like those of `rollout` and `rolloutctl` in `ctl/testdata/help`. `ROLLOUT_REWRITE=1`
+//! rewrites the files.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{output, program};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The help of a program and of the commands below it, as nobody's environment and no terminal changes it.
+/// The help of a program and of its subcommands, independent of the environment and the terminal.
 fn help(name: &str, commands: &[&[&str]]) -> Result<String> {
     let mut text = String::new();
     for words in commands {
@@ -36,12 +37,12 @@ fn check(name: &str, commands: &[&[&str]]) -> Result<()> {
     for (at, (kept, now)) in kept.lines().zip(now.lines()).enumerate() {
         ensure!(
             kept == now,
-            "{}:{} (ROLLOUT_REWRITE=1 writes it anew)\n  kept {kept}\n  now  {now}",
+            "{}:{} (ROLLOUT_REWRITE=1 rewrites it)\n  kept {kept}\n  now  {now}",
             path.display(),
             at + 1
         );
     }
-    ensure!(kept == now, "{} (ROLLOUT_REWRITE=1 writes it anew)", path.display());
+    ensure!(kept == now, "{} (ROLLOUT_REWRITE=1 rewrites it)", path.display());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What an operator does once in a while: forms a cluster, has a learner, moves a member, looks up what an error means.
+//! Occasional tasks of an operator: forming a cluster, adding a learner, moving a member, looking up an error.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Fleet, FleetOptions, eventually, eventually_or_show, output, program};
@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Asks one process to form a cluster of these.
+/// Asks one process to form a cluster of these members.
 fn bootstrap(fleet: &Fleet, asked: &str, members: &[&str], store: &str) -> Result<Output> {
     let mut command = fleet.program("rolloutctl");
     let tls = fleet.path("tls");
@@ -52,13 +52,13 @@ fn a_cluster_is_formed_once_and_refused_where_any_member_has_data() -> Result<()
         fleet.http("c4", "/readyz").ok().filter(|(status, _)| *status == 503).map(|(_, said)| said)
     };
     eventually("it waits", PATIENCE, || waits(&fleet));
-    // One that has data is asked, and then one that has none and would be the first of a second cluster with it.
+    // First ask a member that has data, then an empty one that would start a second cluster with it.
     refused(&bootstrap(&fleet, "c1", &["c1", "c4"], &store)?, 5, &["RO-1007"])?;
     let split = bootstrap(&fleet, "c4", &["c1", "c4"], &store)?;
     refused(&split, 5, &["RO-1007", "member c1 is part of cluster", "has data"])?;
     let elsewhere = bootstrap(&fleet, "c1", &["c1", "c2", "c3"], "file:///elsewhere")?;
     refused(&elsewhere, 1, &["RO-4001", "file:///elsewhere"])?;
-    // Nothing of that left a trace, on the fresh one least of all: it forms a cluster of its own.
+    // None of that left a trace, especially not on the empty one: it can form a cluster of its own.
     let said = waits(&fleet).context("it still waits")?;
     ensure!(said.starts_with("waiting"), "{said}");
     let after = fleet.ctl_json(&["status"])?;
@@ -79,7 +79,7 @@ fn described(fleet: &Fleet, name: &str) -> Option<Value> {
 }
 
 #[test]
-fn a_learner_is_recorded_anew_and_gets_its_vote_when_it_is_told_to() -> Result<()> {
+fn a_learner_can_change_its_record_and_gets_its_vote_on_request() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_waiting("c4")?;
     eventually("it is listed", PATIENCE, || {
@@ -97,7 +97,7 @@ fn a_learner_is_recorded_anew_and_gets_its_vote_when_it_is_told_to() -> Result<(
     let moved = described(&fleet, "c4").context("c4")?;
     ensure!(moved["zone"] == "elsewhere" && moved["peerAddr"] == learner["peerAddr"], "{moved}");
     let status = fleet.ctl_json(&["status"])?;
-    ensure!(status["voters"] == 3, "a learner is none: {status}");
+    ensure!(status["voters"] == 3, "a learner is no voter: {status}");
 
     for time in ["first", "second"] {
         let promoted = fleet.ctl(&["member", "promote", "c4"])?;
@@ -114,7 +114,7 @@ fn a_learner_is_recorded_anew_and_gets_its_vote_when_it_is_told_to() -> Result<(
     }
     refused(&fleet.ctl(&["member", "update", "c9", "--zone", "x"])?, 4, &["c9"])?;
 
-    // What each keeps on its disk is told of all four.
+    // The storage of all four is reported.
     let stats = fleet.ctl_json(&["storage", "stats"])?;
     let names =
         stats["members"].as_array().into_iter().flatten().filter(|m| m["problem"].is_null());
@@ -126,7 +126,7 @@ fn a_learner_is_recorded_anew_and_gets_its_vote_when_it_is_told_to() -> Result<(
     fleet.passed()
 }
 
-/// What a program says that asks nobody.
+/// Runs a program that contacts no member.
 fn alone(args: &[&str]) -> Result<Output> {
     let mut command = program("rolloutctl")?;
     command.env_remove("ROLLOUT_CONTEXT").args(args);

@@ -1,4 +1,4 @@
-//! A run ends at its deadline, whoever leads by then, and keeps what is done.
+//! A run ends at its deadline, whichever member leads then, and keeps what is done.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, Process, WorkerOptions, eventually};
@@ -18,7 +18,7 @@ fn a_deadline_survives_the_leader_and_what_is_done_is_kept() -> Result<()> {
     // At 4 rows in 0.3 s it would take a quarter of an hour.
     let mut batch = Batch::submit(&fleet, "eval", 12_000, "[run]\ndeadline_s = 12\n")?;
     batch.until(&fleet, "rows are done", |c| c.done > 4);
-    // Whoever reads the rows as they come is told when there come no more.
+    // A reader that follows the results learns that no more will come.
     let follow = fleet.rollout(&["run", "results", "eval", "--follow", "--quiet"]);
     let mut follower = Process::start(follow, &fleet.path("follow.log"))?;
     let old = fleet.leader();
@@ -37,7 +37,7 @@ fn a_deadline_survives_the_leader_and_what_is_done_is_kept() -> Result<()> {
     let done = count("done");
     ensure!(done > 4 && done < 12_000, "{described}");
     ensure!(count("running") == 0, "rows were not revoked: {described}");
-    // Its user is told why, with the code's exit status.
+    // The user gets the reason, with the exit status of the error code.
     let status = batch.process().wait(PATIENCE)?;
     let said = std::fs::read_to_string(&batch.process().log)?;
     ensure!(status.code() == Some(5) && said.contains("RO-2016"), "{status:?}: {said}");
@@ -46,7 +46,7 @@ fn a_deadline_survives_the_leader_and_what_is_done_is_kept() -> Result<()> {
     ensure!(status.code() == Some(5) && said.contains("RO-2016"), "{status:?}: {said}");
     let resumed = fleet.ctl(&["run", "resume", "eval"])?;
     ensure!(resumed.status.code() == Some(5), "{resumed:?}");
-    // The worker gives the rows up and goes on with others.
+    // The worker drops the rows and continues with others.
     let mut next = Batch::submit(&fleet, "next", 8, "")?;
     next.finish(&fleet)?;
     let now = fleet.ctl_json(&["run", "describe", "eval"])?;

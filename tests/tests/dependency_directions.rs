@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who may depend on which of ours. `storage` for worker, coordinator and ctl is its blobs alone.
+/// Which crates may depend on which of rollout's crates. For worker, coordinator and ctl, `storage` means only its
+/// blobs.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("rollout-ledger", &["rollout-store-url"]),
     ("rollout-storage", &[]),
@@ -81,12 +82,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The modules of `jepsen` that judge histories. They know nothing of the product, nor of what
-/// drives it: a misunderstanding there must not hide here.
+/// The modules of `jepsen` that judge histories. They know nothing of the product or of the code that drives it: a
+/// misunderstanding there must not hide here.
 const JUDGING: &[&str] =
     &["formats", "history", "judge", "models", "operations", "replay", "search", "value"];
 
-/// Who alone may use these.
+/// The only crate that may use each of these.
 const CONFINED: &[(&str, &str)] = &[
     ("openraft", "rollout-raft"),
     ("rocksdb", "rollout-storage"),
@@ -94,7 +95,7 @@ const CONFINED: &[(&str, &str)] = &[
     ("nvml-wrapper", "rollout-worker"),
 ];
 
-/// What nobody uses: the SDKs of clouds, of which one would do what `object_store` and plain HTTP do.
+/// Dependencies that no crate may use: cloud SDKs, which would duplicate `object_store` and plain HTTP.
 const UNUSED: [&str; 4] = ["aws-", "azure_", "google-cloud-", "gcloud-"];
 
 fn dependencies() -> BTreeMap<String, Vec<Value>> {
@@ -155,7 +156,7 @@ fn only_members_link_rocksdb() {
     }
 }
 
-/// All sources of a module: `name.rs` and whatever is in the folder `name`.
+/// All sources of a module: `name.rs` and the files in the folder `name`.
 fn sources(of: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = vec![of.join(format!("{name}.rs"))];
     let mut folders = vec![of.join(name)];

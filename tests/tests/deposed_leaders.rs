@@ -1,4 +1,4 @@
-//! A leader that was paused, or cut off, does no harm: it commits nothing and grants nothing.
+//! A leader that was paused or cut off does no harm: it commits nothing and grants nothing.
 
 use anyhow::{Result, ensure};
 use rollout_proto::{
@@ -77,7 +77,7 @@ fn workers_of_a_leader_in_a_minority_work_for_the_new_one_before_the_cut_is_heal
     fleet.passed()
 }
 
-/// What a member answers to a request that changes something, and how long that took.
+/// A member's answer to a write request, and how long it took.
 async fn asked(runs: v1::runs_client::RunsClient<tonic::transport::Channel>) -> Answered {
     let (mut runs, began) = (runs, Instant::now());
     let request = v1::OpenSessionRequest { client_name: "cut".into() };
@@ -128,7 +128,8 @@ async fn a_leader_that_is_cut_off_says_soon_that_it_does_not_know() -> Result<()
     }
     ensure!(in_doubt > 0, "nothing was under way when it was cut off{}", fleet.logs());
 
-    // Whoever knows nobody else is told at once that there is no majority, and says on stderr what it waits for.
+    // A client that knows only this member learns at once that there is no majority, and prints on stderr what it
+    // waits for.
     let mut command = fleet.program("rolloutctl");
     command.args(["--endpoint", fleet.client_addr(&old), "--timeout", "8s", "run", "pause", "x"]);
     let Security::Mtls(files) = fleet.security("admin", "operator") else { unreachable!() };

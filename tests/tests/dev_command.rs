@@ -1,5 +1,5 @@
-//! `rollout dev` as people use it: in the background, in a directory with a space, a second time, its logs, and with a
-//! server of models.
+//! `rollout dev` as users run it: in the background, in a directory with a space, a second time, its logs, and with a
+//! model server.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{ModelServer, output, program};
@@ -45,7 +45,7 @@ fn a_local_cluster_is_found_again_and_its_commands_may_be_pasted() -> Result<()>
     };
     ensure!(commands(&first) == commands(&second), "{first:?} {second:?}");
 
-    // As they are printed, in a shell; the programs are where this test finds them.
+    // Run the commands in a shell as printed; replace the programs by those that this test finds.
     let rolloutctl = program("rolloutctl")?;
     let pasted: String = commands(&second)
         .iter()
@@ -90,7 +90,7 @@ fn a_batch_runs_from_rollout_dev_to_its_output_on_a_server_of_the_openai_api() -
     ensure!(without.status.code() == Some(2) && said.contains("--openai-url"), "{without:?}");
     let server = ModelServer::start()?;
     let stopped = Stopped(root);
-    // Its path may have the `/v1` of the API, as servers print it.
+    // The URL may have the `/v1` of the API, as servers print it.
     let url = format!("{}/v1", server.url());
     let engine = ["--engine", "openai", "--openai-url", &url, "--model", "mock/tiny"];
     let size = ["--detach", "--members", "1", "--workers", "2", "--slots", "1"];

@@ -1,5 +1,5 @@
-//! A worker that is told to go finishes what it can, gives back the rest and leaves; whatever it still holds when
-//! its time is over is somebody else's.
+//! A draining worker finishes what it can, returns the rest and leaves; rows that it still holds at its deadline go
+//! to other workers.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
@@ -42,7 +42,7 @@ fn a_worker_drains_when_idle_and_when_busy_and_no_row_runs_twice() -> Result<()>
     fleet.passed()
 }
 
-/// A worker of one slot of eight rows that take so long.
+/// A worker with one slot of eight rows, each of which takes this long.
 fn steady(fleet: &Fleet, name: &str, latency_ms: u64) -> WorkerOptions {
     let side = fleet.path(&format!("{name}.side"));
     let engine = format!(
@@ -52,7 +52,7 @@ fn steady(fleet: &Fleet, name: &str, latency_ms: u64) -> WorkerOptions {
     WorkerOptions { engine, head: String::new() }
 }
 
-/// A worker as the operator sees it, while it is registered.
+/// A worker as the operator sees it while it is registered.
 fn seen(fleet: &Fleet, name: &str) -> Option<Value> {
     let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
     let workers = list["workers"].as_array()?;
@@ -99,12 +99,12 @@ fn a_harder_notice_in_mid_drain_shortens_it_and_what_runs_goes_back() -> Result<
     let first = fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "10m"])?;
     ensure!(first["leftSeconds"].as_f64().is_some_and(|left| left > 590.0), "{first}");
     batch.until(&fleet, "what was not started went back", |c| c.running == 8);
-    // The next leader knows of it, and the worker still goes.
+    // The next leader knows of the drain, and the worker still leaves.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     fleet.leader_other_than(&leader);
     fleet.start_member(&leader)?;
-    // Asking for more time changes nothing, and a worker that goes gets nothing new.
+    // Asking for more time changes nothing, and a draining worker gets no new rows.
     let longer = fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "1h"])?;
     ensure!(longer["leftSeconds"].as_f64().is_some_and(|left| left < 600.0), "{longer}");
     let begun = Instant::now();
@@ -119,14 +119,14 @@ fn a_harder_notice_in_mid_drain_shortens_it_and_what_runs_goes_back() -> Result<
     fleet.passed()
 }
 
-/// A row that would be stopped half-way is of more use elsewhere now.
+/// A row that would be stopped halfway is better run elsewhere now.
 #[test]
 fn rows_that_cannot_end_before_the_deadline_go_back_at_once_and_others_end() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &steady(&fleet, "w1", 15_000))?;
     let mut batch = Batch::submit(&fleet, "fits", 24, "")?;
     batch.until(&fleet, "the worker knows how long rows take", |c| c.done == 8 && c.running >= 8);
-    // Rows may run for 9 s of it. Those that run now have more than that before them.
+    // Rows may run for 9 s of that. The running rows need more.
     let begun = Instant::now();
     fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "12s"])?;
     ensure!(fleet.worker_process("w1").wait(PATIENCE)?.success());
@@ -136,7 +136,7 @@ fn rows_that_cannot_end_before_the_deadline_go_back_at_once_and_others_end() -> 
     let left = batch.counts(&fleet).context("counts")?;
     ensure!((left.done, left.pending, left.running) == (8, 16, 0), "{left:?}");
 
-    // What can end, ends: the deadline is far, and rows are measured.
+    // Rows that can finish do: the deadline is far, and row durations are known.
     fleet.start_worker("w2", &steady(&fleet, "w2", 4000))?;
     batch.until(&fleet, "the next one knows it, too", |c| c.done == 16 && c.running == 8);
     let quiet = fleet.ctl(&["-q", "worker", "drain", "w2", "--deadline", "60s", "--wait"])?;
@@ -168,7 +168,7 @@ fn a_second_signal_is_a_harder_notice() -> Result<()> {
     fleet.passed()
 }
 
-/// The end comes by the ledger, though the worker says nothing and its engine never ends.
+/// The ledger ends the session although the worker is silent and its engine never finishes.
 #[test]
 fn a_drain_whose_deadline_passes_ends_the_session_of_a_worker_that_hangs() -> Result<()> {
     let member_lines = vec![("worker", "started_grace_ms = 600000")];
@@ -178,19 +178,19 @@ fn a_drain_whose_deadline_passes_ends_the_session_of_a_worker_that_hangs() -> Re
     batch.until(&fleet, "rows run", |c| c.running >= 8);
     fleet.worker_process("w1").signal(libc::SIGSTOP)?;
     fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "8s"])?;
-    // A leader that dies on the way knows no less.
+    // A new leader must know as much.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     fleet.leader_other_than(&leader);
     fleet.start_member(&leader)?;
     until_gone(&fleet, "w1");
-    // Every row is pending or done, though nobody heard of the worker.
+    // Every row is pending or done, although no leader heard from the worker.
     let left = batch.counts(&fleet).context("counts")?;
     ensure!((left.running, left.waiting, left.failed) == (0, 0, 0), "{left:?}");
     ensure!(left.pending + left.done == 20, "{left:?}");
     fleet.start_worker("w2", &steady(&fleet, "w2", 5))?;
     batch.finish(&fleet)?;
-    // Back, it finds its rows done by another, and goes: it is to be gone since long.
+    // When it is back, it finds its rows done by another worker, and leaves: its deadline passed long ago.
     fleet.worker_process("w1").signal(libc::SIGCONT)?;
     let done = batch.counts(&fleet).context("counts")?;
     ensure!(done.done == 20, "{done:?}");
@@ -199,7 +199,7 @@ fn a_drain_whose_deadline_passes_ends_the_session_of_a_worker_that_hangs() -> Re
 }
 
 #[test]
-fn a_drain_asked_of_a_worker_that_nobody_hears_reaches_it_when_it_is_back() -> Result<()> {
+fn a_drain_of_a_silent_worker_reaches_it_when_it_is_back() -> Result<()> {
     let cuttable = FleetOptions { cuttable: true, ..FleetOptions::default() };
     let mut fleet = Fleet::start(cuttable)?;
     fleet.start_worker("w1", &steady(&fleet, "w1", 200))?;

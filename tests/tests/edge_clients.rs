@@ -1,5 +1,5 @@
-//! Clients that take what they can get, read nothing, or send what is no request: they are refused or waited for within
-//! bounds, no member dies of them, and who behaves is served.
+//! Clients that take as much as they can, read nothing, or send invalid requests: members refuse them or wait for
+//! them within bounds, no member dies of them, and well-behaved clients are served.
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ fn dial(fleet: &Fleet, member: &str, role: &str, name: &str) -> Result<Channel> 
     Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 
-/// A connection past its TLS handshake, with a certificate of the fleet, on which nothing was said yet.
+/// A connection after its TLS handshake, with a certificate of the fleet, on which nothing was sent yet.
 async fn tls(
     fleet: &Fleet,
     (role, name): (&str, &str),
@@ -49,10 +49,10 @@ async fn let_in(
     Ok(stream)
 }
 
-/// As many open files as this process may have: it plays many clients.
+/// Raises this process's limit of open files: it plays many clients.
 fn many_files() -> Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls are given a place of their own.
+    // SAFETY: both calls get a valid pointer to a local.
     let set = unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
         limit.rlim_cur = limit.rlim_max;
@@ -62,7 +62,7 @@ fn many_files() -> Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// Every member lives, and all have the same state.
+/// Checks that every member is alive, and that all have the same state.
 fn unharmed(fleet: &mut Fleet) -> Result<()> {
     for name in fleet.member_names() {
         ensure!(fleet.member_process(&name).runs(), "{name} died{}", fleet.logs());
@@ -80,7 +80,7 @@ async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() ->
     batch.until(&fleet, "rows are done", |c| c.done >= 100);
     let leader = fleet.leader();
     let addr = fleet.client_addr(&leader).to_owned();
-    // More callers than files, and not one of them says a word.
+    // Open more silent connections than the member may have files.
     let mut silent = Vec::new();
     for _ in 0..900 {
         silent.extend(TcpStream::connect(&addr).await.ok());
@@ -91,7 +91,7 @@ async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() ->
         said().contains("too many connections").then_some(())
     });
     drop(silent);
-    // So it is at the port of probes, and these are answered again before a supervisor gives up.
+    // Do the same at the probe port; probes are answered again before a supervisor gives up.
     let http = fleet.http_addr(&leader).to_owned();
     let mut silent = Vec::new();
     for _ in 0..100 {
@@ -101,7 +101,7 @@ async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() ->
         fleet.http(&leader, "/healthz").is_ok_and(|(status, _)| status == 200).then_some(())
     });
     drop(silent);
-    // Callers with a good certificate are a crowd, too. Those that are taken stay.
+    // Callers with a good certificate may be too many as well. Accepted ones stay.
     let (mut held, mut refused) = (Vec::new(), 0);
     for _ in 0..400 {
         match let_in(&fleet, USER, &addr).await {
@@ -110,7 +110,7 @@ async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() ->
         }
     }
     ensure!(held.len() < 256 && refused > 100, "{} held, {refused} refused", held.len());
-    // All of them have one identity, which has half of the places at most: another one has some.
+    // All of them have one identity, which gets at most half of the places: another identity still gets one.
     let_in(&fleet, ADMIN, &addr).await.context("another identity than the crowd's")?;
     let taken = held.len();
     drop(held);
@@ -126,7 +126,7 @@ async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_never_read_cost_a_bounded_amount_and_hold_up_nobody() -> Result<()> {
+async fn clients_that_never_read_cost_a_bounded_amount_and_delay_no_other() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &WorkerOptions::default())?;
     let mut first = Batch::submit(&fleet, "first", 3000, "")?;
@@ -150,7 +150,7 @@ async fn clients_that_never_read_cost_a_bounded_amount_and_hold_up_nobody() -> R
                 follow: true,
                 ..Default::default()
             };
-            // Readers of events have a bound of their own; over it is a refusal.
+            // Readers of events have a bound of their own; more are refused.
             match events.watch_events(all).await {
                 Ok(stream) => unread.push(Unread::Events(stream.into_inner())),
                 Err(status) => ensure!(
@@ -162,7 +162,7 @@ async fn clients_that_never_read_cost_a_bounded_amount_and_hold_up_nobody() -> R
         channels.push(channel);
     }
     ensure!(unread.len() >= 128, "{}", unread.len());
-    // Who reads and who works goes on as if they were not there.
+    // Users and workers continue as if these clients did not exist.
     let mut second = Batch::submit(&fleet, "second", 6000, "")?;
     second.finish(&fleet)?;
     let after = resident(&fleet, &leader)?;
@@ -203,7 +203,7 @@ fn http_path(path: &'static str) -> tonic::codegen::http::uri::PathAndQuery {
     tonic::codegen::http::uri::PathAndQuery::from_static(path)
 }
 
-/// Bytes that no pattern explains, the same ones in every run.
+/// Pseudorandom bytes, the same ones in every run.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let step = || {
@@ -215,11 +215,11 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     std::iter::repeat_with(step).take(len).collect()
 }
 
-/// Far more than a message, a head or a record may have.
+/// Far more than the limit of a message, a header or a record.
 const HUGE: usize = 100 << 20;
 
-/// A request with far more than a message may have is refused for its size, or cut off while it is still sent: the refusal
-/// may overtake the rest, and the stream is reset then.
+/// Checks that a far too large request is refused for its size, or cut off while it is still being sent: the refusal
+/// may overtake the rest, and then the stream is reset.
 async fn huge_is_refused(channel: &Channel, path: &'static str) -> Result<()> {
     let status = send(channel, path, Bytes::from(vec![0x0a; HUGE])).await.context(path)?;
     let code = RpcError::from_status(&status).code;
@@ -229,7 +229,7 @@ async fn huge_is_refused(channel: &Channel, path: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// After `head`, as much without TLS: nobody reads it to its end, and the connection is closed.
+/// Sends `head` and then as much data without TLS: the member does not read to the end, and closes the connection.
 async fn pour(addr: &str, head: &[u8]) -> Result<()> {
     let mut stream = TcpStream::connect(addr).await?;
     let part = vec![b'a'; 1 << 20];
@@ -277,7 +277,7 @@ async fn a_hundred_megabytes_are_refused_without_a_certificate_and_never_kept() 
             .map_err(anyhow::Error::from)
     };
     huge_is_refused(&dialled()?, "/rollout.v1.Enrolment/Enrol").await?;
-    // Whoever comes next with what is no request is told so.
+    // The next client with an invalid request gets an error that says so.
     let status = send(&dialled()?, "/rollout.v1.Enrolment/Enrol", noise(3, 300).into()).await?;
     let code = RpcError::from_status(&status).code;
     ensure!(code != ErrorCode::ConnectFailed, "{status}");
@@ -312,7 +312,7 @@ async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<(
             vec![0x16, 0x03, 0x01, 0xff, 0xff, 1, 0xff, 0xff, 0xff],
         ] {
             let mut stream = TcpStream::connect(addr).await?;
-            // It may be closed while this is still sent.
+            // The member may close the connection while this is still being sent.
             let _ = stream.write_all(&words).await;
             let _ = stream.shutdown().await;
             let mut answer = Vec::new();
@@ -320,7 +320,7 @@ async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<(
             ensure!(read.is_ok(), "{addr} neither answers nor closes");
         }
     }
-    // Behind it: noise, a frame as long as frames can be, a stream of settings.
+    // After the handshake: noise, a frame of maximum length, a stream of settings.
     for addr in &ports[..2] {
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -336,7 +336,7 @@ async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<(
             ensure!(tokio::time::timeout(PATIENCE, read).await.is_ok(), "{addr} holds on");
         }
     }
-    // As requests: noise, and far more than a message may have.
+    // As requests: noise, and far too large messages.
     let channel = dial(&fleet, &leader, "client", "user")?;
     for path in ["/rollout.v1.Runs/CreateRun", "/rollout.v1.Store/Apply", "/rollout.v1.Runs/X"] {
         for seed in 1..20 {
@@ -360,7 +360,7 @@ async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<(
 
 const IDLE_WORKERS: usize = 1000;
 
-/// One session of one worker that has nothing to do: it pulls, and says that it lives.
+/// One session of an idle worker: it pulls, and sends heartbeats.
 struct Idle {
     channel: Channel,
     session: u64,
@@ -405,7 +405,7 @@ impl Idle {
         v1::WorkerMessage { session, coord_epoch, kind: Some(kind), instance: 1 }
     }
 
-    /// Pulls once and beats until it is told to stop; counts the answers.
+    /// Pulls once and sends heartbeats until stopped; counts the answers.
     async fn idle(self, answered: Arc<AtomicU64>) -> Result<()> {
         let (out, queue) = tokio::sync::mpsc::channel(4);
         let mut worker = v1::worker_client::WorkerClient::new(self.channel.clone());
@@ -435,7 +435,7 @@ impl Idle {
 async fn a_thousand_idle_workers_leave_a_cluster_that_serves_the_one_that_works() -> Result<()> {
     let files = many_files()?;
     ensure!(files > 4 * IDLE_WORKERS as u64, "{files} open files are too few for this test");
-    // A session that is late on a busy machine is no defect of the member's.
+    // Long timeouts: a session that is late on a busy machine is no bug of the member.
     let lines = vec![("worker", "failure_ms = 30000"), ("worker", "self_fence_ms = 20000")];
     let mut fleet = Fleet::start(FleetOptions { member_lines: lines, ..Default::default() })?;
     fleet.start_worker("w1", &WorkerOptions::default())?;
@@ -447,7 +447,7 @@ async fn a_thousand_idle_workers_leave_a_cluster_that_serves_the_one_that_works(
         idle.spawn(one.idle(answered.clone()));
     }
     let resident_bytes = resident(&fleet, &leader)?;
-    // Two heartbeats of each are answered while the one that works gets its rows.
+    // Two heartbeats of each session are answered while the working one gets its rows.
     let mut batch = Batch::submit(&fleet, "among-many", 4000, "")?;
     let begun = (Instant::now(), answered.load(Ordering::Relaxed));
     batch.until(&fleet, "rows are done", |c| c.done >= 1000);

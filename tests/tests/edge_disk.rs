@@ -1,5 +1,5 @@
-//! A disk that fills up costs nothing that was acknowledged, kills no cluster, and is forgotten as soon as there is room; a
-//! leader whose disk is slow leads no longer.
+//! A full disk loses nothing that was acknowledged and kills no cluster, and the cluster recovers as soon as there is
+//! room; a leader with a slow disk steps down.
 
 use anyhow::{Context, Result, ensure};
 use rollout_powerloss::{DISK_ENV, Disk, Trouble};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tonic::Status;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Above all bounds, however much there is on this machine.
+/// Above all bounds, whatever this machine's disk has.
 const WELL: Trouble = Trouble::Left(64 << 20);
 /// Below `low_bytes`, above `reserve_bytes`; and below both.
 const LITTLE: Trouble = Trouble::Left(1 << 20);
@@ -21,7 +21,7 @@ const NONE: Trouble = Trouble::Left(100 << 10);
 
 type Runs = v1::runs_client::RunsClient<tonic::transport::Channel>;
 
-/// Every member's data directory is on a disk of its own, which is well.
+/// Puts every member's data directory on a disk of its own, without faults.
 fn with_disks(fleet: &mut Fleet) -> Result<BTreeMap<String, &'static Disk>> {
     with_disks_of(fleet, |data_dir| data_dir)
 }
@@ -40,7 +40,7 @@ fn with_disks_of(
         fleet.preload(&name, DISK_ENV, path);
         fleet.member_process(&name).terminate(PATIENCE)?;
         fleet.start_member(&name)?;
-        // It is heard before the next one goes: of three, two that are away would be one too many.
+        // Wait until it is back before restarting the next one: two absent members of three would be one too many.
         eventually(&format!("{name} is back"), PATIENCE, || {
             alarms(fleet)?.is_empty().then_some(())
         });
@@ -60,7 +60,7 @@ fn until_alarm(fleet: &Fleet, wanted: &str) {
     eventually(wanted, PATIENCE, || alarms(fleet)?.contains(&wanted.to_owned()).then_some(()));
 }
 
-/// The leader, asked once and not again: a refusal is seen here.
+/// A client of the leader without retries, so that a refusal is visible.
 async fn runs_at_leader(fleet: &Fleet) -> Result<Runs> {
     let leader = fleet.leader();
     let tls = ClientTls::load(&fleet.security("client", "user"))?;
@@ -103,7 +103,7 @@ async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_t
         let free = told("rollout_storage_disk_free_bytes").context("the page")?;
         ensure!(free < told("rollout_storage_disk_reserve_bytes").context("the page")?, "{free}");
     }
-    // Whoever leads is full, and nobody else is any better.
+    // Every member's disk is full, including the leader's.
     let refused = eventually("a write that grows is refused", PATIENCE, || {
         let asked = async {
             let mut runs = runs_at_leader(&fleet).await.ok()?;
@@ -143,13 +143,13 @@ fn a_leader_whose_disk_is_full_hands_over_to_the_voter_that_has_room() -> Result
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let disks = with_disks(&mut fleet)?;
     let old = fleet.leader();
-    // Of two whose logs are equally long the last is asked first to lead, unless somebody looks.
+    // Of two members with equally long logs the last is asked first to lead, unless the disks are compared.
     let roomy = fleet.member_names().into_iter().find(|name| *name != old).context("another")?;
     for (name, disk) in &disks {
         disk.set(if *name == roomy { WELL } else { NONE });
     }
     eventually("the member with room leads", PATIENCE, || (fleet.leader() == roomy).then_some(()));
-    // What grows is taken again, though two disks of three are full.
+    // Operations that grow are accepted again, although two of three disks are full.
     let mut batch = Batch::submit(&fleet, "elsewhere", 10, "")?;
     disks.values().for_each(|disk| disk.set(WELL));
     fleet.start_worker(
@@ -183,7 +183,7 @@ fn workers_finish_on_a_full_disk_what_they_have_and_get_no_more_until_there_is_r
     fleet.passed()
 }
 
-/// What ends a member whose writes find no room, be it the leader or a follower.
+/// Checks that a member whose writes find no room exits, whether it is the leader or a follower, and comes back.
 fn ends_and_comes_back(of_leader: bool) -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let disks = with_disks(&mut fleet)?;
@@ -193,7 +193,7 @@ fn ends_and_comes_back(of_leader: bool) -> Result<()> {
     let leader = fleet.leader();
     let other = || fleet.member_names().into_iter().find(|name| *name != leader);
     let victim = if of_leader { leader.clone() } else { other().context("a follower")? };
-    // It believes that there is room, until a write finds none.
+    // The disk reports room, but writes fail.
     disks[&victim].set(Trouble::Full);
     let status = fleet.member_process(&victim).wait(PATIENCE)?;
     ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
@@ -202,7 +202,7 @@ fn ends_and_comes_back(of_leader: bool) -> Result<()> {
     ensure!(log.contains("the disk is full") && log.contains("No space left"), "{log}");
     until_alarm(&fleet, &format!("MEMBER_UNREACHABLE {victim}"));
 
-    // Without room it ends so again, and does no harm.
+    // Without room it exits again, and does no harm.
     fleet.start_member(&victim)?;
     let status = fleet.member_process(&victim).wait(PATIENCE)?;
     ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
@@ -218,7 +218,7 @@ fn ends_and_comes_back(of_leader: bool) -> Result<()> {
 }
 
 #[test]
-fn a_follower_whose_log_finds_no_room_ends_with_status_74_and_goes_on_with_room() -> Result<()> {
+fn a_follower_whose_log_finds_no_room_ends_with_status_74_and_continues_with_room() -> Result<()> {
     ends_and_comes_back(false)
 }
 
@@ -229,7 +229,7 @@ fn a_leader_whose_log_finds_no_room_ends_with_status_74_and_nothing_is_lost() ->
 
 #[test]
 fn a_snapshot_whose_image_finds_no_room_ends_the_leader_with_status_74() -> Result<()> {
-    // Nobody writes the image but whoever asks for a snapshot.
+    // Only a request for a snapshot writes the image.
     let lines = vec![("raft", "image_interval_ms = 3600000")];
     let mut fleet = Fleet::start(FleetOptions { member_lines: lines, ..FleetOptions::default() })?;
     let disks = with_disks_of(&mut fleet, |data_dir| data_dir.join("image"))?;
@@ -242,7 +242,7 @@ fn a_snapshot_whose_image_finds_no_room_ends_the_leader_with_status_74() -> Resu
     let log = std::fs::read_to_string(&fleet.member_process(&victim).log)?;
     ensure!(log.contains("the image of the ledger cannot be written"), "{log}");
 
-    // What it had drained from its ledger comes back from its log.
+    // The changes drained from its ledger come back from its log.
     disks[&victim].set(WELL);
     fleet.start_member(&victim)?;
     eventually("it is a member again", PATIENCE, || alarms(&fleet).filter(Vec::is_empty));
@@ -250,11 +250,11 @@ fn a_snapshot_whose_image_finds_no_room_ends_the_leader_with_status_74() -> Resu
     fleet.passed()
 }
 
-/// A leader each of whose fsyncs takes so much longer, under load.
+/// Checks that a leader under load whose fsyncs take this much longer loses leadership.
 fn leadership_leaves_a_disk_that_takes_longer(ms: u32) -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let disks = with_disks(&mut fleet)?;
-    // Some twenty seconds of it: the judgement takes five fsyncs.
+    // About twenty seconds of load: the watchdog's judgment takes five fsyncs.
     let engine =
         "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
     fleet.start_worker("w1", &WorkerOptions { engine: engine.into(), ..Default::default() })?;
@@ -276,11 +276,11 @@ fn leadership_leaves_a_disk_that_takes_longer(ms: u32) -> Result<()> {
 }
 
 #[test]
-fn a_leader_whose_disk_stalls_for_a_while_hands_over_and_lives() -> Result<()> {
+fn a_leader_whose_disk_stalls_for_a_while_hands_over_and_survives() -> Result<()> {
     leadership_leaves_a_disk_that_takes_longer(2500)
 }
 
 #[test]
-fn a_leader_whose_every_fsync_ends_but_late_hands_over_to_one_whose_disk_is_well() -> Result<()> {
+fn a_leader_with_late_fsyncs_hands_over_to_a_voter_with_a_healthy_disk() -> Result<()> {
     leadership_leaves_a_disk_that_takes_longer(700)
 }

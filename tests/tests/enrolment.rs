@@ -1,4 +1,5 @@
-//! Whoever has a join token gets a certificate, as often and as whom the token says, and nobody else does.
+//! A client with a join token gets certificates, as many and for the names that the token allows; a client without
+//! one gets none.
 
 use anyhow::{Context, Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
@@ -32,7 +33,7 @@ fn files(fleet: &Fleet, name: &str) -> TlsFiles {
     enrolment::files_in(&fleet.path(&format!("newcomer-{name}")), name)
 }
 
-/// Enrols with the key of `files`, which is made where it is not there.
+/// Enrolls with the key of `files`, which is created if it does not exist.
 async fn enrol(
     token: &str,
     name: &str,
@@ -43,20 +44,20 @@ async fn enrol(
     Ok(enrolment::enrol(&token, name, at, files, PATIENCE).await)
 }
 
-/// Refused for the token's sake, and nothing was kept but the key.
+/// Checks that the token was refused, and that only the key was kept.
 fn is_refused(answer: &std::result::Result<Enrolled, EnrolError>, files: &TlsFiles) -> Result<()> {
-    let error = answer.as_ref().err().context("somebody was let in")?;
+    let error = answer.as_ref().err().context("a client was enrolled")?;
     ensure!(error.code() == Some(ErrorCode::TokenRefused), "{error}");
     ensure!(!files.cert.exists() && !files.ca.exists(), "it left a trace");
     Ok(())
 }
 
-/// The namespaces that the certificate in these files names; none: all.
+/// The namespaces in the certificate of these files; none: all.
 fn namespaces(files: &TlsFiles) -> Result<Vec<String>> {
-    Ok(pki::inspect(&files.cert)?.identity.context("a certificate that names nobody")?.namespaces)
+    Ok(pki::inspect(&files.cert)?.identity.context("a certificate without an identity")?.namespaces)
 }
 
-/// A command ended with that exit status and said these words.
+/// Checks that a command ended with that exit status and printed these words.
 fn is_told(out: &Output, code: i32, words: &str) -> Result<()> {
     let said = String::from_utf8_lossy(&out.stderr);
     ensure!(out.status.code() == Some(code) && said.contains(words), "{:?}: {said}", out.status);
@@ -80,7 +81,7 @@ fn a_worker_with_a_token_alone_joins_works_and_is_renewed_without_a_lost_stream(
         "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 60\nlatency_ms_max = 60\n";
     let options = WorkerOptions { engine: engine.into(), ..WorkerOptions::default() };
     fleet.start_newcomer("w1", &file, &options)?;
-    // The label that came with the token is one of its slots.
+    // The label from the token is a label of the worker's slots.
     let wanted = "[workers]\nlabels = { pool = \"spot\" }\n";
     let mut batch = Batch::submit(&fleet, "enrolled", 10_000, wanted)?;
     batch.until(&fleet, "rows are done", |c| c.done > 100);
@@ -116,7 +117,7 @@ fn a_worker_with_a_token_alone_joins_works_and_is_renewed_without_a_lost_stream(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_lets_in_as_often_and_as_whom_it_says_and_others_are_refused() -> Result<()> {
+async fn a_token_enrolls_only_its_names_and_only_as_often_as_it_says() -> Result<()> {
     let fleet = fleet(3600)?;
     let all = desks(&fleet);
     let once = fleet.token("once", &["--role", "worker"])?;
@@ -124,7 +125,7 @@ async fn a_token_lets_in_as_often_and_as_whom_it_says_and_others_are_refused() -
     let enrolled = enrol(&once, "a", &all, &a).await??;
     ensure!(enrolled.identity.to_string() == "worker/a", "{enrolled:?}");
     ensure!(namespaces(&a)?.is_empty(), "its token names none, and is for all");
-    // The same name and key again are no second use; another name is one, and so is another key.
+    // The same name and key again are no second use; another name or another key is.
     enrol(&once, "a", &all, &a).await??;
     is_refused(&enrol(&once, "b", &all, &b).await?, &b)?;
     let other_key = files(&fleet, "a-again");
@@ -160,7 +161,7 @@ async fn a_token_lets_in_as_often_and_as_whom_it_says_and_others_are_refused() -
     fleet.passed()
 }
 
-/// A client gets the name that its token says, and what a client may do.
+/// A client gets the name in its token, and a client's permissions.
 async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
     let nameless = fleet.ctl(&["token", "create", "x", "--role", "client"])?;
     ensure!(nameless.status.code() == Some(2), "{nameless:?}");
@@ -190,7 +191,7 @@ async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
     ensure!(std::fs::read(&ann.cert)? != before, "it is another one");
     ensure!(namespaces(&ann)? == ["default"], "a renewal is for no more: {:?}", namespaces(&ann)?);
     is_told(&ctl(&["-n", "other", "run", "list"])?, 7, "RO-3002")?;
-    // What was issued by hand is not renewed over the wire.
+    // A certificate issued by hand is not renewed over the network.
     let by_hand = fleet.ctl(&["cert", "renew"])?;
     ensure!(by_hand.status.code() == Some(7), "an admin's is not renewed: {by_hand:?}");
     Ok(())
@@ -201,20 +202,20 @@ async fn asked_for_status(addr: &str, tls: &ClientTls) -> Result<RpcError> {
     let channel = channel(&endpoint, tls, &DialMap::default(), &ChannelOptions::default())?;
     let mut cluster = v1::cluster_client::ClusterClient::new(channel);
     match cluster.status(v1::StatusRequest::default()).await {
-        Ok(_) => anyhow::bail!("{addr} told a newcomer how the cluster is"),
+        Ok(_) => anyhow::bail!("{addr} showed the status to an unenrolled client"),
         Err(status) => Ok(RpcError::from_status(&status)),
     }
 }
 
-/// Without a certificate there is one method, on one port. That the other ports ask for one is tried below, in
-/// `proto/src/tls/tests`: here, that they show a newcomer nothing to believe.
+/// Without a certificate there is one method, on one port. `proto/src/tls/tests` checks that the other ports require
+/// one; this checks that they present an unenrolled client nothing to trust.
 async fn ports(fleet: &Fleet) -> Result<()> {
     let pins = pki::authority_pins(&fleet.path("tls").join("ca.pem"))?;
     let newcomer = ClientTls::pinned(&pins)?;
     let Security::Mtls(own) = fleet.security("admin", "operator") else { unreachable!() };
     let admin = ClientTls::load(&Security::Mtls(own))?;
     for name in fleet.member_names() {
-        // Nor does an admin do more there: nobody is asked for a certificate.
+        // An admin can do no more there: the port asks for no certificate.
         for tls in [&newcomer, &admin] {
             let error = asked_for_status(fleet.desk_addr(&name), tls).await?;
             ensure!(error.code == ErrorCode::PermissionDenied, "{error}");
@@ -227,7 +228,7 @@ async fn ports(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// The leader has the use in its log, and its answer is lost with it.
+/// The leader commits the use, and dies before its answer arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()> {
     let mut fleet = fleet(3600)?;
@@ -235,7 +236,7 @@ async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()
     let leader = fleet.leader();
     let lost = files(&fleet, "w1");
     enrol(&token, "w1", &[fleet.desk_addr(&leader).to_owned()], &lost).await??;
-    // It never arrived.
+    // The certificate never arrived.
     forget(&lost.cert)?;
     forget(&lost.ca)?;
     fleet.member_process(&leader).kill();
@@ -259,7 +260,7 @@ async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()
     fleet.passed()
 }
 
-/// Puts an issuing key in the place of the members', whose certificate ended years ago.
+/// Replaces the members' intermediate CA by one whose certificate expired years ago.
 fn expire_issuer(fleet: &Fleet) -> Result<()> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
@@ -282,7 +283,7 @@ fn restart_one_by_one(fleet: &mut Fleet) -> Result<()> {
     Ok(())
 }
 
-/// The members whose issuing key's certificate has ended, by the alarms.
+/// The members with an expired intermediate CA, by the alarms.
 fn with_ended_issuers(fleet: &Fleet) -> Option<Vec<String>> {
     let list = fleet.ctl_json(&["alarm", "list"]).ok()?;
     let ended = |alarm: &&Value| alarm["kind"] == "ISSUER_EXPIRED";
@@ -291,7 +292,7 @@ fn with_ended_issuers(fleet: &Fleet) -> Option<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_issuing_key_that_has_ended_lets_nobody_in_and_ends_no_member() -> Result<()> {
+async fn an_expired_intermediate_ca_enrolls_no_client_and_ends_no_member() -> Result<()> {
     let mut fleet = fleet(3600)?;
     let token = fleet.token("rack", &["--role", "worker"])?;
     ensure!(with_ended_issuers(&fleet) == Some(Vec::new()), "a new one has not ended");
@@ -307,7 +308,7 @@ async fn an_issuing_key_that_has_ended_lets_nobody_in_and_ends_no_member() -> Re
     let error = refused.err().context("it was let in")?;
     ensure!(error.code() == Some(ErrorCode::EnrolmentOff), "{error}");
     ensure!(uses(&fleet, "rack")? == 0, "the token was used");
-    // Whoever has a certificate is served.
+    // A client with a certificate is served.
     let listed = fleet.ctl(&["run", "list"])?;
     ensure!(listed.status.success(), "{listed:?}");
 
@@ -328,7 +329,7 @@ fn forget(file: &Path) -> Result<()> {
 async fn an_enrolment_is_in_the_audit_with_the_place_of_its_operation() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("audit.log");
-    // All three add to one file, for the test's sake: none of them rotates it.
+    // For the test, all three append to one file; none of them rotates it.
     let line: &'static str = Box::leak(format!("file = {file:?}").into_boxed_str());
     let fleet = Fleet::start(FleetOptions {
         enrolment_lifetime_s: Some(3600),
@@ -364,7 +365,7 @@ async fn a_certificate_lives_for_a_day_where_the_members_say_nothing_else() -> R
         let enrolled = enrol(&token, name, &desks(&fleet), &of).await??;
         let after = unix_now_s()?;
         ensure!(enrolled.lifetime == DAY, "{enrolled:?}");
-        // From when it was asked for; that it begins some minutes ago is for clocks that are slow.
+        // The lifetime counts from the request; the certificate is valid from some minutes earlier for slow clocks.
         let ends = pki::inspect(&of.cert)?.validity.not_after_unix - DAY.as_secs().cast_signed();
         ensure!((before..=after).contains(&ends), "{ends}, asked at {before} to {after}");
     }
@@ -378,11 +379,11 @@ fn listens_on(pid: u32) -> Result<BTreeSet<u16>> {
     let own: BTreeSet<String> = links.map(|to| to.to_string_lossy().into_owned()).collect();
     let mut ports = BTreeSet::new();
     for table in ["tcp", "tcp6"] {
-        // Without IPv6 there is no table of it.
+        // Without IPv6 there is no such table.
         let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
         for line in text.lines().skip(1) {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            // Its own address, its state, 0A of those that listen, and the socket's number.
+            // The local address, the state (0A for listening sockets), and the socket's inode.
             let (Some(local), Some(state), Some(inode)) =
                 (fields.get(1), fields.get(3), fields.get(9))
             else {
@@ -401,9 +402,10 @@ fn port(addr: &str) -> Result<u16> {
     Ok(addr.parse::<SocketAddr>()?.port())
 }
 
-/// All certificates are of an authority that no member has a key of: nobody is certified, and who is certified is served.
+/// All certificates are from an authority whose key no member has: no client is enrolled, and clients with
+/// certificates are served.
 #[test]
-fn members_without_a_desk_certify_nobody_and_serve_the_certificates_of_another_authority()
+fn members_without_enrollment_enroll_no_client_and_serve_certificates_of_another_authority()
 -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let user = |fleet: &Fleet, args: &[&str]| -> Result<Output> {
@@ -418,7 +420,7 @@ fn members_without_a_desk_certify_nobody_and_serve_the_certificates_of_another_a
     is_told(&renewal, 5, "RO-3010")?;
     is_told(&renewal, 5, "issues no certificates: its configuration has no [enrolment]")?;
     ensure!(read()? == before, "a refused renewal changed the certificate or its key");
-    // An admin's is issued by hand, whatever the members do.
+    // An admin's certificate is always issued by hand.
     is_told(&fleet.ctl(&["cert", "renew"])?, 7, "RO-3002")?;
     let token = fleet.ctl(&["token", "create", "rack", "--role", "worker"])?;
     is_told(&token, 5, "RO-3010")?;

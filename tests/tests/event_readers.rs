@@ -1,5 +1,5 @@
-//! A reader that dies goes on where it was, without gap or repeat, or is told that this place is gone; and every kind of
-//! event that an operator acts on is there, with who and what it is about.
+//! A reader that dies continues at its position without gap or repeat, or learns that the position is gone. Every
+//! kind of event that an operator acts on exists, with its actor and object.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -16,7 +16,7 @@ fn fleet(lines: &[(&'static str, &'static str)]) -> Result<Fleet> {
     Fleet::start(FleetOptions { member_lines: lines.to_vec(), ..FleetOptions::default() })
 }
 
-/// A worker of one slot of so many rows at a time, which take so long; it wants many more than it runs.
+/// A worker with one slot of `concurrency` rows, each taking `latency_ms`; it holds many more than it runs.
 fn worker(concurrency: u32, latency_ms: u64) -> WorkerOptions {
     let engine = format!(
         "kind = \"mock\"\nslots = 1\nconcurrency = {concurrency}\nlatency_ms_min = {latency_ms}\n\
@@ -25,7 +25,7 @@ fn worker(concurrency: u32, latency_ms: u64) -> WorkerOptions {
     WorkerOptions { engine, head: "[credit]\nrows = 1024\n[part]\nlinger_ms = 50\n".into() }
 }
 
-/// The place behind the last event that was read.
+/// The position after the last event read.
 fn behind(events: &[Value]) -> Result<String> {
     let (index, position) = place(events.last().context("events were read")?);
     Ok(format!("{index}:{}", position + 1))
@@ -39,7 +39,7 @@ fn a_reader_that_is_killed_goes_on_behind_the_last_event_that_it_read() -> Resul
     }
     let mut batch = Batch::submit(&fleet, "read", 4000, "")?;
     let mut heard: Vec<Value> = Vec::new();
-    // Each reader is killed while events come; the next has nothing but what the one before it had printed.
+    // Each reader is killed while events come; the next one knows only what the previous one printed.
     for sitting in 0..4 {
         let since = if sitting == 0 { "0".to_owned() } else { behind(&heard)? };
         let name = format!("sitting{sitting}.out");
@@ -66,7 +66,7 @@ fn a_reader_that_is_killed_goes_on_behind_the_last_event_that_it_read() -> Resul
 }
 
 #[test]
-fn a_reader_whose_place_is_gone_meanwhile_is_told_so_and_where_to_go_on() -> Result<()> {
+fn a_reader_whose_position_is_gone_learns_where_to_continue() -> Result<()> {
     let mut fleet = fleet(&[("events", "count_max = 60")])?;
     fleet.start_worker("w3", &worker(64, 2))?;
     let mut reader = fleet.follow_events("first.out", &["--since", "0", "--for", "worker/w3"])?;
@@ -74,7 +74,7 @@ fn a_reader_whose_place_is_gone_meanwhile_is_told_so_and_where_to_go_on() -> Res
     eventually("it reads", PATIENCE, || (!logged_events(&log).is_empty()).then_some(()));
     reader.kill();
     let since = behind(&logged_events(&log))?;
-    // So much that no member holds that place any more: each tells the oldest that it does.
+    // Produce so many events that no member still holds that position: each reports its oldest.
     let begun = place(logged_events(&log).last().context("an event")?).0;
     for run in 0.. {
         ensure!(run < 50, "sixty events hold all of that");
@@ -95,7 +95,7 @@ fn a_reader_whose_place_is_gone_meanwhile_is_told_so_and_where_to_go_on() -> Res
     let oldest = oldest.split('.').next().context("a number")?;
     ensure!(oldest.parse::<u64>()? > begun, "{said}");
     ensure!(refused.stdout.is_empty(), "nothing is printed as if nothing were missing");
-    // What it is told to do goes on from there.
+    // The suggested command continues from there.
     let _reader = fleet.follow_events(
         "second.out",
         &["--since", &format!("{oldest}:0"), "--for", "worker/w3", "--from-oldest"],
@@ -109,7 +109,7 @@ fn a_reader_whose_place_is_gone_meanwhile_is_told_so_and_where_to_go_on() -> Res
     fleet.passed()
 }
 
-/// A run one row of which fails for good.
+/// Submits a run in which one row fails for good.
 fn submit(fleet: &Fleet, name: &str, rows: u64) -> Result<Batch> {
     let mut text = String::new();
     for row in 0..rows {
@@ -122,7 +122,7 @@ fn submit(fleet: &Fleet, name: &str, rows: u64) -> Result<Batch> {
 }
 
 #[test]
-fn every_kind_of_event_that_an_operator_acts_on_is_told_with_who_and_what() -> Result<()> {
+fn every_event_that_an_operator_acts_on_names_actor_and_object() -> Result<()> {
     let mut fleet = fleet(&[("worker", "started_grace_ms = 1000")])?;
     let reader = fleet.follow_events("all.out", &["--since", "0"])?;
     fleet.start_worker("slow", &worker(1, 200))?;
@@ -131,7 +131,7 @@ fn every_kind_of_event_that_an_operator_acts_on_is_told_with_who_and_what() -> R
     fleet.start_worker("fast", &worker(8, 5))?;
     let status = batch.process().wait(PATIENCE)?;
     ensure!(status.code() == Some(10), "one row failed: {status}{}", fleet.logs());
-    // One goes as it is told, one without a word.
+    // One worker drains, one dies without a word.
     let gone = fleet.ctl_json(&["worker", "drain", "fast", "--deadline", "30s", "--wait"])?;
     ensure!(gone["gone"] == true, "{gone}");
     fleet.worker_process("slow").kill();
@@ -155,7 +155,7 @@ fn every_kind_of_event_that_an_operator_acts_on_is_told_with_who_and_what() -> R
         find_event(&heard, "worker_registered", who(name))?;
         find_event(&heard, "completed", |e| who(name)(e) && e["run"] == "kinds")?;
     }
-    // All that the other one had it stole.
+    // It stole all rows of the other worker.
     find_event(&heard, "granted", |e| who("slow")(e) && e["run"] == "kinds")?;
     let stolen = find_event(&heard, "stolen", |e| e["run"] == "kinds")?;
     ensure!(stolen["who"]["worker"] == "fast" && stolen["victim"]["worker"] == "slow", "{stolen}");

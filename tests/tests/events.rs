@@ -1,4 +1,4 @@
-//! What happened, as those who follow read it: whole, once, in order, across members that die.
+//! Readers that follow events get all of them, once and in order, across deaths of members.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -66,7 +66,7 @@ fn a_reader_follows_through_a_leaders_death_without_gap_or_repeat() -> Result<()
     });
     check_order(&heard)?;
     let again = fleet.events(&["--since", "0"]);
-    // A member that never died holds all; the reader asks on until it has found it.
+    // A member that never died holds all events; the reader asks the members until it finds it.
     let again = again.context("one member was never restarted, or two were")?;
     let end = finished(&again, "followed").context("the second reader hears of it too")?;
     assert_eq!(heard, again[..=end], "two readers, the same events");
@@ -133,7 +133,7 @@ fn a_reader_behind_a_tiny_ring_is_told_what_is_left() -> Result<()> {
     fleet.passed()
 }
 
-/// Prompts of which these fail for good.
+/// Writes prompts; these rows fail for good.
 fn input(
     fleet: &Fleet,
     name: &str,
@@ -190,7 +190,7 @@ fn results_are_streamed_once_each_while_the_run_goes_on() -> Result<()> {
     let expected: BTreeSet<String> = (0..30).map(|i| format!("streamed-{}", i * 100 + 7)).collect();
     assert_eq!(printed.len(), 30);
     assert_eq!(printed.into_iter().collect::<BTreeSet<_>>(), expected);
-    // In files and streamed, a row has the same line.
+    // A row has the same line in files and in streams.
     let mut written = read(&fleet, "streamed-out/completions.jsonl");
     written += &read(&fleet, "streamed-out/errors.jsonl");
     let streamed_text = read(&fleet, "results.out");
@@ -199,7 +199,7 @@ fn results_are_streamed_once_each_while_the_run_goes_on() -> Result<()> {
     let mut sample = fleet.rollout(&["run", "results", "streamed", "--sample", "30"]);
     let mut sample = ids(&String::from_utf8_lossy(&sample.output()?.stdout));
     assert_eq!(sample.len(), 30);
-    // A sample that is followed is the same one, though it comes as the rows end.
+    // A followed sample is the same one, although it arrives as the rows end.
     let mut followed = ids(&read(&fleet, "some.out"));
     sample.sort();
     followed.sort();

@@ -1,5 +1,5 @@
-//! The main promise: whatever dies, each row has one accepted answer, and rows that ran at a
-//! leader's death are not run again for it.
+//! The main promise: whatever dies, each row has one accepted result, and rows that were running when a leader died
+//! are not run again because of it.
 
 use anyhow::{Context, Result};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions};
@@ -18,17 +18,17 @@ fn worker(fleet: &Fleet, name: &str) -> WorkerOptions {
         "kind = \"mock\"\nslots = 2\nconcurrency = 24\nlatency_ms_min = 40\nlatency_ms_max = 500\n\
          tail = \"pareto\"\nseed = 11\nside_file = {side:?}\n"
     );
-    // Rows that a killed worker had finished but not handed over are in its spool.
+    // Rows that a killed worker had finished but not reported are in its spool.
     WorkerOptions { engine, head: "[part]\nlinger_ms = 200\n".into() }
 }
 
-/// Rows in flight on a worker that was just killed: started by its engine, by its side file, and not
-/// accepted from it, by the ledger. What its engine had finished and nobody has yet is among them.
+/// Rows in flight on a worker that was just killed: started, according to its engine's side file, and not accepted,
+/// according to the ledger. They include rows that its engine had finished but not reported.
 fn in_flight(fleet: &Fleet, name: &str) -> Result<BTreeSet<(u64, u64)>> {
     let args = ["item", "list", "kills", "--state", "running", "--limit", "0"];
     let listed = fleet.ctl_json(&args)?;
     let row = |item: &Value| item["row"].as_str()?.parse().ok();
-    // `index.position`, as people see it; the side file has both in one number.
+    // The ledger shows `index.position`; the side file has both in one number.
     let attempt = |item: &Value| {
         let (index, position) = item["attempt"].as_str()?.split_once('.')?;
         Some(index.parse::<u64>().ok()? * POSITIONS + position.parse::<u64>().ok()?)
@@ -44,7 +44,7 @@ fn in_flight(fleet: &Fleet, name: &str) -> Result<BTreeSet<(u64, u64)>> {
     Ok(started.filter(|key| running.contains(key)).collect())
 }
 
-/// Waits for the moment of a kill: that much is done, less than 90 percent, and at least a hundred
+/// Waits for the moment to kill: `percent` of the rows are done, but less than 90 percent, and at least a hundred
 /// rows run.
 fn wait_to_kill(fleet: &Fleet, batch: &Batch, percent: u64) {
     let seen = batch.until(fleet, "enough is done and running", |c| {

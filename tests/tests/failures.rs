@@ -1,4 +1,4 @@
-//! Rows that fail: by whose policy, what their user sees of it, and how they are tried again.
+//! Rows that fail: which policy applies, what the user sees, and how they are retried.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
@@ -28,7 +28,7 @@ fn until_state(fleet: &Fleet, run: &str, state: &str) {
     });
 }
 
-/// Runs `rolloutctl`, which has to fail with this exit code, and returns what it says.
+/// Runs `rolloutctl`, which must fail with this exit code, and returns what it prints.
 fn refused(fleet: &Fleet, args: &[&str], code: i32) -> Result<String> {
     let out = fleet.ctl(args)?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -60,7 +60,7 @@ fn failures_max_pauses_a_run_and_keeps_what_is_done_and_a_retry_after_repair_hea
     let said = refused(&fleet, &["item", "describe", "hurt", "200"], 4)?;
     ensure!(said.contains("RO-2012"), "{said}");
 
-    // Whoever is to blame is repaired: a worker whose engine does not fail these rows.
+    // Repair the cause: start a worker whose engine does not fail these rows.
     fleet.worker_process("w1").terminate(Duration::from_secs(30))?;
     fleet.start_worker("w2", &worker(""))?;
     let one = fleet.ctl_json(&["item", "retry", "hurt", "7", "8"])?;

@@ -1,5 +1,5 @@
-//! Nobody acts in an epoch that is over, that was never opened, or that is another cluster's, and
-//! a leader that has lost its epoch lets go of everything, or of its life.
+//! No process can act in an epoch that is over, that never opened, or that belongs to another cluster; and a leader
+//! that has lost its epoch releases everything or exits.
 
 use anyhow::{Context, Result};
 use rollout_proto::{
@@ -15,14 +15,14 @@ use tonic::{Request, Status};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A plain channel to one member, which says nothing of epochs by itself.
+/// A plain channel to one member, which does not check or send epochs by itself.
 fn dial(fleet: &Fleet, member: &str, role: &str, name: &str) -> Result<Channel> {
     let tls = ClientTls::load(&fleet.security(role, name))?;
     let endpoint = Endpoint::named(member, fleet.client_addr(member))?;
     Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
 }
 
-/// A request that claims to come from a sender who knows this.
+/// A request whose sender claims to know this cluster and epoch.
 fn claiming<T>(message: T, cluster: &str, epoch: u64) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert(EPOCH_HEADER, epoch.into());
@@ -50,7 +50,7 @@ async fn header(channel: &Channel) -> Result<v1::ClusterHeader> {
     status.header.context("a status has a header")
 }
 
-/// Makes another member lead by pausing the present leader for as long as that takes.
+/// Makes another member leader by pausing the present one until that has happened.
 fn depose(fleet: &mut Fleet) -> Result<(String, String)> {
     let old = fleet.leader();
     fleet.member_process(&old).signal(libc::SIGSTOP)?;
@@ -101,7 +101,7 @@ async fn a_leader_that_is_cut_off_and_shown_a_higher_epoch_confirms_nothing_and_
     let old = fleet.leader();
     let channel = dial(&fleet, &old, "client", "user")?;
     let known = header(&channel).await?;
-    // Standing still while it is cut off, it believes for a moment yet that it leads.
+    // Paused and cut off, it still believes for a moment that it leads.
     fleet.member_process(&old).signal(libc::SIGSTOP)?;
     for other in fleet.member_names().iter().filter(|name| **name != old) {
         fleet.set_cut(&old, other, true);
@@ -187,7 +187,7 @@ fn split_brain_old_coord_self_fences() -> Result<()> {
     fleet.passed()
 }
 
-/// Longer than the watchdog waits: who is alive after it was not aborted.
+/// Longer than the watchdog waits: a process alive after this was not aborted.
 const WATCHDOG: Duration = Duration::from_secs(6);
 
 #[test]
@@ -211,7 +211,7 @@ fn a_leader_that_is_deposed_twice_fences_itself_once_an_epoch_and_lives_on() -> 
             Some(fencings(&mut fleet, &old)).filter(|f| f.len() == time)
         });
     }
-    // The watchdog has had its time, and every loss of an epoch was told once.
+    // The watchdog has had time to act, and every loss of an epoch was reported once.
     let begun = Instant::now();
     while begun.elapsed() < WATCHDOG {
         assert!(fleet.member_process(&old).runs(), "aborted{}", fleet.logs());
@@ -249,7 +249,7 @@ async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Re
     };
     let mut worker = v1::worker_client::WorkerClient::new(channel.clone());
     let session = worker.register(register).await?.into_inner().session;
-    // Far more answers than the windows and the outbox hold, and nobody reads one.
+    // Cause far more answers than the windows and the outbox hold, and read none.
     let (out, queue) = tokio::sync::mpsc::channel(64);
     let beating = tokio::spawn(async move {
         for seq in 1.. {
@@ -258,7 +258,7 @@ async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Re
             let message = v1::WorkerMessage { session, coord_epoch: epoch, kind, instance: 1 };
             let sent = out.send(message);
             if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {
-                return seq; // The member reads no more: it waits for room.
+                return seq; // The member has stopped reading: it waits for room.
             }
         }
         0
@@ -290,7 +290,7 @@ fn fence_aborts_within_5s() -> Result<()> {
     let mut batch = Batch::submit(&fleet, "stuck", 3000, "")?;
     batch.until(&fleet, "rows run", |c| c.done >= 300);
     let old = fleet.leader();
-    // Every thread stands still but the watchdog: it cannot learn that it is deposed, and closes nothing.
+    // Every thread but the watchdog is frozen: the member cannot learn that it is deposed, and closes nothing.
     let frozen = fleet.member_process(&old).freeze_threads(|name| name != "fence")?;
     let begun = Instant::now();
     frozen.until_the_process_ends(PATIENCE)?;

@@ -1,12 +1,12 @@
-//! Hundreds of workers at three members, half of whose slots no run names, by `rolloutctl bench fleet`, which compares every
-//! row with the ledger and fails where one was accepted twice, granted after it was accepted, or granted to who holds it.
-//! docs/figures/fleets.md has the sizes that it is for.
+//! Hundreds of workers on three members, half of whose slots no run names, with `rolloutctl bench fleet`. The bench
+//! compares every row with the ledger, and fails if a row was accepted twice, granted after it was accepted, or
+//! granted to its current holder. docs/figures/fleets.md lists the sizes that it covers.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::bench::{kinds, measured, positive};
 use serde_json::Value;
 
-/// Far more than a claim takes, on a machine that is busy with other things.
+/// Far more than a claim takes on a busy machine.
 const CLAIM_P99_US: u64 = 5_000_000;
 
 const FLEET: [&str; 11] = [
@@ -29,7 +29,7 @@ fn number(data: &Value, key: &str) -> Result<u64> {
     number.with_context(|| format!("{key} of {data}"))
 }
 
-/// Every row was accepted once, as the ledger has it, and all members are alike.
+/// Checks that every row was accepted once, according to the ledger, and that all members agree.
 fn settled(data: &Value) -> Result<()> {
     let accepted = number(data, "accepted")?;
     ensure!(accepted > 0 && accepted == number(data, "done")?, "{data}");
@@ -76,7 +76,7 @@ fn workers_that_were_cut_off_and_all_whose_leader_died_work_again() -> Result<()
     let phases: Vec<_> = lines.iter().filter_map(|(_, data)| data["phase"].as_str()).collect();
     ensure!(phases == ["calm", "load", "loss", "failover"], "{lines:?}");
     let (lost, failover) = (&lines[2].1, &lines[3].1);
-    // 8 s are more than a worker may be silent, and less than the time that started rows are kept for it.
+    // 8 s is longer than a worker may be silent, and shorter than the time for which its started rows are kept.
     ensure!(number(lost, "epochChanges")? == 0, "{lost}");
     ensure!(number(&lost["workAgain"], "calls")? > 0, "{lost}");
     ensure!(number(failover, "epochChanges")? > 0, "{failover}");

@@ -1,4 +1,4 @@
-//! An ended run is sealed, still read, deleted, and leaves nothing behind.
+//! An ended run is sealed, stays readable, is deleted, and leaves nothing behind.
 
 use anyhow::{Context, Result};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, files};
@@ -52,7 +52,7 @@ fn a_sealed_run_exports_the_same_bytes_and_a_deleted_one_leaves_no_object() -> R
     };
     let written = std::fs::read(fleet.path("kept-out").join("completions.jsonl"))?;
     assert_eq!(export(&fleet, "again")?, written, "the manifest lists what the ledger listed");
-    // The ledger has nothing of its rows any more, and says so; who wants them is led to the manifest.
+    // The ledger has none of its rows any more, and the error refers the user to the manifest.
     for args in
         [&["item", "list", "kept", "--state", "done"][..], &["item", "describe", "kept", "17"]]
     {
@@ -73,7 +73,7 @@ fn a_sealed_run_exports_the_same_bytes_and_a_deleted_one_leaves_no_object() -> R
     let verified = fleet.rollout(&["verify", "kept"]).output()?;
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
 
-    // A failover and a restart read the same.
+    // Reads are the same after a failover and a restart.
     let old = fleet.leader();
     fleet.member_process(&old).kill();
     fleet.leader_other_than(&old);
@@ -101,7 +101,7 @@ fn a_sealed_run_exports_the_same_bytes_and_a_deleted_one_leaves_no_object() -> R
 }
 
 #[test]
-fn parts_that_nobody_names_are_swept_when_the_run_is_sealed() -> Result<()> {
+fn unnamed_parts_are_swept_when_the_run_is_sealed() -> Result<()> {
     let fleet = fleet(&[("retention", "run_ttl_ms = 3000")])?;
     let mut batch = Batch::submit(&fleet, "swept", 2000, "")?;
     batch.finish(&fleet)?;
@@ -150,7 +150,7 @@ fn what_an_engine_said_of_a_failed_row_outlives_the_sweep_and_goes_with_the_run(
 }
 
 #[test]
-fn a_run_whose_retention_is_over_goes_by_itself() -> Result<()> {
+fn a_run_is_deleted_when_its_retention_is_over() -> Result<()> {
     let fleet = fleet(&[("retention", "run_ttl_ms = 300\nretention_ms = 1000")])?;
     let mut batch = Batch::submit(&fleet, "short", 1000, "")?;
     batch.finish(&fleet)?;

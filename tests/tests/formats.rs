@@ -1,4 +1,4 @@
-//! The formats that people have, through real members and workers: each row's answer comes back in its own shape.
+//! Users' input formats through real members and workers: each row's result comes back in the shape of its input.
 
 use anyhow::{Context, Result};
 use rollout_tests::{Fleet, FleetOptions, WorkerOptions, output};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// Runs a batch file whose input is `rows` to its end; returns its exit status and what it said.
+/// Runs a batch file whose input is `rows` to its end; returns its exit status and output.
 fn run(fleet: &Fleet, name: &str, head: &str, rows: &str, more: &str) -> Result<(i32, String)> {
     let (path, out) = (fleet.path(&format!("{name}.jsonl")), fleet.path(&format!("{name}-out")));
     std::fs::write(&path, rows)?;

@@ -1,10 +1,11 @@
-//! A member's directory that an earlier build left, with runs in it, is opened by `rollout-coordinator` of this one, which
-//! goes on where that was killed.
+//! This build's `rollout-coordinator` opens a member's directory that an earlier build left, with runs in it, and
+//! continues where that build was killed.
 //!
-//! `testdata/data-N`, of cluster version N, has the data of a member that was its whole cluster, and the object store: one run
-//! that had ended, one of which no row had begun, and at `results.jsonl` what the first came to; from version 2 on a join token
-//! too, which no member of version 1 takes. `ROLLOUT_REWRITE=1` writes that of the newest version anew, which is for a format
-//! that nobody has in use; otherwise a directory for the new version is added and these are kept.
+//! `testdata/data-N`, of cluster version N, has the data of a member that was its whole cluster, and the object
+//! store: one run that had ended, one in which no row had begun, and in `results.jsonl` the results of the first;
+//! from version 2 on also a join token, which no member of version 1 accepts. `ROLLOUT_REWRITE=1` rewrites the
+//! directory of the newest version; use it only while that format is unreleased. For a released format, add a
+//! directory for the new version and keep these.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, output};
@@ -16,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const ENDED_ROWS: u64 = 40;
 const LEFT_ROWS: u64 = 30;
 
-/// The newest cluster version, which a cluster of this build begins with.
+/// The newest cluster version, with which a cluster of this build starts.
 const NEWEST: u32 = 3;
 
 fn golden(version: u32) -> PathBuf {
@@ -53,7 +54,7 @@ fn rewrite() -> Result<()> {
     let ended = results(&fleet, "ended")?;
     let status = fleet.worker_process("w1").terminate(PATIENCE)?;
     ensure!(status.success(), "{status}");
-    // The image has what was before a stop in good order, the log what came after it too.
+    // The image has the state before an orderly stop; the log also has what came after it.
     let status = fleet.member_process("c1").terminate(PATIENCE)?;
     ensure!(status.success(), "{status}");
     fleet.start_member("c1")?;
@@ -86,20 +87,21 @@ fn a_directory_of_the_newest_version_is_opened_with_its_runs_and_what_was_left_i
     opened(NEWEST)
 }
 
-/// Opens that of a version, finds what it has, and goes on with it.
+/// Opens the directory of a version, checks its contents, and continues with it.
 fn opened(version: u32) -> Result<()> {
     let kept = std::fs::read_to_string(golden(version).join("results.jsonl"))
         .context("the golden directory, which ROLLOUT_REWRITE=1 writes")?;
     let mut fleet = start(golden(version))?;
     ensure!(fleet.leader() == "c1", "it leads, alone as it is");
-    // What had ended is as it was: its counts of the ledger, its results of the store.
+    // The ended run is unchanged: its counts in the ledger, its results in the store.
     ensure!(count(&fleet, "ended", "done") == Some(ENDED_ROWS));
     let kept: BTreeSet<String> = kept.lines().map(str::to_owned).collect();
     ensure!(kept.len() as u64 == ENDED_ROWS && results(&fleet, "ended")? == kept);
     ensure!(count(&fleet, "left", "pending") == Some(LEFT_ROWS));
     fleet.verify()?;
 
-    // What was left is done by workers of this build, also after what this one wrote beside the old was read again.
+    // Workers of this build finish the rest, also after a restart that reads both the old data and what this build
+    // added.
     let status = fleet.member_process("c1").terminate(PATIENCE)?;
     ensure!(status.success(), "{status}{}", fleet.logs());
     fleet.start_member("c1")?;
@@ -108,7 +110,7 @@ fn opened(version: u32) -> Result<()> {
         (count(&fleet, "left", "done") == Some(LEFT_ROWS)).then_some(())
     });
     ensure!(results(&fleet, "left")?.len() as u64 == LEFT_ROWS);
-    // It was formed with that version, and no leader of this build raised it by itself.
+    // The cluster was formed with that version, and no leader of this build raised it automatically.
     let raised = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
     ensure!(raised["before"] == version, "{raised}");
     let mut next = Batch::submit(&fleet, "next", 20, "")?;

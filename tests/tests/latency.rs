@@ -1,5 +1,6 @@
-//! Members at a distance: up to the round trip that a profile promises, jitter included, a cluster elects, works, stays
-//! available while nothing happens, and fails over. Beyond it, it says that it cannot serve, and comes back by itself.
+//! Members at a distance: up to the round trip that a profile promises, including jitter, a cluster elects, works,
+//! stays available when idle, and fails over. Beyond it, the cluster says that it cannot serve, and recovers by
+//! itself.
 //!
 //! `make test` runs each profile at its limit; `make latency` runs all of this.
 
@@ -10,13 +11,13 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long nothing happens.
+/// Duration of the idle phase.
 const IDLE: Duration = Duration::from_secs(30);
-/// Between two looks meanwhile.
+/// Interval between checks during it.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Of these looks, how many may find the lease lapsed, on a machine that other tests keep busy.
+/// Percentage of these checks that may find the lease lapsed on a machine that other tests keep busy.
 const LAPSES_PERCENT_MAX: u32 = 5;
-/// Once round trips are short again, there is a leader within this.
+/// Time within which a leader is elected once round trips are short again.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 
 const NEAR: &str = "profile = \"near\"";
@@ -47,7 +48,7 @@ fn works(fleet: &Fleet, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Who leads, and in which epoch, once somebody does.
+/// The leader and its epoch, once there is one.
 fn reign(fleet: &Fleet) -> (String, String) {
     eventually_or_show("somebody leads", PATIENCE, |seen| {
         let status = fleet.ctl_json(&["--timeout", "5s", "status"]).ok()?;
@@ -60,7 +61,7 @@ fn reign(fleet: &Fleet) -> (String, String) {
     })
 }
 
-/// Nothing happens, and the leader stays and keeps its lease.
+/// Checks that an idle cluster keeps its leader and the leader its lease.
 fn stays_available_when_idle(fleet: &Fleet) -> Result<()> {
     let before = reign(fleet);
     let begun = Instant::now();
@@ -150,7 +151,7 @@ fn far_zones_serve_with_jitter_whose_peak_is_their_limit() -> Result<()> {
     serves(FAR, OneWay::of_rtt_with_jitter(ms(200.0)))
 }
 
-/// The link between the first two members is as long as the profile allows, the others are short.
+/// The link between the first two members has the highest latency that the profile allows, the others are fast.
 fn one_long_link(profile: &'static str, rtt_ms: f64) -> Result<()> {
     let fleet = fleet(profile, rtt(0.5))?;
     fleet.set_distance("c1", "c2", rtt(rtt_ms));
@@ -216,9 +217,9 @@ fn doctor_names_the_profile_that_fits_what_members_measure() -> Result<()> {
     fleet.passed()
 }
 
-/// What a member says that it is.
+/// The role that a member reports.
 fn role(fleet: &Fleet, name: &str) -> Option<String> {
-    // Without a leader the exit code is 3, and the members are listed all the same.
+    // Without a leader the exit code is 3, but the members are listed.
     let out = fleet.ctl(&["--timeout", "2s", "-o", "json", "status"]).ok()?;
     let told: Value = serde_json::from_slice(&out.stdout).ok()?;
     let members = told["data"]["members"].as_array()?;
@@ -226,7 +227,7 @@ fn role(fleet: &Fleet, name: &str) -> Option<String> {
     Some(own["says"]["role"].as_str()?.to_owned())
 }
 
-/// What a member answers to a request that changes something, where it refuses it.
+/// A member's error for a write request, if it refuses it.
 fn refused(fleet: &Fleet, name: &str) -> Result<Option<RpcError>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -238,7 +239,8 @@ fn refused(fleet: &Fleet, name: &str) -> Result<Option<RpcError>> {
     })
 }
 
-/// Asks a leader whose lease has ended until it has stepped down. How often it refused a request because it has no lease.
+/// Sends requests to a leader whose lease has ended until it has stepped down. Returns how often it refused a request
+/// because it has no lease.
 fn refusals_without_a_lease(fleet: &Fleet, leader: &str) -> Result<usize> {
     let begun = Instant::now();
     let mut refusals = 0;
@@ -258,7 +260,7 @@ fn refusals_without_a_lease(fleet: &Fleet, leader: &str) -> Result<usize> {
     bail!("{leader} refused {refusals} requests and did not step down")
 }
 
-/// Round trips are longer than the profile allows, and then as they were.
+/// Makes round trips longer than the profile allows, and then restores them.
 fn beyond(profile: &'static str, beyond_ms: f64) -> Result<()> {
     let fleet = fleet(profile, rtt(1.0))?;
     works(&fleet, "before")?;

@@ -1,4 +1,4 @@
-//! A lease lives as long as its session: what a silent worker keeps, for how long, and what it finds when it is
+//! A lease lives as long as its session: what a silent worker keeps, for how long, and what it finds when it comes
 //! back in time, late, or never.
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ const ROWS: u64 = 16;
 /// Rows that a slot runs at once.
 const RUNNING: u64 = 4;
 
-/// A worker of one slot that holds many more rows than it runs.
+/// A worker with one slot that holds many more rows than it runs.
 fn worker(fleet: &Fleet, name: &str, latency_ms: u64) -> WorkerOptions {
     let side = fleet.path(&format!("{name}.side"));
     let engine = format!(
@@ -21,7 +21,7 @@ fn worker(fleet: &Fleet, name: &str, latency_ms: u64) -> WorkerOptions {
     WorkerOptions { engine, head: "[credit]\nrows = 1024\n".into() }
 }
 
-/// Members that keep a silent worker's started rows for so long.
+/// A fleet that keeps a silent worker's started rows for this long.
 fn fleet(grace: &'static str) -> Result<Fleet> {
     Fleet::start(FleetOptions { member_lines: vec![("worker", grace)], ..FleetOptions::default() })
 }
@@ -55,7 +55,7 @@ fn heartbeat(fleet: &Fleet, name: &str) {
 
 /// One worker holds every row of a run and is stopped while it runs the first of them.
 fn stopped(fleet: &mut Fleet, name: &str) -> Result<Batch> {
-    // Long enough that none ends, and no other starts, before the stop.
+    // Long enough that no row ends, and no other starts, before the stop.
     let options = worker(fleet, "w1", 8000);
     fleet.start_worker("w1", &options)?;
     let batch = Batch::submit(fleet, name, ROWS, "")?;
@@ -66,7 +66,7 @@ fn stopped(fleet: &mut Fleet, name: &str) -> Result<Batch> {
         (text.lines().filter(|line| line.ends_with("started")).count() as u64 == RUNNING)
             .then_some(())
     });
-    // What runs is told of with a heartbeat: the second from now was sent after its start.
+    // Heartbeats report running rows: the second one from now was sent after their start.
     heartbeat(fleet, "w1");
     heartbeat(fleet, "w1");
     fleet.worker_process("w1").signal(libc::SIGSTOP)?;
@@ -101,7 +101,7 @@ fn a_worker_back_in_time_keeps_what_it_had_started_and_starts_nothing_that_it_ha
 fn a_worker_that_is_silent_through_a_change_of_leader_keeps_what_it_had_started() -> Result<()> {
     let mut fleet = fleet("started_grace_ms = 600000")?;
     let mut batch = stopped(&mut fleet, "failover")?;
-    // The next leader has never heard what this worker runs.
+    // The next leader has no report of what this worker runs.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     fleet.leader_other_than(&leader);
@@ -109,7 +109,7 @@ fn a_worker_that_is_silent_through_a_change_of_leader_keeps_what_it_had_started(
     fleet.start_worker("w2", &worker(&fleet, "w2", 5))?;
     until(&fleet, "w2", "ready");
     let left = batch.counts(&fleet).context("counts")?;
-    ensure!(left.running >= RUNNING, "what it had started is somebody else's: {left:?}");
+    ensure!(left.running >= RUNNING, "rows that it had started went to another worker: {left:?}");
     fleet.worker_process("w1").signal(libc::SIGCONT)?;
     batch.finish(&fleet)?;
     ensure!(executions(&fleet, &["w1", "w2"])? == ROWS, "a row ran twice");
@@ -136,7 +136,7 @@ fn a_worker_back_too_late_has_its_results_refused_and_nothing_is_accepted_twice(
 }
 
 #[test]
-fn a_late_result_is_taken_while_nobody_else_was_given_the_row() -> Result<()> {
+fn a_late_result_is_accepted_until_another_worker_gets_the_row() -> Result<()> {
     let mut fleet = fleet("started_grace_ms = 1000")?;
     let mut batch = stopped(&mut fleet, "alone")?;
     until(&fleet, "w1", "gone");
@@ -167,7 +167,7 @@ fn rows_that_wait_long_in_a_queue_are_not_stopped_within_their_own_time() -> Res
         "kind = \"mock\"\nslots = 1\nconcurrency = 1\nlatency_ms_min = 1400\nlatency_ms_max = 1400\n\
          side_file = {side:?}\n"
     );
-    // It asks for every row at once, and needs longer for three of them than a grant is good for.
+    // It asks for every row at once, and three of them take longer than a grant lasts.
     let options = WorkerOptions { engine, head: "[credit]\nrows = 1024\n".into() };
     fleet.start_worker("w1", &options)?;
     let mut batch = Batch::submit(&fleet, "queue", 6, "[run]\nattempt_timeout_ms = 2000\n")?;

@@ -1,11 +1,11 @@
-//! A cluster that had no majority for longer than ledger time may step in one command goes on where it was.
+//! A cluster without a majority for longer than ledger time may advance in one command continues where it was.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions};
 use std::time::Duration;
 
 const ROWS: u64 = 8_000;
-/// The ledger refuses a command that takes its time further than a minute.
+/// The ledger refuses a command that advances its time by more than a minute.
 const OUTAGE: Duration = Duration::from_secs(75);
 
 #[test]
@@ -27,8 +27,8 @@ fn a_majority_that_was_away_for_over_a_minute_costs_no_result_and_repeats_no_row
         fleet.member_process(name).kill();
     }
     std::thread::sleep(OUTAGE);
-    // What the leader appended while it could not yet know is in its log alone, so it leads on, in the same epoch; where another
-    // won all the same, a new clock began.
+    // Only the old leader's log has what it appended before it noticed, so it keeps leading in the same epoch. If
+    // another member won anyway, a new clock began.
     fleet.start_member(&others[0])?;
     batch.finish(&fleet)?;
     let after = batch.counts(&fleet).context("counts")?;

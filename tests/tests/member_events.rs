@@ -1,4 +1,5 @@
-//! What events say of members: who started, stopped or could not be reached, and who leads, with the cause of each change.
+//! Events about members: which member started, stopped or was unreachable, and which one leads, with the cause of
+//! each change.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{Fleet, FleetOptions, check_order, eventually, logged_events, place};
@@ -9,15 +10,15 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A reader's log, and how far it was looked at: what is expected next has to come behind that.
+/// A reader's log, and how far it was checked: expected events must come after that.
 struct Heard {
     log: PathBuf,
     after: (u64, u64),
 }
 
 impl Heard {
-    /// Waits for an event of that kind about that member with that cause. It may come before others that were waited for
-    /// since the last [`Heard::go_on`].
+    /// Waits for an event of that kind about that member with that cause. It may come before others awaited since the
+    /// last [`Heard::go_on`].
     fn until(&self, kind: &str, member: &str, code: &str) -> Value {
         eventually(&format!("{kind} of {member}: {code}"), PATIENCE, || {
             logged_events(&self.log).into_iter().find(|event| {
@@ -29,7 +30,7 @@ impl Heard {
         })
     }
 
-    /// What was heard so far does not count any more.
+    /// Ignores the events so far from now on.
     fn go_on(&mut self) {
         let last = logged_events(&self.log).last().map(place);
         self.after = last.unwrap_or(self.after);

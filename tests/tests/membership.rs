@@ -1,4 +1,5 @@
-//! Members come, go and are replaced while a batch runs: nothing is lost, and nobody waits for longer than an election.
+//! Members are added, removed and replaced while a batch runs: nothing is lost, and no client waits for longer than
+//! an election.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, Writers, eventually};
@@ -7,16 +8,16 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Clients that write while members come and go.
+/// Number of clients that write while members come and go.
 const WRITERS: usize = 2;
-/// The longest time without a leader's heartbeat before a follower asks for votes: what the fleet's profile says.
+/// The longest time without a leader's heartbeat before a follower asks for votes, in the fleet's profile.
 const ELECTION: Duration = Duration::from_millis(250);
-/// Fsyncs one after another between that and the first write of the next leader: votes, its own first entries, its epoch.
+/// Sequential fsyncs between that and the first write of the next leader: votes, its own first entries, its epoch.
 const FSYNCS: u32 = 4;
-/// How many times an election's length a pause may take: a build that is not optimized shares two cores with five members.
-/// `make test-ops` has one that is.
+/// How many election lengths a pause may last: in an unoptimized build, five members share two cores. `make test-ops`
+/// uses an optimized build.
 const SLACK: u32 = if cfg!(debug_assertions) { 8 } else { 2 };
-/// After what a client asks again whether another one leads, while the one that it had called is silent.
+/// After how long a client asks again for another leader, while the one that it called is silent.
 const ASKED_AGAIN: Duration = Duration::from_millis(50);
 
 fn fleet() -> Result<Fleet> {
@@ -55,8 +56,9 @@ fn voters_are(fleet: &Fleet, names: &[&str]) {
     });
 }
 
-/// That no writer waited for much longer than one election takes, whatever was done, and than its client then takes to be
-/// with the next leader: that waits for a sixteenth of an outage before it looks, and again between two looks.
+/// Checks that no writer waited much longer than one election plus its client's time to find the next leader,
+/// whatever the step. The client waits a sixteenth of an outage before it looks for a leader, and again between two
+/// attempts.
 fn within_one_election(writers: Writers, fleet: &Fleet) -> Result<()> {
     let written = writers.stop(fleet)?;
     let fsync = written.fsync_p99.iter().max().copied().unwrap_or_default();
@@ -72,7 +74,7 @@ fn within_one_election(writers: Writers, fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// Two voters of three are needed: one that waits with an empty disk gives no vote to the only one that is left.
+/// Two voters of three are needed: a member that waits with an empty disk gives no vote to the only one left.
 fn nobody_leads_while_one_waits_and_another_is_dead(
     fleet: &mut Fleet,
     waits: &str,
@@ -83,12 +85,12 @@ fn nobody_leads_while_one_waits_and_another_is_dead(
     eventually("the last voter knows that it leads nobody", PATIENCE, || {
         status(fleet).ok().filter(|status| status["leader"].is_null())
     });
-    // Absence has no end to wait for: some elections' time, within which one came before.
+    // There is no event to wait for, so watch for the time of several elections.
     let begun = Instant::now();
     while begun.elapsed() < 20 * ELECTION {
         let status = status(fleet)?;
         ensure!(status["leader"].is_null(), "{waits} voted: {status}");
-        // Where it answers in time.
+        // If it answers in time.
         let waiting = role(&status, waits).is_none_or(|role| role == "awaiting-replace");
         ensure!(waiting, "{waits} became part of something: {status}");
     }
@@ -97,14 +99,14 @@ fn nobody_leads_while_one_waits_and_another_is_dead(
     Ok(())
 }
 
-/// What a member says that it is.
+/// The role that a member reports.
 fn role(status: &Value, name: &str) -> Option<String> {
     let members = status["members"].as_array()?;
     let member = members.iter().find(|member| member["name"] == name)?;
     Some(member["says"]["role"].as_str()?.to_owned())
 }
 
-/// It waits and does not die of it: no supervisor starts it again and again, and none is asked to by its probe.
+/// Checks that it waits without exiting, and that its probe does not ask a supervisor to restart it.
 fn lives(fleet: &mut Fleet, name: &str) -> Result<()> {
     ensure!(fleet.member_process(name).runs(), "{name} ended{}", fleet.logs());
     let (status, said) = fleet.http(name, "/healthz")?;
@@ -155,7 +157,7 @@ fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_firs
     let refused = fleet.ctl(&["member", "remove", last, "--yes"])?;
     let said = String::from_utf8_lossy(&refused.stderr);
     ensure!(refused.status.code() == Some(6) && said.contains("RO-1013"), "{said}");
-    // It has just been heard of, so its place is not given away.
+    // It was heard from recently, so its place is not given away.
     let instead = format!("bring back {third} first; rolloutctl alarm list says how");
     ensure!(said.contains(&instead) && !said.contains("member replace"), "{said}");
     let unknown = fleet.ctl(&["member", "remove", "c9", "--yes"])?;
@@ -176,13 +178,13 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
     writers.step("a member loses its disk");
     fleet.member_loses_its_disk(lost)?;
     fleet.start_member(lost)?;
-    // It knows of no cluster, and votes for nobody.
+    // It knows of no cluster, and does not vote.
     eventually("it waits", PATIENCE, || {
         let status = fleet.ctl_json(&["--timeout", "5s", "status"]).ok()?;
         let member = status["members"].as_array()?.iter().find(|m| m["name"] == lost)?.clone();
         (member["says"]["role"] == "awaiting-replace").then_some(())
     });
-    // It answers, and is no voter: one more failure would stop the cluster, and everybody who asks is told so.
+    // It answers but is no voter: one more failure would stop the cluster, and the status says so.
     let status = fleet.ctl_json(&["status"])?;
     ensure!(status["health"] == "degraded", "{status}");
     ensure!(status["votersReachable"] == 2 && status["voters"] == 3, "{status}");
@@ -207,7 +209,7 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
     });
     lives(&mut fleet, lost)?;
     writers.rest();
-    // A removal that leaves it to vote is refused, by the plan and by the leader.
+    // A removal that would need its vote is refused, by the plan and by the leader.
     let third = ["c1", "c2", "c3"].into_iter().find(|n| *n != lost && *n != leader);
     let third = third.context("the third")?;
     for how in ["--dry-run", "--yes"] {
@@ -228,7 +230,7 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
     ensure!(id(&fleet).context("its id")? > before, "a disk has an id of its own");
     batch.finish(&fleet)?;
     fleet.verify()?;
-    // It bears its part: the other follower may go.
+    // It now counts as a voter: the other follower may go.
     let third = ["c1", "c2", "c3"].into_iter().find(|n| *n != lost && *n != fleet.leader());
     fleet.member_process(third.context("the third")?).kill();
     Batch::submit(&fleet, "again", 500, "")?.finish(&fleet)?;
@@ -264,7 +266,7 @@ fn a_dead_member_is_replaced_by_another_and_leadership_goes_where_it_is_sent() -
     done(&fleet.ctl(&["leader", "transfer"])?)?;
     let next = fleet.leader();
     ensure!(next != "c4");
-    // A repeat of that: c4 has handed over, and whoever leads since was not meant.
+    // A repeat of that: c4 has already handed over, and the present leader is not affected.
     done(&fleet.ctl(&["leader", "transfer", "--from", "c4"])?)?;
     ensure!(fleet.leader() == next, "leadership moved again");
     let unknown = fleet.ctl(&["leader", "transfer", "c9"])?;

@@ -1,5 +1,5 @@
-//! Input that stays open: rows run while more are appended, by several at once, through kills of
-//! appenders and of the leader. The run ends with every row once, and not before it is closed.
+//! Input that stays open: rows run while several clients append more, through kills of appenders and of the leader.
+//! The run ends with every row once, and not before its input is closed.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Executions, Fleet, FleetOptions, Process, WorkerOptions, eventually};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const FIRST: u64 = 300;
-/// Rows of one append, of which the next one has half again.
+/// Rows of one append; the next append repeats half of them.
 const EACH: u64 = 400;
 const APPENDS: u64 = 6;
 
@@ -78,7 +78,7 @@ fn rows_appended_by_several_through_kills_run_once_each_and_the_run_ends_when_it
     let results = fleet.path("followed.log");
     let follow = ["run", "results", "open", "--follow", "--quiet", "--timeout", "90s"];
     let mut follower = Process::start(fleet.rollout(&follow), &results)?;
-    // Rows run though more may come, and the run does not end for having none left.
+    // Rows run although more may come, and the run does not end when none is left.
     eventually("the first rows are done", PATIENCE, || {
         run_state(&fleet).filter(|run| run.2 == FIRST)
     });
@@ -88,7 +88,7 @@ fn rows_appended_by_several_through_kills_run_once_each_and_the_run_ends_when_it
     assert!(said.contains("rollout run close open"), "{said}");
     append_through_kills(&mut fleet)?;
     let whole = slice(APPENDS - 1).end;
-    let rows = run_state(&fleet).context("nobody can say")?;
+    let rows = run_state(&fleet).context("no member reports the state")?;
     assert_eq!((rows.0.as_str(), rows.1), ("running", whole), "{}", fleet.logs());
     let closed = ran(&fleet, &["run", "close", "open", "--timeout", "90s"])?;
     ensure!(closed.status.success(), "{}", String::from_utf8_lossy(&closed.stderr));
@@ -104,13 +104,13 @@ fn rows_appended_by_several_through_kills_run_once_each_and_the_run_ends_when_it
     fleet.passed()
 }
 
-/// Every slice, two at a time; one appender is killed and replaced, and so is the leader.
+/// Appends every slice, two at a time; one appender is killed and replaced, and so is the leader.
 fn append_through_kills(fleet: &mut Fleet) -> Result<()> {
     let mut leader = None;
     for pair in 0..APPENDS / 2 {
         let mut both = [append(fleet, 2 * pair, "a")?, append(fleet, 2 * pair + 1, "a")?];
         if pair == 0 {
-            // Wherever it is by now.
+            // Kill it, wherever it is by now.
             both[0].kill();
             both[0] = append(fleet, 0, "b")?;
         }
@@ -124,13 +124,13 @@ fn append_through_kills(fleet: &mut Fleet) -> Result<()> {
             ensure!(status.success(), "{status}\n{}{}", process.log_tail(), fleet.logs());
         }
     }
-    // Again, which adds nothing.
+    // Append again, which adds nothing.
     let again = append(fleet, 1, "again")?.wait(PATIENCE)?;
     ensure!(again.success(), "{again}");
     fleet.start_member(&leader.context("no leader was killed")?)
 }
 
-/// Each row once, with the answer to its own prompt, in whatever order.
+/// Checks that each row is there once, with the answer to its own prompt, in any order.
 fn check(text: &str, rows: u64) -> Result<()> {
     let mut seen = BTreeSet::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! The engine `openai`: a server that the agent did not start, at a fleet of three members.
+//! The engine `openai`: a model server that the agent did not start, with a fleet of three members.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const ROWS: u64 = 1000;
-/// Rows that the server has at once.
+/// Rows at the server at once.
 const AT_ONCE: u64 = 2 * 8;
 
-/// Prompts and messages, one after the other.
+/// Submits prompts and messages, alternating.
 fn submit(fleet: &Fleet, name: &str) -> Result<Batch> {
     let mut text = String::new();
     for row in 0..ROWS {
@@ -32,7 +32,7 @@ fn submit(fleet: &Fleet, name: &str) -> Result<Batch> {
     Batch::submit_file(fleet, name, input, ROWS, "")
 }
 
-/// Waits until every slot of the worker says that it takes no work because of this, or none does.
+/// Waits until every slot of the worker reports this reason for taking no work, or none does.
 fn until_ineligible(fleet: &Fleet, why: Option<&str>) {
     eventually_or_show("the slots say whether they take work", PATIENCE, |seen| {
         let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
@@ -75,7 +75,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_batch_loses_and_doubles_no_row() -
     ensure!((counts.done, counts.failed) == (ROWS, 0), "{counts:?}");
     let answered = server.answered();
     let (prompts, answers) = (answered.len() as u64, answered.values().sum::<u64>());
-    // What the server had answered when it was killed, and the worker had not read.
+    // Answers that the worker had not read when the server was killed are repeated.
     let again = ROWS..=ROWS + AT_ONCE;
     ensure!(prompts == ROWS && again.contains(&answers), "{answers} answers to {prompts} rows");
     let out = batch.output.to_string_lossy().into_owned();

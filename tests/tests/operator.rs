@@ -1,4 +1,4 @@
-//! What an operator asks of a cluster, and what is refused.
+//! An operator's commands to a cluster, and which of them are refused.
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{Client, ClientConfig};
@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A number of a session of its own, which no request has had.
+/// A request number from a new session, which no request has used.
 fn number(fleet: &Fleet) -> Result<String> {
     let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
     let client = Client::new(ClientConfig::new(endpoints, fleet.security("admin", "operator")))?;
@@ -44,7 +44,7 @@ fn every_format_says_the_same_and_nothing_is_changed_without_consent() -> Result
     let wide = text(&fleet.ctl(&["-o", "wide", "worker", "list"])?.stdout);
     ensure!(wide.lines().next().is_some_and(|line| line.ends_with("VERSIONS")), "{wide}");
 
-    // A plan changes nothing; what cannot be undone wants a word.
+    // A plan changes nothing; an irreversible command requires confirmation.
     let plan = fleet.ctl_json(&["run", "cancel", "eval", "--dry-run"])?;
     ensure!(plan["would"] == "cancel run eval", "{plan}");
     ensure!(plan["now"].as_str().is_some_and(|now| now.starts_with("running")), "{plan}");
@@ -68,7 +68,7 @@ fn every_format_says_the_same_and_nothing_is_changed_without_consent() -> Result
     ensure!(now["run"]["state"] == "running", "the repeated request took effect again: {now}");
     batch.finish(&fleet)?;
 
-    // Also where the name is gone with what was done.
+    // Also if the name is gone because of the operation.
     let id = number(&fleet)?;
     for time in ["first", "second"] {
         let delete = ["run", "delete", "eval", "--yes", "--request-id", &id];
@@ -86,7 +86,7 @@ fn every_format_says_the_same_and_nothing_is_changed_without_consent() -> Result
     fleet.passed()
 }
 
-/// The worker of that name, once the leader says.
+/// The worker of that name, once the leader reports it.
 fn worker(fleet: &Fleet, name: &str) -> Option<Value> {
     let list = fleet.ctl_json(&["worker", "list"]).ok()?;
     list["workers"].as_array()?.iter().find(|worker| worker["name"] == name).cloned()
@@ -110,7 +110,7 @@ fn a_worker_that_came_after_a_drain_is_not_drained_by_its_repeat(
     let next = eventually("it is back", PATIENCE, || worker(fleet, "w1"));
     let again = fleet.ctl(&drained)?;
     ensure!(again.status.success(), "{again:?}");
-    // It was told nothing, neither at once nor with its heartbeats.
+    // It gets no message, neither at once nor with its heartbeats.
     std::thread::sleep(Duration::from_secs(3));
     let now = worker(fleet, "w1").context("it left")?;
     ensure!(now["session"] == next["session"] && now["draining"] == false, "{now}");
@@ -144,9 +144,10 @@ fn doctor_and_status_say_what_they_can_without_a_quorum_and_what_they_cannot() -
         ensure!(said.contains(check), "no {check:?} in\n{said}");
     }
     ensure!(said.contains("that of c3 is good for"), "{said}");
-    // Certificates of two days are not about to end on their first.
+    // Certificates that last two days do not count as expiring on their first day.
     ensure!(!said.contains("ends in"), "{said}");
-    // Less than is wanted is free, and more than a tenth of it: a warning, which alone is no failure.
+    // The free space is below the configured value, but more than a tenth of it: a warning, which alone is no
+    // failure.
     let free = fleet.ctl_json(&["status"])?["members"][0]["says"]["diskFreeBytes"].clone();
     let free: u64 = free.as_str().context("what is free")?.parse()?;
     let wanted = ((free >> 30) * 2 + 1).to_string();
@@ -174,7 +175,7 @@ fn doctor_and_status_say_what_they_can_without_a_quorum_and_what_they_cannot() -
     fleet.member_process(&gone[0]).kill();
     let removal = fleet.ctl(&["member", "remove", &gone[1], "--dry-run"])?;
     ensure!(removal.status.code() == Some(6), "{removal:?}");
-    // It has just been heard of, so nobody is told to give its place away.
+    // It was heard from recently, so no advice says to give its place away.
     let (first, at) = (&gone[0], fleet.client_addr(&gone[0]));
     let said = text(&removal.stderr);
     let instead = format!("bring back {first} first: start it, or open its client port {at}");
@@ -187,7 +188,7 @@ fn doctor_and_status_say_what_they_can_without_a_quorum_and_what_they_cannot() -
     let said = text(&status.stdout);
     ensure!(said.contains("1 of 3 voters answer and 2 are needed to decide anything"), "{said}");
     ensure!(said.contains(&format!("state of {}: no answer", gone.join(", "))), "{said}");
-    // What the last one knows is shown, as what it is, and no program takes it for more.
+    // The last member's knowledge is shown as unconfirmed, and programs can tell.
     for what in ["member", "run", "worker"] {
         let list = fleet.ctl(&["--timeout", "2s", what, "list"])?;
         let said = text(&list.stdout);
@@ -200,6 +201,6 @@ fn doctor_and_status_say_what_they_can_without_a_quorum_and_what_they_cannot() -
     let said = text(&doctor.stdout);
     ensure!(doctor.status.code() == Some(3), "{said}");
     ensure!(said.contains("there is no leader") && said.contains("1 of 3 voters answer"), "{said}");
-    ensure!(said.contains(&format!("{leader} is a ")), "the one that lives is looked at: {said}");
+    ensure!(said.contains(&format!("{leader} is a ")), "the live member is checked: {said}");
     fleet.passed()
 }

@@ -1,6 +1,6 @@
-//! What an operator does through one member alone, whichever it is, and on the machine where one is to serve.
+//! An operator's commands through each single member, and on the machine of a member before it serves.
 //!
-//! Invariant: every member answers every command, for what only a leader can say too.
+//! Invariant: every member answers every command, including those that only a leader can answer.
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::pki;
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// `rolloutctl` of somebody whose contexts are in a directory of the test's, and who has said nothing else.
+/// Runs `rolloutctl` with the contexts in a directory of the test, and no other settings.
 fn own(fleet: &Fleet, args: &[&str]) -> Result<Output> {
     let mut command = fleet.program("rolloutctl");
     command.args(args).env("XDG_CONFIG_HOME", fleet.path("contexts"));
@@ -26,7 +26,7 @@ fn own(fleet: &Fleet, args: &[&str]) -> Result<Output> {
     output(command, COMMAND_MAX)
 }
 
-/// What one such command prints, which succeeds.
+/// The output of such a command, which must succeed.
 fn said(fleet: &Fleet, args: &[&str]) -> Result<String> {
     let out = own(fleet, args)?;
     ensure!(out.status.success(), "{args:?}: {out:?}");
@@ -39,7 +39,7 @@ fn data(fleet: &Fleet, args: &[&str]) -> Result<Value> {
     Ok(value["data"].take())
 }
 
-/// A context for each member, by its address alone, and no other address.
+/// Makes a context for each member, with its address only.
 fn contexts(fleet: &Fleet) -> Result<()> {
     let tls = |name: &str| fleet.path("tls").join(name).to_string_lossy().into_owned();
     let (ca, cert, key) = (tls("ca.pem"), tls("admin-operator.pem"), tls("admin-operator.key"));
@@ -52,7 +52,7 @@ fn contexts(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// A run that nobody executes, so that it stays.
+/// A run that no worker executes, so that it stays.
 fn idle_run(fleet: &Fleet) -> Result<Batch> {
     let batch = Batch::submit(fleet, "eval", 50, "")?;
     batch.until(fleet, "its rows wait", |c| c.pending == 50);
@@ -77,7 +77,7 @@ fn each_member_alone_answers_whatever_an_operator_asks() -> Result<()> {
             let now = data(&fleet, &["run", verb, "eval"])?;
             ensure!(now["state"] == state, "{name}: {now}");
         }
-        // The office goes where this member does not have it yet, by the word of a follower too.
+        // Transfer leadership to a member that does not have it, also through a follower.
         let to = fleet.leader_other_than("");
         let to =
             fleet.member_names().into_iter().find(|member| *member != to).context("another")?;
@@ -154,7 +154,7 @@ fn a_certificate_that_is_about_to_end_is_an_alarm_with_its_command_and_a_metric(
     ensure!(told.map(u64::cast_signed) == Some(ends), "{told:?}, but it ends at {ends}");
     ensure!(fleet.counted("c1", metric) == Some(0));
 
-    // It lives for two days; the last third of a life is the time for another one.
+    // The certificate lasts two days; it is due for renewal in the last third of its lifetime.
     fleet.set_clock("c1", 40 * 3600)?;
     eventually("the member says so", PATIENCE, || {
         (fleet.counted("c1", metric) == Some(1)).then_some(())

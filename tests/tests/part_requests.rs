@@ -1,5 +1,5 @@
-//! Results cost few requests of the store: the slots of a worker write one object of a run together, which closes by its
-//! size or age. No end of a run waits for that age.
+//! Results cost few requests to the store: the slots of a worker write one object per run together, which closes by
+//! size or age. The end of a run does not wait for that age.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, S3, WorkerOptions};
@@ -9,27 +9,27 @@ use std::time::{Duration, UNIX_EPOCH};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// `part.linger_ms` of a worker that nobody configured; other tests shorten it.
+/// The default `part.linger_ms`; other tests shorten it.
 const DEFAULT_AGE_MS: u64 = 10_000;
 
-/// A worker's shape, what each of its rows takes, and how many it gets.
+/// A worker's slots and concurrency, the duration of each row, and the number of rows.
 #[derive(Clone, Copy)]
 struct Load {
     slots: u64,
     concurrency: u64,
     row_ms: u64,
     rows: u64,
-    /// The age that closes a part, where it is not the default.
+    /// The age that closes a part, if not the default.
     age_ms: Option<u64>,
 }
 
-/// What a run of one worker came to.
+/// The results of a run with one worker.
 struct Seen {
     /// From the creation of the run to the end of its last row.
     took: Duration,
-    /// From there to the end of the run.
+    /// From the end of its last row to the end of the run.
     ended_after: Duration,
-    /// What the worker asked of the store.
+    /// The worker's requests to the store.
     requests: BTreeMap<String, u64>,
 }
 
@@ -52,7 +52,7 @@ fn run(load: Load) -> Result<Seen> {
     fleet.start_worker("w1", &WorkerOptions { engine, head })?;
     let mut batch = Batch::submit(&fleet, "run", rows, "")?;
     batch.finish(&fleet)?;
-    // The mock appends a line when a row ends, and nobody writes to the file after the last.
+    // The mock appends a line when a row ends, so the file's last change is the end of the last row.
     let last = side.metadata()?.modified()?.duration_since(UNIX_EPOCH)?;
     let described = fleet.ctl_json(&["run", "describe", "run"])?;
     let wall = |key: &str| -> Result<Duration> {
@@ -75,10 +75,10 @@ fn all_slots_of_a_worker_make_one_part_in_each_age() -> Result<()> {
     let age = Duration::from_secs(1);
     let seen = run(Load { slots: 8, concurrency: 1, row_ms: 1000, rows: 96, age_ms: Some(1000) })?;
     let (parts, took) = (seen.parts(), seen.took);
-    // One in each age, the one that is open at the end, and what the last rows make whose slots get no more.
+    // One part per age, the one open at the end, and those of the last rows, whose slots get no more.
     let most = took.as_millis() as u64 / age.as_millis() as u64 + 3;
     ensure!(parts <= most, "{parts} parts of 96 rows in {took:?}, {most} would do");
-    // Each slot by itself would make one of every row.
+    // Separate slots would make one part per row.
     ensure!(parts < 96 / 3, "{parts} parts");
     Ok(())
 }
@@ -93,11 +93,11 @@ fn a_run_ends_with_its_last_row_and_not_with_the_age_of_a_part() -> Result<()> {
     Ok(())
 }
 
-/// For docs/figures/workers.md: what a million rows cost.
+/// For docs/figures/workers.md: the cost of a million rows.
 #[test]
 #[ignore = "prints figures: two and a half minutes"]
 fn requests_of_a_million_rows() -> Result<()> {
-    // As many seconds of each that the last part is one of several.
+    // Run each long enough that the last part is one of several.
     for (row_ms, seconds) in [(200, 30), (1000, 40), (10_000, 60)] {
         let (slots, concurrency) = (8, 8);
         let rows = slots * concurrency * seconds * 1000 / row_ms;

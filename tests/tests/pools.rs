@@ -1,4 +1,5 @@
-//! What an autoscaler goes by, over real processes: how many slots a queue wants, and which workers may go first.
+//! The figures that an autoscaler uses, with real processes: how many slots a queue needs, and which workers may go
+//! first.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, eventually_or_show};
@@ -7,13 +8,13 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROWS: u64 = 250;
 
-/// A worker of one slot, whose rows do not end before the test does.
+/// A worker with one slot, whose rows do not end before the test does.
 fn worker() -> WorkerOptions {
     let engine = "kind = \"mock\"\nslots = 1\nconcurrency = 4\nlatency_ms_min = 600000\nlatency_ms_max = 600000\n";
     WorkerOptions { engine: engine.into(), head: "[credit]\nrows = 8\n".into() }
 }
 
-/// What members tell of the only pool, as a scraper makes one number of it: the highest.
+/// A metric of the only pool, aggregated over members as a scraper would: the highest value.
 fn pool(fleet: &Fleet, metric: &str) -> Option<u64> {
     let of = |member: &String| {
         let (_, page) = fleet.http(member, "/metrics").ok()?;
@@ -26,7 +27,7 @@ fn pool(fleet: &Fleet, metric: &str) -> Option<u64> {
     fleet.member_names().iter().filter_map(of).max()
 }
 
-/// Waits until the pool is told so: rows pending, rows running, slots that are wanted.
+/// Waits until the pool has these values: pending rows, running rows, wanted slots.
 fn pool_is(fleet: &Fleet, wanted: [u64; 3]) {
     let metrics = ["rows_pending", "rows_running", "desired_slots"];
     eventually_or_show("the pool is told so", PATIENCE, |seen| {
@@ -36,7 +37,7 @@ fn pool_is(fleet: &Fleet, wanted: [u64; 3]) {
     });
 }
 
-/// Who may go, the first to go first.
+/// The workers that may go, in that order.
 fn scale_in(fleet: &Fleet) -> Option<String> {
     let list = ["--timeout", "5s", "-o", "name", "worker", "list", "--scale-in"];
     let out = fleet.ctl(&list).ok()?;
@@ -55,17 +56,17 @@ fn a_queue_wants_slots_and_workers_go_in_the_order_in_which_they_cost_least() ->
     let member_lines = vec![("autoscale", "rows_per_slot = 100")];
     let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
     let batch = Batch::submit(&fleet, "queue", ROWS, "")?;
-    // Nobody is there yet: this is what lets the first worker be started.
+    // No worker exists yet: this is what makes an autoscaler start the first one.
     pool_is(&fleet, [ROWS, 0, 3]);
     fleet.start_worker("w1", &worker())?;
     batch.until(&fleet, "the worker has all that it may", |c| c.running == 8);
-    // What runs counts as much as what waits: nothing asks for fewer slots because rows are under way.
+    // Running rows count as much as pending ones: the wanted slots do not decrease because rows are running.
     pool_is(&fleet, [ROWS - 8, 8, 3]);
     let paused = fleet.ctl(&["run", "pause", "queue"])?;
     ensure!(paused.status.success(), "{paused:?}");
     pool_is(&fleet, [0, 8, 1]);
 
-    // The idle ones first, the younger of them first of all; the one whose rows run is the last.
+    // Idle workers come first, the youngest first; the worker with running rows is last.
     for name in ["w2", "w3"] {
         fleet.start_worker(name, &worker())?;
         eventually("it is registered", PATIENCE, || fleet.rows_done_by(name));

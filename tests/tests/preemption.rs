@@ -1,5 +1,5 @@
-//! A cloud that takes a machine back: its worker drains within a part of the notice, and every row that it held is
-//! done, or pending and done by another. The clouds are servers on loopback that want to be asked as the real ones.
+//! A cloud preempts a machine: its worker drains within part of the notice, and every row that it held is done, or
+//! pending and then done by another worker. The clouds are servers on loopback with the headers of the real ones.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -14,7 +14,7 @@ const AWS_LEAD: Duration = Duration::from_secs(120);
 const GCP_LEAD: Duration = Duration::from_secs(30);
 const AZURE_LEAD: Duration = Duration::from_secs(30);
 
-/// A worker of one slot of eight rows that take so long.
+/// A worker with one slot of eight rows, each of which takes this long.
 fn steady(fleet: &Fleet, name: &str, latency_ms: u64, head: String) -> WorkerOptions {
     let side = fleet.path(&format!("{name}.side"));
     let engine = format!(
@@ -24,7 +24,7 @@ fn steady(fleet: &Fleet, name: &str, latency_ms: u64, head: String) -> WorkerOpt
     WorkerOptions { engine, head }
 }
 
-/// A worker as the operator sees it; nothing once it is gone.
+/// A worker as the operator sees it; `None` once it is gone.
 fn seen(fleet: &Fleet, name: &str) -> Option<Value> {
     let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
     let workers = list["workers"].as_array()?;
@@ -35,7 +35,7 @@ fn until_gone(fleet: &Fleet, name: &str) {
     eventually("the worker is gone", PATIENCE, || seen(fleet, name).filter(Value::is_null));
 }
 
-/// The rest is done by another worker, which leaves nothing to be desired.
+/// Starts another worker, which finishes the rest.
 fn finish_elsewhere(fleet: &mut Fleet, batch: &mut Batch) -> Result<()> {
     fleet.start_worker("w2", &steady(fleet, "w2", 5, String::new()))?;
     batch.finish(fleet)?;
@@ -136,7 +136,7 @@ fn an_engine_that_hangs_keeps_no_row_beyond_the_clouds_notice() -> Result<()> {
     }
     cloud.take_back(Duration::from_secs(16));
     let noticed = Instant::now();
-    // Clean or not: what counts is that it is gone, and its rows are free.
+    // The exit status does not matter: the worker must be gone, and its rows free.
     let status = fleet.worker_process("w1").wait(PATIENCE)?;
     ensure!(noticed.elapsed() < Duration::from_secs(30), "{status} {:?}", noticed.elapsed());
     until_gone(&fleet, "w1");
@@ -147,7 +147,7 @@ fn an_engine_that_hangs_keeps_no_row_beyond_the_clouds_notice() -> Result<()> {
     fleet.passed()
 }
 
-/// An operator sees what the cloud says of the machine, beside what he has configured.
+/// An operator sees the cloud's labels of the machine beside the configured ones.
 #[test]
 fn a_runs_selector_meets_the_clouds_labels() -> Result<()> {
     let cloud = FakeCloud::start(Provider::Gcp)?;

@@ -1,5 +1,5 @@
-//! The Python package with the plain interpreter: trainers, workers at barriers, and batch runs, over its extension
-//! module. Processes share nothing but the cluster and the object store; trainers and members are killed.
+//! The Python package with the plain interpreter: trainers, workers at barriers, and batch runs, through its
+//! extension module. Processes share only the cluster and the object store; trainers and members are killed.
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{Client, ClientConfig, services, v1};
@@ -56,7 +56,7 @@ async fn latest(fleet: &Fleet, job: &str) -> Result<v1::Checkpoint> {
     answer.checkpoint.context("a complete checkpoint")
 }
 
-/// The samples that all ranks of a job's last checkpoint have in, in order.
+/// The samples in a job's last checkpoint, over all ranks, in order.
 async fn samples(fleet: &Fleet, job: &str) -> Result<Vec<u64>> {
     let checkpoint = latest(fleet, job).await?;
     let mut all = Vec::new();
@@ -85,13 +85,13 @@ async fn every_sample_is_in_once_though_a_trainer_and_the_leader_die() -> Result
     let first = round(&fleet, "t0", "t0,t1", "1", "200", "0.15")?;
     let mut dies = round(&fleet, "t1", "t0,t1", "1", "200", "0.15")?;
     until_step(&fleet, "sft", 8, &[&first, &dies]);
-    // The leader dies in the middle of it: nobody notices but for a pause.
+    // The leader dies halfway: clients notice only a pause.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     until_step(&fleet, "sft", 16, &[&first, &dies]);
     fleet.start_member(&leader)?;
     dies.kill();
-    // The world shrinks to one that is there, and one that is new; then t1 is back, among three.
+    // The world shrinks to one old trainer and one new one; then t1 is back, in a world of three.
     let second = [
         round(&fleet, "t0", "t0,t2", "2", "200", "0.1")?,
         round(&fleet, "t2", "t0,t2", "2", "200", "0.1")?,
@@ -115,7 +115,7 @@ async fn every_sample_is_in_once_though_a_trainer_and_the_leader_die() -> Result
     fleet.passed()
 }
 
-/// Turns the last bit of a file, and answers its bytes as they were.
+/// Flips the last bit of a file, and returns its original bytes.
 fn damage(path: &std::path::Path) -> Result<Vec<u8>> {
     let good = std::fs::read(path)?;
     let mut bad = good.clone();
@@ -223,7 +223,7 @@ async fn a_damaged_checkpoint_is_not_begun_from_and_an_earlier_one_is() -> Resul
         ensure!(!verified.status.success() && said.contains(&name), "{said}");
         std::fs::write(object.path(), good)?;
     }
-    // The manifest is whole, and was read back when it was reported. What it names is not.
+    // The manifest is intact, and was read back when it was reported. The objects that it names are not.
     let manifest = checkpoint.ranks[0].manifest.as_ref().context("a manifest")?;
     let manifest: String = manifest.digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let named = objects.iter().find(|object| object.file_name() != *manifest.as_str());
@@ -324,7 +324,7 @@ fn a_barrier_opens_once_all_are_there_though_the_leader_is_killed() -> Result<()
     fleet.member_process(&killed).kill();
     fleet.leader_other_than(&killed);
     for one in &all {
-        ensure!(!one.log_tail().contains("passed"), "nobody passes before all are there");
+        ensure!(!one.log_tail().contains("passed"), "no worker passes before all are there");
     }
     std::fs::write(&go, "")?;
     for one in all {
@@ -335,7 +335,7 @@ fn a_barrier_opens_once_all_are_there_though_the_leader_is_killed() -> Result<()
     fleet.passed()
 }
 
-/// Of the barrier's latest generation: its number, and how many have arrived.
+/// The number of the barrier's latest generation, and how many have arrived.
 fn arrived(fleet: &Fleet) -> Option<(u64, u64)> {
     let listed = fleet.ctl_json(&["--timeout", "5s", "barrier", "list", "barriers"]).ok()?;
     let latest = listed["barriers"].as_array()?.first()?.clone();
@@ -396,11 +396,11 @@ fn a_process_that_is_started_again_comes_to_the_barrier_that_the_other_waits_at(
 }
 
 #[test]
-fn who_was_refused_or_interrupted_at_a_barrier_comes_to_the_same_generation_again() -> Result<()> {
+fn a_worker_refused_or_interrupted_at_a_barrier_returns_to_the_same_generation() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let go = fleet.path("go").display().to_string();
     std::fs::write(&go, "")?;
-    // Either of the two waits with the right idea of the barrier, which the third has not.
+    // Both of these wait with the right definition of the barrier; the third has a wrong one.
     let waits = ["a", "b"].map(|name| {
         let others = if name == "a" { "b,c" } else { "a,c" };
         barriers(&fleet, name, &["passes", name, others, &go])
@@ -415,7 +415,7 @@ fn who_was_refused_or_interrupted_at_a_barrier_comes_to_the_same_generation_agai
 }
 
 #[test]
-fn who_was_interrupted_while_it_waited_at_a_barrier_passes_it_with_the_other() -> Result<()> {
+fn a_worker_interrupted_at_a_barrier_passes_it_with_the_other() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let interrupted = barriers(&fleet, "a", &["interrupted", "a", "b"])?;
     until_it_says(&interrupted, "interrupted");
@@ -427,7 +427,7 @@ fn who_was_interrupted_while_it_waited_at_a_barrier_passes_it_with_the_other() -
 }
 
 #[test]
-fn who_comes_to_a_barrier_when_it_was_given_up_is_told_that_it_is_lost() -> Result<()> {
+fn a_worker_that_was_given_up_learns_at_the_barrier_that_it_is_lost() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let go = fleet.path("go");
     let late = barriers(&fleet, "late", &["comes_late", "late", &go.display().to_string()])?;
@@ -438,7 +438,7 @@ fn who_comes_to_a_barrier_when_it_was_given_up_is_told_that_it_is_lost() -> Resu
         *seen = described.to_string();
         (described["gone"][0]["why"] == "lost").then_some(())
     });
-    // It comes before its keep-alive has told it.
+    // It arrives before its keep-alive has told it.
     std::fs::write(&go, "")?;
     late.signal(libc::SIGCONT)?;
     ends(late, 0)?;
@@ -447,7 +447,7 @@ fn who_comes_to_a_barrier_when_it_was_given_up_is_told_that_it_is_lost() -> Resu
 }
 
 #[test]
-fn a_barrier_fails_by_the_name_of_who_died() -> Result<()> {
+fn a_barrier_failure_names_the_dead_worker() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let mut dies = barriers(&fleet, "dies", &["dies", "dead"])?;
     until_it_says(&dies, "registered");

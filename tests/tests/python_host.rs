@@ -1,4 +1,4 @@
-//! The Python of the engine host that needs no vLLM.
+//! The part of the Python engine host that does not need vLLM.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What a namespace may use is bounded: what is over a bound is refused and leaves no trace, or waits.
+//! Quotas bound what a namespace may use: requests beyond a quota are refused without a trace, or wait.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
@@ -46,7 +46,8 @@ fn over_a_quota_nothing_is_taken_and_after_it_was_raised_the_same_command_goes_o
     fleet.passed()
 }
 
-/// The most rows that a worker's mock engines executed at one time, of whatever runs, by the order of the lines in its file.
+/// The most rows that a worker's mock engines executed at a time, over all runs, by the order of the lines in its
+/// file.
 fn most_at_once(side_file: &Path) -> Result<usize> {
     let (mut now, mut most) = (0_usize, 0);
     for line in std::fs::read_to_string(side_file)?.lines() {
@@ -60,7 +61,8 @@ fn most_at_once(side_file: &Path) -> Result<usize> {
     Ok(most)
 }
 
-/// The worker has 64 places. The bound is of the runs of the namespace together, and what it keeps back is refused to nobody.
+/// The worker can run 64 rows. The quota bounds all runs of the namespace together; rows over it wait and are not
+/// refused.
 #[test]
 fn workers_hold_no_more_rows_of_a_namespace_than_its_quota_until_it_is_raised() -> Result<()> {
     const ROWS_MAX: usize = 6;

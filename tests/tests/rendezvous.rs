@@ -1,13 +1,14 @@
-//! Rendezvous of training jobs: processes of their own, at three real members.
+//! Rendezvous of training jobs, with separate processes and three real members.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{Fleet, FleetOptions, Participant, eventually};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Longer than the participants of the test may be silent, and shorter than a leader of `far-zones` leads on without a quorum.
+/// Longer than the test's participants may be silent, and shorter than a leader with profile `far-zones` keeps
+/// leading without a quorum.
 const AWAY: Duration = Duration::from_secs(5);
-/// How often the followers are away until they come back and the leader leads on.
+/// How often to try until the followers come back while the leader still leads.
 const TRIES: usize = 8;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_participant");
@@ -16,7 +17,7 @@ fn meet(fleet: &Fleet, job: &str, name: &str, args: &[&str]) -> Result<Participa
     Participant::start(fleet, PROGRAM, ("meet", job, name), args)
 }
 
-/// All are in a round of these members, the same one, with ranks of their own.
+/// Checks that all are in the same round of these members, each with its own rank.
 fn all_meet(who: &[&Participant], members: &str) -> Result<u64> {
     let mut ranks = BTreeSet::new();
     let mut rounds = BTreeSet::new();
@@ -46,7 +47,7 @@ fn a_rendezvous_goes_on_at_the_next_leader_and_all_agree_on_it() -> Result<()> {
     ensure!(all_meet(&[&one, &two, &three], "n0 n1 n2")? == 1);
     fleet.leader_other_than(&leader);
     fleet.start_member(&leader)?;
-    // Another idea of the job is refused, and one too many waits.
+    // A different definition of the job is refused, and a surplus participant waits.
     let four = meet(&fleet, "train", "n9", &args)?;
     four.until_it_says("joined", "");
     let seen = fleet.ctl_json(&["rendezvous", "describe", "train"])?;
@@ -82,7 +83,7 @@ fn a_job_forms_smaller_when_a_participant_dies_and_grows_when_it_is_back() -> Re
     let gone = seen["gone"].as_array().cloned().unwrap_or_default();
     let lost = gone.iter().find(|g| g["why"] == "lost").cloned().unwrap_or_default();
     ensure!(lost["name"] == "n2" && lost["host"] == "host-of-n2", "{seen}");
-    // The leader dies between: nobody is lost for that.
+    // The leader dies in between: no participant is lost because of that.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     fleet.leader_other_than(&leader);
@@ -100,7 +101,7 @@ fn a_job_forms_smaller_when_a_participant_dies_and_grows_when_it_is_back() -> Re
 }
 
 #[test]
-fn a_participant_that_dies_while_it_joins_holds_nobody_up() -> Result<()> {
+fn a_participant_that_dies_while_it_joins_delays_no_other() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let mut dead = meet(&fleet, "train", "n0", &["min=3", "max=3", "alive=1000"])?;
     dead.until_it_says("joined", "");
@@ -122,7 +123,7 @@ fn a_participant_that_dies_while_it_joins_holds_nobody_up() -> Result<()> {
 }
 
 #[test]
-fn nobody_is_lost_for_a_time_in_which_no_quorum_answered() -> Result<()> {
+fn no_participant_is_lost_for_silence_without_a_quorum() -> Result<()> {
     let member_lines = vec![("raft", "profile = \"far-zones\"")];
     let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
     // Each may be silent for three seconds.
@@ -148,7 +149,7 @@ fn nobody_is_lost_for_a_time_in_which_no_quorum_answered() -> Result<()> {
             fleet.member_process(follower).signal(libc::SIGCONT)?;
         }
         fleet.leader();
-        // Whoever is proposed to be lost is, by then.
+        // By then every proposed loss has taken effect.
         std::thread::sleep(Duration::from_secs(1));
         let seen = fleet.ctl_json(&["rendezvous", "describe", "train"])?;
         ensure!(seen["gone"].as_array().is_none_or(Vec::is_empty), "{seen}");
@@ -160,11 +161,11 @@ fn nobody_is_lost_for_a_time_in_which_no_quorum_answered() -> Result<()> {
             break;
         }
     }
-    // One that is silent while a quorum answers is lost as ever.
+    // A participant that is silent while a quorum answers is lost as usual.
     two.process.signal(libc::SIGSTOP)?;
     eventually("the silent one is lost", Duration::from_secs(60), || {
         let seen = fleet.ctl_json(&["rendezvous", "describe", "train"]).ok()?;
-        // Who went on to the next round may stand there too, before it or behind it.
+        // Participants that moved on to the next round may be listed too, before or after it.
         let mut gone = seen["gone"].as_array()?.iter();
         gone.any(|one| one["why"] == "lost" && one["name"] == "n1").then_some(())
     });

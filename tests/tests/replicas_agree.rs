@@ -1,4 +1,4 @@
-//! All members hold the same state, in memory and on disk, and a flipped bit is noticed.
+//! All members hold the same state, in memory and on disk, and a flipped bit is detected.
 
 use anyhow::{Context, Result};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions};
@@ -38,7 +38,7 @@ fn a_bit_flipped_in_one_members_image_is_noticed() -> Result<()> {
     std::fs::write(&path, bytes)?;
 
     fleet.start_member(&victim)?;
-    // It either refuses to start, naming the file, or serves and is found out by the digests.
+    // It either refuses to start and names the file, or serves and the digests expose it.
     let status = fleet.member_process(&victim).wait(Duration::from_secs(10));
     match status {
         Ok(status) => {

@@ -1,4 +1,4 @@
-//! What a run requires of its workers: none but those that have it get its rows, and what is missing is said.
+//! A run's requirements: only workers that meet them get its rows, and unmet requirements are reported.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
@@ -11,7 +11,7 @@ fn worker(gpu: &str) -> WorkerOptions {
     WorkerOptions { engine, head: String::new() }
 }
 
-/// Waits until the run says that it waits for this.
+/// Waits until the run reports that it waits for this.
 fn lacks(fleet: &Fleet, run: &str, what: &str) {
     eventually(&format!("{run} says: {what}"), PATIENCE, || {
         let out = fleet.ctl(&["--timeout", "5s", "run", "describe", run]).ok()?;
@@ -26,7 +26,7 @@ fn a_run_waits_for_a_worker_that_has_what_it_requires() -> Result<()> {
     let lines = "[workers]\nrequire = { gpu = \"H100\", agent = \">=0.0.1\" }\n";
     let mut batch = Batch::submit(&fleet, "picky", 200, lines)?;
     lacks(&fleet, "picky", "has gpu H100 (here NVIDIA A100 80GB)");
-    // Whoever does not care is served meanwhile, and none of the other's rows are.
+    // A run without requirements is served meanwhile, and the other run gets no row done.
     Batch::submit(&fleet, "plain", 200, "")?.finish(&fleet)?;
     ensure!(batch.counts(&fleet).is_some_and(|c| c.done == 0 && c.running == 0), "a row ran");
     fleet.start_worker("w2", &worker("NVIDIA H100 80GB HBM3"))?;

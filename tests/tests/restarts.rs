@@ -1,4 +1,4 @@
-//! Members come and go during a run; nothing is lost, nothing accepted is repeated.
+//! Members stop and start during a run; nothing is lost, and nothing that was accepted is repeated.
 
 use anyhow::Result;
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
@@ -45,9 +45,9 @@ fn coord_restart_no_duplicates() -> Result<()> {
     fleet.passed()
 }
 
-/// What other daemons take for "read your files again" costs no member and no worker its life.
+/// SIGHUP, which other daemons take as a request to reload, kills no member and no worker.
 #[test]
-fn a_hangup_ends_nobody() -> Result<()> {
+fn sighup_ends_no_process() -> Result<()> {
     const SIGHUP: i32 = 1;
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let options = options(&fleet);

@@ -1,5 +1,5 @@
-//! The same batch again: after edits, beside itself, and after everything was killed. Nothing that is finished
-//! runs again, and no prompt gets another's completion.
+//! Submitting the same batch again: after edits, concurrently, and after everything was killed. Nothing that is
+//! finished runs again, and no prompt gets another's completion.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, Process, WorkerOptions, eventually};
@@ -25,7 +25,7 @@ fn worker(fleet: &Fleet, name: &str, latency_ms: (u64, u64)) -> WorkerOptions {
 struct Job<'a> {
     fleet: &'a Fleet,
     name: &'static str,
-    /// Whether the file has that name; else the run has one of its own.
+    /// Whether the file sets that name; otherwise the run gets a generated one.
     named: bool,
     sides: Vec<PathBuf>,
     model: &'static str,
@@ -97,7 +97,7 @@ impl<'a> Job<'a> {
         std::fs::read_to_string(log).unwrap_or_default()
     }
 
-    /// Every row once, in order, with the mock's answer to its own prompt; and the proof of the run.
+    /// Checks that every row is there once, in order, with the mock's answer to its own prompt, and verifies the run.
     fn check(&self) -> Result<()> {
         let text = std::fs::read_to_string(self.out().join("completions.jsonl"))?;
         let got: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -116,7 +116,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Rows of which every third has no id of its own.
+/// Rows, every third without an id of its own.
 fn rows(count: u64) -> Vec<String> {
     let row = |n: u64| match n % 3 {
         0 => format!(r#"{{"prompt":"say {n}"}}"#),
@@ -184,14 +184,14 @@ fn each_state_of_a_row_gets_what_a_resumed_batch_owes_it() -> Result<()> {
     eventually("one row hangs and the others are decided", PATIENCE, || {
         counts(&fleet, "six").filter(|c| c.0 == 1 && c.2 == 1)
     });
-    // The same command beside it: the row that runs has a live owner and is left alone.
+    // The same command concurrently: the running row has a live owner and is left alone.
     let mut second = job.spawn(&[])?;
     eventually("the second command follows", PATIENCE, || {
         job.said().contains("was there already").then_some(())
     });
     let executed = || Executions::read(&job.sides).map(|e| e.started);
     assert_eq!(executed()?, table.iter().map(|t| t.2).sum::<u64>());
-    // Its worker dies: what ran is stale, and somebody else's.
+    // Its worker dies: the running row is stale and goes to another worker.
     fleet.worker_process("w1").kill();
     let options = worker(&fleet, "w2", (0, 0));
     fleet.start_worker("w2", &options)?;
@@ -232,7 +232,7 @@ fn the_same_file_submitted_by_two_clients_at_once_is_one_run_with_every_row_once
     let executions = Executions::read(&job.sides)?;
     assert_eq!((executions.started, executions.attempts.len()), (5000, 5000));
     let mut edited = Job::new(&fleet, "twice", &["w1"], rows(5001));
-    // An edit, at once by both, is one revision.
+    // The same edit by both at once makes one revision.
     edited.write()?;
     let (mut one, mut two) = (edited.spawn(&[])?, edited.spawn(&[])?);
     for client in [&mut one, &mut two] {
@@ -291,7 +291,7 @@ fn a_submission_that_is_killed_anywhere_is_finished_by_the_same_command() -> Res
         let mut job = Job { named: false, ..Job::new(&fleet, moment, &["w1"], rows(2000)) };
         job.executed = executed;
         let mut first = job.start(&[])?;
-        // It may be quicker than it is looked at.
+        // The command may finish before the check.
         eventually(moment, PATIENCE, || (reached(&job) || !first.runs()).then_some(()));
         killed += u32::from(first.runs());
         first.kill();
@@ -312,7 +312,7 @@ fn restart_resumes_with_zero_duplicates() -> Result<()> {
         fleet.start_worker(name, &options)?;
     }
     let mut batch = Batch::submit(&fleet, "all", 8000, "")?;
-    // A moment that no two runs of this test share.
+    // Kill at a moment that differs between runs of this test.
     let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos();
     let moment = 500 + u64::from(nanos) % 5000;
     let before = batch.until(&fleet, "some is done", |c| c.done >= moment);
@@ -341,8 +341,8 @@ fn restart_resumes_with_zero_duplicates() -> Result<()> {
     assert_eq!(executions.attempts.len(), 8000);
     let twice = executions.started - 8000;
     println!("{twice} rows ran again, {open} were running when all died at {moment}");
-    // Lost is what the engines ran, and what they had finished in the moment before and was on its way to
-    // the spool: less than they run at once.
+    // Lost rows are those in the engines, and those just finished on their way to the spool: fewer than the engines
+    // run at once.
     assert!(twice <= 2 * IN_ENGINES, "{twice} rows ran again, {open} were running");
     fleet.passed()
 }
@@ -377,7 +377,7 @@ fn after_everything_was_killed_an_edited_input_gets_what_was_done_and_runs_the_r
         let options = worker(&fleet, name, (40, 120));
         fleet.start_worker(name, &options)?;
     }
-    // Edited, added, removed, and all in another order.
+    // Edit, add and remove rows, and reorder all.
     rows[7] = r#"{"id":"r7","prompt":"say seven"}"#.into();
     rows.insert(20, r#"{"prompt":"in the middle"}"#.into());
     rows.drain(100..110);
@@ -385,11 +385,11 @@ fn after_everything_was_killed_an_edited_input_gets_what_was_done_and_runs_the_r
     let mut job = Job::new(&fleet, "killed", &workers, rows);
     let refused = job.start(&[])?.wait(PATIENCE)?;
     assert_eq!(refused.code(), Some(5), "the one of before goes on: {}", job.said());
-    // Every completion is that of its own prompt: the job checks it row by row.
+    // Every completion belongs to its own prompt: the job checks it row by row.
     job.run(&["--replace"])?;
     let (done, carried, running) = counts(&fleet, &job.run_id()?).context("the revision")?;
     assert_eq!((done, running), (job.rows.len() as u64, 0));
-    // Of what was done before, at most the removed and the edited rows are of no use.
+    // All done rows are reused except, at most, the removed and the edited ones.
     assert!(carried + 11 >= before.0, "{carried} carried of {} that were done", before.0);
     assert_eq!(job.run(&[])?, 0, "and nothing is left to do");
     fleet.verify()?;

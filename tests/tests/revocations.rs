@@ -1,6 +1,6 @@
-//! Whoever has lost rows is told, whatever happened between it and its leader at that moment.
+//! A worker that has lost rows learns it, whatever happens between it and its leader at that moment.
 //!
-//! The worker is the test itself, so that it is known when it says what.
+//! The test plays the worker itself, to control when the worker sends what.
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::v1;
@@ -16,13 +16,13 @@ const ROWS: u32 = 8;
 const ROUNDS: u32 = 40;
 const DIGEST: [u8; 32] = [7; 32];
 
-/// Nobody loses rows for having been silent.
+/// A fleet in which no worker loses rows for being silent.
 fn patient() -> FleetOptions {
     let member_lines = vec![("worker", "failure_ms = 600000")];
     FleetOptions { member_lines, ..FleetOptions::default() }
 }
 
-/// A user, whose runs have an input that is in no store: nobody reads it.
+/// A user whose runs have an input that is in no store, because it is never read.
 struct User {
     runs: RunsClient<Channel>,
     session: u64,
@@ -103,7 +103,7 @@ fn held(grant: &v1::Grant) -> v1::HeldRows {
     v1::HeldRows { run: grant.run, attempt: grant.attempt, rows: grant.rows.clone() }
 }
 
-/// All rows of a run that is new, and the worker's.
+/// Creates a run and grants all its rows to the worker.
 async fn hold(user: &mut User, worker: &mut PlayedWorker, run: &str) -> Result<v1::HeldRows> {
     user.submit(run).await?;
     let pull = v1::Exchange { credit_rows: ROWS, ..Default::default() };
@@ -113,7 +113,7 @@ async fn hold(user: &mut User, worker: &mut PlayedWorker, run: &str) -> Result<v
     Ok(held(grant))
 }
 
-/// What is revoked before a heartbeat that is sent now is answered.
+/// The rows revoked before a heartbeat sent now is answered.
 async fn revoked(worker: &mut PlayedWorker) -> Result<Held> {
     let mut revoked = Held::new();
     let seq = worker.beat().await?;
@@ -131,8 +131,7 @@ async fn revoked(worker: &mut PlayedWorker) -> Result<Held> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_wait_and_were_taken_while_nobody_could_say_so_are_revoked_on_the_next_stream()
--> Result<()> {
+async fn waiting_rows_taken_during_a_disconnection_are_revoked_on_the_next_stream() -> Result<()> {
     let mut fleet = Fleet::start(patient())?;
     let mut worker = PlayedWorker::come(&fleet, "w").await?;
     let mut old = None;
@@ -151,11 +150,11 @@ async fn rows_that_wait_and_were_taken_while_nobody_could_say_so_are_revoked_on_
         }
         worker.reconnect(&fleet).await?;
         let lost = revoked(&mut worker).await?;
-        ensure!(lost == each(&mine), "{run}: told of {lost:?}, and had {mine:?}");
+        ensure!(lost == each(&mine), "{run}: reported {lost:?}, and had {mine:?}");
         worker.heartbeat.unfinished = Vec::new();
     }
 
-    // A worker that does not say what waits there loses nothing by that.
+    // A worker that does not report its waiting rows loses nothing by that.
     let mut user = User::come(&fleet).await?;
     let mine = hold(&mut user, &mut worker, "silent").await?;
     worker.hang_up();
@@ -175,7 +174,7 @@ async fn rows_that_have_ended_and_are_decided_are_not_revoked_on_the_next_stream
     let mut worker = PlayedWorker::come(&fleet, "w").await?;
     let mut user = User::come(&fleet).await?;
     let mine = hold(&mut user, &mut worker, "half-done").await?;
-    // Half of them have failed for good, and the worker has not heard that the leader knows.
+    // Half of them have failed for good, and the worker has not got the leader's acknowledgment.
     let half = u64::from(ROWS / 2);
     let rows_from = |start: u64| v1::HeldRows {
         rows: Some(v1::Rows { starts: vec![start], lens: vec![ROWS / 2] }),
@@ -202,13 +201,13 @@ async fn rows_that_have_ended_and_are_decided_are_not_revoked_on_the_next_stream
         "they were decided by its own word, and it is told that {lost:?} are lost"
     );
 
-    // What has ended there and was taken is told, on the next stream.
+    // Rows that ended at the worker and were taken away are reported on the next stream.
     worker.hang_up();
     user.cancel("half-done").await?;
     worker.heartbeat.unfinished = Vec::new();
     worker.reconnect(&fleet).await?;
     let lost = revoked(&mut worker).await?;
-    ensure!(lost == each(&rows_from(half)), "told of {lost:?}, and lost {half} and above");
+    ensure!(lost == each(&rows_from(half)), "reported {lost:?}, and lost {half} and above");
     fleet.verify()?;
     fleet.passed()
 }
@@ -218,7 +217,7 @@ async fn rows_that_are_granted_while_their_run_is_cancelled_are_revoked() -> Res
     let fleet = Fleet::start(patient())?;
     let mut worker = PlayedWorker::come(&fleet, "w").await?;
     let mut user = User::come(&fleet).await?;
-    // It never says what waits there: only the cancellation itself can tell whose rows it took.
+    // It never reports its waiting rows: only the cancellation itself knows whose rows it took.
     worker.beat().await?;
     let (mut granted, mut told) = (Held::new(), Held::new());
     let mut take = |kind: Down| match kind {
@@ -236,7 +235,7 @@ async fn rows_that_are_granted_while_their_run_is_cancelled_are_revoked() -> Res
         let run = format!("r{round}");
         user.submit(&run).await?;
         worker.send(v1::Exchange { credit_rows: ROWS, ..Default::default() }).await?;
-        // Not a wait for anything: the cancellation meets the grant at another moment each time.
+        // This waits for nothing: it makes the cancellation meet the grant at a different moment each time.
         tokio::time::sleep(Duration::from_micros(u64::from(round) * 100)).await;
         user.cancel(&run).await?;
     }
@@ -245,7 +244,7 @@ async fn rows_that_are_granted_while_their_run_is_cancelled_are_revoked() -> Res
     told.extend(revoked(&mut worker).await?);
     ensure!(!granted.is_empty(), "no pull was in time");
     let untold: Vec<_> = granted.difference(&told).collect();
-    ensure!(untold.is_empty(), "nobody revoked {untold:?} of {granted:?}");
+    ensure!(untold.is_empty(), "{untold:?} of {granted:?} were not reported as revoked");
     fleet.verify()?;
     fleet.passed()
 }

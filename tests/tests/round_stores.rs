@@ -1,4 +1,5 @@
-//! The store of a complete round is for the certificates of its members, at the leader of their round and at the next one.
+//! Only certificates of a complete round's members reach the round's store, at the leader of their round and at the
+//! next one.
 
 use anyhow::{Context, Result, bail, ensure};
 use rollout_gateway::{JobStore, Waiting, present};
@@ -17,7 +18,7 @@ fn job() -> Option<v1::JobName> {
     Some(v1::JobName { namespace: "default".into(), job: JOB.into() })
 }
 
-/// The store of round 1, for a process that no answer has told of it.
+/// The store of round 1, for a process that has guessed its name.
 fn guessed(client: &Client) -> JobStore {
     let name = v1::StoreName { job: JOB.into(), round: 1, ..Default::default() };
     JobStore::new(client.clone(), name)
@@ -28,7 +29,7 @@ fn set(key: &'static str) -> Op {
     Op::Set(v1::StoreSet { pairs: vec![pair] })
 }
 
-/// Joins a rendezvous of so many members, and returns the ticket.
+/// Joins a rendezvous of this many members, and returns the ticket.
 async fn join(client: &Client, name: &str, size: u32) -> Result<u64> {
     let session = client.open_session(name).await?;
     let pending = session.request();
@@ -78,14 +79,14 @@ fn is_refused<T>(what: &str, code: ErrorCode, answer: Result<T, ClientError>) ->
     Ok(())
 }
 
-/// A store is neither changed nor read.
+/// Checks that a store can be neither changed nor read.
 async fn is_shut(store: &JobStore, code: ErrorCode) -> Result<()> {
     is_refused("a change", code, store.change(set("kept")).await)?;
     is_refused("a read", code, store.values(vec!["kept".into()]).await)?;
     is_refused("a wait", code, store.wait(&Waiting::new(vec![present("kept".into())])).await)
 }
 
-/// Members that do not lead may know too little to refuse a wait: they name the leader.
+/// Checks that members that do not lead refuse no wait, because they may know too little, but name the leader.
 async fn others_refuse_nothing(fleet: &Fleet, client: &Client) -> Result<()> {
     let leader = fleet.leader();
     let name = v1::StoreName { job: JOB.into(), round: 1, ..Default::default() };
@@ -109,13 +110,13 @@ async fn the_store_of_a_round_serves_its_members_certificates_and_no_others() ->
     fleet.certify_client("outsider")?;
     let member = fleet.client("client", "user")?;
     let outsider = fleet.client("client", "outsider")?;
-    // Before a round is complete its store is not the round's yet.
+    // Before a round is complete, its store does not belong to it yet.
     guessed(&outsider).change(set("early")).await?;
     let ticket = join(&member, "n0", 1).await?;
     let store = store_of_round(&member, ticket).await?;
     ensure!(!store.there(vec!["early".into()]).await?, "members find what an outsider wrote");
     store.change(set("kept")).await?;
-    // It takes part in the job, and is not of the round.
+    // It takes part in the job, but is not in the round.
     join(&outsider, "n1", 1).await?;
     others_refuse_nothing(&fleet, &outsider).await?;
     for leads_another in [false, true] {
@@ -147,7 +148,7 @@ async fn a_process_that_another_of_its_certificate_replaced_has_no_store() -> Re
     let replaced = store_of_round(&client, first).await?;
     let other = store_of_round(&client, second).await?;
     replaced.change(set("kept")).await?;
-    // It waits for the next round, and this round goes on.
+    // It waits for the next round, and this round continues.
     join(&client, "n0", 2).await?;
     for leads_another in [false, true] {
         if leads_another {

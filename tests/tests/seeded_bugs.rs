@@ -1,4 +1,4 @@
-//! Bugs on purpose are for the measure of the fault tests: nobody else gets them.
+//! Seeded bugs exist only to measure the fault tests: no other build contains them.
 
 use serde_json::Value;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::process::Command;
 
 const FEATURE: &str = "seeded-bugs";
 
-/// Compiles the module that decides, alone, and returns what the compiler says. It cannot succeed
-/// by itself, for the rest of the crate is missing.
+/// Compiles only the deciding module, and returns the compiler's output. It cannot succeed, because the rest of the
+/// crate is missing.
 fn compiled(optimized: bool) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ledger/src/seeded.rs");

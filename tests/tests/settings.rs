@@ -1,11 +1,11 @@
-//! Settings of the cluster: each member has them after a restart, and a repeated request takes no later value back.
+//! Settings of the cluster: each member has them after a restart, and a repeated request does not undo a later change.
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{Client, ClientConfig};
 use rollout_tests::{Fleet, FleetOptions};
 use serde_json::Value;
 
-/// The setting, as the leader has it.
+/// The leader's value of the setting.
 fn cordon_after(fleet: &Fleet) -> Result<Value> {
     let list = fleet.ctl_json(&["cluster", "settings"])?;
     let mut settings = list["settings"].as_array().into_iter().flatten();

@@ -24,8 +24,8 @@ fn a_higher_priority_goes_first_and_no_slot_gets_a_model_that_it_does_not_offer(
         batch.until(&fleet, "the input is there", |c| c.pending == batch.rows);
     }
     fleet.start_worker("small", &worker("\"m/small\""))?;
-    // The highest priority of all waits, for nobody offers its model; the other two are served
-    // strictly in order: when the low one gets its first row, the high one has none to give.
+    // The highest priority waits, because no worker offers its model. The other two are served strictly in order:
+    // when the low one gets its first row, the high one has none left.
     let seen = low.until(&fleet, "the low priority has its turn", |c| c.pending < c.rows);
     assert_eq!(high.counts(&fleet).map(|c| c.pending), Some(0), "{seen:?}");
     let waits = fleet.ctl_json(&["run", "describe", "other"])?;

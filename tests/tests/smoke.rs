@@ -1,6 +1,6 @@
-//! The smoke test of `make smoke-3node-aws` and `make smoke-3node-gcp`: three members, three workers, mTLS by a
-//! certificate authority of its own; work is dispatched, stolen, and left behind by a worker whose machine the
-//! cloud takes back. Done within 30 s, the start of the cluster included.
+//! The smoke test of `make smoke-3node-aws` and `make smoke-3node-gcp`: three members, three workers, mTLS with its
+//! own certificate authority. Work is dispatched and stolen, and a worker whose machine the cloud preempts leaves
+//! work behind. It finishes within 30 s, including the start of the cluster.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const ROWS: u64 = 600;
 const AT_MOST: Duration = Duration::from_secs(30);
-/// What the cloud leaves the machine.
+/// The cloud's notice to the machine.
 const NOTICE: Duration = Duration::from_secs(120);
 
 fn worker(fleet: &Fleet, name: &str, latency_ms: u64, head: &str) -> WorkerOptions {
@@ -19,7 +19,7 @@ fn worker(fleet: &Fleet, name: &str, latency_ms: u64, head: &str) -> WorkerOptio
         "kind = \"mock\"\nslots = 1\nconcurrency = 4\nlatency_ms_min = {latency_ms}\n\
          latency_ms_max = {latency_ms}\nside_file = {side:?}\n"
     );
-    // Room for every row, so that there is something to steal.
+    // Credit for every row, so that there is something to steal.
     WorkerOptions { engine, head: format!("{head}[credit]\nrows = 1024\n") }
 }
 

@@ -1,9 +1,9 @@
-//! The whole promise at once: members and workers die at random while rows of every fate run, and each row
-//! ends exactly as its prompt says, once.
+//! The whole promise at once: members and workers die at random while rows of every fate run, and each row ends
+//! exactly as its prompt says, once.
 //!
-//! Of the rows 1 % kill the engine that runs them, 1 % are invalid and 5 % fail once; all take 5 to 50 ms.
-//! The test command does a short one; `make soak` ten minutes with 50,000 rows. `ROLLOUT_SOAK_SEED` repeats
-//! a choice of victims, not their timing.
+//! 1 % of the rows kill their engine, 1 % are invalid and 5 % fail once; all take 5 to 50 ms. The test command runs a
+//! short version; `make soak` runs ten minutes with 50,000 rows. `ROLLOUT_SOAK_SEED` repeats a choice of victims, not
+//! their timing.
 
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 /// Silence after which a session is suspect, with a margin.
 const SUSPECT: Duration = Duration::from_secs(6);
-/// How long what is left may take when nothing is killed any more.
+/// Time limit for the rest once nothing is killed any more.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What the environment asks for; by default a short one.
+/// The size of the test, from the environment; by default a short one.
 struct Size {
     rows: u64,
     runs: u64,
@@ -67,7 +67,7 @@ fn submit(fleet: &Fleet, run: u64, rows: u64) -> Result<Batch> {
     Batch::submit_file(fleet, &name, input, rows, "[run]\nfailures_max = 1000000\n")
 }
 
-/// Kills, or stops for a while, one of the fleet, and brings it back.
+/// Kills or pauses one process of the fleet, and brings it back.
 struct Chaos {
     random: StdRng,
     done: BTreeMap<&'static str, u32>,
@@ -116,20 +116,20 @@ impl Chaos {
         names.iter().try_for_each(|name| fleet.start_member(name))
     }
 
-    /// The chaos's own pace; no condition is waited for.
+    /// Sets the pace of the chaos; this does not wait for a condition.
     fn rest(&mut self, min_ms: u64, max_ms: u64) {
         std::thread::sleep(Duration::from_millis(self.random.random_range(min_ms..=max_ms)));
     }
 }
 
-/// Each row is in exactly one place, whenever anybody looks.
+/// Checks that each row is in exactly one state at any moment.
 fn conserved(batch: &Batch, counts: Counts) -> Result<()> {
     let sum = counts.pending + counts.waiting + counts.running + counts.done + counts.failed;
     ensure!(sum == counts.rows, "{}: rows were lost or made: {counts:?}", batch.name);
     Ok(())
 }
 
-/// The lines of an output file by the number at the end of their id; a row that is there twice is an error.
+/// The lines of an output file by the number at the end of their id; a duplicate row is an error.
 fn lines(path: &Path) -> Result<BTreeMap<u64, Value>> {
     let mut found = BTreeMap::new();
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
@@ -142,7 +142,7 @@ fn lines(path: &Path) -> Result<BTreeMap<u64, Value>> {
     Ok(found)
 }
 
-/// The rows of a run in that state, as the operator is told.
+/// The rows of a run in that state, as the operator sees them.
 fn listed(fleet: &Fleet, run: &str, state: &str) -> Result<BTreeMap<u64, Value>> {
     let list = fleet.ctl_json(&["item", "list", run, "--state", state, "--limit", "0"])?;
     let mut items = BTreeMap::new();
@@ -153,18 +153,18 @@ fn listed(fleet: &Fleet, run: &str, state: &str) -> Result<BTreeMap<u64, Value>>
     Ok(items)
 }
 
-/// What a row that failed for good went through is what its fate asks for.
+/// Checks that the history of a row that failed for good matches its fate.
 fn check_failure(fleet: &Fleet, run: &str, row: u64, fate: Fate) -> Result<()> {
     let item = fleet.ctl_json(&["item", "describe", run, &row.to_string()])?;
     let history = item["history"].as_array().context("history")?;
     let last = history.last().context("it failed")?;
     let of_the_class = history.iter().filter(|tried| tried["class"].as_str() == fate.class());
     match fate {
-        // Once it was found invalid nobody tried it again.
+        // An invalid row is not retried.
         Fate::Invalid => {
             ensure!(last["ruling"] == "final" && of_the_class.count() == 1, "{run} {row}: {item}");
         }
-        // It was proven alone, as often as that takes.
+        // It was tried alone until it was proven guilty.
         Fate::Poison => {
             ensure!(last["ruling"] == "poison" && of_the_class.count() >= 2, "{run} {row}: {item}");
         }
@@ -173,7 +173,7 @@ fn check_failure(fleet: &Fleet, run: &str, row: u64, fate: Fate) -> Result<()> {
     Ok(())
 }
 
-/// Rows that fail once have failed, and no others have: the engines remember them, for each run in a set of its own.
+/// Checks that exactly the rows that fail once have failed: the engines remember them, in one set per run.
 fn check_retried(fleet: &Fleet, batches: &[Batch]) -> Result<u64> {
     let mut failed: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     for entry in std::fs::read_dir(fleet.path("once"))? {
@@ -190,7 +190,7 @@ fn check_retried(fleet: &Fleet, batches: &[Batch]) -> Result<u64> {
     Ok(rows as u64)
 }
 
-/// The output of a run is what the rows' fates say, row by row, and so does the ledger.
+/// Checks the output of a run and the ledger against the rows' fates, row by row.
 fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u64>> {
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
     ensure!(status.code() == Some(10), "rows failed, so the status is 10: {status}");

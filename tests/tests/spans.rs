@@ -1,4 +1,5 @@
-//! A collector gets the spans of all processes, with the ids that logs and callers have; and nobody waits for one.
+//! A collector gets the spans of all processes, with the ids that logs and callers have; no process waits for the
+//! collector.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -19,10 +20,10 @@ fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// A fleet of one member, which sends its spans there.
+/// A fleet of one member with these configuration lines.
 fn alone(lines: String) -> Result<Fleet> {
     let member_lines = vec![("tracing", leaked(lines))];
-    // Nothing is there: it begins empty.
+    // The directory does not exist: the fleet starts empty.
     let alone = Some(std::env::temp_dir().join("rollout-no-such-directory"));
     Fleet::start(FleetOptions { member_lines, alone, ..FleetOptions::default() })
 }
@@ -54,7 +55,7 @@ fn spans_of_all_processes_have_the_ids_that_callers_and_logs_have() -> Result<()
     fleet.start_worker("w1", &WorkerOptions { head, ..WorkerOptions::default() })?;
     Batch::submit(&fleet, "eval", 50, "")?.finish(&fleet)?;
 
-    // First the one whose caller says that it is not recorded: it would arrive first.
+    // Send the unsampled one first: it would arrive first.
     for (trace, flags) in [(UNSAMPLED, "00"), (TRACE, "01")] {
         let cordoned = cordon(&fleet, "operator.toml", trace, flags)?;
         ensure!(cordoned.status.success(), "{cordoned:?}");
@@ -95,7 +96,7 @@ fn of_a_worker(fleet: &mut Fleet, collector: &Collector) -> Result<()> {
     let trace = registered["span"]["trace_id"].as_str().context("no trace id")?.to_owned();
     let stopped = fleet.worker_process("w1").terminate(PATIENCE)?;
     ensure!(stopped.success(), "{stopped}");
-    // What was left was sent before the process ended, the connection's own span with it.
+    // The remaining spans, including the connection's own, were sent before the process ended.
     let spans: Vec<_> = collector.spans().into_iter().filter(|s| s.trace_id == trace).collect();
     let one = |what: &str, is_it: &dyn Fn(&CollectedSpan) -> bool| {
         let found = spans.iter().find(|s| is_it(s)).cloned();
@@ -121,7 +122,7 @@ fn of_a_worker(fleet: &mut Fleet, collector: &Collector) -> Result<()> {
 
 #[test]
 fn collectors_that_hang_or_are_away_harm_no_request() -> Result<()> {
-    // It takes connections, and nothing more.
+    // It accepts connections and never answers.
     let hangs = TcpListener::bind("127.0.0.1:0")?;
     let endpoint = format!("http://{}", hangs.local_addr()?);
     let lines = format!("otlp_endpoint = {endpoint:?}\nqueue_spans_max = 8\ntimeout_ms = 300");
@@ -137,7 +138,7 @@ fn collectors_that_hang_or_are_away_harm_no_request() -> Result<()> {
     });
     ensure!(fleet.counted("c1", &metric("exported")) == Some(0));
     let told = lines_with(&fleet.path("c1.log"), "spans cannot be exported");
-    ensure!(told == 1, "told {told} times");
+    ensure!(told == 1, "reported {told} times");
     eventually("the worker tells of it", PATIENCE, || {
         (lines_with(&fleet.path("worker-w1.log"), "spans cannot be exported") == 1).then_some(())
     });
@@ -164,7 +165,7 @@ fn a_ratio_of_zero_sends_nothing_and_one_of_one_everything() -> Result<()> {
         let mut fleet = alone(format!("otlp_endpoint = {endpoint:?}\nsample_ratio = {ratio}"))?;
         let refused = cordon(&fleet, "user.toml", TRACE, "01")?;
         ensure!(!refused.status.success(), "{refused:?}");
-        // What is left is sent before the process ends.
+        // The remaining spans are sent before the process ends.
         let stopped = fleet.member_process("c1").terminate(PATIENCE)?;
         ensure!(stopped.success(), "{stopped}");
         let spans = collector.spans();

@@ -1,5 +1,5 @@
-//! Results that were finished while nobody could take them: they survive the agent, and are accepted or refused
-//! by attempt when it is back.
+//! Results that a worker finished while no leader could accept them survive the agent, and are accepted or refused by
+//! attempt when it is back.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const ROWS: u64 = 24;
 /// Rows that a slot runs at once.
 const RUNNING: u64 = 8;
-/// Without an answer for so long, a worker starts nothing.
+/// After this long without an answer, a worker starts nothing.
 const SELF_FENCE: Duration = Duration::from_secs(4);
 
 fn worker(fleet: &Fleet, name: &str, latency_ms: u64) -> WorkerOptions {
@@ -22,13 +22,13 @@ fn worker(fleet: &Fleet, name: &str, latency_ms: u64) -> WorkerOptions {
     WorkerOptions { engine, head: "[credit]\nrows = 1024\n".into() }
 }
 
-/// Lines of a side file that say this.
+/// Counts the lines of a side file that contain this.
 fn side_lines(fleet: &Fleet, name: &str, what: &str) -> u64 {
     let text = std::fs::read_to_string(fleet.path(&format!("{name}.side"))).unwrap_or_default();
     text.lines().filter(|line| line.ends_with(what)).count() as u64
 }
 
-/// The spool's files that hold something.
+/// The non-empty files of the spool.
 fn spooled(fleet: &Fleet, name: &str) -> Vec<PathBuf> {
     let dir = fleet.path(&format!("worker-{name}")).join("spool/slot-0");
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|file| file.path());
@@ -43,13 +43,13 @@ fn until_running(fleet: &Fleet, batch: &Batch) {
     });
 }
 
-/// Of the rows that ran, nobody could be told; then the agent is killed.
+/// Finishes rows that the agent cannot report, and then kills the agent.
 fn finished_and_killed(fleet: &mut Fleet, cut_at: Instant) -> Result<()> {
     eventually("what ran has finished", PATIENCE, || {
         (side_lines(fleet, "w1", "finished") == RUNNING).then_some(())
     });
     eventually("it is in the spool", PATIENCE, || (!spooled(fleet, "w1").is_empty()).then_some(()));
-    // Long enough that it could have started others, had it not fenced itself.
+    // Long enough that it could have started other rows if it had not fenced itself.
     eventually("the fence is closed for long", PATIENCE, || {
         (cut_at.elapsed() > SELF_FENCE + Duration::from_secs(3)).then_some(())
     });
@@ -69,7 +69,7 @@ fn results_finished_without_a_leader_survive_the_agents_death_and_are_accepted()
     let cut_at = Instant::now();
     others.iter().for_each(|member| fleet.member_process(member).kill());
     finished_and_killed(&mut fleet, cut_at)?;
-    // The agent is first, and waits for a leader with what it has.
+    // Start the agent first: it waits for a leader with its results.
     fleet.start_worker("w1", &worker(&fleet, "w1", 50))?;
     for member in &others {
         fleet.start_member(member)?;
@@ -83,7 +83,7 @@ fn results_finished_without_a_leader_survive_the_agents_death_and_are_accepted()
 }
 
 #[test]
-fn results_that_somebody_else_has_brought_meanwhile_are_refused_and_forgotten() -> Result<()> {
+fn results_that_another_worker_has_reported_are_refused_and_dropped() -> Result<()> {
     let member_lines = vec![("worker", "started_grace_ms = 1000")];
     let mut fleet =
         Fleet::start(FleetOptions { cuttable: true, member_lines, ..FleetOptions::default() })?;

@@ -1,16 +1,16 @@
-//! An idle slot gets what a busy one has not started, over real members and workers: no row is lost,
-//! none is run twice. At a run's tail, where its user allows it, an idle one runs what another runs
-//! too, and each row has one result.
+//! An idle slot steals what a busy one has not started, with real members and workers: no row is lost, and none runs
+//! twice. At a run's tail, if its user allows it, an idle slot also runs a row that another slot runs, and each row
+//! has one result.
 
 use anyhow::Result;
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How long anything may take here.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A worker of one slot whose rows take so long, with room for many more than it runs.
+/// A worker with one slot whose rows take this long, with credit for many more than it runs.
 fn worker(fleet: &Fleet, name: &str, concurrency: u32, latency_ms: u64) -> WorkerOptions {
     let mut engine = String::from("kind = \"mock\"\nslots = 1\n");
     let side = fleet.path(&format!("{name}.side"));
@@ -19,18 +19,18 @@ fn worker(fleet: &Fleet, name: &str, concurrency: u32, latency_ms: u64) -> Worke
     WorkerOptions { engine, head: "[credit]\nrows = 1024\n".into() }
 }
 
-/// One of a run's counts, once somebody can say.
+/// One of a run's counts, once a member reports it.
 fn counted(fleet: &Fleet, run: &str, what: &str) -> Option<u64> {
     let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", run]).ok()?;
     run.get("run")?.get("counts")?.get(what)?.as_str()?.parse().ok()
 }
 
-/// Rows that went from one slot to another.
+/// The number of stolen rows.
 fn stolen(fleet: &Fleet, run: &str) -> Option<u64> {
     counted(fleet, run, "stolen")
 }
 
-/// Each row was started exactly once, whoever had it first.
+/// Checks that each row was started exactly once, whichever worker had it first.
 fn check_executions(fleet: &Fleet, workers: &[&str], rows: u64) -> Result<()> {
     let files: Vec<_> = workers.iter().map(|w| fleet.path(&format!("{w}.side"))).collect();
     let executions = Executions::read(&files)?;
@@ -49,7 +49,7 @@ fn an_idle_worker_gets_half_of_what_a_busy_one_has_not_started() -> Result<()> {
     batch.until(&fleet, "one worker holds every row", |c| c.running + c.done == ROWS);
     fleet.start_worker("fast", &worker(&fleet, "fast", 8, 5))?;
     batch.finish(&fleet)?;
-    // Alone, the slow one would take a minute; half of its queue at a time is soon all of it.
+    // Alone, the slow worker would take a minute; stealing half of its queue at a time soon moves all of it.
     let moved = eventually("rows were stolen", PATIENCE, || stolen(&fleet, "queue"));
     assert!(moved > ROWS / 2, "{moved} rows stolen{}", fleet.logs());
     let (slow, fast) = (fleet.rows_done_by("slow"), fleet.rows_done_by("fast"));
@@ -69,8 +69,8 @@ fn concurrent_ack_and_steal_no_double_execute() -> Result<()> {
     const ROWS: u64 = 3000;
     let workers = [("w1", 1, 4), ("w2", 2, 2), ("w3", 4, 9), ("w4", 3, 1)];
     let mut fleet = Fleet::start(FleetOptions::default())?;
-    // Two hold everything in their queues before the others come: from then on, whoever runs dry
-    // steals while the others' results are on their way.
+    // Two workers hold everything in their queues before the others come: from then on, a worker that runs dry steals
+    // while the others' results are in transit.
     for (name, concurrency, latency_ms) in &workers[..2] {
         fleet.start_worker(name, &worker(&fleet, name, *concurrency, *latency_ms))?;
     }
@@ -100,7 +100,7 @@ fn a_leader_that_dies_between_asking_and_moving_loses_nothing() -> Result<()> {
     fleet.start_worker("slow", &worker(&fleet, "slow", 1, 60))?;
     let mut batch = Batch::submit(&fleet, "orphan", ROWS, "")?;
     batch.until(&fleet, "one worker holds every row", |c| c.running + c.done == ROWS);
-    // The worker stands still, so the question of this leader is answered to the next one.
+    // The worker is paused, so its answer to this leader's steal request goes to the next leader.
     let leader = fleet.leader();
     fleet.worker_process("slow").signal(libc::SIGSTOP)?;
     fleet.start_worker("fast", &worker(&fleet, "fast", 4, 5))?;
@@ -117,8 +117,7 @@ fn a_leader_that_dies_between_asking_and_moving_loses_nothing() -> Result<()> {
     fleet.passed()
 }
 
-/// Two rows of a thousand may hold up a run for as long as a slot is stuck; not one that may run
-/// them elsewhere, too.
+/// Two rows of a thousand can hold up a run while a slot is stuck, unless the run allows duplicates.
 #[test]
 fn a_stuck_rows_duplicate_wins_and_its_first_holder_stops() -> Result<()> {
     const ROWS: u64 = 8;
@@ -127,7 +126,7 @@ fn a_stuck_rows_duplicate_wins_and_its_first_holder_stops() -> Result<()> {
     let mut batch = Batch::submit(&fleet, "tail", ROWS, "[run]\ntail_duplicates = true\n")?;
     batch.until(&fleet, "one worker holds every row", |c| c.running == ROWS);
     fleet.start_worker("idle", &worker(&fleet, "idle", 8, 5))?;
-    // What was not started is stolen, what was is duplicated: otherwise this would take an hour.
+    // Unstarted rows are stolen, started ones are duplicated: otherwise this would take an hour.
     batch.finish(&fleet)?;
     let count = |what| eventually("somebody counts", PATIENCE, || counted(&fleet, "tail", what));
     assert_eq!((count("stolen"), count("duplicated"), count("done")), (4, 4, ROWS));
@@ -137,7 +136,7 @@ fn a_stuck_rows_duplicate_wins_and_its_first_holder_stops() -> Result<()> {
     assert_eq!((executions.started, twice), (ROWS + 4, 4), "{}", fleet.logs());
     let leader = fleet.leader();
     assert_eq!(fleet.counted(&leader, "rollout_rows_outrun_total"), Some(4));
-    // Whoever lost the race is told, and has nothing left to do: it drains at once.
+    // The worker that lost the race learns it, and has no work left: it drains at once.
     eventually("the stuck rows are taken back", PATIENCE, || {
         let log = std::fs::read_to_string(fleet.path("worker-stuck.log")).ok()?;
         log.contains("rows were taken back").then_some(())
@@ -171,8 +170,8 @@ fn a_row_that_two_workers_finish_at_once_has_one_result() -> Result<()> {
     fleet.passed()
 }
 
-/// The first of a stuck worker's rows was won by its duplicate, at a leader that could not tell the stuck one, and
-/// died. Nobody else runs anything: the winner stands still.
+/// A duplicate won the first of a stuck worker's rows, at a leader that could not tell the stuck worker, and died.
+/// Nothing else runs: the winner is paused.
 struct Outrun {
     fleet: Fleet,
     batch: Batch,
@@ -182,13 +181,13 @@ struct Outrun {
 impl Outrun {
     const ROWS: u64 = 8;
 
-    /// Rows of the stuck worker take so long. It reaches the members of the new leader, too, only if it is not `apart`.
+    /// The stuck worker's rows take `latency_ms`. It can reach the other members only if it is not `apart`.
     fn new(latency_ms: u64, apart: bool) -> Result<Self> {
         let mut fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
         fleet.start_worker("stuck", &worker(&fleet, "stuck", 4, latency_ms))?;
         let batch = Batch::submit(&fleet, "tail", Self::ROWS, "[run]\ntail_duplicates = true\n")?;
         batch.until(&fleet, "one worker holds every row", |c| c.running == Self::ROWS);
-        // It steals what is not started, and then duplicates one row after another.
+        // It steals the unstarted rows, and then duplicates one row after another.
         fleet.start_worker("idle", &worker(&fleet, "idle", 1, 1500))?;
         eventually("a row is duplicated", PATIENCE, || {
             counted(&fleet, "tail", "duplicated").filter(|rows| *rows > 0)
@@ -199,19 +198,19 @@ impl Outrun {
         }
         batch.until(&fleet, "the duplicate has won", |c| c.done > 4);
         fleet.worker_process("idle").signal(libc::SIGSTOP)?;
-        anyhow::ensure!(!Self::told(&fleet), "nobody can have told it{}", fleet.logs());
+        anyhow::ensure!(!Self::told(&fleet), "no leader can have told it{}", fleet.logs());
         fleet.member_process(&old_leader).kill();
         fleet.leader_other_than(&old_leader);
         Ok(Self { fleet, batch, old_leader })
     }
 
-    /// Whether the stuck worker was told that it has lost rows.
+    /// Whether the stuck worker has learned that it lost rows.
     fn told(fleet: &Fleet) -> bool {
         let log = std::fs::read_to_string(fleet.path("worker-stuck.log")).unwrap_or_default();
         log.contains("rows were taken back")
     }
 
-    /// Everybody goes on, and each row has one result.
+    /// Resumes all processes, and checks that each row has one result.
     fn finish(mut self) -> Result<()> {
         let fleet = &mut self.fleet;
         fleet.worker_process("idle").signal(libc::SIGCONT)?;
@@ -232,7 +231,7 @@ impl Outrun {
 }
 
 #[test]
-fn a_leader_that_dies_before_it_tells_who_was_outrun_has_its_successor_tell() -> Result<()> {
+fn a_new_leader_tells_a_superseded_worker_that_the_old_one_did_not() -> Result<()> {
     let outrun = Outrun::new(3_600_000, false)?;
     let fleet = &outrun.fleet;
     eventually("the new leader takes the row back", PATIENCE, || Outrun::told(fleet).then_some(()));
@@ -242,11 +241,11 @@ fn a_leader_that_dies_before_it_tells_who_was_outrun_has_its_successor_tell() ->
 }
 
 #[test]
-fn a_result_of_who_was_outrun_and_never_told_is_refused_by_the_next_leader() -> Result<()> {
+fn the_next_leader_refuses_a_result_of_a_superseded_worker() -> Result<()> {
     let outrun = Outrun::new(20_000, true)?;
     let fleet = &outrun.fleet;
     let before = outrun.batch.until(fleet, "the new leader counts", |c| c.done > 4);
-    // Unheard, it finishes all that it has started, the row that has a result included.
+    // Cut off, it finishes all rows that it has started, including the row that has a result.
     eventually("the stuck worker has finished its rows", PATIENCE, || {
         let side = std::fs::read_to_string(fleet.path("stuck.side")).ok()?;
         (side.lines().filter(|line| line.ends_with("finished")).count() == 4).then_some(())
@@ -256,7 +255,7 @@ fn a_result_of_who_was_outrun_and_never_told_is_refused_by_the_next_leader() -> 
             fleet.set_cut("stuck", &member, false);
         }
     }
-    // What it finished first counts, and what another did before it does not: once each.
+    // Rows that it finished first count; the row that another worker finished before does not. Each row counts once.
     outrun.batch.until(fleet, "its results are in", |c| c.done == Outrun::ROWS);
     let by_stuck = fleet.rows_done_by("stuck");
     assert_eq!(by_stuck, Some(Outrun::ROWS - before.done), "{before:?}{}", fleet.logs());

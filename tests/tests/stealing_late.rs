@@ -1,6 +1,6 @@
-//! Whoever gave up a row and runs it all the same brings its result to no avail: the thief's is the row's.
+//! A worker that runs a row after it yielded it gets its result refused: only the result of the new holder counts.
 //!
-//! An honest worker drops what it gives up at once, so the victim here is the test itself.
+//! An honest worker drops a row at once when it yields it, so the test plays the victim itself.
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{ErrorCode, v1};
@@ -18,7 +18,7 @@ fn held(grant: &v1::Grant, start: u64, len: u64) -> v1::HeldRows {
     v1::HeldRows { run: grant.run, attempt: grant.attempt, rows }
 }
 
-/// A part of these rows, which is in no store: whoever accepted it could not read the run's results.
+/// A part with these rows that is in no store: if it were accepted, the run's results would be unreadable.
 fn part(held: &v1::HeldRows) -> v1::PartResult {
     let part = v1::BlobRef { digest: vec![7; 32].into(), bytes: 100, ..Default::default() };
     v1::PartResult {
@@ -42,7 +42,7 @@ fn failure(held: &v1::HeldRows) -> v1::FailedAttempt {
     }
 }
 
-/// All of these rows are refused, for the attempt is not their last.
+/// Checks that all of these rows are refused because the attempt is not their last.
 fn check_refused(answer: &v1::ExchangeAnswer, held: &v1::HeldRows) -> Result<()> {
     let rows = |rows: &Option<v1::Rows>| -> Vec<u64> {
         let ranges = rows.iter().flat_map(|r| r.starts.iter().zip(&r.lens));
@@ -70,7 +70,7 @@ async fn a_victims_late_result_of_a_stolen_row_is_refused_and_the_thiefs_is_the_
     victim.heartbeat.slots = vec![v1::SlotLoad { slot: 0, queued, running, concurrency: 2 }];
     victim.heartbeat.started = vec![held(grant, 0, STARTED)];
 
-    // The thief takes its time, so that the first late result comes while it runs the rows.
+    // The idle worker is slow, so that the first late result comes while it runs the stolen rows.
     let side = fleet.path("thief.side");
     let engine = format!(
         "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 3000\nlatency_ms_max = 3000\n\
@@ -92,7 +92,8 @@ async fn a_victims_late_result_of_a_stolen_row_is_refused_and_the_thiefs_is_the_
     let answer = victim.exchange(given).await?;
     ensure!(answer.refused.is_empty(), "{answer:?}");
 
-    // It has them all the same, and says so while the thief runs them, and when they are done.
+    // The victim reports results for the stolen rows anyway: while the other worker runs them, and after they are
+    // done.
     let late = v1::Exchange { parts: vec![part(&stolen)], ..Default::default() };
     check_refused(&victim.exchange(late.clone()).await?, &stolen)?;
     let failed = v1::Exchange { failures: vec![failure(&stolen)], ..Default::default() };
@@ -111,7 +112,7 @@ async fn a_victims_late_result_of_a_stolen_row_is_refused_and_the_thiefs_is_the_
     ensure!(batch.counts(&fleet).context("counts")? == before, "{before:?} was changed");
     ensure!((before.done, before.failed) == (count, 0), "{before:?}");
 
-    // What it never gave up is its own still: it gives it back, and the run ends.
+    // Rows that it never yielded are still its own: it returns them, and the run ends.
     let rest = held(grant, 0, first);
     let answer = victim.exchange(v1::Exchange { nacks: vec![rest], ..Default::default() }).await?;
     ensure!(answer.refused.is_empty(), "{answer:?}");

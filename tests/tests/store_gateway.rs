@@ -1,5 +1,5 @@
-//! The port that torch's processes see, without torch: TCPStore's protocol, byte by byte, through gateways at three
-//! members whose leader is killed in the middle. `make test-torch` has torch's own client at it.
+//! The port that torch's processes connect to, without torch: TCPStore's protocol, byte by byte, through gateways to
+//! three members whose leader is killed halfway. `make test-torch` runs torch's own client against it.
 
 use anyhow::{Context, Result, ensure};
 use rollout_gateway::Sessions;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const MAGIC: u32 = 0x3C85_F7CE;
-/// Requests by their numbers.
+/// The numbers of TCPStore's requests.
 const VALIDATE: u8 = 0;
 const SET: u8 = 1;
 const GET: u8 = 3;
@@ -25,7 +25,7 @@ const APPEND: u8 = 9;
 const BARRIER: u8 = 18;
 const STOP_WAITING: u8 = 0;
 
-/// One connection, as a process of the job has it: it never connects again.
+/// One connection, like that of a process of the job: it never reconnects.
 struct Tcp(TcpStream);
 
 impl Tcp {
@@ -98,7 +98,7 @@ impl Tcp {
     }
 }
 
-/// A request of TCPStore: its number, and keys and values with their lengths before them.
+/// A request of TCPStore: its number, then keys and values, each after its length.
 fn request(query: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![query];
     for part in parts {
@@ -108,13 +108,13 @@ fn request(query: u8, parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The same, with how many follow before them.
+/// The same, with the number of keys before them.
 fn counted(query: u8, count: u64, parts: &[&[u8]]) -> Vec<u8> {
     let parts = request(query, parts).split_off(1);
     [&[query][..], &count.to_le_bytes(), &parts[..]].concat()
 }
 
-/// One request of each kind, and how many bytes answer it.
+/// One request of each kind, and the length of its answer in bytes.
 fn requests() -> Vec<(&'static str, Vec<u8>, usize)> {
     let with = |bytes: Vec<u8>, number: i64| [&bytes[..], &number.to_le_bytes()].concat();
     let nonce = 0x0403_0201_u32.to_le_bytes();
@@ -145,12 +145,12 @@ fn requests() -> Vec<(&'static str, Vec<u8>, usize)> {
         ("pop", request(15, &[b"q"]), 17),
         ("pop nothing", request(15, &[b"q"]), 8),
         ("barrier", with(request(BARRIER, &[b"all"]), 1), 1),
-        // Nothing is left of the answers before it.
+        // No bytes of earlier answers are left over.
         ("ping again", ping(), 4),
     ]
 }
 
-/// torch's client of every version reads these answers. `ROLLOUT_REWRITE=1` writes the file anew.
+/// torch's client of every version reads these answers. `ROLLOUT_REWRITE=1` rewrites the file.
 #[test]
 fn each_request_is_answered_with_the_bytes_that_are_kept() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
@@ -174,7 +174,7 @@ fn each_request_is_answered_with_the_bytes_that_are_kept() -> Result<()> {
     fleet.passed()
 }
 
-/// A gateway of job `train`, and its address.
+/// Starts a gateway of job `train`, and returns its address too.
 fn gateway(fleet: &Fleet, name: &str, more: &[&str]) -> Result<(Process, String)> {
     let args = [&["store-gateway", "--job", "train"][..], more].concat();
     let process = Process::start(fleet.rollout(&args), &fleet.path(&format!("{name}.log")))?;
@@ -196,7 +196,7 @@ fn what_is_under_way_in_a_gateway_counts_once_though_the_leader_is_killed() -> R
     ensure!(here.get("word")? == "value" && there.get("word")? == "value", "one store");
     let mut waiter = Tcp::connect(&second)?;
     waiter.begin_wait(&["go"])?;
-    // Both add while the leader dies, and dies again: each addition is answered, and counted once.
+    // Both add while the leader dies, twice: each addition is answered, and counted once.
     let adder = std::thread::spawn(move || {
         (0..200).try_fold(0, |_, _| there.add("count", 1)).map(|_| there)
     });
@@ -212,7 +212,7 @@ fn what_is_under_way_in_a_gateway_counts_once_though_the_leader_is_killed() -> R
     }
     let mut there = adder.join().ok().context("the other adder")??;
     ensure!(here.add("count", 0)? == 400 && there.add("count", 0)? == 400, "the counter is exact");
-    // The wait was asked of a leader that is dead.
+    // The leader that got the wait is dead.
     here.set("go", "now")?;
     ensure!(waiter.released()?, "a wake-up was lost");
     fleet.verify()?;
@@ -220,7 +220,7 @@ fn what_is_under_way_in_a_gateway_counts_once_though_the_leader_is_killed() -> R
 }
 
 #[test]
-fn nobody_passes_a_barrier_before_all_are_there_though_the_leader_is_killed() -> Result<()> {
+fn no_client_passes_a_barrier_before_all_are_there_though_the_leader_is_killed() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let (_one, first) = gateway(&fleet, "gateway-1", &["--listen", "127.0.0.1:0"])?;
     let (_two, second) = gateway(&fleet, "gateway-2", &["--listen", "127.0.0.1:0"])?;
@@ -246,7 +246,7 @@ fn nobody_passes_a_barrier_before_all_are_there_though_the_leader_is_killed() ->
         tcp.0.set_nonblocking(false)?;
     }
     fleet.start_member(&leader)?;
-    // And as the third arrives: whoever was asked first may not answer any more.
+    // Kill the leader again as the third arrives: the leader asked first must not answer any more.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     let mut third = Tcp::connect(&first)?;
@@ -262,12 +262,13 @@ fn nobody_passes_a_barrier_before_all_are_there_though_the_leader_is_killed() ->
 }
 
 #[test]
-fn a_key_that_comes_and_goes_counts_for_who_waits_for_it_and_another() -> Result<()> {
+fn a_key_that_comes_and_goes_counts_for_a_wait_for_it_and_another() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let (_gateway, addr) = gateway(&fleet, "gateway", &["--listen", "127.0.0.1:0"])?;
     let (mut waiter, mut other) = (Tcp::connect(&addr)?, Tcp::connect(&addr)?);
     waiter.begin_wait(&["comes", "stays"])?;
-    // TCPStore counts it when it is set. Here the leader has to look while it is there: it is often enough.
+    // TCPStore counts the key when it is set. Here the leader must check while the key exists; repeating makes that
+    // happen.
     for _ in 0..50 {
         other.set("comes", "and goes")?;
         ensure!(other.delete("comes")?, "it was there");
@@ -295,7 +296,7 @@ fn a_get_sees_every_earlier_set_of_its_connection_though_the_leader_is_killed() 
                 fleet.start_member(&leader)?;
             }
         }
-        // One that was not waited for may be anywhere; all before the get are not.
+        // A set without a wait may be delayed; all sets before the get are done.
         ensure!(tcp.get("same")? == value(SETS - 1), "the last of them, and no other");
         for n in [0, 1, SETS / 2, SETS - 1] {
             ensure!(tcp.get(&format!("key-{n}"))? == value(n), "key-{n} of round {round}");
@@ -311,7 +312,7 @@ fn a_set_that_is_refused_fails_its_connection_and_no_other() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let (_gateway, addr) = gateway(&fleet, "gateway", &["--listen", "127.0.0.1:0"])?;
     let mut other = Tcp::connect(&addr)?;
-    // As many bytes as a value may have, and more than there may be of one key.
+    // Write a value of maximum size, and then append beyond the limit of one key.
     let mut full = Tcp::connect(&addr)?;
     let value = "x".repeat(1 << 20);
     full.append("long", &value)?;
@@ -321,7 +322,7 @@ fn a_set_that_is_refused_fails_its_connection_and_no_other() -> Result<()> {
     other.set("word", "value")?;
     ensure!(other.get("word")? == "value", "the other one serves");
     ensure!(other.get("long")?.len() == 1 << 20, "what was refused has changed nothing");
-    // Without another request the client learns of it too.
+    // The client learns of it even without another request.
     let mut idle = Tcp::connect(&addr)?;
     idle.append("long", "and more")?;
     let end = idle.0.read(&mut [0]).map_err(|error| error.kind());
@@ -340,23 +341,23 @@ fn a_get_right_after_a_wait_has_the_value_of_the_wait_or_a_later_one() -> Result
         ensure!(other.get("word")? == n.to_string(), "it is set");
         tcp.begin_wait(&["word"])?;
         ensure!(tcp.released()? && tcp.get("word")? == n.to_string(), "as torch gets");
-        // A get by itself has no earlier value.
+        // A get alone has no earlier value.
         other.set("word", "later")?;
         ensure!(other.get("word")? == "later", "it is set");
         ensure!(tcp.get("word")? == "later", "a get of its own");
     }
-    // One long after a wait has no earlier value either.
+    // A get long after a wait has no earlier value either.
     tcp.begin_wait(&["word"])?;
     ensure!(tcp.released()?, "it is there");
     other.set("word", "much later")?;
     ensure!(other.get("word")? == "much later", "it is set");
     std::thread::sleep(Duration::from_millis(1100)); // Not a wait for a condition: the value gets this old.
-    ensure!(tcp.get("word")? == "much later", "no operation of torch's takes so long");
+    ensure!(tcp.get("word")? == "much later", "no operation of torch takes this long");
     fleet.verify()?;
     fleet.passed()
 }
 
-/// A connection of another user of this host: new sockets belong to the user of the file system, which is a thread's.
+/// A connection of another user of this host: a new socket belongs to the thread's file system user.
 fn connect_as(uid: u32, addr: &str) -> Result<Tcp> {
     let addr = addr.to_owned();
     let connect = std::thread::spawn(move || {
@@ -406,13 +407,13 @@ fn a_port_that_other_hosts_reach_needs_a_flag_that_says_so() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_the_cluster_has_forgotten_is_lent_to_nobody_again() -> Result<()> {
+async fn a_session_that_the_cluster_has_forgotten_is_not_used_again() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
     let config = ClientConfig::new(endpoints, fleet.security("client", "user"));
     for waits in [false, true] {
         let sessions = Sessions::new(Client::new(config.clone())?);
-        // In which sessions a change is asked for that is refused so.
+        // The sessions used for a change that is refused with this code.
         let refused = async |code| {
             let asked = Mutex::new(BTreeSet::new());
             let ask = |id: v1::RequestId| {
@@ -423,12 +424,12 @@ async fn a_session_that_the_cluster_has_forgotten_is_lent_to_nobody_again() -> R
                 true => sessions.change_until_answered(ask).await,
                 false => sessions.change(ask).await,
             };
-            ensure!(answer.is_err(), "nobody answered otherwise");
+            ensure!(answer.is_err(), "no other answer came");
             Ok::<_, anyhow::Error>(asked.into_inner()?)
         };
         let first = refused(ErrorCode::CheckpointConflict).await?;
         ensure!(first.len() == 1, "{first:?}");
-        // What was refused is none of the session's. It is asked for once more where the session is forgotten.
+        // A refusal does not end the session. If the session is unknown, the change is sent once more in a new one.
         let unknown = refused(ErrorCode::SessionUnknown).await?;
         ensure!(unknown.len() == 2 && unknown.is_superset(&first), "{first:?}, {unknown:?}");
         let next = refused(ErrorCode::CheckpointConflict).await?;

@@ -1,5 +1,5 @@
-//! What blocks in a job's store, by processes of their own, while leaders are killed: each call ends as if nothing had
-//! happened, and of what is popped nothing is lost and nothing comes twice.
+//! Blocking calls on a job's store, from separate processes, while leaders are killed: each call ends as if nothing
+//! had happened, and no popped value is lost or delivered twice.
 
 use anyhow::{Result, ensure};
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, python};
@@ -11,7 +11,7 @@ fn start(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
     python(fleet, name, "stores.py", args)
 }
 
-/// What it has said so far, line by line.
+/// Its output lines so far with this prefix.
 fn lines(process: &Process, begin: &str) -> Vec<String> {
     let said = std::fs::read_to_string(&process.log).unwrap_or_default();
     said.lines().filter_map(|line| line.strip_prefix(begin)).map(str::to_owned).collect()
@@ -30,7 +30,7 @@ fn ends(mut process: Process) -> Result<()> {
     Ok(())
 }
 
-/// The leader dies, and another leads.
+/// Kills the leader, and waits for another one.
 fn kill_leader(fleet: &mut Fleet) -> String {
     let killed = fleet.leader();
     fleet.member_process(&killed).kill();
@@ -50,9 +50,9 @@ fn a_get_that_blocks_has_the_value_though_two_leaders_are_killed_under_it() -> R
         fleet.start_member(&killed)?;
     }
     for one in &waiting {
-        ensure!(lines(one, "got").is_empty(), "nobody has set it: {}", one.log_tail());
+        ensure!(lines(one, "got").is_empty(), "the key is not set yet: {}", one.log_tail());
     }
-    // The third dies at the very moment at which the key is set.
+    // The third leader dies just as the key is set.
     let killed = fleet.leader();
     let puts = start(&fleet, "puts", &["puts", "go", "now"])?;
     fleet.member_process(&killed).kill();
@@ -93,11 +93,11 @@ fn what_is_popped_comes_once_and_nothing_is_lost_though_leaders_are_killed() -> 
     let poppers = names.map(|name| start(&fleet, name, &["pops", "jobs"]));
     let poppers = poppers.into_iter().collect::<Result<Vec<_>>>()?;
     poppers.iter().for_each(|one| until_it_says(one, "waits"));
-    // While all wait at an empty queue.
+    // Kill the leader while all wait at an empty queue.
     let killed = kill_leader(&mut fleet);
     fleet.start_member(&killed)?;
     let pushes = start(&fleet, "pushes", &["pushes", "jobs", &ELEMENTS.to_string(), "3"])?;
-    // And twice while elements come and go.
+    // Kill it twice more while elements come and go.
     for pushed in ["pushed 40", "pushed 100"] {
         until_it_says(&pushes, pushed);
         let killed = kill_leader(&mut fleet);

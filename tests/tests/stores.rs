@@ -1,5 +1,5 @@
-//! A fleet without a shared disk: members, workers and clients have nothing in common but an object store that
-//! speaks S3, is busy, slow and forgetful of its answers, and whose credentials end.
+//! A fleet without a shared disk: members, workers and clients share only an S3 object store that is busy, slow and
+//! loses answers, and whose credentials expire.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -88,7 +88,7 @@ fn credentials_that_end_while_a_worker_has_nothing_to_do_fail_no_row_of_the_next
 {
     let s3 = S3::start()?;
     let fleet = fleet(&s3, &["w1"], "kind = \"mock\"\nconcurrency = 8\n")?;
-    // It is registered, and was well when it did.
+    // The worker registered while its store access worked.
     Batch::submit(&fleet, "before", 10, "")?.finish(&fleet)?;
     s3.expire("w1", true);
     let mut batch = Batch::submit(&fleet, "after", 200, "")?;
@@ -107,7 +107,7 @@ fn credentials_that_end_while_a_worker_has_nothing_to_do_fail_no_row_of_the_next
         });
     };
     ineligible(true);
-    // Resumed too early, it waits for a worker that can read its input, and fails none.
+    // Resumed too early, the run waits for a worker that can read its input, and fails no row.
     let resumed = fleet.ctl(&["run", "resume", "after"])?;
     ensure!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     std::thread::sleep(Duration::from_secs(5));
@@ -124,7 +124,7 @@ fn credentials_that_end_while_a_worker_has_nothing_to_do_fail_no_row_of_the_next
     fleet.passed()
 }
 
-/// Waits until every slot of a worker says that the store refuses it, or none does.
+/// Waits until every slot of a worker reports that the store refuses it, or none does.
 fn until_refused(fleet: &Fleet, worker: &str, refused: bool) {
     eventually_or_show(&format!("the store refuses {worker}: {refused}"), PATIENCE, |seen| {
         let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
@@ -144,7 +144,7 @@ fn workers_that_may_not_write_to_the_store_pause_no_run_that_another_can_finish(
     let s3 = S3::start()?;
     let engine =
         "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
-    // One may not from the start, and one no more in the middle of the run.
+    // One worker may not write from the start, the other from the middle of the run on.
     s3.forbid_writes("w1", true);
     let mut fleet = fleet(&s3, &["w1", "w2", "w3"], engine)?;
     until_refused(&fleet, "w1", true);
@@ -162,7 +162,7 @@ fn workers_that_may_not_write_to_the_store_pause_no_run_that_another_can_finish(
     let paused = fleet.events(&told)?;
     ensure!(paused.is_empty(), "{paused:?}");
 
-    // Both work again as soon as they may.
+    // Both work again as soon as they may write.
     for worker in ["w1", "w2"] {
         s3.forbid_writes(worker, false);
         until_refused(&fleet, worker, false);
@@ -186,7 +186,7 @@ fn results_that_a_worker_may_no_longer_write_do_not_hold_up_the_run_for_others()
     let mock =
         "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
     let side = fleet.path("w1.side");
-    // It publishes nothing before its run has no more rows for it.
+    // The worker publishes nothing until its run has no more rows for it.
     let head = "[part]\nrows = 4096\nlinger_ms = 60000\n[credit]\nrows = 256\n[timing]\n\
                 store_refused_ms = 4000\n";
     let engine = format!("{mock}side_file = {side:?}\n");
@@ -229,7 +229,7 @@ fn results_that_a_worker_may_no_longer_write_do_not_hold_up_the_run_for_others()
 }
 
 #[test]
-fn a_client_whose_credentials_have_ended_is_told_so_and_submits_nothing() -> Result<()> {
+fn a_client_with_expired_credentials_gets_an_error_and_submits_nothing() -> Result<()> {
     let s3 = S3::start()?;
     let mut fleet = fleet(&s3, &[], "")?;
     s3.expire("user", true);
@@ -239,7 +239,7 @@ fn a_client_whose_credentials_have_ended_is_told_so_and_submits_nothing() -> Res
     let told = batch.process().log_tail();
     ensure!(told.contains("ExpiredToken") && told.contains("nothing was submitted"), "{told}");
     ensure!(described(&fleet, "denied").is_none(), "the run exists");
-    // With new credentials the same command goes on.
+    // With new credentials the same command continues.
     s3.expire("user", false);
     start_worker(&mut fleet, "w1", "kind = \"mock\"\n")?;
     let mut batch = Batch::submit(&fleet, "denied", 10, "")?;
@@ -333,7 +333,7 @@ fn a_worker_of_eight_slots_loses_each_engine_in_turn_and_no_row() -> Result<()> 
     fleet.passed()
 }
 
-/// A run whose store, whose input and whose credentials are all of one cloud.
+/// Runs a batch whose store, input and credentials are all from one cloud.
 fn a_run_in(dialect: Dialect) -> Result<()> {
     let cloud = S3::start_as(dialect)?;
     let fleet = fleet(&cloud, &["w1", "w2"], "kind = \"mock\"\nconcurrency = 16\n")?;

@@ -1,5 +1,5 @@
-//! A run that nobody can work on is seen in the status, as an alarm and by the doctor; a list names a namespace that is not
-//! there.
+//! The status, an alarm and the doctor report a run that no worker can run; a list reports a namespace that does not
+//! exist.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually_or_show, free_addr};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Waits until `status` says of the one stuck run why it does not move.
+/// Waits until `status` gives this reason for the one stuck run.
 fn until_stuck(fleet: &Fleet, why: &str) {
     eventually_or_show("the run is stuck", PATIENCE, |seen| {
         let status = fleet.ctl_json(&["status"]).ok()?;
@@ -39,7 +39,7 @@ fn a_run_without_a_worker_and_one_without_an_engine_are_seen_and_so_is_their_end
     let pending = shown.lines().filter(|line| line.contains("pending")).count();
     ensure!(rows.status.success() && pending == 2 && !shown.contains("STRIKES"), "{rows:?}");
 
-    // A worker that is ready, with an engine that nobody reaches, is none.
+    // A ready worker with an unreachable engine cannot run the rows.
     let nobody = free_addr()?;
     let engine = format!("kind = \"openai\"\nbase_url = \"http://{nobody}\"\n");
     fleet.start_worker("w1", &WorkerOptions { engine, ..WorkerOptions::default() })?;
@@ -52,7 +52,7 @@ fn a_run_without_a_worker_and_one_without_an_engine_are_seen_and_so_is_their_end
 
     fleet.start_worker("w2", &WorkerOptions::default())?;
     batch.finish(&fleet)?;
-    // A member looks at most once a second.
+    // A member checks at most once a second.
     eventually_or_show("no run is stuck", PATIENCE, |seen| {
         let status = fleet.ctl_json(&["status"]).ok()?;
         *seen = status.to_string();

@@ -1,7 +1,7 @@
-//! Ten runs, one after another, take the room of one: in memory, in the ledger, and on a member's disk.
+//! Ten runs, one after another, take the space of one: in memory, in the ledger, and on a member's disk.
 //!
-//! The test command does them with few rows each; `make forgetting` with a million. The log is kept so short that the
-//! first run reaches its bound already, so that what the tenth leaves can be compared with it.
+//! The test command runs them with few rows each; `make forgetting` with a million. The log is kept so short that the
+//! first run already reaches its bound, so that the usage after the tenth can be compared with it.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const RUNS: u64 = 10;
-/// What RocksDB keeps for itself: journals, descriptions, and tables of what the last seconds changed.
+/// RocksDB's own overhead: journals, descriptions, and tables with the changes of the last seconds.
 const DATABASE: u64 = 128 << 10;
 
-/// Seconds for which memory is looked at.
+/// Seconds for which memory is sampled.
 const REST_SAMPLES: u32 = 20;
 
-/// More than any entry of this log has.
+/// More than the size of any entry of this log.
 const LOG_ENTRY: u64 = 16 << 10;
 
-/// Rows of each of the ten runs: ROLLOUT_FORGET_ROWS, as `make forgetting` sets it, or few enough for every day.
+/// Rows of each of the ten runs: ROLLOUT_FORGET_ROWS, as `make forgetting` sets it, or few enough for a routine test.
 fn rows_of_a_run() -> u64 {
     let rows = std::env::var("ROLLOUT_FORGET_ROWS").ok();
     rows.map_or(10_000, |rows| rows.parse().expect("ROLLOUT_FORGET_ROWS is a number"))
@@ -34,7 +34,7 @@ fn log_keep_bytes(rows: u64) -> u64 {
 fn fleet(rows: u64) -> Result<Fleet> {
     let keep = format!("image_interval_ms = 200\nlog_keep_bytes = {}", log_keep_bytes(rows));
     let member_lines = vec![
-        // Sealed at once; deleted when the test says so, and never while an output is still written.
+        // Runs are sealed at once, and deleted when the test says so, never while an output is still being written.
         ("retention", "run_ttl_ms = 100\nretention_ms = 0"),
         ("raft", &*keep.leak()),
         ("events", "bytes_max = 1048576"),
@@ -48,7 +48,7 @@ fn fleet(rows: u64) -> Result<Fleet> {
     Ok(fleet)
 }
 
-/// A run from its input to nothing.
+/// Runs a batch from its input to its deletion.
 fn run_and_forget(fleet: &Fleet, name: &str, rows: u64) -> Result<()> {
     let mut batch = Batch::submit(fleet, name, rows, "")?;
     batch.finish(fleet)?;
@@ -59,12 +59,12 @@ fn run_and_forget(fleet: &Fleet, name: &str, rows: u64) -> Result<()> {
     let out = fleet.ctl(&["run", "delete", name, "--yes", "--wait"])?;
     ensure!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stderr), fleet.logs());
     ensure!(described(fleet).is_none(), "{name} was deleted and is there");
-    // What the test itself wrote is no member's.
+    // The test's own files do not count.
     std::fs::remove_dir_all(&batch.output)?;
     Ok(std::fs::remove_file(&batch.input)?)
 }
 
-/// What a process has in memory, in bytes.
+/// The resident memory of a process, in bytes.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -72,18 +72,18 @@ fn resident(pid: u32) -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// The most that one of these members has in memory.
+/// The highest memory use of these members.
 fn memory(fleet: &mut Fleet, members: &[String]) -> u64 {
     let of_one = |member: &String| {
-        // A database's write buffer fills up to its bound and is emptied, whatever is written.
+        // Subtract write buffers: a database's write buffer fills to its bound and is flushed, whatever is written.
         let buffers = fleet.counted(member, "rollout_storage_write_buffer_bytes").unwrap_or(0);
         resident(fleet.member_process(member).pid()).saturating_sub(buffers)
     };
     members.iter().map(of_one).max().unwrap_or(0)
 }
 
-/// What is left of it when the members have come to rest: their allocator gives pages back within some ten seconds, and
-/// what a deletion needs for a moment is nothing that a run leaves.
+/// The memory once the members are idle: their allocator returns pages within about ten seconds, and memory that a
+/// deletion needs for a moment does not count.
 fn memory_at_rest(fleet: &mut Fleet, members: &[String]) -> u64 {
     let samples = (0..REST_SAMPLES).map(|_| {
         std::thread::sleep(Duration::from_secs(1));
@@ -95,27 +95,27 @@ fn memory_at_rest(fleet: &mut Fleet, members: &[String]) -> u64 {
 /// What forgotten runs leave, in bytes.
 #[derive(Debug)]
 struct Left {
-    /// Of the ledger's state, as a snapshot file has it.
+    /// Size of the ledger's state in a snapshot file.
     state: u64,
-    /// Of all of its data directory but the log, after a restart.
+    /// Size of the data directory without the log, after a restart.
     disk: u64,
-    /// Of the log's files, likewise.
+    /// Size of the log's files, likewise.
     log: u64,
 }
 
-/// Restarts a member, for its databases to have written what they hold and removed what they do not, and weighs it.
+/// Restarts a member, so that its databases flush and compact, and measures its size.
 fn weigh(fleet: &mut Fleet, member: &str, rows: u64, file: &str) -> Result<Left> {
     fleet.member_process(member).terminate(PATIENCE)?;
     fleet.start_member(member)?;
     fleet.verify().context("after the restart")?;
-    // A snapshot is taken every half of what is kept, and the log purged below it where that much remains.
+    // A snapshot is taken after every half of the kept size, and the log is purged below it if that much remains.
     let bound = 3 * log_keep_bytes(rows) + LOG_ENTRY;
     let log = eventually_or_show("the log is purged", PATIENCE, |seen| {
         let bytes = fleet.counted(member, "rollout_storage_log_bytes")?;
         *seen = format!("{bytes} bytes, {bound} are the bound");
         (bytes > 0 && bytes <= bound).then_some(bytes)
     });
-    // What was forgotten leaves the tables some seconds after a start, and the snapshot with them.
+    // Deleted data leaves the tables some seconds after a start, and the snapshot with them.
     let parts = eventually_or_show("what was forgotten leaves the image", PATIENCE, |seen| {
         let parts = weight(&fleet.data_dir(member));
         *seen = format!("{parts:?}");
@@ -135,7 +135,7 @@ fn weigh(fleet: &mut Fleet, member: &str, rows: u64, file: &str) -> Result<Left>
 fn ten_runs_one_after_another_take_the_room_of_one() -> Result<()> {
     let rows = rows_of_a_run();
     let mut fleet = fleet(rows)?;
-    // One member is weighed after restarts; the memory of the others is what ten runs made of it.
+    // One member is measured after restarts; the others show the memory after ten runs.
     let leader = fleet.leader();
     let mut others = fleet.member_names();
     others.retain(|name| *name != leader);
@@ -157,7 +157,7 @@ fn ten_runs_one_after_another_take_the_room_of_one() -> Result<()> {
     let (memory_of_one, one) = first.context("a first run")?;
     println!("at rest: {} KiB, {} KiB after one run", memory_now >> 10, memory_of_one >> 10);
     let ten = weigh(&mut fleet, &weighed, rows, "ten.snapshot")?;
-    // A first run of few rows has not yet touched what a member needs to work at all; a million have.
+    // A first run of few rows does not touch all the memory that a member needs; a million rows do.
     let cold = if rows < 1_000_000 { 32 << 20 } else { 0 };
     let bound = memory_of_one + memory_of_one / 10 + cold;
     assert!(memory_now <= bound, "{memory_now} bytes, {memory_of_one} after one");
@@ -166,7 +166,8 @@ fn ten_runs_one_after_another_take_the_room_of_one() -> Result<()> {
     assert!(ten.state <= bound, "of the ledger {ten:?}, {one:?} after one");
     let bound = one.disk + one.disk / 10 + DATABASE;
     assert!(ten.disk <= bound, "on disk {ten:?}, {one:?} after one");
-    // Of the log what its own bound says stays, whatever was run: entries, and as much again that is purged and not merged.
+    // The log keeps what its own bound says, whatever was run: entries, and as much again that is purged but not
+    // compacted.
     let bound = 2 * (3 * log_keep_bytes(rows) + LOG_ENTRY) + DATABASE;
     assert!(ten.log <= bound, "of the log {ten:?}, {one:?} after one");
     assert_eq!(files(&fleet.path("store").join("runs")), [], "objects are left");

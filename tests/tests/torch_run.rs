@@ -1,4 +1,4 @@
-//! torchrun's agents and their trainers, on gloo. `make test-torch` runs this, and fails where torch cannot be had.
+//! torchrun's agents and their trainers, with gloo. `make test-torch` runs this, and fails if torch is not available.
 
 use anyhow::{Result, ensure};
 use rollout_tests::torch::{Running, SLOW, gateway, python, script};
@@ -15,7 +15,7 @@ fn agent(name: &str, rendezvous: &[&str], steps: u32) -> Command {
 }
 
 fn with_trainers(mut command: Command, name: &str, rendezvous: &[&str], steps: u32) -> Command {
-    // A trainer whose agent is dead is nobody's child, and would outlive a test that fails.
+    // A trainer whose agent is dead has no parent, and would outlive a failed test.
     command.env("TEST_PID", std::process::id().to_string()).env("TEST_AGENT", name);
     command.args(["--nproc-per-node=2", "--max-restarts=5", "--local-addr=127.0.0.1"]);
     command.args(rendezvous).arg(script("train.py")).arg(steps.to_string());
@@ -37,7 +37,7 @@ fn stock_agents_meet_through_gateways_though_the_leader_is_killed() -> Result<()
         Running::start(fleet, name, agent(name, &options.each_ref().map(String::as_str), 400))
     };
     let mut agents = vec![start(&fleet, "agent-1", &first)?];
-    // In the middle of the rendezvous: one has written its part, the other has not.
+    // Kill during the rendezvous: one agent has written its part, the other has not.
     let mut state = Running::script(
         &fleet,
         "state",
@@ -50,7 +50,7 @@ fn stock_agents_meet_through_gateways_though_the_leader_is_killed() -> Result<()
     agents.push(start(&fleet, "agent-2", &second)?);
     agents.iter().for_each(|agent| drop(agent.until_it_says("step 50 of world 4")));
     fleet.start_member(&killed)?;
-    // And in the middle of the job.
+    // Kill again during the job.
     let killed = fleet.leader();
     fleet.member_process(&killed).kill();
     for agent in &mut agents {
@@ -109,7 +109,7 @@ impl Job {
         command
     }
 
-    /// One that waits no longer than this for the others when its trainers have ended.
+    /// An agent that waits at most this long for the others when its trainers have ended.
     fn impatient(&self, name: &str, exit_barrier_s: u64) -> Command {
         let options: Vec<_> = self.options.iter().map(String::as_str).collect();
         let mut command = python();
@@ -130,14 +130,14 @@ impl Job {
     }
 }
 
-/// The processes of an agent's trainers, of all that it has started.
+/// The processes of all trainers that an agent has started.
 fn trainers(agent: &Running) -> Vec<i32> {
     let lines = agent.lines("joined");
     let pid = |line: &String| line.split(" pid ").nth(1)?.split(' ').next()?.parse().ok();
     lines.iter().filter_map(pid).collect()
 }
 
-/// Those of them that run.
+/// Those that still run.
 fn living(agent: &Running) -> Vec<i32> {
     trainers(agent).into_iter().filter(|pid| runs(*pid)).collect()
 }
@@ -155,10 +155,10 @@ fn kill(pids: &[i32]) {
     }
 }
 
-/// What the trainers of one agent alone say.
+/// The output of trainers of a single agent.
 const SMALLER: &str = "step 20 of world 2";
 
-/// Waits until there are more than `before` such lines: the job may have begun with one agent.
+/// Waits until there are more than `before` such lines, because the job may have started with one agent.
 fn until_again(agent: &Running, begin: &str, before: usize) {
     eventually(&format!("{begin:?} again"), SLOW, || {
         (agent.lines(begin).len() > before).then_some(())
@@ -176,13 +176,13 @@ fn agents_of_the_plug_in_meet_though_the_leader_is_killed() -> Result<()> {
     let job = Job::new(&fleet, "2");
     let mut agents = vec![job.agent(&fleet, "agent-1")?];
     until_participants(&fleet, "joining", "1")?;
-    // In the middle of the rendezvous: one waits for the other.
+    // Kill during the rendezvous: one agent waits for the other.
     let killed = fleet.leader();
     fleet.member_process(&killed).kill();
     agents.push(job.agent(&fleet, "agent-2")?);
     agents.iter().for_each(|agent| drop(agent.until_it_says("step 50 of world 4")));
     fleet.start_member(&killed)?;
-    // And in the middle of the job: nobody has to begin again for it.
+    // Kill again during the job: no trainer has to start again.
     let killed = fleet.leader();
     fleet.member_process(&killed).kill();
     fleet.leader_other_than(&killed);
@@ -233,10 +233,10 @@ fn trainers_work_on_when_another_host_has_ended_and_waits_for_them_no_longer() -
     [&first, &second].iter().for_each(|agent| drop(agent.until_it_says("step 20 of world 4")));
     std::fs::write(&job.stop, "")?;
     second.until_it_says("works on");
-    // Its agent has closed the rendezvous, and left it.
+    // Its agent has closed and left the rendezvous.
     first.finish()?;
     assert_eq!(first.lines("finished").len(), 2, "{}", first.process.log_tail());
-    // torchrun looks ten times a second whether a new round is to begin.
+    // torchrun checks ten times a second whether a new round is due.
     std::thread::sleep(Duration::from_secs(5));
     assert!(second.says("finished").is_none(), "they were to work until now");
     std::fs::write(&enough, "")?;
@@ -265,7 +265,8 @@ fn orphaned_trainers_of_an_agent_that_was_killed_do_not_join_the_next_round() ->
     let (smaller, said) = (agents[0].lines(SMALLER).len(), agents[1].lines("").len());
     agents[1].process.kill();
     until_again(&agents[0], SMALLER, smaller);
-    // The others are in the next round. Of those that are under way now one more comes to an end, and then others.
+    // The other trainers are in the next round. Wait until each orphan has finished the attempt in progress and tried
+    // once more.
     for pid in &orphans {
         let begin = format!("tried pid {pid}:");
         let before = agents[1].lines(&begin).len();

@@ -1,5 +1,5 @@
-//! torch's own TCPStore client, through gateways, at the replicated store, and the same with `rollout.Store`.
-//! `make test-torch` runs this, and fails where torch cannot be had.
+//! torch's own TCPStore client, through gateways, against the replicated store; and the same with `rollout.Store`.
+//! `make test-torch` runs this, and fails if torch is not available.
 
 use anyhow::{Result, ensure};
 use rollout_tests::torch::{Running, SLOW, gateway, not_run};
@@ -9,7 +9,7 @@ fn scenario(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Running> {
     Running::script(fleet, name, "store.py", args)
 }
 
-/// What `rollout.Store` is told.
+/// The arguments of `rollout.Store`.
 fn context(fleet: &Fleet) -> String {
     fleet.path("user.toml").display().to_string()
 }
@@ -32,7 +32,7 @@ fn the_package_finds_every_operation_as_torch_means_it() -> Result<()> {
     let (_gateway, addr) = gateway(&fleet, "gateway")?;
     let context = context(&fleet);
     scenario(&fleet, "operations", &["operations", &context, &context])?.finish()?;
-    // It and a stock client have one store.
+    // `rollout.Store` and a stock client share one store.
     scenario(&fleet, "waits", &["waits", &context, &addr])?.finish()?;
     for what in ["trampoline", "waits"] {
         let name = format!("python-{what}");
@@ -117,7 +117,7 @@ fn a_wait_goes_on_at_the_next_leader_and_loses_no_wake_up() -> Result<()> {
     }
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
-    // At once: the key may be set before the waits have reached the next leader, or after.
+    // Set the key at once: the waits may reach the next leader before or after that.
     scenario(&fleet, "put", &["put", &second, "go"])?.finish()?;
     for waiter in &mut waiters {
         waiter.until_it_says("released");
@@ -146,7 +146,7 @@ fn a_barrier_of_the_store_goes_on_at_the_next_leader_and_counts_each_arrival_onc
         ensure!(waiter.says("passed").is_none(), "one passed before the third came");
     }
     fleet.start_member(&leader)?;
-    // And again, as the third arrives: whoever was asked first may not answer any more.
+    // Kill again as the third arrives: the leader asked first must not answer any more.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     arrived.push(scenario(&fleet, "third", &["arrive", &second, "all"])?);

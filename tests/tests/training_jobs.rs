@@ -1,5 +1,5 @@
-//! What operators do with datasets, jobs and checkpoints by `rolloutctl`, and what a trainer of ours promises whoever
-//! calls it: it waits no longer than it is told to, and loses nothing that it was granted.
+//! An operator's `rolloutctl` commands for datasets, jobs and checkpoints, and what rollout's trainer promises its
+//! caller: it waits no longer than its limit, and loses nothing that it was granted.
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -31,7 +31,7 @@ const NOT_FOUND: i32 = 4;
 const CONFLICT: i32 = 5;
 const REFUSED: i32 = 6;
 
-/// What a command says; it has to end with this code.
+/// Runs a command, which must end with this code, and returns its output.
 fn ctl(fleet: &Fleet, args: &[&str], code: i32) -> Result<String> {
     let out = fleet.ctl(args)?;
     let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
@@ -56,7 +56,7 @@ async fn recover(fleet: &Fleet, name: &str, world: &[&str], round: u64) -> Resul
     Ok(Trainer::recover(client(fleet)?, &options, &recovery).await?.0)
 }
 
-/// A complete checkpoint of a world of one.
+/// Makes a complete checkpoint in a world of one.
 async fn complete(trainer: &Trainer, step: u64) -> Result<v1::Checkpoint> {
     let checkpoint = trainer.begin_checkpoint(step, "", PATIENCE).await?;
     let writer = CheckpointWriter::open(trainer.store_url())?;
@@ -66,7 +66,7 @@ async fn complete(trainer: &Trainer, step: u64) -> Result<v1::Checkpoint> {
     Ok(checkpoint)
 }
 
-/// Numbers and states of the checkpoints that are not on their way out, newest first.
+/// Numbers and states of the checkpoints that are not being deleted, newest first.
 fn states(fleet: &Fleet) -> Result<Vec<(u64, String)>> {
     let list = fleet.ctl_json(&["checkpoint", "list", "sft"])?;
     let all = list["checkpoints"].as_array().into_iter().flatten();
@@ -103,7 +103,7 @@ async fn operators_make_name_keep_and_remove_what_jobs_need() -> Result<()> {
     ctl(&fleet, &["checkpoint", "abort", "sft", "99"], NOT_FOUND)?;
     ctl(&fleet, &["checkpoint", "abort", "sft", &open.number.to_string()], 0)?;
     ensure!(trainer.checkpoint_complete(open.number, PATIENCE).await? == Some(false), "given up");
-    // Nothing goes that is in use, or without a yes.
+    // Nothing in use is deleted, and nothing without confirmation.
     ctl(&fleet, &["dataset", "delete", "other"], REFUSED)?;
     ctl(&fleet, &["dataset", "delete", "other", "--yes"], 0)?;
     ctl(&fleet, &["dataset", "delete", "pile", "--yes"], CONFLICT)?;
@@ -137,8 +137,8 @@ async fn a_rank_that_never_comes_is_named_when_the_time_for_it_is_over() -> Resu
         *code == Some(ErrorCode::CheckpointConflict) && said.contains("absent")
     };
     ensure!(error.as_ref().is_some_and(named), "{error:?}");
-    ensure!(begun.elapsed() >= Duration::from_millis(500), "it waited for nobody");
-    // Once it is there, both have the checkpoint; one report alone does not complete it.
+    ensure!(begun.elapsed() >= Duration::from_millis(500), "it did not wait");
+    // Once the second trainer is there, both report the checkpoint; one report alone does not complete it.
     let late = recover(&fleet, "absent", &["here", "absent"], 1).await?;
     let checkpoint = trainer.begin_checkpoint(1, "", PATIENCE).await?;
     ensure!(late.begin_checkpoint(1, "", PATIENCE).await?.number == checkpoint.number, "the same");
@@ -204,7 +204,7 @@ async fn a_checkpoint_of_which_an_object_is_gone_is_not_begun_from_and_the_way_o
         ensure!(said.contains("another one by its number: 1, of step 1"), "{said}");
         std::fs::write(&path, good)?;
     }
-    // No lineage was begun: whoever trains goes on.
+    // No lineage was begun: the running trainer continues.
     complete(&trainer, 3).await?;
     let options =
         TrainerOptions { job: "sft".into(), name: "t0".into(), ..TrainerOptions::default() };
@@ -227,12 +227,12 @@ async fn a_recovery_that_was_not_answered_is_repeated_and_tears_nothing() -> Res
         keep_alive: Duration::from_secs(60),
         ..TrainerOptions::default()
     };
-    // The cluster has its ticket, and nobody of this process.
+    // The cluster keeps its ticket, but this process has dropped the trainer.
     drop(Trainer::recover(client(&fleet)?, &options, &recovery).await?);
     let (again, recovered) = Trainer::recover(client(&fleet)?, &options, &recovery).await?;
     ensure!(recovered.checkpoint.is_some_and(|c| c.step == 1), "it begins at the checkpoint");
     complete(&again, 2).await?;
-    // Another process of its name is another trainer: what this one has is lost with it.
+    // A new process under its name is another trainer: the state of this one is lost.
     options.instance = draw_instance();
     let torn = Trainer::recover(client(&fleet)?, &options, &recovery).await.err();
     ensure!(torn.is_some_and(|error| error.has_to_recover()), "the lineage is torn");
@@ -240,12 +240,12 @@ async fn a_recovery_that_was_not_answered_is_repeated_and_tears_nothing() -> Res
     fleet.passed()
 }
 
-/// More sessions than the cluster remembers: the user's oldest are forgotten. A user's own new one ends none that is in use,
-/// so the last ones are somebody else's.
+/// Opens more sessions than the cluster remembers, so that the user's oldest are forgotten. A user's own new session
+/// ends no session in use, so another identity opens the last ones.
 async fn open_sessions(fleet: &Fleet) -> Result<()> {
     const ALMOST_ALL: usize = 9_950;
     const AT_A_TIME: usize = 50;
-    // A session that was used less than 30 s ago is in use. A second of room: clocks of commands are no stopwatch.
+    // A session that was used less than 30 s ago is in use. Subtract a second, because command timings are not exact.
     const IN_USE: Duration = Duration::from_secs(29);
     let (client, mut opening) = (client(fleet)?, JoinSet::new());
     let opened_since = Instant::now();
@@ -265,7 +265,7 @@ async fn open_sessions(fleet: &Fleet) -> Result<()> {
     for _ in 0..200 {
         operator.open_session("an operator's").await?;
     }
-    // Until its oldest are out of use, the user gets no other one.
+    // Until its oldest sessions are out of use, the user gets no new one.
     let begun = Instant::now();
     while let Err(error) = client.open_session("another").await {
         ensure!(begun.elapsed() < PATIENCE, "{error}");
@@ -276,7 +276,7 @@ async fn open_sessions(fleet: &Fleet) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trainer_whose_session_was_forgotten_goes_on_in_another() -> Result<()> {
+async fn a_trainer_whose_session_was_forgotten_continues_in_another() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     ctl(&fleet, &DATASET, 0)?;
     let world = ["t0", "t1"];
@@ -303,7 +303,7 @@ async fn a_store_whose_sessions_were_forgotten_is_changed_in_others() -> Result<
         let add = v1::StoreAdd { key: "n".into(), delta: 1 };
         store.change(v1::store_op::Kind::Add(add))
     };
-    // Two sessions, of which either is used next.
+    // Two sessions; either may be used next.
     let (one, two) = tokio::join!(add(), add());
     ensure!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
     open_sessions(&fleet).await?;
@@ -319,7 +319,7 @@ async fn a_store_whose_sessions_were_forgotten_is_changed_in_others() -> Result<
     fleet.passed()
 }
 
-/// That long, to the microsecond: the runtime's own timers are no finer than what a claim takes.
+/// Waits this long, to the microsecond: the runtime's timers are as coarse as a claim takes.
 async fn passed(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -334,7 +334,7 @@ async fn a_claim_that_its_caller_gave_up_is_not_lost() -> Result<()> {
     ctl(&fleet, &[&["dataset", "create", "pile", "--uri", "x"][..], &spec].concat(), 0)?;
     let trainer = recover(&fleet, "t0", &["t0"], 1).await?;
     let (mut held, mut given_up, mut usual) = (BTreeSet::new(), 0, PATIENCE);
-    // Sooner or later than the answer, as it comes: up to twice what the quickest answer took.
+    // Vary the delay around the time of an answer: up to twice that of the fastest answer.
     for share in (0..400).map(|n| f64::from(n * 37 % 200) / 100.0) {
         if held.len() == 50 {
             break;
@@ -352,7 +352,7 @@ async fn a_claim_that_its_caller_gave_up_is_not_lost() -> Result<()> {
     while let (Some(shard), _) = trainer.claim("pile", 0).await? {
         ensure!(held.insert(shard.shard), "shard {} was granted again", shard.shard);
     }
-    ensure!(held.len() == 50, "shards that nobody knows of: {held:?}");
+    ensure!(held.len() == 50, "shards without a known holder: {held:?}");
     fleet.verify()?;
     fleet.passed()
 }

@@ -1,4 +1,4 @@
-//! The version that gates commands is raised when every member supports it, and not before.
+//! The cluster version that gates commands is raised once every member supports it, and not before.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, Writers, eventually};
@@ -18,7 +18,7 @@ fn refused(fleet: &Fleet, args: &[&str]) -> Result<String> {
 fn the_version_is_raised_to_nothing_that_a_member_does_not_support_or_say() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let now = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
-    // A new cluster begins with the newest version that all of its members know.
+    // A new cluster starts with the newest version that all of its members know.
     ensure!(now["before"].as_u64() > Some(1) && now["before"] == now["version"], "{now}");
     let again = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
     ensure!(again["before"] == now["version"] && again["version"] == now["version"], "{again}");
@@ -34,7 +34,7 @@ fn the_version_is_raised_to_nothing_that_a_member_does_not_support_or_say() -> R
         let said = refused(&fleet, &args)?;
         ensure!(said.contains("RO-1016") && said.contains("c1 supports"), "{said}");
     }
-    // One that is down may come back with any build.
+    // A member that is down may come back with any build.
     let leader = fleet.leader();
     let names = fleet.member_names();
     let down = names.iter().find(|name| **name != leader).map_or("", String::as_str);
@@ -49,7 +49,7 @@ fn the_version_is_raised_to_nothing_that_a_member_does_not_support_or_say() -> R
     fleet.passed()
 }
 
-/// Stops a member in good order and starts it again, as with the next build; while it is away nothing is raised.
+/// Stops a member in order and starts it again, as with the next build; while it is away the version is not raised.
 fn replace_build(fleet: &mut Fleet, name: &str) -> Result<()> {
     let status = fleet.member_process(name).terminate(PATIENCE)?;
     ensure!(status.success(), "{name} ended with {status}{}", fleet.logs());
@@ -62,7 +62,8 @@ fn replace_build(fleet: &mut Fleet, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Three members of a cluster of version 1: what an earlier build left, restored by this one, which raises nothing.
+/// Three members of a cluster of version 1: restored by this build from an earlier build's data, without raising the
+/// version.
 fn of_version_1() -> Result<Fleet> {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/data-1");
     let mut fleet = Fleet::start(FleetOptions {
@@ -90,7 +91,8 @@ fn members_are_restarted_one_by_one_and_what_came_with_the_next_version_is_taken
     let mut batch = Batch::submit(&fleet, "meanwhile", 4_000, "")?;
     let mut writers = Writers::start(&fleet, 2)?;
     for name in fleet.member_names() {
-        // Every member could read it, and the cluster does not take it: one of an earlier build may come back.
+        // Every member could read the command, but the cluster refuses it: a member with an earlier build may come
+        // back.
         let said = refused(&fleet, &["token", "create", "early", "--role", "worker"])?;
         ensure!(said.contains("RO-1016"), "{said}");
         writers.step(&format!("{name} gets the next build"));
@@ -107,7 +109,7 @@ fn members_are_restarted_one_by_one_and_what_came_with_the_next_version_is_taken
     fleet.start_newcomer("w2", &file, &worker)?;
     eventually("who came with the token is registered", PATIENCE, || fleet.rows_done_by("w2"));
 
-    // It is replicated and kept: nobody forgets it, whoever is restarted.
+    // The version is replicated and durable: restarts do not lose it.
     for name in fleet.member_names() {
         writers.step(&format!("{name} is restarted"));
         let status = fleet.member_process(&name).terminate(PATIENCE)?;

@@ -1,4 +1,4 @@
-//! Who asked to be told of a run's end is told, though the leader dies meanwhile, and nobody else is ever called.
+//! A completion webhook is delivered even if the leader dies, and no other address is ever called.
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const PATIENCE: Duration = Duration::from_secs(90);
-/// By how much a timestamp may differ from the receiver's clock, in seconds: longer than this whole test takes.
+/// The most that a timestamp may differ from the receiver's clock, in seconds: longer than this whole test takes.
 const TOLERANCE_S: u64 = 1800;
-/// What the receiver and the members share: after `whsec_`, in base64.
+/// The secret shared by the receiver and the members: the part after `whsec_`, in base64.
 const SECRET: &str = "C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ impl Got {
         lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
     }
 
-    /// That it is of somebody who knows the secret, as <https://www.standardwebhooks.com> has a receiver find out: by what
-    /// arrived and the secret alone.
+    /// Checks that the sender knows the secret, as <https://www.standardwebhooks.com> specifies for receivers: from
+    /// the request and the secret alone.
     fn is_signed(&self) -> Result<()> {
         let said = |name: &str| self.header(name).with_context(|| format!("no {name}: {self:?}"));
         let (id, timestamp) = (said("webhook-id")?, said("webhook-timestamp")?);
@@ -47,7 +47,7 @@ impl Got {
     }
 }
 
-/// A receiver that answers what it is told to.
+/// A receiver with configurable answers.
 struct Receiver {
     addr: String,
     status: Arc<Mutex<u16>>,
@@ -98,7 +98,7 @@ fn serve(stream: TcpStream, status: u16) -> Option<Got> {
     Some(Got { head, body: String::from_utf8(body).ok()? })
 }
 
-/// What `rolloutctl -o json` prints to one who may read runs and submit none.
+/// The output of `rolloutctl -o json` for a user who may read runs but not submit any.
 fn as_a_viewer(fleet: &Fleet, args: &[&str]) -> Result<serde_json::Value> {
     let request = IssueRequest {
         role: Role::Viewer,
@@ -131,7 +131,7 @@ fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() 
     ];
     let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
 
-    // Whom the operators do not list, no run may name.
+    // A run may name only URLs that the operators list.
     let mut other =
         Batch::submit(&fleet, "other", 5, "[notify]\nurl = \"http://127.0.0.1:1/x\"\n")?;
     let status = other.process().wait(PATIENCE)?;
@@ -149,7 +149,7 @@ fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() 
     let run = fleet.ctl_json(&["run", "describe", "eval"])?;
     ensure!(run["run"]["notice"] == "due", "{run}");
     ensure!(run["spec"]["notifyUrl"] == url, "{run}");
-    // The path and the query may be a secret of those who submit runs.
+    // The path and the query may be secrets of the users who submit runs.
     let seen = as_a_viewer(&fleet, &["run", "describe", "eval"])?;
     ensure!(seen["data"]["run"]["state"] == run["run"]["state"], "{seen}");
     ensure!(seen["data"]["spec"]["notifyUrl"] == format!("http://{}", receiver.addr), "{seen}");

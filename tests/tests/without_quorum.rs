@@ -1,5 +1,5 @@
-//! Two of three members are dead, or cannot be reached: the third lives, serves nobody, and says all that it can without
-//! the others.
+//! Two of three members are dead or unreachable: the third stays alive, serves no requests that need a quorum, and
+//! reports all that it can without the others.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -22,7 +22,7 @@ fn operator(fleet: &Fleet, args: &[&str]) -> std::process::Command {
     command
 }
 
-/// Waits until a probe is answered so.
+/// Waits until a probe gets this answer.
 fn probed(fleet: &Fleet, member: &str, path: &str, wanted: (u16, &str)) {
     eventually_or_show("a probe is answered as it should be", PATIENCE, |seen| {
         let answer = fleet.http(member, path).ok()?;
@@ -39,7 +39,7 @@ fn on_screen(top: &Terminal, wanted: &[&str]) {
     });
 }
 
-/// Waits until the last line of a watch says so.
+/// Waits until the last line of a watch reports this health.
 fn watched(watch: &Process, health: &str) {
     eventually_or_show("the watch says so", PATIENCE, |seen| {
         let lines = json_lines(&std::fs::read_to_string(&watch.log).ok()?);
@@ -49,7 +49,7 @@ fn watched(watch: &Process, health: &str) {
     });
 }
 
-/// Waits until a member says everywhere whether it hears a leader.
+/// Waits until all of a member's outputs agree on whether it hears a leader.
 fn says_of_a_leader(fleet: &Fleet, member: &str, hears: bool, ready: (u16, &str)) {
     probed(fleet, member, "/readyz", ready);
     eventually_or_show("its metrics and its status say so", PATIENCE, |seen| {
@@ -66,7 +66,8 @@ fn says_of_a_leader(fleet: &Fleet, member: &str, hears: bool, ready: (u16, &str)
     });
 }
 
-/// What only looks at members works, and what they know is shown as not confirmed; a change says that there is no leader.
+/// Checks that read-only commands work and mark the members' data as unconfirmed, and that a change reports that
+/// there is no leader.
 fn what_is_said(fleet: &Fleet, alone: &str, dead: &[String]) -> Result<()> {
     let ctl =
         |args: &[&str]| -> Result<Output> { fleet.ctl(&[&["--timeout", "2s"], args].concat()) };
@@ -83,7 +84,7 @@ fn what_is_said(fleet: &Fleet, alone: &str, dead: &[String]) -> Result<()> {
         ensure!(member["problem"].is_null() == answers, "{member}");
         ensure!((member["residentBytes"] != "0") == answers, "{member}");
     }
-    // All three, as the last one knows them, and as nothing that anybody confirms.
+    // All three members, as the last one knows them, marked as unconfirmed.
     let list = ctl(&["member", "list", "-o", "name"])?;
     ensure!(list.status.code() == Some(3) && text(&list.stdout) == "c1\nc2\nc3\n", "{list:?}");
     ensure!(text(&list.stderr).contains("not confirmed"), "{list:?}");
@@ -101,7 +102,7 @@ fn what_is_said(fleet: &Fleet, alone: &str, dead: &[String]) -> Result<()> {
         ensure!(told["data"]["unconfirmed"]["member"] == *alone, "{args:?}: {told}");
         Ok(told["data"].clone())
     };
-    // Two pages of them, both from the same member.
+    // Two pages, both from the same member.
     let done = unconfirmed(&["item", "list", "eval", "--state", "done", "--limit", "0"])?;
     ensure!(done["items"].as_array().map(Vec::len) == Some(600), "{done}");
     let item = unconfirmed(&["item", "describe", "eval", "7"])?;
@@ -155,7 +156,7 @@ fn a_lone_member_is_alive_and_not_ready_and_says_what_it_can() -> Result<()> {
     watched(&watch, "no leader");
     on_screen(&top, &["no leader", "runs     unknown:", "workers  unknown:"]);
     what_is_said(&fleet, &alone, &dead)?;
-    // A supervisor restarts nobody for that: it still lives after all of these questions.
+    // No supervisor restarts the member for that: it is still alive after all of these requests.
     ensure!(fleet.member_process(&alone).runs());
 
     fleet.start_member(&dead[0])?;
@@ -177,7 +178,7 @@ fn a_lone_member_is_alive_and_not_ready_and_says_what_it_can() -> Result<()> {
     };
     restored(&top);
 
-    // A signal ends it as well, and without colours none is sent.
+    // A signal ends it too, and without colors it sends no color codes.
     let mut plain = operator(&fleet, &["top", "--every", "200ms"]);
     plain.env("NO_COLOR", "1");
     let mut top = Terminal::start(plain, &fleet.path("plain.log"))?;
@@ -198,15 +199,15 @@ fn a_follower_that_is_left_over_or_cut_off_says_that_it_hears_no_leader() -> Res
     let following = format!("following {leader}");
     says_of_a_leader(&fleet, &alone, true, (200, &following));
 
-    // Whom it reaches still hears the leader, and elects nobody with it.
+    // The member that it reaches still hears the leader, so the two elect no other leader.
     fleet.set_cut(&alone, &leader, true);
     says_of_a_leader(&fleet, &alone, false, (503, "no leader"));
     says_of_a_leader(&fleet, &other, true, (200, &following));
     fleet.set_cut(&alone, &leader, false);
     says_of_a_leader(&fleet, &alone, true, (200, &following));
-    ensure!(fleet.leader() == leader, "whoever was cut off deposed nobody");
+    ensure!(fleet.leader() == leader, "the member that was cut off deposed the leader");
 
-    // Both others are dead, the leader last: nobody ever took its place.
+    // Both others are dead, the leader last: no other member became leader.
     fleet.member_process(&other).kill();
     fleet.member_process(&leader).kill();
     says_of_a_leader(&fleet, &alone, false, (503, "no leader"));

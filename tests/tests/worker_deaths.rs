@@ -1,4 +1,5 @@
-//! Workers whose whole process ends without a word, and processes that come with what another one has.
+//! Workers whose whole process dies without a word, and processes that start with a copy of a live worker's
+//! directory.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROWS: u64 = 8;
-/// The row that ends its worker: whenever it runs, the test kills the process.
+/// The row that kills its worker: whenever it runs, the test kills the process.
 const GUILTY: u64 = 5;
 
 fn submit(fleet: &Fleet, name: &str) -> Result<Batch> {
@@ -40,8 +41,8 @@ fn a_row_that_takes_its_whole_worker_down_each_time_is_poison_in_the_end_and_no_
     fleet.start_worker("w1", &options("w1.example"))?;
     let mut batch = submit(&fleet, "deadly")?;
     let (mut ends, mut ended, begun) = (0, None, Instant::now());
-    // The attempt that runs the guilty row in the present process: one of an ended process stands until the next one
-    // has registered, and then others may run.
+    // The attempt that runs the guilty row in the present process. The attempt of an ended process remains until the
+    // next one has registered; then other rows may run.
     let runs = |fleet: &Fleet, ended: &Option<Value>| {
         let item = item(fleet, "deadly", GUILTY)?;
         let attempt = item["attempt"].clone();
@@ -50,7 +51,7 @@ fn a_row_that_takes_its_whole_worker_down_each_time_is_poison_in_the_end_and_no_
     while batch.process().runs() {
         ensure!(begun.elapsed() < 4 * PATIENCE, "after {ends} ends: {}", fleet.logs());
         let attempt = runs(&fleet, &ended);
-        // Not before the worker has said what it has started.
+        // Wait until the worker has reported what it started.
         std::thread::sleep(Duration::from_millis(if attempt.is_some() { 1000 } else { 100 }));
         if attempt.is_none() || runs(&fleet, &ended) != attempt {
             continue;
@@ -59,8 +60,9 @@ fn a_row_that_takes_its_whole_worker_down_each_time_is_poison_in_the_end_and_no_
         (ends, ended) = (ends + 1, attempt);
         fleet.start_worker("w1", &options("w1.example"))?;
     }
-    // Three ends make suspects of all that ran, log2 of them find it, and two are its strikes. One that came before the
-    // leader had heard what was started counts for nothing, which a busy machine makes likely.
+    // Three crashes make all running rows suspects, log2 of their number more find the guilty one, and two are its
+    // strikes. A crash before the leader has heard what was started does not count, which is likely on a busy
+    // machine.
     ensure!((5..=12).contains(&ends), "{ends} workers ended");
     let guilty = item(&fleet, "deadly", GUILTY).context("described")?;
     ensure!(guilty["state"] == "failed" && guilty["strikes"] == 2, "{guilty}");
@@ -79,13 +81,13 @@ fn a_row_that_takes_its_whole_worker_down_each_time_is_poison_in_the_end_and_no_
     fleet.passed()
 }
 
-/// Hosts at most: three ends make a suspect of the row, three halvings find it, two are its strikes, and each may be
-/// mistaken once.
+/// The most hosts: three crashes make the row a suspect, three halvings find it, two are its strikes, and each may
+/// fail once.
 const HOSTS_MAX: usize = 14;
 
 #[test]
 fn a_row_that_takes_down_hosts_that_never_come_back_is_poison_in_the_end() -> Result<()> {
-    // A silent worker's session ends soon, or the test lasts for ten minutes.
+    // A silent worker's session must end soon, or the test would take ten minutes.
     let member_lines = vec![("worker", "started_grace_ms = 1000")];
     let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
     let mut batch = submit(&fleet, "deadly")?;
@@ -98,7 +100,7 @@ fn a_row_that_takes_down_hosts_that_never_come_back_is_poison_in_the_end() -> Re
         let mut host = options(&format!("{name}.example"));
         host.engine.push_str(&format!("side_file = {side:?}\n"));
         fleet.start_worker(&name, &host)?;
-        // The moment that it is started, long before the next heartbeat says so.
+        // Kill it when the row starts, long before the next heartbeat reports it.
         let begun = Instant::now();
         let started = || {
             let text = std::fs::read_to_string(&side).unwrap_or_default();
@@ -160,11 +162,11 @@ fn a_process_with_a_copy_of_a_live_workers_directory_is_refused_and_costs_the_wo
         ensure!(log.contains(said), "{said} is not in: {log}");
     }
     batch.finish(&fleet)?;
-    ensure!(session(&fleet).as_ref() == Some(&before), "the first had to register anew");
+    ensure!(session(&fleet).as_ref() == Some(&before), "the first worker had to register again");
     let log = std::fs::read_to_string(&fleet.worker_process("w1").log)?;
     ensure!(!log.contains("RO-3005"), "the first was refused: {log}");
 
-    // The next process on the same disk goes on with the session at once.
+    // The next process on the same disk continues the session at once.
     fleet.worker_process("w1").kill();
     fleet.start_worker("w1", &options("first.example"))?;
     eventually("the worker is ready", PATIENCE, || {

@@ -1,4 +1,4 @@
-//! A worker's disk that is full, that loses power, or that holds what was finished for another cluster.
+//! A worker's disk that is full, that loses power, or that holds results for another cluster.
 
 use anyhow::{Context, Result, ensure};
 use rollout_powerloss::{DISK_ENV, Disk, JOURNAL_ENV, Journal, Loss, Trouble, lose_power};
@@ -10,7 +10,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROWS: u64 = 400;
 
-/// A worker of one slot of eight rows that take so long, which may hold more rows than it can run in these tests.
+/// A worker with one slot of eight rows, each of which takes this long; it may hold more rows than it can run in
+/// these tests.
 fn worker(fleet: &Fleet, name: &str, latency_ms: u64, head: &str) -> WorkerOptions {
     let side = fleet.path(&format!("{name}.side"));
     let engine = format!(
@@ -39,7 +40,7 @@ fn log(fleet: &mut Fleet, name: &str) -> String {
     std::fs::read_to_string(&fleet.worker_process(name).log).unwrap_or_default()
 }
 
-/// What the worker said with this message, newest last.
+/// The worker's log lines with this message, newest last.
 fn said(fleet: &mut Fleet, name: &str, message: &str) -> Vec<Value> {
     let log = log(fleet, name);
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -63,7 +64,7 @@ fn the_spool_of_another_cluster_is_kept_aside_and_never_sent() -> Result<()> {
     let files = spooled(&fleet, "w1").len();
     fleet.rebuild()?;
     let registrations = said(&mut fleet, "w1", "registered").len();
-    // As an operator does who makes it a new worker of the new cluster.
+    // As an operator would do to make it a new worker of the new cluster.
     for name in ["worker.json", "members.json"] {
         std::fs::remove_file(fleet.path(&format!("worker-w1/{name}")))?;
     }
@@ -99,11 +100,11 @@ fn a_full_disk_ends_the_agent_with_its_reason_and_costs_nothing_that_was_acknowl
     let log = log(&mut fleet, "w1");
     let reason = log.lines().find(|l| l.contains("the local disk failed")).context("a reason")?;
     ensure!(reason.contains("No space left") && reason.contains("spool"), "{reason}");
-    // The part of which the last row found no space may still have been acknowledged.
+    // The part whose last row found no space may still have been acknowledged.
     let done = batch.counts(&fleet).context("counts")?.done;
     let started = executed(&fleet, "w1").0;
 
-    // While there is no space it takes no work.
+    // Without space it takes no work.
     fleet.start_worker("w1", &options)?;
     let status = fleet.worker_process("w1").wait(PATIENCE)?;
     ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
@@ -114,7 +115,7 @@ fn a_full_disk_ends_the_agent_with_its_reason_and_costs_nothing_that_was_acknowl
     batch.finish(&fleet)?;
     let executions = Executions::read(&[fleet.path("w1.side")])?;
     let again = executions.attempts.values().filter(|tries| tries.len() > 1).count() as u64;
-    // Those that ran when the disk was full, and those whose results found no space.
+    // Rows that ran when the disk was full, and rows whose results found no space.
     ensure!(
         again <= 200 && executions.started - again == 800,
         "{again} ran again, {done} were done"

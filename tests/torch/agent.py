@@ -1,5 +1,5 @@
-"""torchrun, whose agent waits TEST_EXIT_BARRIER seconds for the others when its own trainers have ended, and not torch's 300:
-`agent.py` takes what torchrun takes."""
+"""torchrun, but its agent waits TEST_EXIT_BARRIER seconds, not torch's 300, for the others when its own trainers
+have ended: `agent.py` takes torchrun's arguments."""
 
 import functools
 import os

@@ -1,8 +1,9 @@
-"""Sets and gets of stores, beside TCPStore's: `bench_store.py CONTEXT GATEWAY SECONDS`. Figures are JSON lines.
+"""Compares sets and gets of stores with TCPStore's: `bench_store.py CONTEXT GATEWAY SECONDS`. Figures are JSON
+lines.
 
-Each client is a thread with a connection of its own, and waits for each answer: 16-byte keys, 64-byte values. TCPStore is
-torch's own, in memory, in this process, without TLS and without a copy anywhere else. Its client expects no answer to a set:
-sets come in batches, and each batch ends with a get, which is answered when all of them have taken effect.
+Each client is a thread with its own connection, and waits for each answer: 16-byte keys, 64-byte values. TCPStore
+is torch's own, in memory, in this process, without TLS and without replicas. Its client expects no answer to a
+set: sets come in batches, and each batch ends with a get, which is answered when all of them have taken effect.
 """
 
 import datetime
@@ -27,7 +28,7 @@ def tcp(host, port, **more):
 
 
 def measure(client, operation, clients):
-    """Calls per second and latencies, in microseconds; a set's is its share of its batch."""
+    """Calls per second and latencies, in microseconds; a set's latency is its share of its batch's."""
     stores = [client() for _ in range(clients)]
     for n, store in enumerate(stores):
         store.set(f"key-{n:012}", VALUE)

@@ -1,8 +1,8 @@
-"""torch's own test classes for stores and rendezvous backends, run against ours.
+"""torch's own test classes for stores and rendezvous backends, run against rollout's.
 
-They are brought here from where they are published, at one commit, and each class has to have the digest below; they are
-kept in a cache and never committed. Where they cannot be had, classes of ours with the same questions run instead, and the
-last line says so. `borrowed.py CONTEXT`: a context file of the cluster.
+They are downloaded from where they are published, at one commit, and each class must have the digest below; they
+are kept in a cache and never committed. If they are not available, our own classes with the same checks run
+instead, and the last line says so. `borrowed.py CONTEXT`: a context file of the cluster.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ not_run: list[str] = []
 
 
 def published(name: str) -> type:
-    """The class as torch has it, or ours."""
+    """torch's class, or our replacement."""
     commit, path, digest = CLASSES[name]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rollout-torch" / f"{name}-{digest[:16]}.py"
     if cache.exists():
@@ -60,7 +60,7 @@ def published(name: str) -> type:
             with urllib.request.urlopen(url, timeout=30) as answer:
                 text = answer.read().decode()
         except (OSError, http.client.HTTPException) as error:
-            # Whatever goes wrong on the way there: refused, too slow, or broken off in the middle.
+            # Any failure of the download: refused, too slow, or broken off.
             not_run.append(f"{name} of torch ({url}: {error})")
             return getattr(equivalents, name)
         tree = ast.parse(text)

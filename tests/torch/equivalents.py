@@ -1,4 +1,5 @@
-"""What torch asks of every store and of every rendezvous backend, asked by us: for where torch's own tests cannot be had."""
+"""Our equivalents of torch's checks of every store and every rendezvous backend, for machines without torch's own
+tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What `--rdzv-conf` may say, by the plug-in as torchrun finds it. It needs no cluster: nothing is asked of one."""
+"""The values that `--rdzv-conf` accepts, through the plug-in as torchrun finds it. It needs no cluster: it sends
+no request."""
 
 from __future__ import annotations
 
@@ -138,7 +139,7 @@ class TorchsVersion(unittest.TestCase):
                 rollout.torch_version.check()
 
     def test_no_torch_at_all_is_told(self):
-        # Before anything of torch is imported: torchrun is not here either, but rollout.Store is asked for.
+        # Before anything of torch is imported: torchrun is missing too, but rollout.Store is requested.
         program = "import sys; sys.modules['torch'] = None\nimport rollout\nrollout.Store"
         ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         self.assertNotEqual(ran.returncode, 0)

@@ -1,4 +1,4 @@
-"""Waits until a job has so many participants: `participants.py CONTEXT JOB COUNT`."""
+"""Waits until a job has this many participants: `participants.py CONTEXT JOB COUNT`."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ while True:
     except rollout.RolloutError as error:
         if "RO-6001" not in str(error):
             raise
-        # Nobody has joined yet, so there is no job; the caller's own time limit ends this.
+        # No participant has joined yet, so there is no job; the caller's own time limit ends this.
         time.sleep(0.1)
         continue
     if len(found["participants"]) >= count:

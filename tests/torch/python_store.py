@@ -1,4 +1,4 @@
-"""What `rollout.Store` has to bear besides what a store does: `python_store.py SCENARIO CONTEXT ...`."""
+"""What `rollout.Store` must handle beyond a store's operations: `python_store.py SCENARIO CONTEXT ...`."""
 
 import datetime
 import gc
@@ -31,9 +31,9 @@ def raises(kind, act, said=""):
 
 
 def trampoline(context):
-    """Through torch's C++ code, which knows the class by its methods' names alone."""
+    """Calls through torch's C++ code, which knows the class only by its methods' names."""
     dist._test_python_store(rollout.Store(context=context, job="trampoline", timeout=LONG))
-    # Nobody refers to the Python object but torch's C++ code, and that does not keep it.
+    # Only torch's C++ code refers to the Python object, and that does not keep it alive.
     prefixed = dist.PrefixStore("round/1", rollout.Store(context=context, job="prefixed", timeout=LONG))
     gc.collect()
     prefixed.set("key", "value")
@@ -65,7 +65,7 @@ def trampoline(context):
 
 
 def waits(context):
-    """A wait holds up neither other threads nor Ctrl-C, and refusals are said."""
+    """A wait blocks neither other threads nor Ctrl-C, and refusals are reported."""
     store = rollout.Store(context=context, job="waits", timeout=LONG)
     turns = []
     thread = threading.Thread(target=lambda: [turns.append(time.monotonic()) or time.sleep(0.01) for _ in range(50)])
@@ -81,7 +81,7 @@ def waits(context):
     store.set("word", "no number")
     raises(rollout.RolloutError, lambda: store.add("word", 1))
     raises(rollout.RolloutError, lambda: store.set("big", bytes((1 << 20) + 1)))
-    # One that nobody listens on, one with a scheme.
+    # One address without a listener, one with a scheme.
     found = rollout.Connection.find(context=context)
     known = ["127.0.0.1:1", f"grpc://{found.endpoints[0]}", *found.endpoints]
     other = rollout.Store(",".join(known), context=context, job="waits", timeout=LONG)

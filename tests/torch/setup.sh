@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes an environment with torch, once: `setup.sh` prints its interpreter's path. Every package is locked by its hash.
-# About 5 GB, for PyPI's torch brings CUDA's libraries along; nothing of them is used. ROLLOUT_TORCH_HOME says where.
+# Makes an environment with torch, once: `setup.sh` prints its interpreter's path. Every package is locked by its
+# hash. It takes about 5 GB, because PyPI's torch includes CUDA's libraries, which are not used. ROLLOUT_TORCH_HOME
+# sets the location.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 home="${ROLLOUT_TORCH_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/rollout-torch}"

@@ -1,7 +1,7 @@
-"""What a job does with its store, through torch's own TCPStore client.
+"""A job's operations on its store, through torch's own TCPStore client.
 
-`store.py SCENARIO ADDR...`: each address is that of a gateway, of one store; a context file of the cluster instead is the
-same store through `rollout.Store`. What it prints, the test waits for.
+`store.py SCENARIO ADDR...`: each address is that of a gateway of one store; a context file of the cluster instead
+uses the same store through `rollout.Store`. The test waits for the lines that it prints.
 """
 
 import datetime
@@ -49,7 +49,7 @@ def operations(one, other):
     assert a.compare_set("cas", "", "first") == b"first"
     assert b.compare_set("cas", "other", "second") == b"first"
     assert b.compare_set("cas", "first", "second") == b"second"
-    # As torch has it: a key that is not there is told to be as expected, and stays away.
+    # As in torch: a missing key returns the expected value, and stays missing.
     assert a.compare_set("absent", "expected", "new") == b"expected"
     assert not a.check(["absent"])
     assert a.check(["key", "n"])
@@ -102,7 +102,7 @@ def waits(one, other):
 
     thread = threading.Thread(target=waiter)
     thread.start()
-    # Its own connection: a blocked wait blocks nobody else.
+    # Its own connection: a blocked wait blocks no other client.
     b.set("first", "1")
     assert b.get("first") == b"1"
     assert not done
@@ -111,7 +111,7 @@ def waits(one, other):
     assert done == [b"2"]
     say("waits")
 
-    # Two wait for an element each; both learn of the first, one gets it, the other goes on waiting.
+    # Two wait for an element each; both learn of the first, one gets it, the other keeps waiting.
     got = []
     poppers = [connect(addr) for addr in (one, other)]
     threads = [threading.Thread(target=lambda s=s: got.append(s.queue_pop("jobs"))) for s in poppers]
@@ -153,7 +153,7 @@ def arrive(addr, key):
 
 
 def until(addr, key, value):
-    """Until a key has this value."""
+    """Waits until a key has this value."""
     store = connect(addr)
     while not store.check([key]) or store.get(key) != value.encode():
         time.sleep(0.05)
@@ -173,7 +173,7 @@ def adds(addr, key, count):
 
 
 def wait(addr, key):
-    """Blocks until somebody else sets the key."""
+    """Blocks until another client sets the key."""
     store = connect(addr)
     store.set(f"{key}/waits", "1")
     say("waiting")

@@ -1,6 +1,7 @@
-"""A trainer that torchrun starts: `train.py STEPS` all-reduces so often, or until the file TEST_STOP is there and all have
-seen that. With TEST_TRIES, one whose all-reduce failed tries to join again where it was, until that file is there. With
-TEST_WORKS_ON it has work of its own after that, until that file is there. What it prints, the test waits for."""
+"""A trainer that torchrun starts: `train.py STEPS` all-reduces this many times, or until the file TEST_STOP exists
+and all have seen it. With TEST_TRIES, a trainer whose all-reduce failed tries to join again at its old address,
+until that file exists. With TEST_WORKS_ON it has work of its own after that, until that file exists. The test
+waits for the lines that it prints."""
 
 import datetime
 import os
@@ -12,7 +13,7 @@ import torch.distributed as dist
 
 
 def say(line):
-    """In one piece: two trainers share what they write to."""
+    """Writes in one piece: two trainers share the output."""
     os.write(1, f"{line}\n".encode())
 
 
@@ -26,7 +27,7 @@ def join(seconds):
 
 
 def try_again():
-    """An orphan that does not give up. If it joins, it says so and ends."""
+    """An orphan that does not give up. If it joins, it says so and exits."""
     dist.destroy_process_group()
     while os.path.exists(test) and not os.path.exists(tries):
         try:
@@ -41,7 +42,7 @@ def try_again():
 
 steps, stop = int(sys.argv[1]), os.environ.get("TEST_STOP", "")
 test, tries = f"/proc/{os.environ['TEST_PID']}", os.environ.get("TEST_TRIES", "")
-# An orphan may wait for another orphan, whom nobody ends: it has to be through before the test's patience is.
+# An orphan may wait for another orphan that is never ended: it must finish before the test times out.
 rank, world, name = join(100 if tries else 240)
 orphaned = False
 for step in range(1, steps + 1):
@@ -56,7 +57,7 @@ for step in range(1, steps + 1):
             raise
         orphaned = True
     if orphaned:
-        # Not within `except`: what was raised holds the old group, and with it the connections that others wait at.
+        # Not within `except`: the exception holds the old group, and with it the connections at which others wait.
         try_again()
     assert total.tolist()[:3] == [world, world * (world - 1) / 2, step * world], total
     if step % 10 == 0:

@@ -11,14 +11,15 @@ directory="$(cd "$1" && pwd)"
 target="$directory/target"
 # A prebuilt RocksDB saves most of the time.
 if [ -f ../shared/rocksdb/env.sh ]; then . ../shared/rocksdb/env.sh; fi
-# Two calls at once would write the same files.
+# Two concurrent calls would write the same files.
 exec 9> "$directory/lock"
 flock 9
 
 # The version of RocksDB that a Cargo.lock names.
 rocksdb() { awk '/^name = "librocksdb-sys"$/ { getline; print $3 }' "$1"; }
 
-# The sources of a commit. They are no worktree of this repository: its branches and its index do not know of them.
+# The sources of a commit, copied rather than a worktree, so that the branches and the index of this repository do not
+# change.
 sources() {
   local commit=$1 to=$2
   if [ -d "$to" ]; then return; fi
@@ -38,7 +39,7 @@ build() {
   sources "$commit" "$from"
   (
     cd "$from"
-    # The prebuilt library is of the version that this checkout uses.
+    # The prebuilt library has the version that this checkout uses.
     if [ "$(rocksdb Cargo.lock)" != "$(rocksdb "$repository/Cargo.lock")" ]; then
       unset ROCKSDB_LIB_DIR ROCKSDB_STATIC
     fi

@@ -1,5 +1,6 @@
-"""The arm without rollout: `bench_llm.py MODEL INPUT ENGINE_ARGS SAMPLING` completes a file's rows by `LLM.generate` and prints
-one JSON object: seconds, tokens, and the completions' texts in order. Loading and one short round to warm up do not count."""
+"""The arm without rollout: `bench_llm.py MODEL INPUT ENGINE_ARGS SAMPLING` completes a file's rows with
+`LLM.generate` and prints one JSON object: seconds, tokens, and the completions' texts in order. Loading and one
+short warm-up round do not count."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Makes a Llama with random weights that takes its time: `bench_model.py DIR HIDDEN LAYERS`. Needs no network."""
+"""Makes a slow Llama with random weights: `bench_model.py DIR HIDDEN LAYERS`. Needs no network."""
 
 import sys
 

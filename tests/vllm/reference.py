@@ -1,4 +1,4 @@
-"""What vLLM gives by itself: `reference.py TASK MODEL INPUT OPTIONS` prints one JSON object a row, in order.
+"""vLLM's own results: `reference.py TASK MODEL INPUT OPTIONS` prints one JSON object per row, in order.
 
 OPTIONS is a JSON object: `engine_args`, `sampling`, `loras` (paths by name).
 """
@@ -54,7 +54,7 @@ def main(task: str, model: str, file: str, told: str) -> None:
         rows = [json.loads(line) for line in lines]
     arguments = {**ENGINE_ARGS, **options.get("engine_args", {})}
     if options.get("loras"):
-        # One place more than adapters: vLLM's kernels for CPUs give rows without one the last place's.
+        # One slot more than adapters: vLLM's CPU kernels give rows without an adapter the last slot's.
         arguments |= {"enable_lora": True, "max_loras": len(options["loras"]) + 1, "max_lora_rank": 8}
     llm = LLM(model=model, **arguments)
     if task == "generate":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes an environment with vLLM for the CPU, once: `setup.sh` prints its interpreter's path. Every package is
-# locked by its hash. About 6 GB and, with a fast line, five minutes. ROLLOUT_VLLM_HOME says where.
+# Makes an environment with vLLM for the CPU, once: `setup.sh` prints its interpreter's path. Every package is locked
+# by its hash. It takes about 6 GB and, with a fast connection, five minutes. ROLLOUT_VLLM_HOME sets the location.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 home="${ROLLOUT_VLLM_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/rollout-vllm}"

@@ -37,8 +37,8 @@ def main(directory: str) -> None:
         dtype="float32",
     )
     model = LlamaForCausalLM(config)
-    # Random weights of the usual size give nearly equal logits, whose order rounding decides; and completions are to
-    # be text, so that no two of them look alike for being no UTF-8.
+    # Random weights of the usual size give nearly equal logits, whose order rounding decides. Completions must be
+    # valid text, so that no two of them look alike because of invalid UTF-8.
     printable = {token for letter, token in vocabulary.items() if len(letter) == 1 and " " < letter < "\x7f"}
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the wheel of the Python package (one for every Python from 3.11 on), installs it in a fresh environment of each
-# version, imports it, looks for its entry points, and whether it uses no more of CPython than the stable ABI has; mypy reads a
-# program that uses it: `check.sh WHEELS`. PYTHONS names the versions that have to be there; 3.14 is tried where it is.
+# Builds the wheel of the Python package (one for every Python from 3.11 on), installs it in a fresh environment of
+# each version, imports it, and checks its entry points and that it uses only CPython's stable ABI; mypy checks a
+# program that uses it: `check.sh WHEELS`. PYTHONS names the versions that must be present; 3.14 is tried if it is
+# present.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 wheels="$1"
@@ -9,7 +10,7 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 versions="${PYTHONS:-3.11 3.12 3.13}"
 
-# The interpreter of a version: the path's, else one of pyenv's.
+# The interpreter of a version: the PATH's, or else one of pyenv's.
 find_python() {
   local candidate
   for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1"*/bin/python; do
@@ -55,10 +56,10 @@ import rollout, rollout._native, rollout.failures, rollout.tokens
 assert sys.version.startswith(sys.argv[1]), sys.version
 assert importlib.metadata.version("rollout-ml") == rollout.__version__
 assert rollout._native.PROTOCOL_VERSION >= 2
-# Nobody started it: it says so and ends.
+# It was not started by an agent: it says so and exits.
 ran = subprocess.run([sys.executable, "-m", "rollout.engine_host"], capture_output=True, text=True)
 assert ran.returncode == 2 and "no agent of rollout" in ran.stderr, ran
-# What torchrun and vLLM find is in the wheel, and needs neither until it is used.
+# The entry points for torchrun and vLLM are in the wheel, and need neither until they are used.
 found = {each.group: each for each in importlib.metadata.distribution("rollout-ml").entry_points}
 assert {group: each.name for group, each in found.items()} == {
     "torchrun.handlers": "rollout", "vllm.general_plugins": "rollout"}, found
@@ -78,7 +79,7 @@ PYTHON
   echo "wheel: $(basename "$wheel") works in Python $version"
 done
 
-# The package is typed: mypy reads a program against what the wheel has installed, and finds what is wrong in it.
+# The package is typed: mypy checks a program against the installed wheel, and finds its errors.
 "$work/${versions%% *}/bin/python" -m pip install --quiet --require-hashes -r "$here/mypy.lock"
 (cd "$work" && "$work/${versions%% *}/bin/mypy" --strict --cache-dir "$work/mypy" "$here/typed.py")
 echo "wheel: mypy reads its types"

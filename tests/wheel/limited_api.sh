@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Says which names of CPython a wheel's extension modules use that its limited API does not have, and fails if there are any:
-# `limited_api.sh WHEEL PYTHON HEX`. PYTHON's own headers say what the API of version HEX (0x030B0000) has; cc and nm are needed.
+# Lists the names of CPython that a wheel's extension modules use and that its limited API does not have, and fails if
+# there are any: `limited_api.sh WHEEL PYTHON HEX`. PYTHON's own headers define the API of version HEX (0x030B0000);
+# cc and nm are needed.
 set -euo pipefail
 export LC_ALL=C
 wheel="$1" python="$2" version="$3"

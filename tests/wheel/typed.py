@@ -1,4 +1,4 @@
-"""A program that mypy reads and nobody runs: what the package's types promise to those who use it without torch."""
+"""A program for mypy that is never run: what the package's types promise to users without torch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def agreed(orchestrator: rollout.TrainingOrchestrator) -> int:
 
 
 def wrong(orchestrator: rollout.TrainingOrchestrator) -> None:
-    # Each of these has to be an error: `--warn-unused-ignores` says so where one is not.
+    # Each of these must be an error: `--warn-unused-ignores` reports those that are not.
     orchestrator.register_dataset("pile")  # type: ignore[call-arg]
     orchestrator.barrier("warmed-up", count="4")  # type: ignore[arg-type]
     orchestrator.join().save("1", {})  # type: ignore[arg-type]

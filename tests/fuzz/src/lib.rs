@@ -1,7 +1,7 @@
-//! Fuzz targets of the decoders that read bytes from peers, clients, workers, stores and files.
+//! Fuzz targets for the decoders that read bytes from peers, clients, workers, stores and files.
 //!
-//! Invariant: a target takes any bytes and panics only where that is a finding. `cargo test` replays the seeds, the
-//! kept inputs and a fixed number of mutations; the binary `rollout-fuzz`, which `make fuzz` builds, runs a target under
+//! Invariant: a target accepts any bytes, and a panic is a finding. `cargo test` replays the seeds, the kept inputs
+//! and a fixed number of mutations; the binary `rollout-fuzz`, which `make fuzz` builds, runs a target under
 //! libFuzzer for a given time.
 //! Absent: coverage feedback in `cargo test`.
 
@@ -46,7 +46,7 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "files", run: files::run, seeds: files::seeds },
 ];
 
-/// How many inputs a target took, and the input that it failed with.
+/// How many inputs a target ran, and the input that it failed with.
 pub struct Outcome {
     /// Inputs.
     pub executions: u64,
@@ -57,7 +57,7 @@ pub struct Outcome {
 /// An input that takes longer is a finding.
 pub const SLOW: Duration = Duration::from_secs(5);
 
-/// Inputs, each with its length of four bytes before it.
+/// Splits inputs, each preceded by its four-byte length.
 fn unpacked(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut inputs = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
@@ -79,10 +79,10 @@ impl Target {
         (self.seeds)()
     }
 
-    /// The inputs that the target failed with once, and those that `keep.py` packed because they reach much of its code.
+    /// Inputs that the target once failed with, and those that `keep.py` packed because they cover much of its code.
     ///
     /// # Panics
-    /// Where the corpus cannot be read.
+    /// If the corpus cannot be read.
     pub fn kept(&self) -> Vec<Vec<u8>> {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
         let failed = std::fs::read_dir(corpus.join(self.name)).into_iter().flatten();
@@ -99,21 +99,21 @@ impl Target {
         kept
     }
 
-    /// Gives the target an input.
+    /// Runs the target with an input.
     ///
     /// # Panics
-    /// Where the input is a finding.
+    /// If the input is a finding.
     pub fn run(&self, bytes: &[u8]) {
         (self.run)(bytes);
     }
 
-    /// Whether the target takes these bytes.
+    /// Whether the target accepts these bytes.
     pub fn takes(&self, bytes: &[u8]) -> bool {
         let begun = Instant::now();
         catch_unwind(AssertUnwindSafe(|| self.run(bytes))).is_ok() && begun.elapsed() < SLOW
     }
 
-    /// Runs the seeds, then mutations of them until `more` says no.
+    /// Runs the seeds, then mutations of them until `more` returns false.
     pub fn mutate(&self, number: u64, mut more: impl FnMut(u64) -> bool) -> Outcome {
         let seeds = self.seeds();
         let mut mutator = Mutator::new(number, seeds.clone());

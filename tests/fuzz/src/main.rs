@@ -1,5 +1,5 @@
-//! `rollout-fuzz`, libFuzzer with one target: `ROLLOUT_FUZZ_TARGET=NAME rollout-fuzz CORPUS [libFuzzer's options]`. It
-//! writes the target's seeds and kept inputs into CORPUS first. `make fuzz` calls it.
+//! `rollout-fuzz`: libFuzzer with one target: `ROLLOUT_FUZZ_TARGET=NAME rollout-fuzz CORPUS [libFuzzer's options]`.
+//! It first writes the target's seeds and kept inputs into CORPUS. `make fuzz` calls it.
 
 #![no_main]
 
@@ -17,8 +17,8 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
     })
 });
 
-/// Writes what is known into the corpus, and lets panics unwind: some decoders catch those of a library that they use. One
-/// that reaches libFuzzer ends the process.
+/// Writes the known inputs into the corpus, and lets panics unwind, because some decoders catch those of a library
+/// that they use. A panic that reaches libFuzzer aborts the process.
 fn begin() {
     std::panic::set_hook(Box::new(|info| {
         let within = info.location().map_or("", |place| place.file());
@@ -27,7 +27,8 @@ fn begin() {
         }
     }));
     let Some(corpus) = std::env::args().nth(1) else { return };
-    // What comes next is no directory where libFuzzer is to run one input, and an empty one where it is to select some.
+    // The next argument is not a directory if libFuzzer runs a single input, and an empty directory if it merges
+    // inputs.
     let selects = std::env::args().any(|argument| argument.contains("merge="));
     if selects || !Path::new(&corpus).is_dir() {
         return;

@@ -1,4 +1,4 @@
-//! Mutations of seeds, the same for the same number.
+//! Deterministic mutations of seeds: the same number gives the same mutation.
 
 /// Inputs do not grow beyond this.
 const BYTES_MAX: usize = 16 * 1024;
@@ -16,7 +16,7 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// Of these seeds, and of nothing where there are none.
+    /// A mutator of these seeds, or of the empty input if there are none.
     pub fn new(number: u64, mut seeds: Vec<Vec<u8>>) -> Self {
         seeds.push(Vec::new());
         Self { state: number ^ 0x9e37_79b9_7f4a_7c15, seeds }
@@ -76,7 +76,7 @@ impl Mutator {
         input[at..at + width].copy_from_slice(&bytes[from..from + width]);
     }
 
-    /// A piece of a seed in place of what follows, or before it.
+    /// Inserts a piece of a seed, or overwrites what follows with it.
     fn splice(&mut self, input: &mut Vec<u8>, at: usize) {
         let seed = self.below(self.seeds.len());
         let from = self.below(self.seeds[seed].len() + 1);

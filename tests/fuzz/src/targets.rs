@@ -1,4 +1,5 @@
-//! The targets: a file for each, with its function and its seeds. Mutations of seeds come further than random bytes.
+//! The fuzz targets: one file per target, with its function and its seeds. Mutated seeds reach deeper than random
+//! bytes.
 
 pub(crate) mod commands;
 pub(crate) mod consensus;
@@ -24,14 +25,14 @@ fn unhex(text: &str) -> Vec<u8> {
     text.as_bytes().chunks(2).map_while(pair).collect()
 }
 
-/// Appends bytes with their length of two bytes before them.
+/// Appends bytes, preceded by their two-byte length.
 fn push_sized(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u16::try_from(bytes.len()).expect("a seed is short");
     out.extend(length.to_le_bytes());
     out.extend(bytes);
 }
 
-/// Takes bytes with their length of two bytes before them.
+/// Takes bytes that are preceded by their two-byte length.
 fn take_sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     let (value, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
@@ -39,15 +40,15 @@ fn take_sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(value)
 }
 
-/// Bytes behind the byte that chooses what they are.
+/// Bytes preceded by the byte that selects their kind.
 fn of(kind: u8, bytes: &[u8]) -> Vec<u8> {
     let mut all = vec![kind];
     all.extend(bytes);
     all
 }
 
-/// A file of these bytes, which replaces the thread's one of that name; in memory where the system has such a place, so
-/// that a target does not wait for a disk.
+/// Writes a file of these bytes, replacing the thread's file of that name. The file is in memory if the system offers
+/// that, so that a target does not wait for a disk.
 fn file_of(name: &str, bytes: &[u8]) -> PathBuf {
     thread_local! {
         static DIR: TempDir = {

@@ -1,10 +1,10 @@
-//! The seeds, the kept inputs and some mutations of every target.
+//! Replays the seeds, the kept inputs and some mutations of every target.
 
 use std::time::{Duration, Instant};
 
 use rollout_fuzz::TARGETS;
 
-/// Of one target, so that all of them together take less than a minute.
+/// Time for one target, so that all of them together take less than a minute.
 const WITHIN: Duration = Duration::from_secs(2);
 const MUTATIONS: u64 = 20_000;
 

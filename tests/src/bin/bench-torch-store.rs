@@ -1,5 +1,6 @@
-//! What a set and a get of the shared store cost beside TCPStore's, at three members on this machine. `make bench-torch`
-//! runs this in a release build. `SECONDS` (5) is the time of each measurement. Figures are JSON lines.
+//! Compares the cost of a set and a get of the shared store with TCPStore's, with three members on this machine.
+//! `make bench-torch` runs this in a release build. `SECONDS` (5) is the duration of each measurement. Figures are
+//! JSON lines.
 
 use anyhow::Result;
 use rollout_tests::torch::{Running, gateway};

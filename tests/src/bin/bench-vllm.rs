@@ -1,12 +1,13 @@
-//! What the way through rollout costs beside vLLM's own `LLM.generate`: the same rows, model and engine arguments, one
-//! after the other, three times, the second time the other way round. Only one engine is loaded at a time. `make bench-vllm` runs this in
-//! a release build.
+//! Compares a batch through rollout with vLLM's own `LLM.generate`: the same rows, model and engine arguments, one
+//! after the other, three times, the second time in reverse order. Only one engine is loaded at a time. `make
+//! bench-vllm` runs this in a release build.
 //!
-//! Environment: `ROLLOUT_VLLM_PYTHON`, `ROLLOUT_PYTHON_PACKAGE`; `ENGINE_DEVICE` (`cpu`, or `cuda`), `MODEL` (a directory or
-//! a name; else one with random weights is made), `ENGINE_ARGS` (JSON), `ROWS`, `SEATS`, `HIDDEN`, `LAYERS`, `ROUNDS`.
-//! Of our arm the time from the creation of the run to its end counts; of vLLM's, that of `generate`. Neither has
-//! loading in it. Processor seconds are those of the members together and of the agent, without the engine. `steady` says that both
-//! arms took two minutes at least. Figures are JSON lines.
+//! Environment: `ROLLOUT_VLLM_PYTHON`, `ROLLOUT_PYTHON_PACKAGE`; `ENGINE_DEVICE` (`cpu` or `cuda`), `MODEL` (a
+//! directory or a name; without it, a model with random weights is made), `ENGINE_ARGS` (JSON), `ROWS`, `SEATS`,
+//! `HIDDEN`, `LAYERS`, `ROUNDS`.
+//! For rollout, the time from the creation of the run to its end counts; for vLLM, the time of `generate`. Neither
+//! includes loading. Processor seconds are those of the members and the agent together, without the engine. `steady`
+//! says that both took at least two minutes. Figures are JSON lines.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use time::format_description::well_known::Rfc3339;
 const RUNNING: Duration = Duration::from_secs(3600);
 /// How long a worker may take to leave.
 const LEAVING: Duration = Duration::from_secs(120);
-/// A shorter arm says little.
+/// A shorter arm is not meaningful.
 const STEADY_S: f64 = 120.0;
 
 struct Bench {
@@ -111,7 +112,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Prints a round's figures; the overhead.
+    /// Prints a round's figures; returns the overhead.
     fn tell(&self, round: u32, own: &Arm, ours: &Arm, spent: &Cpu) -> Result<f64> {
         ensure!(
             own.completion_tokens == ours.completion_tokens,
@@ -135,7 +136,7 @@ impl Bench {
         Ok(overhead)
     }
 
-    /// Our arm: a worker of this round's own, so that neither arm's engine is loaded beside the other's.
+    /// Rollout's arm: a worker started for this round, so that only one arm's engine is loaded at a time.
     fn through_rollout(&self, fleet: &mut Fleet, round: u32, input: &Path) -> Result<(Arm, Cpu)> {
         fleet.start_worker("w1", &self.worker()?)?;
         self.submitted(fleet, &format!("warm-{round}"), &self.warm(fleet)?)?;
@@ -212,7 +213,7 @@ impl Bench {
         let lines = "[model]\nuri = \"bench\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
         let rows = std::fs::read_to_string(input)?.lines().count() as u64;
         let mut batch = Batch::submit_file(fleet, name, input.to_owned(), rows, lines)?;
-        // Whoever asks meanwhile takes processor time from what is measured.
+        // Do not poll meanwhile: polling takes processor time from the measurement.
         let status = batch.process().wait(RUNNING)?;
         ensure!(status.success(), "{status}{}", fleet.logs());
         let run = fleet.ctl_json(&["run", "describe", name])?["run"].take();
@@ -270,11 +271,11 @@ impl Cpu {
 
 fn spent(pid: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // Behind the name, which may have anything in it: user and system time are the 12th and 13th.
+    // Parse after the name, which may contain anything: user and system time are the 12th and 13th fields.
     let fields = stat.rsplit_once(')').context("no stat")?.1;
     let ticks: u64 =
         fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
-    // SAFETY: sysconf reads no memory of ours.
+    // SAFETY: sysconf reads none of our memory.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     Ok(ticks as f64 / per_second as f64)
 }

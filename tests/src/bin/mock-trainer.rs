@@ -1,10 +1,10 @@
 //! A trainer of a job, for tests: it reads epochs of a dataset, folds the samples into a mock model, writes
-//! checkpoints while it goes on, and begins where the last complete one ended. Several of them are one job.
+//! checkpoints while it continues, and starts from the last complete one. Several trainers form one job.
 //!
-//! A checkpoint has the model, and the ids of the samples that are in it.
+//! A checkpoint holds the model, and the ids of the samples that are in it.
 //!
-//! `mock-trainer key=value ...`; what the keys mean stands at [`Wish`]. It ends with status 17 when it has to
-//! recover: whoever started it begins the next round.
+//! Usage: `mock-trainer key=value ...`; [`Wish`] documents the keys. It exits with status 17 when it has to recover:
+//! its launcher then begins the next round.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -21,16 +21,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The job has recovered without this trainer, or has to.
+/// The exit status if the job has recovered without this trainer, or must recover.
 const HAS_TO_RECOVER: i32 = 17;
 /// How long it waits for the other ranks.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What it is asked to do.
+/// The arguments.
 struct Wish {
     /// Members, separated by commas.
     endpoints: Vec<String>,
-    /// Where the certificates are, and whose it shows.
+    /// The directory of the certificates, and the name whose certificate it presents.
     tls: PathBuf,
     cert: String,
     job: String,
@@ -39,20 +39,20 @@ struct Wish {
     world: Vec<String>,
     round: u64,
     dataset: String,
-    /// How many epochs it reads; 1 where it is not said.
+    /// How many epochs it reads; default 1.
     epochs: u64,
-    /// Samples of a step, steps in all, and every how many of them there is a checkpoint.
+    /// Samples per step, the total number of steps, and the steps between checkpoints.
     batch: usize,
     steps: u64,
     every: u64,
     seed: u64,
     /// How long a step takes.
     step_ms: u64,
-    /// So many MiB more in each checkpoint; 0 where it is not said.
+    /// Extra MiB in each checkpoint; default 0.
     ballast_mib: usize,
     /// How long it may be silent.
     keep_ms: u64,
-    /// Where the last weights go.
+    /// The file for the last weights.
     out: PathBuf,
 }
 
@@ -148,13 +148,13 @@ async fn train(wish: &Wish) -> Result<()> {
         }
         let writing = writer.begin(&checkpoint, &wish.name, files);
         let (trainer, progress) = (trainer.clone(), epochs.reader.progress());
-        // The loop goes on.
+        // The training loop continues meanwhile.
         reports.spawn(async move {
             let Some(written) = trainer.durable(checkpoint.number, writing).await? else {
                 return Ok(());
             };
             match trainer.report_checkpoint(checkpoint.number, &written, progress).await {
-                // A later one was complete before: nobody needs this one any more.
+                // A later checkpoint was complete before, so this one is not needed.
                 Err(error) if error.checkpoint_is_over() => Ok(()),
                 other => other.map(drop),
             }
@@ -214,8 +214,8 @@ impl Epochs {
     }
 }
 
-/// Of a world of n, rank r takes over what ranks r, r + n, ... of the world before had folded in: the model, and the
-/// samples that are in it.
+/// In a world of n, rank r takes over the states of ranks r, r + n, ... of the previous world: the model, and the
+/// samples in it.
 async fn state_of(wish: &Wish, recovered: &Recovered) -> Result<(MockModel, Vec<u64>)> {
     let Some(checkpoint) = &recovered.checkpoint else {
         return Ok((MockModel::new(wish.seed), Vec::new()));

@@ -1,8 +1,8 @@
-//! A training process without the training: it takes part in a job's rendezvous, or arrives at its barriers, says each
-//! thing that happens on a line of its own, and goes on until it is killed or the rendezvous is closed.
+//! A training process without the training: it takes part in a job's rendezvous, or arrives at its barriers, prints
+//! each event on a line of its own, and continues until it is killed or the rendezvous is closed.
 //!
-//! `participant meet JOB NAME key=value...` and `participant pass JOB NAME key=value...`; the environment says how the
-//! cluster is reached: `PARTICIPANT_ENDPOINTS`, `_CA`, `_CERT`, `_KEY`.
+//! Usage: `participant meet JOB NAME key=value...` or `participant pass JOB NAME key=value...`. The environment says
+//! how to reach the cluster: `PARTICIPANT_ENDPOINTS`, `_CA`, `_CERT`, `_KEY`.
 
 use anyhow::{Context, Result, bail};
 use rollout_proto::{
@@ -19,7 +19,7 @@ use v1::rendezvous_wait_response::Outcome as Meeting;
 
 /// How long the leader holds a wait.
 const WAIT_MS: u64 = 5000;
-/// Between two looks at something of the test's own.
+/// Interval between checks of the test's own files.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A participant of a job.
@@ -32,7 +32,7 @@ struct Participant {
     asked: BTreeMap<String, String>,
 }
 
-/// Whether the same request may yet be answered.
+/// Whether the same request may still be answered.
 fn passes(error: &ClientError) -> bool {
     match error {
         ClientError::NoLeader { .. }
@@ -94,7 +94,8 @@ impl Participant {
         }
     }
 
-    /// Joins round after round. A round is left when somebody waits for the next one, or a member of it is gone.
+    /// Joins round after round. It leaves a round when a participant waits for the next one, or when a member of the
+    /// round is gone.
     async fn meet(&self) -> Result<()> {
         while let Some(ticket) = self.join().await? {
             let request = v1::RendezvousWaitRequest {
@@ -127,7 +128,7 @@ impl Participant {
         Ok(())
     }
 
-    /// Returns when the round is to be left.
+    /// Returns when it is time to leave the round.
     async fn until_it_changes(&self, world_size: u32) -> Result<()> {
         let mut known_version = None;
         loop {
@@ -147,7 +148,7 @@ impl Participant {
         }
     }
 
-    /// Arrives at generation after generation, at each when the test says so.
+    /// Arrives at generation after generation, at each when the test allows it.
     async fn pass(&self) -> Result<()> {
         let gate = self.asked.get("gate").context("gate=PATH")?;
         let members = self.asked.get("members").map(String::as_str).unwrap_or_default();
@@ -221,7 +222,7 @@ impl Participant {
     }
 }
 
-/// Keeps whatever ticket there is alive.
+/// Keeps the current ticket alive.
 async fn keep_alive(client: Client, job: v1::JobName, ticket: Arc<AtomicU64>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;

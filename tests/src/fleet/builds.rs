@@ -1,7 +1,7 @@
 //! Owns: which build each process of a fleet runs.
 //!
-//! Invariant: a process keeps its build while it runs; another one applies from its next start.
-//! Absent: which builds there are; `baselines` lists the earlier ones.
+//! Invariant: a process keeps its build while it runs; a change applies at its next start.
+//! Absent: the list of earlier builds (`baselines`).
 
 use super::Fleet;
 use super::baselines::Baseline;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A build of our programs.
+/// A build of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Build {
     /// The one of the test itself.

@@ -1,4 +1,4 @@
-//! Certificates of the fleet's processes and users, and what shows them.
+//! Certificates of the fleet's processes and users, and clients that present them.
 
 use super::{COMMAND_MAX, Fleet, Member};
 use anyhow::Result;
@@ -18,7 +18,7 @@ impl Fleet {
         Ok(pki::issue(&self.path("ca"), &request, &self.path("tls"))?)
     }
 
-    /// A worker's certificate, for a test that speaks as a worker of that name.
+    /// A worker's certificate, for a test that plays a worker of that name.
     ///
     /// # Errors
     /// When it cannot be issued.
@@ -36,8 +36,7 @@ impl Fleet {
         Ok(self.security("client", name))
     }
 
-    /// What a program of the test's own shows as its certificate: of one of the fleet's processes,
-    /// by its role and name.
+    /// The certificate of one of the fleet's processes, by role and name, for a program of the test.
     pub fn security(&self, role: &str, name: &str) -> Security {
         let file = |end: &str| self.path("tls").join(format!("{role}-{name}.{end}"));
         Security::Mtls(TlsFiles {
@@ -47,10 +46,10 @@ impl Fleet {
         })
     }
 
-    /// A client of the members that there are now, which waits for a leader as long as a command may take.
+    /// A client of the present members, which waits for a leader as long as a command may take.
     ///
     /// # Errors
-    /// When it has no certificate that it can use.
+    /// When it has no usable certificate.
     pub fn client(&self, role: &str, name: &str) -> Result<Client> {
         let endpoints = self.members.iter().map(|m| m.client.clone()).collect();
         let mut config = ClientConfig::new(endpoints, self.security(role, name));

@@ -1,4 +1,4 @@
-//! The programs that cargo built, and commands of them as the operator and as the user.
+//! The programs that cargo built, and commands that run them as the operator or as the user.
 
 use super::{Build, COMMAND_MAX, Fleet};
 use crate::process;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Where cargo put the binaries: beside this one, or beside the directory of the tests.
+/// The directory of cargo's binaries: that of this program, or the parent of the tests' directory.
 pub(super) fn bin_dir() -> Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let mut dirs = exe.ancestors().skip(1).take(2);
@@ -15,7 +15,7 @@ pub(super) fn bin_dir() -> Result<PathBuf> {
     Ok(dir.context("build the binaries first: cargo build --workspace --bins")?.to_owned())
 }
 
-/// A program of ours, without arguments and without a fleet.
+/// One of rollout's programs, without arguments and without a fleet.
 ///
 /// # Errors
 /// When the binaries were not built.
@@ -29,7 +29,7 @@ impl Fleet {
         Command::new(self.builds.folder(Build::Current).join(name))
     }
 
-    /// A file that cargo put beside the binaries, if it is there.
+    /// A file that cargo put beside the binaries, if it exists.
     pub fn built(&self, file: &str) -> Option<PathBuf> {
         Some(self.builds.folder(Build::Current).join(file)).filter(|path| path.exists())
     }
@@ -70,7 +70,7 @@ impl Fleet {
     /// The rows of a run in a state, as the operator sees them.
     ///
     /// # Errors
-    /// When the list cannot be had.
+    /// When the list fails.
     pub fn items(&self, run: &str, state: &str) -> Result<Vec<Value>> {
         let list = self.ctl_json(&["item", "list", run, "--state", state, "--limit", "0"])?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
@@ -84,7 +84,7 @@ impl Fleet {
         command
     }
 
-    /// `rolloutctl` without a context, on a host of this name: with the wall clock of that name.
+    /// `rolloutctl` without a context, with the wall clock of the host of this name.
     ///
     /// # Errors
     /// When it cannot be started.

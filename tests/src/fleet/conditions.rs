@@ -1,4 +1,4 @@
-//! Under what conditions processes run: the links between them, their wall clocks, and what they preload.
+//! The conditions under which processes run: the links between them, their wall clocks, and the library they preload.
 
 use super::Fleet;
 use crate::cut::{Connection, Cut, Link};
@@ -8,7 +8,7 @@ use rollout_jepsen::delay::{Delay, OneWay};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A proxy, and what may be done with it.
+/// A proxy, and its controls.
 pub(super) struct Proxied {
     cut: Cut,
     delay: Delay,
@@ -16,8 +16,8 @@ pub(super) struct Proxied {
 }
 
 impl Fleet {
-    /// The link from one process to another's port, through a proxy where the fleet is cuttable, or where members are
-    /// at a distance and both are members.
+    /// The link from one process to another's port. It goes through a proxy if the fleet is cuttable, or if both
+    /// processes are members of a fleet with latency.
     pub(super) fn link(&mut self, from: &str, to: &str, addr: String) -> Result<String> {
         let is_member = |name: &str| self.members.iter().any(|member| member.name == name);
         let distance = self.options.distance.filter(|_| is_member(from) && is_member(to));
@@ -44,7 +44,7 @@ impl Fleet {
         keys.into_iter().filter_map(|key| self.links.get(&key))
     }
 
-    /// Cuts, or heals, everything between two names, both ways.
+    /// Cuts or heals everything between two names, in both directions.
     pub fn set_cut(&self, a: &str, b: &str, cut: bool) {
         self.between(a, b).for_each(|proxied| match cut {
             true => proxied.cut.cut(),
@@ -52,13 +52,13 @@ impl Fleet {
         });
     }
 
-    /// The connections between two names that are open now, whichever made them. The fleet has to be cuttable.
+    /// The open connections between two names, whichever side made them. The fleet must be cuttable.
     pub fn connections(&self, a: &str, b: &str) -> Vec<Connection> {
         self.between(a, b).flat_map(|proxied| proxied.link.open()).collect()
     }
 
-    /// Stops, or lets go on, the connection on which a leader has sent a member most, which is that for log entries once
-    /// there were enough of them, and every later connection of the two. Its heartbeats go on.
+    /// Stops or resumes the connection on which a leader has sent a member most, and every later connection between
+    /// the two. After enough entries that is the connection for log entries. Heartbeats continue.
     pub fn set_log_stalled(&self, leader: &str, member: &str, stalled: bool) {
         let proxied = self.links.get(&(leader.to_owned(), member.to_owned()));
         let link = &proxied.expect("the fleet is cuttable").link;
@@ -68,7 +68,7 @@ impl Fleet {
         }
     }
 
-    /// How long bytes take from now on between two members of a fleet with a distance, either way.
+    /// Sets the latency between two members of a fleet with latency, in both directions.
     pub fn set_distance(&self, a: &str, b: &str, one_way: OneWay) {
         self.between(a, b).for_each(|proxied| proxied.delay.set(one_way));
     }
@@ -78,7 +78,7 @@ impl Fleet {
         self.links.values().for_each(|proxied| proxied.delay.set(one_way));
     }
 
-    /// Gives the command of a process, by its name, what it preloads.
+    /// Adds what a process preloads, by its name, to its command.
     pub(super) fn preload_into(&self, command: &mut Command, name: &str) -> Result<()> {
         for (variable, value) in self.preloads.get(name).into_iter().flatten() {
             preload::give(command, variable, value)?;
@@ -91,7 +91,7 @@ impl Fleet {
         self.preloads.entry(name.into()).or_default().insert(variable, value);
     }
 
-    /// Sets the wall clock of a member or a worker, running or not, so many seconds ahead of the real one;
+    /// Sets the wall clock of a member or a worker, running or not, this many seconds ahead of the real one;
     /// negative: behind.
     ///
     /// # Errors

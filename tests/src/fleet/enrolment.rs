@@ -1,4 +1,4 @@
-//! Members that certify newcomers, and workers that come with a token and nothing else.
+//! Members that enroll unenrolled clients, and workers that start with nothing but a join token.
 
 use super::{Fleet, WorkerOptions, free_addr};
 use crate::process::Process;
@@ -7,7 +7,8 @@ use rollout_proto::pki;
 use std::path::{Path, PathBuf};
 
 impl Fleet {
-    /// Makes the issuing key and an address for each of these members, where the options ask for them.
+    /// Makes the intermediate CA key and an enrollment address for each of these members, if the options ask for
+    /// them.
     pub(super) fn open_desks(&mut self, names: &[&str]) -> Result<()> {
         let options = &self.options;
         if options.enrolment_lifetime_s.is_none() && !options.enrolment_by_default {
@@ -35,10 +36,10 @@ impl Fleet {
         )
     }
 
-    /// Where a member certifies newcomers.
+    /// The enrollment address of a member.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it has none.
     pub fn desk_addr(&self, name: &str) -> &str {
         &self.desks[name]
     }

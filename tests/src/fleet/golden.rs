@@ -1,7 +1,7 @@
-//! A fleet of one member, which begins with what an earlier build left on disk.
+//! A fleet of one member, which starts from data that an earlier build left on disk.
 //!
-//! *Invariant:* what is kept is never written to: a fleet has a copy of it. Absent: certificates and addresses, which are
-//! no part of a member's data.
+//! *Invariant:* the kept data is never written to: a fleet gets a copy of it. Absent: certificates and addresses,
+//! which are not part of a member's data.
 
 use super::Fleet;
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use std::path::Path;
 /// The only member.
 const MEMBER: &str = "c1";
 
-/// RocksDB's own log, its options as it read them, and its lock are no part of the format.
+/// RocksDB's own log, its options and its lock are not part of the format.
 fn is_data(name: &str) -> bool {
     name != "LOCK" && !name.starts_with("LOG") && !name.starts_with("OPTIONS")
 }
@@ -31,7 +31,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 impl Fleet {
-    /// Puts kept data and objects where the member looks for them; whether there were any.
+    /// Copies kept data and objects to the member's directories; returns whether there were any.
     pub(super) fn take_over(&self) -> Result<bool> {
         let Some(kept) = self.options.alone.as_ref().filter(|kept| kept.is_dir()) else {
             return Ok(false);
@@ -41,7 +41,7 @@ impl Fleet {
         Ok(true)
     }
 
-    /// Ends the only member by SIGKILL and keeps what it and the store have on disk, in the place of what was kept there.
+    /// Kills the only member and keeps what it and the store have on disk, replacing what was kept there.
     ///
     /// # Errors
     /// When a file cannot be copied.

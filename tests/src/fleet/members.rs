@@ -1,4 +1,4 @@
-//! Members: how they are started and made a cluster, who leads, and what each says of itself.
+//! Members: starting them, forming a cluster, finding the leader, and reading each member's status.
 
 use super::{Fleet, free_addr};
 use crate::http;
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a healthy fleet may take for anything, on a machine that is busy with other things.
+/// Time limit of any operation of a healthy fleet on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Fleet {
@@ -78,7 +78,7 @@ impl Fleet {
         }
         args.extend(["--store".into(), self.store_url()]);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        // Members that do not listen yet are a reason to try again, and the repeat is harmless.
+        // If members do not listen yet, try again: repeating is harmless.
         let mut last = String::new();
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -92,7 +92,7 @@ impl Fleet {
         bail!("bootstrap: {last}{}", self.logs())
     }
 
-    /// Forms another cluster of the same members: all their data is gone.
+    /// Forms another cluster from the same members, after deleting all their data.
     ///
     /// # Errors
     /// When a member cannot be stopped, emptied or started.
@@ -115,7 +115,7 @@ impl Fleet {
         self.member_mut(name).process.as_mut().expect("the member runs")
     }
 
-    /// Waits until some member leads and says so, and names it.
+    /// Waits until a member reports that it leads, and returns its name.
     pub fn leader(&self) -> String {
         eventually("there is a leader", PATIENCE, || self.leader_now())
     }
@@ -146,7 +146,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What a member answers to a probe or a scraper: status and body.
+    /// A member's response to a probe or a scraper: status and body.
     ///
     /// # Errors
     /// When it does not answer.
@@ -154,12 +154,12 @@ impl Fleet {
         http::get(&self.member(member).http, path)
     }
 
-    /// What a member counts under that name; 0 where it has not counted yet.
+    /// The value of a member's counter; 0 if it has not counted yet.
     pub fn counted(&self, member: &str, metric: &str) -> Option<u64> {
         http::counted(&self.member(member).http, metric)
     }
 
-    /// The client address of a member, for an error's or a lone question's sake.
+    /// The client address of a member, for error messages and single requests.
     pub fn client_addr(&self, name: &str) -> &str {
         &self.member(name).client
     }

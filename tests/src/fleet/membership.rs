@@ -1,4 +1,4 @@
-//! Members that come, go, and lose their disks.
+//! Adding and removing members, and members that lose their disks.
 
 use super::{Fleet, Member, free_addr};
 use anyhow::{Context, Result, ensure};
@@ -36,18 +36,18 @@ impl Fleet {
         self.ctl(&args)
     }
 
-    /// Ends a member's process by SIGKILL and forgets that it was ever started.
+    /// Kills a member's process and forgets that it was ever started.
     pub fn member_is_gone(&mut self, name: &str) {
         self.members.retain(|member| member.name != name);
     }
 
-    /// Ends a member's process by SIGKILL, and keeps its directory.
+    /// Kills a member's process, and keeps its directory.
     pub fn kill_member(&mut self, name: &str) {
         self.member_mut(name).process = None;
     }
 
-    /// In the place of all members, which are ended by SIGKILL, puts new ones, restored from a snapshot file on empty
-    /// disks; their cluster's id.
+    /// Kills all members and replaces them by new ones, restored from a snapshot file on empty disks; returns the id
+    /// of their cluster.
     ///
     /// # Errors
     /// When one cannot be restored or started, or they are not of one cluster.
@@ -87,7 +87,7 @@ impl Fleet {
         args
     }
 
-    /// Ends a member's process by SIGKILL and takes its disk.
+    /// Kills a member's process and wipes its disk.
     ///
     /// # Errors
     /// When its files cannot be removed.

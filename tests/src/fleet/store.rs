@@ -15,7 +15,7 @@ impl Fleet {
         }
     }
 
-    /// The folder of a run's objects in the store, which is a file system here, as soon as there is one.
+    /// The folder of a run's objects in the store, which is a file system here. Waits until it exists.
     pub fn objects_of(&self, run: &str) -> PathBuf {
         let of_the_name = self.path(&format!("store/runs/default/{run}"));
         eventually("the run has a folder", Duration::from_secs(60), || {
@@ -24,7 +24,7 @@ impl Fleet {
         })
     }
 
-    /// Gives the command of a process, by its name, what it needs to use the store.
+    /// Adds what a process needs to use the store, by its name, to its command.
     pub(super) fn store_into(&self, command: &mut Command, name: &str) {
         if let Some(s3) = &self.options.s3 {
             command.envs(s3.env(name));

@@ -1,4 +1,4 @@
-//! Workers with certificates, of the fleet and others, and what they have done.
+//! Workers of the fleet and others, with their certificates, and what they have done.
 
 use super::Fleet;
 use crate::process::Process;
@@ -6,7 +6,7 @@ use anyhow::Result;
 use rollout_proto::Role;
 use std::fmt::Write as _;
 
-/// What a worker is made of.
+/// The options of a worker.
 #[derive(Clone)]
 pub struct WorkerOptions {
     /// Lines of its `[[engine]]` section.
@@ -43,12 +43,12 @@ impl Fleet {
             true => format!("[dial_map]\n{dial_map}"),
             false => String::new(),
         };
-        // A test's worker asks no real cloud.
+        // A test's worker must not ask a real cloud.
         let compute = match options.head.contains("[compute]") {
             true => "",
             false => "[compute]\nprovider = \"none\"\n",
         };
-        // A test watches rows end one after another, not ten seconds of them at once.
+        // Report rows one after another, not ten seconds of them at once.
         let part = match options.head.contains("[part]") {
             true => "",
             false => "[part]\nlinger_ms = 1000\n",
@@ -72,8 +72,9 @@ impl Fleet {
         Ok(())
     }
 
-    /// Starts a worker that the fleet does not count as its own: `label` names its directory and log, `name`
-    /// is what it calls itself, `cert` whose certificate it shows. `lines` are the top of its configuration.
+    /// Starts a worker that the fleet does not count as its own: `label` names its directory and log, `name` is its
+    /// own name, and `cert` is the name on the certificate that it presents. `lines` are the top of its
+    /// configuration.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -106,7 +107,7 @@ impl Fleet {
         self.workers.get_mut(name).and_then(Option::as_mut).expect("the worker runs")
     }
 
-    /// Rows that a worker has finished in its session, once somebody can say.
+    /// Rows that a worker has finished in its session, once a member reports them.
     pub fn rows_done_by(&self, worker: &str) -> Option<u64> {
         let list = self.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
         let workers = list.get("workers").unwrap_or(&list).as_array()?;

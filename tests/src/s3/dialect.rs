@@ -1,20 +1,20 @@
-//! The ways in which clouds speak of the same objects: how a client is told of the store, who asks, how a listing is
-//! written, and what stands in an answer's head.
+//! The dialects in which clouds offer the same objects: how a client is configured, how a request authenticates, the
+//! format of a listing, and the response headers.
 //!
-//! Absent: what differs only where nobody here looks (versions, metadata, batches of deletions).
+//! Absent: differences that no test reads (versions, metadata, batches of deletions).
 
 use super::State;
 use std::fmt::Write;
 
-/// Whose language a store speaks.
+/// The dialect of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// Of Amazon S3.
+    /// Amazon S3.
     #[default]
     S3,
-    /// Of Google Cloud Storage's XML interface.
+    /// Google Cloud Storage's XML API.
     Gcs,
-    /// Of Azure Blob Storage.
+    /// Azure Blob Storage.
     Azure,
 }
 
@@ -27,8 +27,8 @@ impl Dialect {
         }
     }
 
-    /// The environment by which the process of this name finds the store, with credentials of its own. A client of
-    /// Google's that is given another address than Google's has none.
+    /// The environment for the process of this name, with the store's address and its own credentials. A Google
+    /// client with another address than Google's has no credentials.
     pub(super) fn env(self, addr: &str, name: &str) -> Vec<(&'static str, String)> {
         match self {
             Self::S3 => vec![
@@ -53,7 +53,7 @@ impl Dialect {
         }
     }
 
-    /// The key that a request says it is signed with; None where there is none that the store knows.
+    /// The key that a request claims to be signed with; `None` if the store does not know it.
     pub(super) fn signer(self, authorization: &str) -> Option<&str> {
         let key = match self {
             Self::S3 => authorization.split("Credential=").nth(1)?.split('/').next(),
@@ -63,7 +63,7 @@ impl Dialect {
         key.filter(|key| key.starts_with("key-"))
     }
 
-    /// The name of the parameter that says where a listing goes on.
+    /// The name of the parameter with the position at which a listing continues.
     pub(super) fn marker(self) -> &'static str {
         match self {
             Self::S3 | Self::Gcs => "continuation-token",
@@ -105,7 +105,7 @@ impl Dialect {
         }
     }
 
-    /// How a write and a deletion are said to have succeeded.
+    /// The status lines of a successful write and of a successful deletion.
     pub(super) fn done(self) -> (&'static str, &'static str) {
         match self {
             Self::S3 | Self::Gcs => ("200 OK", "204 No Content"),

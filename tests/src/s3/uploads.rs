@@ -1,13 +1,13 @@
-//! Uploads of several parts, as S3 has them.
+//! Multipart uploads, as in S3.
 //!
-//! *Invariant:* an object is there once its upload is completed, and not before; a completed or aborted upload keeps no
-//! part, and is not known any more, not even to whoever asks for the same again.
+//! *Invariant:* an object exists once its upload is completed, and not before. A completed or aborted upload keeps no
+//! part and is unknown from then on, even to a client that repeats the same request.
 
 use super::{Answer, Request, done, refusal, tag, text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of a part at the least, but for the last one.
+/// The least bytes of a part, except for the last part.
 const PART_MIN: usize = 5 << 20;
 
 /// All uploads of a store.
@@ -24,14 +24,14 @@ struct Upload {
     parts: BTreeMap<u32, Arc<Vec<u8>>>,
 }
 
-/// How uploads went.
+/// Counts of uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UploadCounts {
-    /// Those that became an object.
+    /// Completed uploads.
     pub completed: u64,
-    /// Those that were given up.
+    /// Aborted uploads.
     pub aborted: u64,
-    /// Parts of those that are neither.
+    /// Parts of open uploads.
     pub parts: usize,
 }
 
@@ -64,7 +64,7 @@ impl Uploads {
         answer
     }
 
-    /// The object, and what is answered.
+    /// Completes an upload; returns the object and the answer.
     pub(super) fn complete(&mut self, request: &Request) -> Result<(String, Vec<u8>), Answer> {
         let upload = self.open.get(id(request)).ok_or_else(unknown)?;
         let named = named(&String::from_utf8_lossy(&request.body));

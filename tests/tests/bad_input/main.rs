@@ -1,4 +1,4 @@
-//! What bad input gets: a sentence that names the place and says what to do, and nothing lost.
+//! Bad input gets an error that names the place and says what to do, and nothing is lost.
 
 mod objects;
 mod outputs;

@@ -1,4 +1,4 @@
-//! A store that refuses, and objects of a run that are missing or damaged.
+//! A store that refuses requests, and objects of a run that are missing or damaged.
 
 use crate::setup::{batch, ctl, ended, job, lines, rows, slow_worker, until_said, until_state};
 use anyhow::Result;
@@ -12,7 +12,7 @@ fn a_store_that_refuses_a_write_pauses_the_run_and_loses_nothing() -> Result<()>
     fleet.start_worker("w2", &slow_worker())?;
     let mut batch = Batch::submit(&fleet, "full", 1500, "")?;
     batch.until(&fleet, "rows are done", |c| c.done >= 100);
-    // A file in the place of the directory of the run's parts.
+    // Put a file in place of the directory of the run's parts.
     let parts = fleet.objects_of("full").join("parts");
     let away = fleet.path("parts-away");
     std::fs::rename(&parts, &away)?;
@@ -22,12 +22,12 @@ fn a_store_that_refuses_a_write_pauses_the_run_and_loses_nothing() -> Result<()>
     assert!(reason.contains("full/") && reason.contains("/parts"), "{reason}");
     let said = ["is paused: the store refuses", "rolloutctl run resume full"];
     until_said("the user is told", batch.process(), &said);
-    // What was finished meanwhile is in the workers' spools, through their death too.
+    // Rows finished meanwhile are in the workers' spools and survive the workers' death.
     fleet.worker_process("w1").kill();
     fleet.start_worker("w1", &slow_worker())?;
     std::fs::remove_file(&parts)?;
     std::fs::rename(&away, &parts)?;
-    // Once is enough: a refusal that a worker met before the repair and tells later pauses nothing.
+    // One resume is enough: a refusal from before the repair that a worker reports later pauses nothing.
     ctl(&fleet, &["run", "resume", "full"])?.expect(0, &[]);
     batch.finish(&fleet)?;
     let output = batch.output.to_string_lossy().into_owned();
@@ -77,7 +77,7 @@ fn a_missing_and_a_corrupt_segment_fail_their_rows_with_their_own_codes() -> Res
     let done = lines(&fleet.path("bad-out/completions.jsonl"))?;
     assert_eq!(done.len(), 4096);
     assert_eq!(done[0]["id"], "bad-4096");
-    // The proof says that the input is not what it was.
+    // The verification reports that the input has changed.
     let verdict = ended(fleet.rollout(&["verify", "bad"]))?;
     assert_eq!(verdict.code, Some(1), "{verdict:?}");
     assert!(verdict.err.contains("is missing"), "{verdict:?}");

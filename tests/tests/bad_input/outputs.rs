@@ -1,4 +1,4 @@
-//! What a user finds in the output, and may do with a run.
+//! What a user finds in the output, and what a user may do with a run.
 
 use crate::setup::{
     HANGS, PATIENCE, batch, counts, ctl, ended, job, lines, rows, run_state, runs, slow_worker,
@@ -32,13 +32,13 @@ fn rows_that_fail_for_good_are_errors_of_the_same_shape_and_a_changed_output_is_
     assert_eq!(code(&errors[0]), ("MOCK_INVALID".into(), 1.into()));
     assert_eq!(code(&errors[1]), ("MOCK_TRANSIENT".into(), 2.into()));
 
-    // Another spec under that very name.
+    // Another spec under the same name.
     let other = std::fs::read_to_string(&config)?.replace("max_tokens = 16", "max_tokens = 17");
     std::fs::write(&config, other)?;
     batch(&fleet, &config, &["--resume", "mix"])?.expect(5, &["another model, sampling"]);
     batch(&fleet, &config, &["--resume", "none"])?.expect(4, &["RO-2001"]);
 
-    // The same again from the parts, and the proof of it.
+    // Export the same again from the parts, and verify it.
     let dir = fleet.path("again").to_string_lossy().into_owned();
     ended(fleet.rollout(&["export", "mix", "--output", &dir]))?;
     for file in ["completions.jsonl", "errors.jsonl"] {
@@ -58,7 +58,7 @@ fn rows_that_fail_for_good_are_errors_of_the_same_shape_and_a_changed_output_is_
     let verdict = ended(fleet.rollout(&["verify", "mix", "--output", &dir]))?;
     verdict.expect(1, &["completions.jsonl:12 "]);
 
-    // A part that is not what was written.
+    // Damage a part.
     let parts = fleet.objects_of("mix").join("parts");
     let part = std::fs::read_dir(parts)?.next().context("a part")??.path();
     std::fs::write(&part, "something else")?;
@@ -102,7 +102,7 @@ fn a_user_may_leave_come_back_pause_and_cancel() -> Result<()> {
     until_said("it says how to come back", batch.process(), &[&back, "rolloutctl run watch stay"]);
     assert_eq!(run_state(&fleet, "stay").map(|s| s.0).as_deref(), Some("running"));
 
-    // Paused: nothing more is granted, what runs is finished; a part of the output can be had.
+    // While paused, nothing more is granted and running rows finish; a partial output can be exported.
     ctl(&fleet, &["run", "pause", "stay", "--reason", "lunch"])?.expect(0, &[]);
     assert_eq!(until_state(&fleet, "stay", "paused"), "lunch");
     let still = batch.until(&fleet, "nothing runs", |c| c.running == 0);
@@ -125,7 +125,7 @@ fn a_user_may_leave_come_back_pause_and_cancel() -> Result<()> {
     assert!(status.success(), "{status}{}", fleet.logs());
     batch.check_output()?;
 
-    // Ctrl-C never cancels, however often it comes; a command does.
+    // Ctrl-C never cancels, however often it is pressed; only a command does.
     let mut batch = Batch::submit(&fleet, "go", 3000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done >= 50);
     batch.process().signal(libc::SIGINT)?;
@@ -136,7 +136,7 @@ fn a_user_may_leave_come_back_pause_and_cancel() -> Result<()> {
     ended(fleet.rollout(&["run", "cancel", "go"]))?.expect(0, &["run go is cancelled"]);
     until_state(&fleet, "go", "cancelled");
 
-    // So does the operator; the user's command says so and fails.
+    // An operator can cancel too; the user's command says so and fails.
     let mut batch = Batch::submit(&fleet, "end", 3000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done >= 50);
     ctl(&fleet, &["run", "cancel", "end", "--reason", "too dear"])?.expect(0, &[]);
@@ -158,7 +158,7 @@ fn a_run_of_which_too_much_fails_is_paused_and_odd_rows_come_back_unchanged() ->
     let reason = until_state(&fleet, "hopeless", "paused");
     assert!(reason.contains("failed for good, more than failures_max = 5"), "{reason}");
 
-    // Fields are carried as they were written, however deep, long or like our own names.
+    // Fields are copied as written, however deep or long they are, even if they look like rollout's own names.
     let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
     let fields = [
         format!(r#""x":{deep}"#),

@@ -1,4 +1,4 @@
-//! Data that is not the member's own, or is damaged.
+//! Data directories that belong to another member, or are damaged.
 
 use crate::setup::{Ended, PATIENCE, ended};
 use anyhow::{Context, Result};
@@ -62,7 +62,7 @@ fn a_member_with_foreign_or_damaged_data_stops_and_says_what_to_do() -> Result<(
         assert!(cluster.err.contains(words), "{words} is not said: {cluster:?}");
     }
 
-    // An identity that somebody wrote by hand.
+    // A hand-written identity.
     let identity = fleet.data_dir(&one).join("IDENTITY");
     let text = std::fs::read_to_string(&identity)?;
     std::fs::write(&identity, text.replace(&id, other))?;
@@ -70,7 +70,7 @@ fn a_member_with_foreign_or_damaged_data_stops_and_says_what_to_do() -> Result<(
     changed.expect(1, &[&identity.display().to_string(), "corrupt", "replace it under a new id"]);
     std::fs::write(&identity, text)?;
 
-    // A bit in the middle of its log, and one in the other's image.
+    // Flip a bit in the middle of its log, and one in the other member's image.
     fleet.member_process(&two).terminate(Duration::from_secs(20))?;
     for (name, part) in [(&one, "log"), (&two, "image")] {
         let dir = fleet.data_dir(name).join(part);

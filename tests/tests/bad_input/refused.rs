@@ -1,4 +1,4 @@
-//! Commands that are refused: the input, a key, a certificate, a name, or a cluster without a leader.
+//! Commands that are refused because of the input, a key, a certificate, a name, or a cluster without a leader.
 
 use crate::setup::{
     HANGS, PATIENCE, batch, counts, ctl, ended, job, lines, rows, runs, until_said, until_state,
@@ -18,7 +18,7 @@ fn a_broken_input_is_told_by_file_line_and_column_before_anything_is_submitted()
     let said = ["broken.jsonl:4:12: ", "broken.jsonl:8:", "nothing was submitted"];
     batch(&fleet, &config, &["--name", "broken"])?.expect(2, &said);
 
-    // A dry run lists every one.
+    // A dry run lists every error.
     let config = job(&fleet, "many", &"{\"prompt\": 7}\n".repeat(60), "")?;
     let dry = batch(&fleet, &config, &["--dry-run"])?;
     dry.expect(2, &["many.jsonl:1:12: ", "many.jsonl:60:12: "]);
@@ -27,7 +27,7 @@ fn a_broken_input_is_told_by_file_line_and_column_before_anything_is_submitted()
     let config = job(&fleet, "url", &rows("a", 1), "[store]\nurl = \"ftp://host/dir\"\n")?;
     batch(&fleet, &config, &["--dry-run"])?.expect(2, &["object store ftp://host/dir"]);
 
-    // A store that is neither the cluster's nor listed by the members: they write nothing there.
+    // A store that is neither the cluster's nor in the members' list: members write nothing there.
     let own = format!("[store]\nurl = \"file://{}\"\n", fleet.path("elsewhere").display());
     let config = job(&fleet, "own", &rows("a", 5), &own)?;
     let out = batch(&fleet, &config, &["--name", "own"])?;
@@ -39,7 +39,7 @@ fn a_broken_input_is_told_by_file_line_and_column_before_anything_is_submitted()
     let said = ["twice.jsonl:6:", "twice.jsonl:3\n", "nothing was submitted"];
     batch(&fleet, &config, &["--name", "twice"])?.expect(2, &said);
 
-    // A store that refuses the input: a file in the place of the run's directory.
+    // A store that refuses the input: a file in place of the run's directory.
     std::fs::create_dir_all(fleet.path("store/runs/default"))?;
     std::fs::write(fleet.path("store/runs/default/refused"), "")?;
     let config = job(&fleet, "refused", &rows("a", 5), "")?;
@@ -80,7 +80,7 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one() -> Result<()> {
 }
 
 #[test]
-fn who_cannot_be_reached_and_who_may_not_call_is_told_with_the_reason() -> Result<()> {
+fn unreachable_members_and_refused_callers_are_reported_with_the_reason() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &WorkerOptions::default())?;
     fleet.start_worker("w2", &WorkerOptions::default())?;
@@ -88,7 +88,7 @@ fn who_cannot_be_reached_and_who_may_not_call_is_told_with_the_reason() -> Resul
         fleet.rows_done_by("w1").and(fleet.rows_done_by("w2"))
     });
 
-    // Nobody listens; somebody listens who speaks no TLS; a name that does not exist.
+    // A closed port; a port without TLS; a name that does not exist.
     let closed = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let mute = TcpListener::bind("127.0.0.1:0")?;
     let no_tls = mute.local_addr()?.to_string();
@@ -103,7 +103,7 @@ fn who_cannot_be_reached_and_who_may_not_call_is_told_with_the_reason() -> Resul
         ctl(&fleet, &["-e", &endpoint, "--timeout", "1s", "run", "list"])?.expect(code, &said);
     }
 
-    // A worker's certificate calls nothing of users, and speaks for its own name alone.
+    // A worker's certificate may not call users' methods, and is valid only for its own name.
     let tls = |file: &str| fleet.path("tls").join(file).to_string_lossy().into_owned();
     let (cert, key) = (tls("worker-w1.pem"), tls("worker-w1.key"));
     let refused = ctl(&fleet, &["--cert", &cert, "--key", &key, "run", "list"])?;
@@ -167,12 +167,12 @@ fn without_a_leader_a_command_says_so_and_tries_until_its_time_out() -> Result<(
     assert!(status.success(), "{status}{}", fleet.logs());
     assert_eq!(lines(&fleet.path("late-out/completions.jsonl"))?.len(), 50);
 
-    // The same of a run that is under way: the command gives up, the run does not.
+    // The same for a run in progress: the command gives up, the run continues.
     let config = job(&fleet, "under-way", &format!("{HANGS}\n"), "")?;
     let args = ["infer", "batch", "--config", &config, "--name", "under-way", "--timeout", "3s"];
     let mut watches = Process::start(fleet.rollout(&args), &fleet.path("under-way.log"))?;
     eventually("its row runs", PATIENCE, || counts(&fleet, "under-way", "running", "1"));
-    // While it still submits, what became of its last request would be unknown.
+    // Wait until it has submitted; before that, the outcome of its last request would be unknown.
     until_said("it watches", &watches, &["0 / 1 row "]);
     fleet.member_process("c1").kill();
     assert_eq!(watches.wait(PATIENCE)?.code(), Some(3), "{}", fleet.logs());

@@ -1,4 +1,4 @@
-//! Commands, how they end, and what they work on.
+//! Runs commands, checks how they end, and prepares their input.
 
 use anyhow::{Context, Result};
 use rollout_tests::{Fleet, Process, WorkerOptions, eventually, output};
@@ -74,7 +74,7 @@ pub(crate) fn run_state(fleet: &Fleet, name: &str) -> Option<(String, String)> {
     Some((text("state")?, text("reason").unwrap_or_default()))
 }
 
-/// Whether the run counts so many of its rows so.
+/// `Some` if the run's count of this kind is `rows`.
 pub(crate) fn counts(fleet: &Fleet, name: &str, what: &str, rows: &str) -> Option<()> {
     let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", name]).ok()?;
     (run["run"]["counts"][what] == rows).then_some(())

@@ -1,4 +1,4 @@
-//! A run of which every row kills its engine, beside other runs: it stops with a reason, and they finish.
+//! A run in which every row kills its engine stops with a reason, and the other runs finish.
 
 use crate::{submit, worker};
 use anyhow::{Context, Result, ensure};
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const DEADLY: u64 = 10_000;
-/// Each row costs two engines or more before it has failed for good; so many rows take most of a minute.
+/// Each row kills two engines or more before it fails for good; this many rows take most of a minute.
 const FAILURES_MAX: u64 = 500;
-/// One of them is a fifth: as many as the ledger may cordon.
+/// One of five is as many as the ledger may cordon.
 const SLOTS: u32 = 5;
 
 /// How many slots of a namespace are cordoned.
@@ -25,7 +25,7 @@ fn described(fleet: &Fleet, run: &str) -> Option<Value> {
     Some(fleet.ctl_json(&["--timeout", "5s", "run", "describe", run]).ok()?["run"].clone())
 }
 
-/// Waits until the run is paused, and looks meanwhile at how many slots are cordoned. Returns the reason.
+/// Waits until the run is paused, and checks meanwhile how many slots are cordoned. Returns the reason.
 fn until_paused(fleet: &Fleet, run: &str) -> String {
     eventually_or_show("the run is paused", PATIENCE, |seen| {
         for (namespace, most) in [("default", 1), ("team", 0)] {
@@ -47,7 +47,7 @@ fn ten_thousand_rows_that_kill_every_engine_stop_their_own_run_and_no_other() ->
     let lines = format!("[run]\nfailures_max = {FAILURES_MAX}\n");
     let mut flood = Batch::submit_asking(&fleet, "flood", DEADLY, &deadly, &lines)?;
     let mut beside = submit(&fleet, "beside", 1000, &[])?;
-    // A worker serves one namespace: that of another has workers of its own, and the same leader.
+    // A worker serves one namespace: the other namespace has its own workers, and the same leader.
     let mut team = Batch::submit(&fleet, "team", 1000, "[cluster]\nnamespace = \"team\"\n")?;
     for batch in [&flood, &beside] {
         batch.until(&fleet, "the input is there", |c| c.pending == batch.rows);
@@ -73,7 +73,7 @@ fn ten_thousand_rows_that_kill_every_engine_stop_their_own_run_and_no_other() ->
     ensure!(cancelled.status.success(), "{cancelled:?}");
     let status = flood.process().wait(PATIENCE)?;
     ensure!(status.code() == Some(1), "{status}: {}", flood.process().log_tail());
-    // What it did to the engines is over: a later run has all of them.
+    // The damage to the engines is over: a later run gets all of them.
     let mut after = submit(&fleet, "after", 200, &[])?;
     after.finish(&fleet)?;
     fleet.verify()?;

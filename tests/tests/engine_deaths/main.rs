@@ -1,5 +1,5 @@
-//! Engines that die of what they are given: the guilty row is found and fails, its neighbours finish, whoever
-//! else dies meanwhile.
+//! Engines that die of their input: the guilty row is found and fails, and its neighbors finish, whatever else dies
+//! meanwhile.
 
 mod flood;
 
@@ -23,12 +23,12 @@ fn worker(fleet: &Fleet, name: &str, slots: u32, lines: &str) -> WorkerOptions {
     WorkerOptions { engine, head: "[part]\nlinger_ms = 200\n".into() }
 }
 
-/// Prompts of which these rows ask for a death.
+/// Submits prompts; these rows kill their engine.
 fn submit(fleet: &Fleet, name: &str, rows: u64, bad: &[(u64, &str)]) -> Result<Batch> {
     Batch::submit_asking(fleet, name, rows, bad, "")
 }
 
-/// The run ends with exactly these rows failed, with this class, and all others done.
+/// Checks that the run ends with exactly these rows failed, with this class, and all others done.
 fn ends_with(
     fleet: &Fleet,
     batch: &mut Batch,
@@ -54,13 +54,13 @@ fn ends_with(
     Ok(failed)
 }
 
-/// An engine's death with one row alone is a strike: rows that had one, whatever became of them. From events,
-/// for the ledger forgets the troubles of a row that is done.
+/// The rows that had a strike, which is an engine's death with one row alone. They come from events, because the
+/// ledger forgets the troubles of done rows.
 fn had_a_strike(fleet: &Fleet) -> Result<BTreeSet<u64>> {
     let all = ["events", "-o", "jsonl", "--since", "0", "--from-oldest", "--kind", "failed"];
     let out = fleet.ctl(&all)?;
     ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // One death makes an event for each lease that it took rows of, all at one index.
+    // One death makes an event for each lease that had rows in the engine, all at one index.
     let mut deaths: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         let event = &serde_json::from_str::<Value>(line)?["data"];
@@ -71,7 +71,7 @@ fn had_a_strike(fleet: &Fleet) -> Result<BTreeSet<u64>> {
             deaths.entry(index).or_default().push((start, len));
         }
     }
-    ensure!(!deaths.is_empty(), "no failure is told");
+    ensure!(!deaths.is_empty(), "no failure is reported");
     let lone = deaths.values().filter_map(|rows| match rows[..] {
         [(row, 1)] => Some(row),
         _ => None,
@@ -79,7 +79,7 @@ fn had_a_strike(fleet: &Fleet) -> Result<BTreeSet<u64>> {
     Ok(lone.collect())
 }
 
-/// What the engine printed last, as the row's description has it, for its latest failure.
+/// The engine's last output for the row's latest failure, from the row's description.
 fn last_words(fleet: &Fleet, run: &str, row: u64) -> Result<String> {
     let item = fleet.ctl_json(&["item", "describe", run, &row.to_string()])?;
     let last = item["history"].as_array().and_then(|history| history.last());
@@ -115,7 +115,7 @@ fn one_poison_row_among_two_hundred_fails_alone_though_there_is_one_slot_only() 
     ensure!(String::from_utf8_lossy(&shown.stdout).contains("asked for: Abort"), "{shown:?}");
     ensure!(cordoned(&fleet, "w1") == Some(0), "the worker is not to blame");
     ensure!(had_a_strike(&fleet)? == BTreeSet::from([77]), "{:?}", had_a_strike(&fleet)?);
-    // An engine that dies takes at most the rows beside the guilty one with it.
+    // A dying engine takes down at most the rows that run beside the guilty one.
     let executions = Executions::read(&[fleet.path("w1.side")])?;
     ensure!(executions.started <= 200 + 8 * 8, "{} executions", executions.started);
     fleet.verify()?;
@@ -199,7 +199,8 @@ fn a_slot_whose_engine_never_lives_is_cordoned_or_unable_and_another_worker_fini
 #[test]
 fn what_an_engine_has_started_dies_with_the_agent() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
-    // As vLLM's core and workers: processes of the engine's own, of whose agent the kernel tells them nothing.
+    // Like vLLM's core and workers: the engine's own child processes, which the kernel does not notify of their
+    // agent's death.
     let (program, pids) = (fleet.path("engine"), fleet.path("pids"));
     let worker_program = rollout_tests::program("rollout-worker")?;
     let script = format!(
@@ -258,7 +259,7 @@ fn rows_that_exhaust_memory_are_tried_in_smaller_company_and_three_times_alone()
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &worker(&fleet, "w1", 1, ""))?;
     let mut batch = submit(&fleet, "memory", 60, &[(21, "MOCK_OOM_DIE")])?;
-    // The store takes parts and no texts: deaths are told without what the engine said.
+    // The store accepts parts but no texts: deaths are reported without the engine's output.
     let objects = fleet.objects_of("memory");
     std::fs::write(objects.join("evidence"), b"where the folder should be")?;
     let failed = ends_with(&fleet, &mut batch, &[21], "out_of_memory")?;
@@ -287,11 +288,11 @@ fn an_engine_that_hangs_is_killed_and_the_row_that_does_it_is_poison() -> Result
 }
 
 #[test]
-fn an_engine_that_hangs_with_rows_that_nobody_waits_for_is_killed_and_costs_the_next_run_nothing()
--> Result<()> {
+fn an_engine_that_hangs_with_unwanted_rows_is_killed_and_costs_the_next_run_nothing() -> Result<()>
+{
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &worker(&fleet, "w1", 1, "stall_timeout_ms = 6000\n"))?;
-    // Its time is over long before the engine's.
+    // The row's timeout ends long before the engine's.
     let lines = "[run]\nattempt_timeout_ms = 500\nattempts_max = 1\n";
     let mut batch = Batch::submit_asking(&fleet, "frozen", 1, &[(0, "MOCK_FREEZE")], lines)?;
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
@@ -300,8 +301,8 @@ fn an_engine_that_hangs_with_rows_that_nobody_waits_for_is_killed_and_costs_the_
     let codes: Vec<&Value> =
         item["history"].as_array().context("history")?.iter().map(|h| &h["code"]).collect();
     ensure!(codes == ["ATTEMPT_TIMEOUT"], "{item}");
-    // These come while it hangs, and wait for the next engine.
-    // Their own time, which is over several times meanwhile, begins when an engine is given them.
+    // These rows come while the engine hangs, and wait for the next engine. Their timeout, which would pass several
+    // times meanwhile, starts only when an engine gets them.
     let lines = "[run]\nattempt_timeout_ms = 2000\nattempts_max = 1\n";
     let mut next = Batch::submit_asking(&fleet, "next", 40, &[], lines)?;
     ends_with(&fleet, &mut next, &[], "")?;

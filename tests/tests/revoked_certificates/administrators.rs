@@ -1,4 +1,5 @@
-//! What a revoked administrator still gets from a member that is out of contact: SECURITY.md lists the calls.
+//! What a revoked administrator can still read from a member without contact to the others: SECURITY.md lists the
+//! calls.
 
 use crate::out_of_contact::{follow, is_known_as_revoked, read};
 use crate::{PATIENCE, ctl, issue};
@@ -16,11 +17,11 @@ use std::time::Duration;
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// How long a member may take for the first word of an answer.
+/// Time limit for the start of a member's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Between two looks at a condition.
+/// Interval between checks of a condition.
 const POLL: Duration = Duration::from_millis(20);
-/// Around the list in SECURITY.md.
+/// The text around the list in SECURITY.md.
 const LIST: (&str, &str) =
     ("<!-- checked by tests/tests/revoked_certificates -->", "<!-- end of the list -->");
 
@@ -39,7 +40,7 @@ fn documented() -> Result<BTreeSet<String>> {
     Ok(list.split('`').skip(1).step_by(2).map(str::to_owned).collect())
 }
 
-/// `Service/Method` of every method that an administrator's certificate opens.
+/// `Service/Method` of every method that an administrator's certificate allows.
 fn of_administrators() -> Result<BTreeSet<String>> {
     let pool = prost_reflect::DescriptorPool::decode(v1::DESCRIPTORS)?;
     let services = pool.services().filter(|service| service.package_name() == "rollout.v1");
@@ -56,7 +57,7 @@ fn of_administrators() -> Result<BTreeSet<String>> {
     Ok(methods.filter(open).collect())
 }
 
-/// The first word of the answer to an empty message of one who takes what no quorum confirms.
+/// The start of the answer to an empty message from a client that accepts unconfirmed data.
 async fn call(channel: &Channel, method: &str) -> Result<Result<(), Status>> {
     let mut grpc = tonic::client::Grpc::new(channel.clone());
     let asked = async {
@@ -71,12 +72,12 @@ async fn call(channel: &Channel, method: &str) -> Result<Result<(), Status>> {
     tokio::time::timeout(ANSWER_MAX, asked).await.with_context(|| format!("{method}: no answer"))
 }
 
-/// Whether this is what a member says that needs a leader, or a newer list of revocations, for the answer.
+/// Whether this error says that the member needs a leader, or a newer list of revocations, to answer.
 fn is_refused_for_contact(error: &RpcError) -> bool {
     matches!(error.code, ErrorCode::NoLeader | ErrorCode::NotLeader | ErrorCode::NoQuorum)
 }
 
-/// Waits until the member refuses everybody else.
+/// Waits until the member refuses all other clients.
 async fn is_out_of_contact(asker: &Channel) -> Result<()> {
     let refused = async {
         loop {
@@ -87,7 +88,7 @@ async fn is_out_of_contact(asker: &Channel) -> Result<()> {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, refused).await.context("it goes on answering")?
+    tokio::time::timeout(PATIENCE, refused).await.context("it still answers")?
 }
 
 async fn is_revoked_at(channel: &Channel, member: &str) -> Result<()> {
@@ -148,7 +149,7 @@ async fn a_revoked_administrator_gets_only_the_listed_calls_from_a_member_out_of
             (true, Ok(())) | (false, Err(_)) => {}
         }
     }
-    // Complete requests: one that is listed, one that is not, and the part of WatchEvents that is refused.
+    // Complete requests: a listed call, an unlisted one, and the refused part of WatchEvents.
     let described = RunsClient::new(eves.clone()).describe_run(describe()).await?.into_inner();
     ensure!(described.run.is_some_and(|run| run.name == "eval"));
     let results = unconfirmed(v1::ReadResultsRequest { run, ..Default::default() });

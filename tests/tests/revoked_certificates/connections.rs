@@ -1,17 +1,17 @@
 //! Connections of a worker, a follower and a leader end soon after their certificates are revoked.
 //!
-//! The proxies between the processes see when a side closes a connection. What a revoked process does by itself does not
-//! count: it knows nothing, and its connections are healthy.
+//! The proxies between the processes see which side closes a connection. What a revoked process does on its own does
+//! not count: it does not know of the revocation, and its connections are healthy.
 
 use crate::{CLOSED_WITHIN, PATIENCE, ctl, engine, hears_a_leader};
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Connection, Fleet, FleetOptions, OneWay, eventually};
 use std::time::{Duration, Instant};
 
-/// Added to the promise: on two cores, three members, two workers, the proxies and this test take turns, and each step from
-/// the commit to the closed socket may wait for its turn.
+/// Slack on top of the promise: on two cores, three members, two workers, the proxies and this test share the CPU,
+/// and each step from the commit to the closed socket may have to wait.
 const BUSY: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// Interval between checks.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The connections between one process and these members.
@@ -19,7 +19,8 @@ fn of(fleet: &Fleet, name: &str, members: &[String]) -> Vec<Connection> {
     members.iter().flat_map(|member| fleet.connections(name, member)).collect()
 }
 
-/// Revokes, and allows the connections so long from the end of the command, which ends after the commit.
+/// Revokes certificates, and checks that the connections end within this time from the end of the command, which ends
+/// after the commit.
 fn revoke(
     fleet: &Fleet,
     identity: &str,
@@ -43,14 +44,14 @@ fn revoke(
     }
 }
 
-/// The end of all connections would be no proof.
+/// Checks that some connections continue; the end of all connections would prove nothing.
 fn some_go_on(what: &str, connections: &[Connection]) -> Result<()> {
     let goes_on = connections.iter().any(|connection| !connection.has_ended());
     ensure!(goes_on, "{what}: all {} connections have ended", connections.len());
     Ok(())
 }
 
-/// Revokes a member's certificates, looks at its connections, and lets it in again.
+/// Revokes a member's certificates, checks its connections, and accepts it again.
 fn revoke_member(fleet: &Fleet, member: &str) -> Result<()> {
     let names = fleet.member_names();
     let others: Vec<String> = names.into_iter().filter(|name| name != member).collect();

@@ -1,4 +1,5 @@
-//! Revoked certificates: every member refuses them and closes their connections, whoever leads and whatever restarts.
+//! Revoked certificates: every member refuses them and closes their connections, whichever member leads and whatever
+//! restarts.
 
 mod administrators;
 mod connections;
@@ -35,7 +36,7 @@ fn issue(fleet: &Fleet, role: Role, name: &str) -> Result<TlsFiles> {
     Ok(pki::issue(&fleet.path("ca"), &request, &fleet.path("others"))?)
 }
 
-/// What `rolloutctl` says to the holder of these files, who asks one member.
+/// The output of `rolloutctl` with these files, asking one member.
 fn asks(fleet: &Fleet, files: &TlsFiles, member: &str, args: &[&str]) -> Result<Output> {
     let mut command = fleet.program("rolloutctl");
     command.args(["-e", fleet.client_addr(member), "--timeout", "10s"]);
@@ -50,7 +51,7 @@ fn is_refused(out: &Output) -> Result<()> {
     Ok(())
 }
 
-/// Every member itself refuses the certificate: a command ends at the first member that does.
+/// Checks each member separately, because a command ends at the first member that refuses the certificate.
 fn every_member_refuses(fleet: &Fleet, files: &TlsFiles) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tls = ClientTls::load(&Security::Mtls(files.clone()))?;
@@ -67,7 +68,7 @@ fn every_member_refuses(fleet: &Fleet, files: &TlsFiles) -> Result<()> {
     Ok(())
 }
 
-/// The operator's command has to succeed.
+/// Runs the operator's command, which must succeed.
 fn ctl(fleet: &Fleet, args: &[&str]) -> Result<()> {
     let out = fleet.ctl(args)?;
     ensure!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -114,14 +115,14 @@ fn have_ended(streams: &[JoinHandle<()>], what: &str) -> Result<()> {
     let since = Instant::now();
     while !streams.iter().all(JoinHandle::is_finished) {
         if since.elapsed() > CLOSED_WITHIN {
-            bail!("{what}: a stream goes on {:?} after the revocation", since.elapsed());
+            bail!("{what}: a stream is still open {:?} after the revocation", since.elapsed());
         }
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
 }
 
-/// What a member says of itself.
+/// Whether a member reports that it hears a leader.
 fn hears_a_leader(fleet: &Fleet, member: &str) -> Option<bool> {
     let status = fleet.ctl_json(&["status"]).ok()?;
     let line = status["members"].as_array()?.iter().find(|line| line["name"] == member)?;
@@ -150,10 +151,10 @@ fn streams_of_a_revoked_identity_end_and_it_stays_out_through_failover_and_resta
 
     ctl(&fleet, &["cert", "revoke", "client/mallory", "--reason", "the laptop was stolen"])?;
     have_ended(&mallorys, "client/mallory")?;
-    ensure!(anns.iter().all(|stream| !stream.is_finished()), "a stream of somebody else ended");
+    ensure!(anns.iter().all(|stream| !stream.is_finished()), "a stream of another client ended");
     every_member_refuses(&fleet, &mallory)?;
 
-    // A worker's too: another one does its rows.
+    // The same for a worker: another one does its rows.
     ctl(&fleet, &["cert", "revoke", "worker/w1"])?;
     eventually("the revoked worker is gone", PATIENCE, || {
         let workers = fleet.ctl_json(&["worker", "list"]).ok()?;
@@ -207,11 +208,11 @@ fn what_would_shut_out_its_maker_or_a_member_needs_force_and_a_new_certificate_g
     ensure!(list["revocations"].as_array().is_some_and(Vec::is_empty), "{list}");
     ctl_fails(&fleet, &["cert", "revoke", "root/operator"], 1, &["ROLE/NAME"])?;
 
-    // A member whose certificate is revoked follows nobody, and comes back when it is accepted again.
+    // A member whose certificate is revoked follows no leader, and comes back when it is accepted again.
     let leader = fleet.leader();
     let follower = fleet.member_names().into_iter().find(|m| *m != leader).context("one")?;
     let follower_id = format!("member/{follower}");
-    // All of its certificates would be for ever.
+    // Revoking all of its certificates would be permanent.
     let all = ["cert", "revoke", &follower_id, "--force"];
     ctl_fails(&fleet, &all, 6, &["RO-3014", "--issued-before"])?;
     ctl(&fleet, &["cert", "revoke", &follower_id, "--issued-before", "now", "--force"])?;
@@ -221,7 +222,8 @@ fn what_would_shut_out_its_maker_or_a_member_needs_force_and_a_new_certificate_g
     ctl(&fleet, &["cert", "unrevoke", &follower_id])?;
     eventually("it follows again", PATIENCE, || hears_a_leader(&fleet, &follower)?.then_some(()));
 
-    // The last administrator shuts itself out: the authority's key makes another one, which takes that back.
+    // The last administrator locks itself out: the authority's key issues another one, which withdraws the
+    // revocation.
     ctl(&fleet, &["cert", "revoke", "admin/operator", "--force"])?;
     eventually("it is shut out", PATIENCE, || {
         (fleet.ctl(&["cert", "revocations"]).ok()?.status.code() == Some(7)).then_some(())
@@ -262,7 +264,7 @@ fn a_revoked_certificate_is_not_renewed_and_one_issued_later_is_accepted_at_once
     let let_in = asks(&fleet, &first, &leader, &["run", "list"])?;
     ensure!(let_in.status.success(), "{let_in:?}");
 
-    // A copy of the key: neither the thief nor the owner renews it.
+    // After a key was copied: neither the thief nor the owner can renew the certificate.
     ctl(&fleet, &["cert", "revoke", "client/ann"])?;
     eventually("it is shut out", PATIENCE, || {
         is_refused(&asks(&fleet, &first, &leader, &["run", "list"]).ok()?).ok()
@@ -271,7 +273,7 @@ fn a_revoked_certificate_is_not_renewed_and_one_issued_later_is_accepted_at_once
     let refused = enrol("second").1.err().context("it got a certificate")?;
     ensure!(refused.code() == Some(ErrorCode::CertificateRevoked), "{refused}");
 
-    // Those of before stay out, and its owner gets another one.
+    // The earlier certificates stay refused, and the owner gets another one.
     ctl(&fleet, &["cert", "unrevoke", "client/ann"])?;
     ctl(&fleet, &["cert", "revoke", "client/ann", "--issued-before", "now"])?;
     let third = eventually("it gets another one", PATIENCE, || {
@@ -282,7 +284,7 @@ fn a_revoked_certificate_is_not_renewed_and_one_issued_later_is_accepted_at_once
         let out = asks(&fleet, &third, &leader, &["run", "list"]).ok()?;
         out.status.success().then_some(())
     });
-    // A member puts the list into force a moment after the revocation.
+    // A member applies the list a moment after the revocation.
     eventually("the first one is shut out again", PATIENCE, || {
         is_refused(&asks(&fleet, &first, &leader, &["run", "list"]).ok()?).ok()
     });

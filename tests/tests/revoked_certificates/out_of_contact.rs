@@ -1,4 +1,4 @@
-//! A member that clients reach, and that cannot know of revocations: it answers administrators alone.
+//! A member that clients reach but that cannot learn of revocations answers only administrators.
 
 use crate::{PATIENCE, asks, ctl, hears_a_leader, is_refused, issue};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,15 +12,15 @@ use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, dial, eventually}
 use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
-/// After 3 s a member may not answer, as docs/operating/certificates.md says. The rest is for a busy machine.
+/// After 3 s a member must not answer, as docs/operating/certificates.md says. The rest is slack for a busy machine.
 const OUT_OF_CONTACT: Duration = Duration::from_secs(3 + 2);
-/// A command ends at the first member that says that the certificate is revoked, long before its `--timeout` of 10 s. It
-/// takes less than a second; the rest is for a busy machine.
+/// A command ends at the first member that reports the certificate as revoked, long before its `--timeout` of 10 s.
+/// It takes less than a second; the rest is slack for a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// Between two looks at a condition.
+/// Interval between checks of a condition.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A fleet, one of its followers, and somebody who is connected to it and will be revoked.
+/// A fleet, one of its followers, and a client that is connected to it and will be revoked.
 struct Scene {
     fleet: Fleet,
     leader: String,
@@ -28,7 +28,7 @@ struct Scene {
     others: Vec<String>,
     mallory: TlsFiles,
     asker: Channel,
-    /// The same person's at each of the others.
+    /// The same client's channels to each of the other members.
     askers: Vec<Channel>,
     operator: Channel,
 }
@@ -72,7 +72,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until the member refuses the asker. What it answers later than it may be in contact is an error.
+    /// Waits until the member refuses the client. It is an error if the member answers later than it may.
     async fn until_refused(&self, since: Instant) -> Result<()> {
         loop {
             let began = since.elapsed();
@@ -86,7 +86,8 @@ impl Scene {
         answers(&self.operator).await
     }
 
-    /// Of commands that ask the member that has not heard of the revocation: the others say so, and nothing else counts.
+    /// Checks commands that also ask the member that has not heard of the revocation: the other members' refusal
+    /// decides.
     fn commands_end_as_revoked(&self) -> Result<()> {
         for args in [
             &["status"][..],
@@ -115,7 +116,7 @@ impl Scene {
         tokio::time::timeout(PATIENCE, known).await.context("it has not heard of the revocation")
     }
 
-    /// The member is in contact again: it refuses the certificate for what it is, and its ledger is that of the others.
+    /// Restores contact: the member refuses the certificate as revoked, and its ledger equals that of the others.
     async fn ends(self) -> Result<()> {
         self.until_known_as_revoked().await?;
         let Self { fleet, lagging, mallory, asker, .. } = self;
@@ -134,7 +135,7 @@ pub(crate) async fn is_known_as_revoked(asker: &Channel) -> bool {
     answer.is_err_and(|status| ClientError::of_member(&status, &"the member").is_revoked())
 }
 
-/// What a member answers to one who takes what no quorum confirms.
+/// A member's answer to a client that accepts unconfirmed data.
 pub(crate) async fn read(asker: &Channel) -> Result<(), RpcError> {
     let list = v1::ListRunsRequest { namespace: "default".into() };
     let answer = RunsClient::new(asker.clone()).list_runs(unconfirmed(list)).await;
@@ -164,7 +165,7 @@ async fn a_member_that_no_other_reaches_answers_administrators_alone() -> Result
         while stream.message().await?.is_some() {}
         Ok::<_, tonic::Status>(())
     };
-    let ended = tokio::time::timeout(PATIENCE, ends).await.context("the stream goes on")?;
+    let ended = tokio::time::timeout(PATIENCE, ends).await.context("the stream did not end")?;
     let again = events.watch_events(follow()).await.map(drop);
     for ended in [ended, again] {
         let status = ended.err().context("a stream as if nothing were wrong")?;
@@ -173,7 +174,7 @@ async fn a_member_that_no_other_reaches_answers_administrators_alone() -> Result
     scene.revoke()?;
     scene.others_refuse().await?;
     scene.commands_end_as_revoked()?;
-    let refused = read(&scene.asker).await.err().context("it reads what nobody confirms")?;
+    let refused = read(&scene.asker).await.err().context("it reads unconfirmed data")?;
     ensure!(refused.code == ErrorCode::NoLeader, "{refused:?}");
     set_cut(false);
     scene.ends().await
@@ -183,7 +184,7 @@ async fn a_member_that_no_other_reaches_answers_administrators_alone() -> Result
 async fn a_member_that_hears_its_leader_and_gets_no_entries_answers_administrators_alone()
 -> Result<()> {
     let mut scene = Scene::start().await?;
-    // So many entries that their connection has carried most.
+    // Cause so many entries that their connection has carried the most bytes.
     let head = "[part]\nlinger_ms = 20\n".to_owned();
     let engine = "kind = \"mock\"\nslots = 4\nconcurrency = 8\n".to_owned();
     scene.fleet.start_worker("w1", &WorkerOptions { engine, head })?;

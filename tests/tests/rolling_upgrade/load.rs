@@ -1,7 +1,7 @@
-//! Owns: what uses the cluster during an upgrade: workers, batches and writers, of both builds.
+//! Owns: the load on the cluster during an upgrade: workers, batches and writers of both builds.
 //!
-//! Invariant: each row, each write and each sample counts once, whichever builds took part.
-//! Absent: training jobs, which `training` has.
+//! Invariant: each row, each write and each sample counts once, regardless of the builds that took part.
+//! Absent: training jobs (`training`).
 
 use crate::PATIENCE;
 use crate::training::{Participants, Training};
@@ -12,18 +12,18 @@ use rollout_tests::{Batch, Build, Fleet, WorkerOptions, Writers, output};
 pub(crate) const OLD: &str = "old";
 /// The run that `rollout` of this build submits.
 const NEW: &str = "new";
-/// So many that they last for most of an upgrade.
+/// Enough to last for most of an upgrade.
 const ROWS: u64 = 4_000;
 const WRITERS: usize = 2;
 
-/// A worker of 16 rows a second.
+/// A worker that completes 16 rows per second.
 pub(crate) fn worker() -> WorkerOptions {
     let engine =
         "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 500\nlatency_ms_max = 500\n";
     WorkerOptions { engine: engine.into(), ..WorkerOptions::default() }
 }
 
-/// All that uses the cluster.
+/// The whole load on the cluster.
 pub(crate) struct Load {
     batches: [Batch; 2],
     writers: Writers,

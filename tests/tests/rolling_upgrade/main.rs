@@ -1,7 +1,7 @@
 //! Owns: upgrades from the builds of `release/BASELINES` to this one, with processes of both builds in one cluster.
 //!
-//! Invariant: at each stage all members have the same digests of commands, replies and state, whichever build they run,
-//! and everything that uses the cluster goes on.
+//! Invariant: at each stage all members have the same digests of commands, replies and state, regardless of their
+//! build, and the whole load on the cluster continues.
 //! Absent: building the baselines. `make test-upgrade` builds them and runs these tests, which the gate ignores.
 
 mod load;
@@ -13,10 +13,10 @@ use rollout_tests::{Baseline, Batch, Build, Fleet, FleetOptions, eventually, eve
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long one change may take on a machine that is busy with other things.
+/// The time limit of one change, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What an operator asks of a cluster under load, with `rolloutctl` of either build.
+/// Queries of an operator to a cluster under load, with `rolloutctl` of either build.
 const READS: [&[&str]; 8] = [
     &["status"],
     &["member", "list"],
@@ -44,7 +44,7 @@ fn started(baseline: &Baseline) -> Result<Fleet> {
     Ok(fleet)
 }
 
-/// Waits until every member says what it supports.
+/// Waits until every member reports the versions that it supports.
 fn all_answer(fleet: &Fleet) -> Value {
     eventually("every member answers", PATIENCE, || {
         let would = fleet.ctl_json(&["cluster", "upgrade", "--dry-run"]).ok()?;
@@ -52,7 +52,7 @@ fn all_answer(fleet: &Fleet) -> Value {
     })
 }
 
-/// Stops a member in good order and starts it with a build.
+/// Stops a member with an orderly shutdown and starts it with a build.
 fn replace(fleet: &mut Fleet, name: &str, build: Build) -> Result<()> {
     let status = fleet.member_process(name).terminate(PATIENCE)?;
     ensure!(status.success(), "{name} ended with {status}{}", fleet.logs());
@@ -62,7 +62,7 @@ fn replace(fleet: &mut Fleet, name: &str, build: Build) -> Result<()> {
     Ok(())
 }
 
-/// At this stage the load goes on, and operators of both builds read the same cluster.
+/// Checks that the load continues at this stage, and that operators with both builds read the same cluster.
 fn works(fleet: &Fleet, load: &mut Load, stage: &str) -> Result<()> {
     println!("{stage}");
     load.goes_on(fleet, stage)?;
@@ -80,7 +80,7 @@ fn works(fleet: &Fleet, load: &mut Load, stage: &str) -> Result<()> {
     Ok(())
 }
 
-/// While a member of the baseline is in the cluster, nothing is raised that it does not support.
+/// While a member of the baseline is in the cluster, the version cannot be raised to one that it does not support.
 fn keeps_its_version(fleet: &Fleet, baseline: &Baseline) -> Result<()> {
     let kept = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
     let version = baseline.cluster_version;
@@ -88,7 +88,7 @@ fn keeps_its_version(fleet: &Fleet, baseline: &Baseline) -> Result<()> {
     Ok(())
 }
 
-/// A worker of the baseline and a client of it work at members of this build; then the worker is upgraded too.
+/// A worker and a client of the baseline work with members of this build; then the worker is upgraded too.
 fn old_worker_and_client_at_new_members(fleet: &mut Fleet) -> Result<()> {
     fleet.use_build("user", Build::Baseline);
     let before = eventually("w1 is registered", PATIENCE, || fleet.rows_done_by("w1"));
@@ -105,7 +105,7 @@ fn old_worker_and_client_at_new_members(fleet: &mut Fleet) -> Result<()> {
     Ok(())
 }
 
-/// Raises the cluster's version. The baseline does not start any more if it does not support it.
+/// Raises the cluster's version. A baseline that does not support it can no longer start.
 fn raise(fleet: &mut Fleet, baseline: &Baseline) -> Result<()> {
     let raised = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
     ensure!(raised["before"] == baseline.cluster_version, "{raised}");

@@ -2,7 +2,7 @@
 //! of a barrier and of a rendezvous.
 //!
 //! Invariant: each sample is in the last checkpoint once, and no participant is lost.
-//! Absent: trainers that die; `tests/tests/training` has those.
+//! Absent: trainers that die (`tests/tests/training`).
 
 use crate::PATIENCE;
 use anyhow::{Result, ensure};
@@ -26,16 +26,17 @@ const TRAINER: &str = "t0";
 const DATASET: &str = "pile";
 const SAMPLES: u64 = 400;
 const SHARD_SAMPLES: u64 = 10;
-/// Of one step. Shards of ten: it ends in the middle of one, which is then held across the next change of a member.
+/// Samples of one step. Shards have ten: a step ends within a shard, which is then held during the next upgrade of a
+/// member.
 const STEP_SAMPLES: usize = 25;
 /// Longer than any stage: this test loses no trainer.
 const SILENCE: Duration = Duration::from_secs(600);
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_participant");
-/// Between two keep-alives; three may be missed.
+/// The time between two keep-alives; three may be missed.
 const ALIVE: &str = "alive=30000";
 
-/// A trainer, with what it has read.
+/// A trainer, with the samples that it has read.
 pub(crate) struct Training {
     client: Client,
     trainer: Arc<Trainer>,
@@ -156,7 +157,7 @@ impl Participants {
     }
 }
 
-/// One that meets others in rounds of two or three.
+/// A participant that joins rounds of two or three.
 fn meet(fleet: &Fleet, name: &str) -> Result<Participant> {
     let args = ["min=2", "max=3", "call=2000", ALIVE];
     Participant::start(fleet, PROGRAM, ("meet", ROUNDS, name), &args)

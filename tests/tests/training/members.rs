@@ -1,4 +1,4 @@
-//! Members that do not lead.
+//! Requests to members that do not lead.
 
 use crate::setup::{PATIENCE, client, create_dataset};
 use anyhow::{Result, ensure};
@@ -13,7 +13,7 @@ use tonic::service::interceptor::InterceptedService;
 async fn a_member_that_does_not_lead_refuses_no_shard_for_what_it_does_not_know() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     create_dataset(&fleet, 100).await?;
-    // It knows of no cluster, and so of no dataset.
+    // The waiting member knows no cluster, and so no dataset.
     fleet.start_waiting("c4")?;
     let tls = ClientTls::load(&fleet.security("client", "user"))?;
     let endpoint = Endpoint::named("c4".to_owned(), fleet.client_addr("c4"))?;
@@ -37,13 +37,13 @@ async fn a_member_that_does_not_lead_refuses_no_shard_for_what_it_does_not_know(
         else {
             anyhow::bail!("a waiting member took a shard back");
         };
-        // Without details nobody listens yet.
+        // An error without details means that the member does not listen yet.
         if !status.details().is_empty() {
             break RpcError::from_status(&status);
         }
         ensure!(begun.elapsed() < PATIENCE, "{status}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    ensure!(refused.retryable, "whoever leads knows the dataset: {refused:?}");
+    ensure!(refused.retryable, "the leader knows the dataset: {refused:?}");
     fleet.passed()
 }

@@ -1,4 +1,4 @@
-//! Trainers of the test's own process, which leave and join between checkpoints.
+//! Trainers in the test's own process, which leave and join between checkpoints.
 
 use crate::setup::{
     PATIENCE, SEED, client, create_dataset, each_is_in_once, folded, ids_in, latest_checkpoint,
@@ -12,13 +12,13 @@ use rollout_training::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The job of those trainers that are of the test's own process.
+/// The job of the trainers in the test's own process.
 const OWN: &str = "leaves";
-/// Silence after which such a trainer is lost: longer than any test, or soon.
+/// Silence after which such a trainer is lost: longer than any test, or short.
 const NEVER: Duration = Duration::from_secs(600);
 const SOON: Duration = Duration::from_secs(15);
 
-/// A trainer of the test's own process, with what its rank has in its state.
+/// A trainer in the test's own process, with its rank's state.
 struct Rank {
     trainer: Arc<Trainer>,
     reader: ShardReader,
@@ -38,7 +38,7 @@ impl Rank {
         Self { trainer, reader, model, ids }
     }
 
-    /// One that begins the job, with others.
+    /// Starts a trainer that begins the job with others.
     async fn first(fleet: &Fleet, name: &str, world: &[&str], lost: Duration) -> Result<Self> {
         let world = world.iter().map(|name| (*name).to_owned()).collect();
         let recovery = Recovery { round: 1, world, ..Recovery::default() };
@@ -47,7 +47,8 @@ impl Rank {
         Ok(Self::new(trainer, MockModel::new(SEED), Vec::new()))
     }
 
-    /// One that recovers the job alone, and takes over what all ranks had in the last complete checkpoint.
+    /// Starts a trainer that recovers the job alone, and takes over the state of all ranks in the last complete
+    /// checkpoint.
     async fn recovers(fleet: &Fleet, name: &str, round: u64) -> Result<Self> {
         let recovery = Recovery { round, world: vec![name.to_owned()], ..Recovery::default() };
         let options = Self::options(name, NEVER);
@@ -55,7 +56,7 @@ impl Rank {
         Ok(Self::new(trainer, folded(fleet, OWN).await?, ids_in(fleet, OWN).await?))
     }
 
-    /// One that joins the lineage, and takes over what `left` had in the last complete checkpoint.
+    /// Starts a trainer that joins the lineage, and takes over the state of `left` in the last complete checkpoint.
     async fn joins(fleet: &Fleet, name: &str, left: &str) -> Result<Self> {
         let trainer = Trainer::join(client(fleet)?, &Self::options(name, NEVER)).await?;
         let checkpoint = latest_checkpoint(fleet, OWN).await?;
@@ -65,7 +66,7 @@ impl Rank {
         Ok(Self::new(trainer, model, sample_ids(&restored.files[1].1)))
     }
 
-    /// A step with so many samples, or with a few more, so that a shard in hand is read in part after it.
+    /// Takes a step with this many samples, or with a few more so that its shard is partly read afterwards.
     async fn step(&mut self, batch: usize, in_part: bool) -> Result<()> {
         let mut samples = self.reader.take(batch).await?;
         while in_part && self.reader.progress().is_empty() {
@@ -85,7 +86,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Steps without samples, up to this one.
+    /// Takes steps without samples, up to this one.
     fn until_step(&mut self, step: u64) {
         while self.model.steps() < step {
             let (_, grad) = self.model.forward_with_loss(&[]);
@@ -93,7 +94,7 @@ impl Rank {
         }
     }
 
-    /// Its part of its step's checkpoint, reported; whether the checkpoint is complete by that.
+    /// Reports its rank of the current step's checkpoint; returns whether that completes the checkpoint.
     async fn reports(&self) -> Result<bool> {
         let checkpoint = self.trainer.begin_checkpoint(self.model.steps(), "", PATIENCE).await?;
         let writer = CheckpointWriter::open(self.trainer.store_url())?;
@@ -105,7 +106,7 @@ impl Rank {
         Ok(self.trainer.report_checkpoint(checkpoint.number, &written, progress).await?)
     }
 
-    /// Gives its shard back, of which a part is read, and leaves.
+    /// Returns its partly read shard, and leaves.
     async fn leaves(mut self, step: u64) -> Result<String> {
         ensure!(!self.reader.progress().is_empty(), "no shard that is read in part");
         self.reader.give_back(step).await?;
@@ -135,8 +136,8 @@ async fn every_sample_is_in_once_though_trainers_leave_between_checkpoints_and_o
         let step = leaving.model.steps();
         ensure!(!leaving.reports().await?, "the other has not reported");
         let left = if number == 1 {
-            // It has reported, and is gone before the other has. What it gives back is of a later step, for the
-            // checkpoint counts on what it said of its own; the leader dies meanwhile.
+            // It has reported and leaves before the other reports. Its returned shard is of a later step, because the
+            // checkpoint depends on its report. The leader dies meanwhile.
             let leader = fleet.leader();
             fleet.member_process(&leader).kill();
             let left = leaving.leaves(step + 1).await?;
@@ -157,12 +158,12 @@ async fn every_sample_is_in_once_though_trainers_leave_between_checkpoints_and_o
     other.until_step(last);
     ensure!(!one.reports().await? && other.reports().await?, "the last checkpoint");
     each_is_in_once(&fleet, OWN, 1, 200).await?;
-    // All is in a checkpoint: nothing is torn when the last one goes.
+    // Everything is in a checkpoint: the lineage is not torn when the last trainer leaves.
     for rank in &ranks {
         rank.trainer.leave().await?;
     }
     let late = Rank::joins(&fleet, "t5", "t4").await?;
-    ensure!(late.trainer.lineage().number == lineage, "the lineage goes on");
+    ensure!(late.trainer.lineage().number == lineage, "the lineage continues");
     fleet.verify()?;
     fleet.passed()
 }
@@ -181,7 +182,7 @@ async fn a_trainer_lost_with_nothing_but_its_part_of_a_checkpoint_takes_no_sampl
     }
     ensure!(!t0.reports().await? && t1.reports().await?, "all that was read is in a checkpoint");
     drop(t1);
-    // The next checkpoint would be complete without what t1 had read, and so there is none.
+    // The next checkpoint would lack what t1 had read, so there must be none.
     eventually_or_show("t0 hears that t1 is lost", PATIENCE, |seen| {
         *seen = format!("{:?}", fleet.ctl_json(&["shard", "list", OWN]).ok());
         t0.trainer.is_lost().then_some(())

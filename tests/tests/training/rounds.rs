@@ -7,7 +7,7 @@ use rollout_training::mock::MockModel;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The status of a trainer that has to recover.
+/// The exit status of a trainer that must recover.
 const HAS_TO_RECOVER: i32 = 17;
 
 /// The trainers of one round.
@@ -17,7 +17,7 @@ struct Round<'a> {
     trainers: BTreeMap<String, Process>,
 }
 
-/// What a job of trainers does.
+/// The plan of a job.
 #[derive(Clone, Copy)]
 struct Plan {
     batch: u64,
@@ -61,7 +61,7 @@ impl<'a> Round<'a> {
         Ok(Self { fleet, job, trainers })
     }
 
-    /// Waits for a complete checkpoint of that step or a later one, and answers its step.
+    /// Waits for a complete checkpoint of that step or a later one, and returns its step.
     fn until_step(&self, at_least: u64) -> u64 {
         let what = format!("a checkpoint of step {at_least}");
         eventually_or_show(&what, PATIENCE, |seen| {
@@ -71,12 +71,12 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// The last step that a trainer has said.
+    /// The last step that a trainer printed.
     fn at_step(&self, name: &str) -> Option<u64> {
         last_step(self.trainers.get(name)?)
     }
 
-    /// Kills a trainer in the middle between two checkpoints, after a complete one, and answers the step that it died at.
+    /// Kills a trainer halfway between two checkpoints, after a complete one, and returns the step at which it died.
     fn kill_between(&mut self, name: &str, every: u64) -> Result<u64> {
         eventually_or_show(&format!("{name} is between checkpoints"), PATIENCE, |seen| {
             let at = self.at_step(name)?;
@@ -90,7 +90,7 @@ impl<'a> Round<'a> {
         Ok(died_at)
     }
 
-    /// All of them end with this status.
+    /// Checks that all of them exit with this status.
     fn end(self, status: i32) -> Result<()> {
         for (name, mut trainer) in self.trainers {
             let ended = trainer.wait(PATIENCE)?;
@@ -104,7 +104,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// The last step that a trainer said it was at: not where it begins or ends.
+/// The last step that a trainer printed, ignoring its first and last lines.
 fn last_step(trainer: &Process) -> Option<u64> {
     let said = std::fs::read_to_string(&trainer.log).ok()?;
     let steps = said.lines().filter(|line| !line.contains("begins") && !line.contains("ends"));
@@ -117,7 +117,7 @@ async fn ten_steps_are_five_a_checkpoint_a_kill_and_five_more() -> Result<()> {
     create_dataset(&fleet, 100).await?;
     let plan = Plan { batch: 7, steps: 10, every: 5, step_ms: 0, epochs: 1 };
     Round::start(&fleet, "straight", 1, &["t0"], plan)?.end(0)?;
-    // So slow that it is seen in the middle.
+    // Slow enough to be observed halfway.
     let slow = Plan { step_ms: 2000, ..plan };
     let mut broken = Round::start(&fleet, "broken", 1, &["t0"], slow)?;
     ensure!(broken.until_step(5) == 5, "the trainer was too fast for this test");
@@ -128,7 +128,7 @@ async fn ten_steps_are_five_a_checkpoint_a_kill_and_five_more() -> Result<()> {
     ensure!(weights("straight")? == weights("broken")?, "the weights differ");
     let model = MockModel::load_weights(&weights("straight")?).context("weights")?;
     ensure!((model.steps(), model.folded().0) == (10, 70), "{model:?}");
-    // Not only as many: the same samples, each of them once.
+    // Compare the samples, not only their number: the same ones, each once.
     let (mut straight, mut broken) =
         (ids_in(&fleet, "straight").await?, ids_in(&fleet, "broken").await?);
     straight.sort_unstable();
@@ -149,26 +149,27 @@ async fn every_sample_of_each_epoch_is_in_once_though_trainers_and_members_die_b
     let first = Round::start(&fleet, "sft", 1, &["t0", "t1", "t2"], plan)?;
     let step = first.until_step(5);
     let trainers = first.trainers;
-    // The leader dies in the middle of it: nobody notices but for a pause.
+    // The leader dies halfway: clients notice only a pause.
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     let goes_on = Round { fleet: &fleet, job: "sft", trainers };
     let step = goes_on.until_step(step + 5);
     let trainers = goes_on.trainers;
     fleet.start_member(&leader)?;
-    // A trainer dies with what it has read since the last checkpoint: the others begin a smaller round. Those of the round
-    // before are not heard any more.
+    // A trainer dies with the samples read since the last checkpoint: the others begin a smaller round. Trainers of
+    // the previous round are refused from then on.
     let mut before = Round { fleet: &fleet, job: "sft", trainers };
     let died_at = before.kill_between("t1", plan.every)?;
     ensure!(died_at > step, "it died at step {died_at}, before step {step}");
     let second = Round::start(&fleet, "sft", 2, &["t0", "t2"], plan)?;
     before.end(HAS_TO_RECOVER)?;
     let step = second.until_step(step + 5);
-    // Three of them again, and one more, while the two still train.
+    // Start three of them again, and one more, while the two still train.
     let mut third = Round::start(&fleet, "sft", 3, &["t2", "t0", "t3", "t1"], plan)?;
     second.end(HAS_TO_RECOVER)?;
     let step = third.until_step(step + 5);
-    // Two die at once, one of them rank 0, and a member that does not lead: a job of one is left, then there are three.
+    // Two trainers die at once, one of them rank 0, and a member that does not lead: a job of one remains, then
+    // three.
     third.kill_between("t2", plan.every)?;
     third.kill_between("t3", plan.every)?;
     let leader = third.fleet.leader();
@@ -190,7 +191,7 @@ async fn every_sample_of_each_epoch_is_in_once_though_trainers_and_members_die_b
     fleet.passed()
 }
 
-/// What an operator sees, and that only what is kept is in the store.
+/// Checks what an operator sees, and that the store has only kept checkpoints.
 fn told(fleet: &Fleet) -> Result<()> {
     let list = fleet.ctl_json(&["checkpoint", "list", "sft"])?;
     let numbers = || {
@@ -231,7 +232,7 @@ async fn a_lineage_that_lost_a_trainer_in_silence_is_torn_until_it_recovers() ->
     let mut round = Round::start(&fleet, "torn", 1, &["t0", "t1"], plan)?;
     round.until_step(10);
     round.kill_between("t1", plan.every)?;
-    // Nobody tells t0: the ledger's clock notices.
+    // No request reports the loss: the ledger's clock detects it.
     round.end(HAS_TO_RECOVER)?;
     let jobs = fleet.ctl_json(&["shard", "list", "torn"])?;
     let torn: &Value = &jobs["jobs"][0]["lineage"]["torn"];

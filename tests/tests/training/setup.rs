@@ -1,4 +1,4 @@
-//! The dataset of a job, and what its checkpoints have folded in.
+//! The dataset of a job, and the samples that its checkpoints contain.
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{Client, ClientConfig, services, v1};
@@ -22,7 +22,7 @@ pub(crate) fn client(fleet: &Fleet) -> Result<Client> {
     Ok(Client::new(ClientConfig::new(endpoints, fleet.security("client", "user")))?)
 }
 
-/// A dataset of so many samples, in shards of ten.
+/// Creates a dataset of this many samples, in shards of ten.
 pub(crate) async fn create_dataset(fleet: &Fleet, samples: u64) -> Result<()> {
     let session = client(fleet)?.open_session("test").await?;
     let spec = v1::DatasetSpec {
@@ -55,7 +55,7 @@ pub(crate) async fn latest_checkpoint(fleet: &Fleet, job: &str) -> Result<v1::Ch
     rollout_tests::latest_checkpoint(&client(fleet)?, job).await
 }
 
-/// What all ranks of a job's last checkpoint have folded in together.
+/// The combined model of all ranks in a job's last checkpoint.
 pub(crate) async fn folded(fleet: &Fleet, job: &str) -> Result<MockModel> {
     let checkpoint = latest_checkpoint(fleet, job).await?;
     let mut all: Option<MockModel> = None;
@@ -70,7 +70,7 @@ pub(crate) async fn folded(fleet: &Fleet, job: &str) -> Result<MockModel> {
     all.context("a rank")
 }
 
-/// The model after so many steps, with these samples folded in.
+/// The model after this many steps, with these samples folded in.
 pub(crate) fn expected(ids: &[u64], steps: u64) -> MockModel {
     let mut model = MockModel::new(SEED);
     for step in 0..steps {
@@ -80,7 +80,7 @@ pub(crate) fn expected(ids: &[u64], steps: u64) -> MockModel {
     model
 }
 
-/// The ids of the samples that all ranks of a job's last checkpoint have in: what its weights have folded in, too.
+/// The ids of the samples in a job's last checkpoint, over all ranks; its weights contain the same samples.
 pub(crate) async fn ids_in(fleet: &Fleet, job: &str) -> Result<Vec<u64>> {
     let checkpoint = latest_checkpoint(fleet, job).await?;
     let mut ids = Vec::new();
@@ -93,7 +93,7 @@ pub(crate) async fn ids_in(fleet: &Fleet, job: &str) -> Result<Vec<u64>> {
     Ok(ids)
 }
 
-/// Of each epoch every sample is in the surviving lineage's weights, and once.
+/// Checks that every sample of each epoch is in the surviving lineage's weights exactly once.
 pub(crate) async fn each_is_in_once(
     fleet: &Fleet,
     job: &str,

@@ -1,4 +1,4 @@
-//! A file for `vllm run-batch` gives the same rows through us.
+//! A file for `vllm run-batch` gives the same results through rollout.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::setup::{Engine, LOADING, MODEL_LEN, near, python, reference, script_of, tiny_model};
 
-/// Requests to a model that chats, and to one that makes vectors and scores.
+/// Requests to a chat model, and to one that computes embeddings and scores.
 fn requests() -> [(&'static str, Vec<Value>); 2] {
     let chat = |content: &str, more: Value| {
         let mut body = json!({"model": "tiny", "temperature": 0, "max_tokens": 9,
@@ -40,21 +40,21 @@ fn numbered(requests: Vec<(&str, Value)>) -> Vec<Value> {
     requests.into_iter().enumerate().map(line).collect()
 }
 
-/// Answers by custom id, without what differs from time to time; an error's answer is its status and itself.
+/// Answers by custom id, without fields that vary; for an error, its status and the error.
 fn answers(text: &str) -> Result<BTreeMap<String, (Value, Value)>> {
     let mut all = BTreeMap::new();
     for line in text.lines() {
         let row: Value = serde_json::from_str(line)?;
         let response = &row["response"];
         let status = response["status_code"].clone();
-        // vLLM's own runner has an error's answer beside the response.
+        // vLLM's own runner puts an error beside the response.
         let mut body = if status == 200 || row["error"].is_null() {
             response["body"].clone()
         } else {
             row["error"].clone()
         };
         if let Value::Object(body) = &mut body {
-            // The fingerprint is of a server's settings, its batch runner's among them.
+            // The fingerprint covers the server's settings, including its batch runner's.
             body.retain(|name, _| !["id", "created", "system_fingerprint"].contains(&&**name));
         }
         let id = row["custom_id"].as_str().context("custom_id")?.to_owned();
@@ -85,7 +85,7 @@ fn a_file_for_vllms_batch_runner_gives_equal_rows_through_both() -> Result<()> {
         ensure!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         let expected = answers(&std::fs::read_to_string(&theirs)?)?;
 
-        // One more, that only we can refuse: for another model than the run's.
+        // One more request that only rollout can refuse: it names another model than the run's.
         let mut other = requests[0].clone();
         other["custom_id"] = "other".into();
         other["body"]["model"] = "another".into();
@@ -114,7 +114,7 @@ fn a_file_for_vllms_batch_runner_gives_equal_rows_through_both() -> Result<()> {
     fleet.passed()
 }
 
-/// Prompts of `/v1/completions`, with what is asked beside them.
+/// Prompts of `/v1/completions`, with further parameters.
 fn completions() -> Vec<Value> {
     let ask = |prompt: Value, more: Value| {
         let mut body =

@@ -1,4 +1,4 @@
-//! Engines that die, alone and with the leader, cost no row and change none.
+//! Engine deaths, alone and together with the leader's, lose no row and change none.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use super::setup::{
 
 const MAX_TOKENS: u32 = 24;
 
-/// How an engine differs from one in a single process that nothing harms.
+/// How an engine differs from an unharmed engine in a single process.
 #[derive(Default)]
 struct Harmed {
-    /// Files in the scene's `inject` ask for harm inside.
+    /// Files in the scene's `inject` inject faults inside.
     injected: bool,
     core_apart: bool,
     /// Further lines of the engine's block.
@@ -50,19 +50,19 @@ impl Scene {
         Ok(Self { batch, fleet, rows: count, worker, inject })
     }
 
-    /// Asks for harm inside the engine.
+    /// Injects a fault inside the engine.
     fn harm(&self, file: &str) -> Result<()> {
         Ok(std::fs::write(self.inject.join(file), "")?)
     }
 
-    /// Waits until so many rows have ended.
+    /// Waits until at least this many rows have ended.
     fn done(&self, least: u64) -> Counts {
         eventually("rows end", LOADING, || {
             self.batch.counts(&self.fleet).filter(|c| c.done >= least)
         })
     }
 
-    /// Waits until the worker's log has this, and returns the log.
+    /// Waits until the worker's log contains this, and returns the log.
     fn said(&self, what: &str) -> String {
         let log = self.fleet.path("worker-w1.log");
         eventually(&format!("the worker says: {what}"), LOADING, || {
@@ -74,7 +74,7 @@ impl Scene {
         engine_of(&mut self.fleet, "w1").context("w1 has no engine")
     }
 
-    /// Every row is completed in the end.
+    /// Checks that every row is completed in the end.
     fn finish(self) -> Result<()> {
         let Self { fleet, mut batch, rows, .. } = self;
         let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
@@ -113,7 +113,7 @@ fn greedy_completions_are_vllms_own_through_the_death_of_an_engine_and_of_the_le
         all.iter().all(|done| done.is_some_and(|rows| rows >= 10)).then_some(())
     });
     let engine = eventually("w1 has an engine", LOADING, || engine_of(&mut fleet, "w1"));
-    let at_death = batch.counts(&fleet).context("nobody can say")?;
+    let at_death = batch.counts(&fleet).context("no member reports the counts")?;
     ensure!(at_death.done < 400, "the run is nearly over: {at_death:?}");
     // SAFETY: a signal to a process that this test's worker started.
     unsafe { libc::kill(engine, libc::SIGKILL) };
@@ -148,7 +148,7 @@ fn an_engine_that_runs_out_of_memory_aborts_or_hangs_inside_costs_no_row() -> Re
         scene.done(before + 1);
         scene.harm(harm)?;
         scene.said(said);
-        let after = scene.batch.counts(&scene.fleet).context("nobody can say")?;
+        let after = scene.batch.counts(&scene.fleet).context("no member reports the counts")?;
         ensure!(after.done < 2000, "the run was over before {harm}: {after:?}");
     }
     scene.finish()
@@ -164,7 +164,7 @@ fn a_core_in_a_process_of_its_own_dies_of_what_it_died_of() -> Result<()> {
     unsafe { libc::kill(core, libc::SIGKILL) };
     scene.said("was ended by signal 9");
     scene.done(done + 1);
-    // The front end hears only that the core is dead; the class of the exception is told from inside.
+    // The front end learns only that the core is dead; the core itself reports the class of the exception.
     scene.harm("oom")?;
     scene.said("memory ran out, fewer rows at once");
     scene.finish()
@@ -182,7 +182,7 @@ fn an_engine_over_two_processes_that_loses_one_costs_no_row() -> Result<()> {
     // SAFETY: a signal to a process that this test's worker started.
     unsafe { libc::kill(halves[1], libc::SIGKILL) };
     scene.said("was ended by signal 9");
-    // The half that lives is of an engine that is dead.
+    // The surviving half belongs to a dead engine.
     eventually("no half outlives the other", LOADING, || {
         halves.iter().all(|pid| !is_alive(*pid as u32)).then_some(())
     });

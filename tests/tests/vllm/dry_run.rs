@@ -1,4 +1,4 @@
-//! What a dry run counts with the model's own tokenizer and chat template, and that the engine counts the same.
+//! A dry run counts tokens with the model's own tokenizer and chat template, and the engine counts the same.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::setup::{Engine, LOADING, MODEL_LEN, python, tiny_model};
 
-/// What it prints, and the errors that it lists, of lines that are not all rows.
+/// The output and the listed errors of a dry run on lines that are not all valid rows.
 fn dry_run(fleet: &Fleet, model: &str, name: &str, lines: &[Value]) -> Result<(String, String)> {
     let input = fleet.path(&format!("{name}.jsonl"));
     let text = lines.iter().fold(String::new(), |mut text, line| {
@@ -57,7 +57,8 @@ fn a_dry_run_counts_every_row_with_the_models_own_tokenizer() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let model = tiny_model(&fleet)?;
     let messages = json!([{"role": "user", "content": "hello"}]);
-    // A letter is a token. The template makes `<user>hello`, the token `</s>`, and `<assistant>` of the messages.
+    // Each letter is a token. The template turns the messages into `<user>hello`, the token `</s>`, and
+    // `<assistant>`.
     let chat = 6 + 5 + 1 + 11;
     let own = [
         json!({"prompt": "hello"}),
@@ -70,7 +71,7 @@ fn a_dry_run_counts_every_row_with_the_models_own_tokenizer() -> Result<()> {
     let (said, errors) = dry_run(&fleet, &model, "own", &own)?;
     let all = format!("{} of prompts, at most {chat} in one of 1,024, as the", 5 + chat + 4);
     has(&said, &[&all, &format!("at most {} of completions\n", 2 * (16 + 16 + 5))])?;
-    // The line that is no row has no number.
+    // An invalid line has no row number.
     has(&errors, &["own.jsonl:3:", "row 1: TOO_LONG: 1024 tokens", "row 2: EMPTY", "3 errors"])?;
 
     let ask = |number: u32, url: &str, body: Value| {
@@ -108,7 +109,7 @@ fn request(url: &str, asked: Value, more: Value) -> Value {
     json!({"method": "POST", "url": url, "body": body})
 }
 
-/// Requests about as long as there is room for, and messages of every kind.
+/// Requests near the length limit, and messages of every kind.
 fn requests() -> Vec<Value> {
     let room = MODEL_LEN as usize;
     let chat = |content: Value, more| {

@@ -1,4 +1,5 @@
-//! The engine is kept full: rows come in while others run, go out as they end, and cost nothing once they are aborted.
+//! The engine is kept full: rows come in while others run, go out as they end, and cost nothing once they are
+//! aborted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -61,8 +62,8 @@ fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Re
     ensure!(status.success(), "{status}{}", fleet.logs());
 
     let at = completed(&fleet)?;
-    let of = |row: u64| at.get(&row).copied().with_context(|| format!("row {row} is not told of"));
-    // These began when another had ended, for there were no more seats: after the long one, and ended before it.
+    let of = |row: u64| at.get(&row).copied().with_context(|| format!("row {row} is not reported"));
+    // These had to wait for a free seat: they started after the long row, and ended before it.
     let later = u64::from(SEATS)..u64::from(SEATS) + 12;
     let short: Vec<u64> = later.filter(|row| lengths()[*row as usize] <= 32).collect();
     ensure!(short.len() >= 4, "too few short rows: {short:?}");
@@ -87,7 +88,7 @@ fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Re
         |_: u64| "{\"prompt\":\"on and on\",\"sampling_params\":{\"max_tokens\":600}}".to_owned();
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
     aborted_rows_cost_nothing(&fleet, &address, "endless", (row, lines))?;
-    // Through vLLM's handlers, of which some make several requests of a row.
+    // Through vLLM's handlers, some of which turn a row into several requests.
     let call = |number: u64| {
         let more =
             json!({"max_tokens": 600, "temperature": 0, "ignore_eos": true, "model": "tiny"});
@@ -109,7 +110,7 @@ fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Re
     fleet.passed()
 }
 
-/// Rows of no end, which are cancelled under way.
+/// Endless rows, which are cancelled while they run.
 fn aborted_rows_cost_nothing(
     fleet: &Fleet,
     address: &str,
@@ -121,7 +122,7 @@ fn aborted_rows_cost_nothing(
     let tokens = || shown(address, "rollout_worker_engine_tokens_total ");
     let aborted = || shown(address, "rollout_worker_engine_aborted_total ");
     let before = tokens().context("no metrics")?;
-    let aborted_before = aborted().context("nobody counts what is aborted")?;
+    let aborted_before = aborted().context("no count of aborted rows")?;
     let _batch = Batch::submit_file(fleet, name, input, 2000, lines)?;
     eventually("rows are under way", LOADING, || tokens().filter(|t| *t > before + 100));
     ensure!(aborted() == Some(aborted_before), "rows were aborted before");
@@ -134,7 +135,7 @@ fn aborted_rows_cost_nothing(
     let late = shown(address, "rollout_worker_engine_tokens_after_abort_total ");
     ensure!(late == Some(0), "{late:?} tokens after an abort");
     let (one, other) = (tokens(), {
-        // Whoever had not stopped would go on; the worker tells of itself twenty times a second.
+        // Rows that had not stopped would continue; the worker reports twenty times a second.
         let later = fleet.ctl(&["status"])?;
         ensure!(later.status.success(), "no status");
         tokens()
@@ -143,7 +144,7 @@ fn aborted_rows_cost_nothing(
     Ok(())
 }
 
-/// Rows that are under way when their worker's time is over are nobody's, and nothing of vLLM's is left.
+/// Rows that run at their worker's deadline become pending, and no vLLM process is left.
 fn drained_rows_go_back(fleet: &mut Fleet, address: &str) -> Result<()> {
     let input = fleet.path("drained.jsonl");
     let row = "{\"prompt\":\"on and on\",\"sampling_params\":{\"max_tokens\":600}}\n";

@@ -1,4 +1,4 @@
-//! Where rows come from makes no difference: compressed, in a table, in an object store.
+//! The source of the rows makes no difference: compressed, in a table, in an object store.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::setup::{Engine, LOADING, reference, rows, tiny_model};
 
 const ROWS: usize = 40;
 
-/// Runs a batch file to its end; its output directory.
+/// Runs a batch file to its end; returns its output directory.
 fn run(fleet: &Fleet, name: &str, input: &str, format: &str) -> Result<PathBuf> {
     let out = fleet.path(&format!("{name}-out"));
     let config = fleet.path(&format!("{name}.batch.toml"));
@@ -62,13 +62,14 @@ fn rows_of_every_source_are_completed_as_vllm_completes_them() -> Result<()> {
     let table = out.join("completions.parquet");
     ensure!(std::fs::read(&table)?.starts_with(b"PAR1"), "no table");
 
-    // That table in, whose columns beside the prompt come back; parameters are texts in a table, which are none of ours.
+    // That table in: its columns besides the prompt come back. Parameters are plain text in a table and are not
+    // parsed.
     let input = format!("glob = {table:?}\ncolumns = {{ sampling_params = \"\" }}");
     let got = lines(&run(&fleet, "table", &input, "jsonl")?)?;
     same(&got, "completion")?;
     same(&got, "input_completion").context("what the table said of the first run")?;
 
-    // Objects in; the store of members and workers is the same, and nothing else is shared.
+    // Objects in: they are in the store of the members and workers, and nothing else is shared.
     s3.put("work/in/a.jsonl", rows(ROWS as u64).as_bytes());
     let glob = format!("glob = \"{}/in/*.jsonl\"", s3.url());
     same(&lines(&run(&fleet, "objects", &glob, "jsonl")?)?, "completion")?;

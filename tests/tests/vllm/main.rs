@@ -1,5 +1,5 @@
 //! vLLM itself, on a CPU, behind three members and their workers. `make test-vllm` runs this: it makes the
-//! environment, and fails where it cannot be had.
+//! environment, and fails if it is not available.
 
 mod batch_format;
 mod deaths;

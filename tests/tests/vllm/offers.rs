@@ -1,5 +1,4 @@
-//! Which runs an engine of vLLM answers: by the revision that it has loaded and the versions that it runs with; and that one which
-//! cannot answer takes no row.
+//! A vLLM engine gets rows only of runs that it can serve, by its loaded revision and its versions.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, eventually};
@@ -36,7 +35,7 @@ fn only_runs_that_fit_revision_and_versions_are_answered() -> Result<()> {
             let out = fleet.ctl(&["--timeout", "5s", "run", "describe", &batch.name]).ok()?;
             String::from_utf8_lossy(&out.stdout).contains(lacks).then_some(())
         });
-        let counts = batch.counts(&fleet).context("nobody can say")?;
+        let counts = batch.counts(&fleet).context("no member reports the counts")?;
         ensure!(counts.done == 0 && counts.running == 0, "{}: {counts:?}", batch.name);
     }
     let list = fleet.ctl_json(&["worker", "list"])?;

@@ -1,4 +1,4 @@
-//! Rows of every kind are what vLLM makes of them by itself; what it refuses are error rows.
+//! Rows of every kind get the same result as from vLLM itself; rows that vLLM refuses are error rows.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::setup::{
 fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let model = tiny_model(&fleet)?;
-    // What a model says of its tokens bounds nothing.
+    // The model's own token settings impose no limit.
     let own = json!({"bos_token_id": 0, "eos_token_id": 1, "max_new_tokens": 9});
     std::fs::write(format!("{model}/generation_config.json"), own.to_string())?;
     let mut text = rows(40);
@@ -27,7 +27,7 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
         .replace("chat", "curt")
         .replace("}]}", "}],\"chat_template_kwargs\":{\"tone\":\"c\"}}");
     let _ = writeln!(text, "{curt}");
-    // Not beside adapters: there vLLM's kernels for CPUs fail at it.
+    // Not together with adapters, with which vLLM's CPU kernels fail.
     let _ = writeln!(
         text,
         "{{\"id\":\"likely\",\"prompt\":\"abc\",\"sampling_params\":{{\"prompt_logprobs\":1}}}}"
@@ -48,7 +48,7 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
     let input = fleet.path("refused.jsonl");
     std::fs::write(&input, text)?;
     fleet.start_worker("w1", &Engine::new(&model, 16).worker(""))?;
-    // No bound of tokens: what is left of the model's room, with the prompt.
+    // Without a token limit, a completion may fill the model's context after the prompt.
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n\
         chat_template_kwargs = { tone = \"kind\" }\n";
     let mut batch = Batch::submit_file(&fleet, "refused", input, 45 + bad.len() as u64, lines)?;
@@ -86,7 +86,7 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
         let row = done.iter().find(|row| row["id"] == id).with_context(|| format!("no {id}"))?;
         row["prompt_tokens"].as_u64().with_context(|| row.to_string())
     };
-    // The model's template writes the run's tone, or the row's, letter by letter, and each is a token.
+    // The model's template writes the run's tone, or the row's, letter by letter, and each letter is a token.
     ensure!(prompted("chat")? == prompted("curt")? + 3, "arguments of the template are lost");
     let likely = done.iter().find(|row| row["id"] == "likely").context("no row likely")?;
     let told = likely["prompt_logprobs"].as_array().context("no prompt_logprobs")?;
@@ -96,7 +96,7 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
     fleet.passed()
 }
 
-/// Two adapters with random weights, as lines of an engine's block and as the reference's option.
+/// Makes two adapters with random weights; returns them as lines of an engine's block and as the reference's option.
 fn two_adapters(fleet: &Fleet, model: &str) -> Result<(String, Value)> {
     let mut paths = serde_json::Map::new();
     let mut line = String::from("loras = { ");
@@ -169,7 +169,7 @@ fn parameters_and_adapters_of_a_row_give_what_vllm_gives_for_them() -> Result<()
     fleet.passed()
 }
 
-/// In no order of the alphabet: a model that is to reason before it answers does it in that order, or not.
+/// The order is not alphabetical: a model that should reason before it answers depends on the order.
 fn properties_come_in_the_order_of_the_runs_schema(fleet: &Fleet) -> Result<()> {
     let names = ["reasoning", "answer", "verdict"];
     let properties: Vec<_> =

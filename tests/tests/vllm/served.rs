@@ -1,4 +1,4 @@
-//! vLLM's own server of OpenAI's API, which the worker calls and did not start: it is killed in the middle of a batch.
+//! vLLM's own OpenAI API server, which the worker calls and did not start, is killed in the middle of a batch.
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
@@ -11,7 +11,7 @@ use super::setup::{LOADING, MODEL_LEN, completions, python, rows, script_of, tin
 
 const ROWS: u64 = 400;
 
-/// The server and all that it has started; killed when it is dropped.
+/// The server and all processes that it has started; killed on drop.
 struct Served(Child);
 
 impl Served {
@@ -46,7 +46,7 @@ impl Drop for Served {
     }
 }
 
-/// Waits until the worker's slots take work, or say why they do not.
+/// Waits until the worker's slots take work, or report why they do not.
 fn until_it_takes_work(fleet: &Fleet, takes: bool) {
     eventually("the worker says whether its slots take work", LOADING, || {
         let list = fleet.ctl_json(&["worker", "list"]).ok()?;

@@ -1,4 +1,4 @@
-//! Where vLLM is, a tiny model, workers with it, and what vLLM says by itself.
+//! Finds vLLM, makes a tiny model and workers with it, and runs vLLM directly for comparison.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Loading vLLM takes minutes on a busy machine.
 pub(crate) const LOADING: Duration = Duration::from_secs(900);
-/// Of every process with vLLM in it.
+/// The environment of every process with vLLM.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("HF_HUB_OFFLINE", "1"),
     ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
@@ -23,7 +23,7 @@ const STALL_MS: u32 = 60_000;
 /// Tokens of a prompt and its completion.
 pub(crate) const MODEL_LEN: u32 = 640;
 
-/// The interpreter that has vLLM, and the directory that has our package.
+/// The interpreter with vLLM, and the directory with rollout's package.
 pub(crate) fn python() -> (PathBuf, PathBuf) {
     let of = |name| std::env::var_os(name).map(PathBuf::from);
     let (python, package) = (of("ROLLOUT_VLLM_PYTHON"), of("ROLLOUT_PYTHON_PACKAGE"));
@@ -51,7 +51,7 @@ pub(crate) fn tiny_model(fleet: &Fleet) -> Result<String> {
     Ok(dir)
 }
 
-/// What vLLM makes of a file's rows by itself: one object a row, in order.
+/// vLLM's own results for a file's rows: one object per row, in order.
 pub(crate) fn reference(
     task: &str,
     model: &str,
@@ -77,9 +77,9 @@ pub(crate) struct Engine<'a> {
     pub(crate) lines: String,
     /// Further lines of the worker's file, before it.
     pub(crate) head: String,
-    /// Files there ask for harm inside the engine.
+    /// Files in this directory inject faults inside the engine.
     pub(crate) inject: Option<&'a Path>,
-    /// vLLM's core is a process of its own, as with several devices.
+    /// Whether vLLM's core is a separate process, as with several devices.
     pub(crate) core_apart: bool,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// As a worker's options; `args` are further engine arguments, as TOML.
+    /// The options of a worker with this engine; `args` are further engine arguments, as TOML.
     pub(crate) fn worker(&self, args: &str) -> WorkerOptions {
         let (python, package) = python();
         let Self { model, concurrency, lines, .. } = self;
@@ -125,18 +125,18 @@ pub(crate) fn engine_of(fleet: &mut Fleet, worker: &str) -> Option<i32> {
     engines(fleet.worker_process(worker).pid()).first().map(|pid| *pid as i32)
 }
 
-/// The process of vLLM's core, where it is a child of the engine's.
+/// The process of vLLM's core, if it is a child of the engine.
 pub(crate) fn core_of(engine: i32) -> Option<i32> {
     children(engine).into_iter().find(|pid| is_named(*pid, "EngineCore"))
 }
 
-/// Whether a process of vLLM's has given itself such a name.
+/// Whether a vLLM process has this name.
 pub(crate) fn is_named(pid: i32, name: &str) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(name)
 }
 
-/// The processes that a process has started, and those that these have.
+/// The descendants of a process.
 pub(crate) fn descendants(parent: i32) -> Vec<i32> {
     let own = children(parent);
     own.iter().flat_map(|child| descendants(*child)).chain(own.iter().copied()).collect()
@@ -153,7 +153,7 @@ fn children(parent: impl std::fmt::Display) -> Vec<i32> {
 }
 
 pub(crate) fn rows(count: u64) -> String {
-    // Of every length, so that rows of a batch end at different times.
+    // Prompts of different lengths, so that rows of a batch end at different times.
     let prompt = |n: u64| format!("row {n} says {}", "ab c".repeat((n % 17) as usize));
     (0..count).fold(String::new(), |mut text, n| {
         let _ = writeln!(text, "{{\"id\":\"r{n}\",\"prompt\":\"{}\"}}", prompt(n));
@@ -172,7 +172,7 @@ pub(crate) fn errors(batch: &Batch) -> Result<Vec<Value>> {
     text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
-/// Whether two values are the same, but for the last digits of numbers: another batch adds up in another order.
+/// Whether two values are equal except for the last digits of numbers: another batch sums in another order.
 pub(crate) fn near(got: &Value, expected: &Value) -> bool {
     match (got, expected) {
         (Value::Array(got), Value::Array(expected)) => {

@@ -1,8 +1,9 @@
-"""Harm to a vLLM engine from inside a step, its next one: a file of that name in ROLLOUT_INJECT_DIR asks for it once. Memory runs
-out inside the model, with `oom-1` inside the share of the second worker that it is spread over.
+"""Injects faults into a vLLM engine inside its next step: a file named after the fault in ROLLOUT_INJECT_DIR
+requests it once. Memory runs out inside the model; with `oom-1`, inside the share of the second worker that the
+model is spread over.
 
-vLLM loads this as a plug-in of the engine's own processes, in no certain order with others, so what is harmed is what a step
-does: whoever watches steps sees it. For tests alone.
+vLLM loads this as a plug-in of the engine's own processes, in no fixed order with others. So the fault is injected
+into a step itself, where code that watches steps sees it. For tests only.
 """
 
 import os

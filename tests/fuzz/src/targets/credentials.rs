@@ -1,4 +1,5 @@
-//! Certificates, signing requests, join tokens, and the texts that name an identity, a trace, a cluster or an address.
+//! Fuzzes certificates, signing requests and join tokens, and the texts that name an identity, a trace, a cluster or
+//! an address.
 
 use rollout_proto::enrolment::JoinToken;
 use rollout_proto::pki::{

@@ -1,6 +1,6 @@
-//! Messages between an agent and its engine, answers of HTTP engines, what an engine gets of a row and leaves at its death,
-//! and what environments and clouds say. The first byte chooses which. What came later has bytes of its own, so that kept
-//! inputs mean what they meant.
+//! Fuzzes messages between an agent and its engine, responses of HTTP engines, an engine's input row and what it
+//! leaves when it dies, and responses of environments and clouds. The first byte selects the decoder. New decoders
+//! get new bytes, so that kept inputs keep their meaning.
 
 use prost::Message as _;
 use rollout_engine_protocol::{FromEngine, ToEngine};
@@ -68,7 +68,7 @@ fn metadata(body: &str) -> Vec<u8> {
     seed
 }
 
-/// What a dead engine, an environment and clouds leave or say.
+/// Seeds: what a dead engine leaves, and responses of an environment and of clouds.
 fn later_seeds() -> Vec<Vec<u8>> {
     vec![
         of(CRASH, br#"{"version":1,"exception":"torch.OutOfMemoryError","message":"CUDA"}"#),
@@ -88,7 +88,7 @@ fn later_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    // The kinds of messages, each with as many zeros as any of them has fields.
+    // One message of each kind, with as many zeros as the largest has fields.
     let mut messages: Vec<Vec<u8>> =
         (0..8u8).map(|kind| [&24u32.to_le_bytes()[..], &[kind], &[0; 23]].concat()).collect();
     let read =

@@ -1,5 +1,5 @@
-//! Configuration files, and files that a client, a worker or a member keeps for itself. The first byte chooses which. A file
-//! that came later has a byte of its own, so that kept inputs mean what they meant.
+//! Fuzzes configuration files, and the private files of a client, a worker or a member. The first byte selects the
+//! file type. New file types get new bytes, so that kept inputs keep their meaning.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ fn configuration(kind: u8, text: &str) {
     }
 }
 
-/// What is read and written is read again as the same.
+/// A context that is read, written and read again stays the same.
 fn contexts(bytes: &[u8]) {
     let path = file_of("contexts.toml", bytes);
     let _ = Context::read(&path);

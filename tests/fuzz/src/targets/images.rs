@@ -1,4 +1,4 @@
-//! Images of the ledger: records, each a key and a value with a length of two bytes before it.
+//! Fuzzes images of the ledger: records, each a key and a value, both preceded by a two-byte length.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use rollout_ledger::{EntryId, Ledger};
 
 use super::{commands, push_sized, take_sized};
 
-/// What loads has to be written whole again.
+/// An image that loads must be written again in full.
 pub(crate) fn run(mut bytes: &[u8]) {
     let mut sized = || take_sized(&mut bytes).map(<[u8]>::to_vec);
     let records = std::iter::from_fn(|| Some((sized()?, sized()?)));
@@ -17,7 +17,7 @@ pub(crate) fn run(mut bytes: &[u8]) {
     }
 }
 
-/// The image after the golden commands, whole, and each of its records by itself behind the first.
+/// The whole image after the golden commands, and each of its records alone after the first.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut ledger = Ledger::new([9; 16]);
     let mut image = BTreeMap::new();

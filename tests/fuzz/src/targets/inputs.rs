@@ -1,5 +1,5 @@
-//! Files that a user submits: lines of JSON, comma- and tab-separated values, Parquet, packed or not. The first byte
-//! chooses the file's ending, the task, and whether columns are mapped.
+//! Fuzzes input files of users: JSON lines, comma- and tab-separated values and Parquet, compressed or not. The first
+//! byte selects the file extension, the task, and whether columns are mapped.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use rollout_storage::Segment;
 use super::{file_of, of, unhex};
 
 const TASKS: [&str; 4] = ["generate", "embed", "score", "openai"];
-/// Parquet files, and packed ones, are known by their content.
+/// Parquet and compressed files are detected by their content.
 const NAMES: [&str; 4] = ["in.jsonl", "in.csv", "in.tsv", "in.csv.gz"];
 const MAPPED: &str =
     r#"{"input":{"columns":{"id":"key"},"prompt_template":"Say {text} to {key}"}}"#;

@@ -1,5 +1,5 @@
-//! Objects in a store: segments of rows, parts of results, manifests of checkpoints and of sealed runs, and an export's
-//! reading of several of them. The first byte chooses which.
+//! Fuzzes objects of the object store: row segments, result parts, manifests of checkpoints and of sealed runs, and
+//! an export that reads several of them. The first byte selects the object.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -33,7 +33,7 @@ fn part(bytes: &[u8]) {
     }
 }
 
-/// What the leader lists of a segment, and the objects that it names.
+/// A leader's listing of a segment, and the objects that it names.
 fn export(mut bytes: &[u8]) {
     let Some(listed) = take_sized(&mut bytes) else { return };
     let Ok(listed) = v1::ReadResultsResponse::decode(listed) else { return };

@@ -1,4 +1,4 @@
-//! Records on disk and spools of workers. The first byte chooses which.
+//! Fuzzes records on disk and workers' spools. The first byte selects the record type.
 
 use rollout_storage::{PartRow, PartRowKind, Spool, record};
 
@@ -17,7 +17,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// A record that opens is written as the same bytes again.
+/// A record that decodes is encoded as the same bytes.
 fn sealed(bytes: &[u8]) {
     let (context, sealed) = bytes.split_at(bytes.len().min(4));
     if let Ok(payload) = record::open(context, sealed) {
@@ -25,7 +25,7 @@ fn sealed(bytes: &[u8]) {
     }
 }
 
-/// What was recovered is recovered again as the same.
+/// Recovering a recovered spool gives the same rows.
 fn spool(bytes: &[u8]) {
     let path = file_of("spool", bytes);
     if let Ok((spool, rows)) = Spool::open(&path) {
@@ -35,7 +35,7 @@ fn spool(bytes: &[u8]) {
     }
 }
 
-/// Rows with their checksums, cut and with one byte changed: each row that is recovered is one that was written.
+/// Rows with checksums, truncated and with one byte changed: each recovered row is one that was written.
 fn changed_spool(mut bytes: &[u8]) {
     let Some((change, rest)) = bytes.split_first_chunk::<5>() else { return };
     bytes = rest;

@@ -1,5 +1,5 @@
-//! Requests of clients and workers, one after another, as commands that a ledger applies. A request is a byte that
-//! chooses its type and a message with a length of two bytes before it.
+//! Fuzzes sequences of requests of clients and workers, as commands that a ledger applies. A request is a byte that
+//! selects its type, and a message preceded by a two-byte length.
 
 mod stories;
 
@@ -12,13 +12,13 @@ use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, SCHEDULING_VERSI
 pub(crate) use self::stories::seeds;
 use super::take_sized;
 
-/// The kind of message that lets time pass: the first two bytes are how many seconds.
+/// The kind of message that advances time: its first two bytes are the number of seconds.
 const TICK: u8 = KINDS;
-/// Requests of one input.
+/// The most requests in one input.
 const REQUESTS_MAX: usize = 64;
 const EPOCH: u64 = 1;
 
-/// A ledger in whose cluster a leader has opened its epoch.
+/// A ledger with an open epoch.
 static OPEN: LazyLock<Ledger> = LazyLock::new(|| {
     let mut member = Member { ledger: Ledger::new([9; 16]) };
     member.apply(0, Body::OpenEpoch);
@@ -26,7 +26,7 @@ static OPEN: LazyLock<Ledger> = LazyLock::new(|| {
     member.ledger
 });
 
-/// A member's ledger, and what the leader proposes to it.
+/// A member's ledger, and the leader's proposals.
 struct Member {
     ledger: Ledger,
 }
@@ -45,7 +45,7 @@ impl Member {
         replies.expect("a command that was written is read")
     }
 
-    /// Takes a request as a leader does. None: it is refused, or asks for nothing.
+    /// Handles a request as a leader does. `None`: it is refused, or requests nothing.
     fn take(&mut self, kind: u8, message: &[u8]) -> Option<Vec<Reply>> {
         if kind % (KINDS + 1) == TICK {
             let seconds = message.first_chunk::<2>().map_or(1, |two| u16::from_le_bytes(*two));
@@ -56,7 +56,7 @@ impl Member {
     }
 }
 
-/// Whatever is asked for, the ledger keeps its promises, and its image loads as the same.
+/// Whatever the requests, the ledger keeps its invariants, and its image loads as an equal ledger.
 pub(crate) fn run(mut bytes: &[u8]) {
     let mut member = Member::open();
     for _ in 0..REQUESTS_MAX {

@@ -1,4 +1,5 @@
-//! Backups: snapshot files. The first byte chooses whether the bytes are the file, or records that a file is made of.
+//! Fuzzes backups, which are snapshot files. The first byte selects whether the bytes are the file itself, or records
+//! from which a file is made.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +21,11 @@ fn raw(bytes: &[u8]) {
     if let Ok(mut reader) = SnapshotFileReader::open(&path) {
         while let Some(Ok(_)) = reader.next() {}
     }
-    // As `snapshot restore` reads it before it believes anything of it.
+    // As `snapshot restore` reads it before it trusts any of it.
     let _ = rollout_raft::fuzzing::backup(&path);
 }
 
-/// Records that were written are read, and a restore takes or refuses them.
+/// Written records are readable, and a restore accepts or refuses them.
 fn written(mut bytes: &[u8]) {
     let mut sized = || take_sized(&mut bytes);
     let index = sized().and_then(|index| index.first()).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Connections of torch's TCPStore client.
+//! Fuzzes connections of torch's TCPStore client.
 
 pub(crate) fn run(bytes: &[u8]) {
     let _ = futures::executor::block_on(rollout_gateway::fuzzing::read(bytes));

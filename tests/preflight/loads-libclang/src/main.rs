@@ -1,4 +1,4 @@
-//! Loads libclang as bindgen does and parses the C file that it is given: fails where a library or a header is missing.
+//! Loads libclang as bindgen does, and parses the given C file: fails if a library or a header is missing.
 use clang_sys::{
     clang_createIndex, clang_disposeIndex, clang_disposeTranslationUnit, clang_getNumDiagnostics,
     clang_parseTranslationUnit,

@@ -1,11 +1,12 @@
-//! `rolloutctl bench ledger` beside a Redis 7 stream on the same machine and disk, in alternating runs.
+//! `rolloutctl bench ledger` compared with a Redis 7 stream on the same machine and disk, in alternating runs.
 //!
-//! `make bench-redis` runs this in a release build. It needs `redis-server` in PATH. `ROUNDS` (5) is the number of runs of
-//! each, `SECONDS` (10) the time of each run. Figures are JSON lines; the last line of each load has the medians.
+//! `make bench-redis` runs this in a release build. It needs `redis-server` in PATH. `ROUNDS` (5) is the number of
+//! runs of each, `SECONDS` (10) the duration of each run. Figures are JSON lines; the last line of each load has the
+//! medians.
 //!
-//! An item is one claim plus one completion, each durable when it is acknowledged: on a quorum of three members, or in
-//! Redis's append-only file with `appendfsync always`. What flatters Redis: one node, no TLS, no payload, and entries are
-//! never removed from the stream.
+//! An item is one claim plus one completion, each durable when it is acknowledged: on a quorum of three members, or
+//! in Redis's append-only file with `appendfsync always`. The comparison favors Redis: one node, no TLS, no payload,
+//! and entries are never removed from the stream.
 
 mod stream;
 
@@ -21,7 +22,7 @@ use std::time::Duration;
 /// Workers and rows of a claim, as docs/figures/rows.md shows them.
 const LOADS: [(u32, u32); 3] = [(8, 256), (8, 32), (64, 1)];
 
-/// One run of either.
+/// One run of either system.
 #[derive(Clone, Copy)]
 struct Figures {
     items_per_second: f64,
@@ -71,7 +72,7 @@ fn rollout(workers: u32, batch: u32, seconds: u64) -> Result<Figures> {
     })
 }
 
-/// The median of each figure by itself.
+/// The median of each figure separately.
 fn median(runs: &[Figures]) -> Figures {
     let of = |figure: fn(&Figures) -> f64| {
         let mut sorted: Vec<f64> = runs.iter().map(figure).collect();
@@ -117,7 +118,7 @@ fn check_disk(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a server whose figures would mean nothing here.
+/// Refuses a server that is not comparable.
 fn check_version(said: &str) -> Result<()> {
     ensure!(said.contains("v=7."), "the figures are of Redis 7, not of: {said}");
     Ok(())
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_directory_in_memory_is_refused() {
-        // Linux mounts a tmpfs here.
+        // Linux mounts a tmpfs at /dev/shm.
         let error = check_disk(Path::new("/dev/shm")).unwrap_err().to_string();
         assert!(error.contains("TMPDIR"), "{error}");
     }

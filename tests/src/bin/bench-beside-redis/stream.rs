@@ -1,7 +1,7 @@
 //! The load on a Redis stream: a consumer group whose workers claim entries and acknowledge them.
 //!
-//! *Invariant:* an item counts when its XACK was answered. A worker sends the acknowledgement of one claim and the next
-//! claim together, which is one round trip, as a worker of rollout does.
+//! *Invariant:* an item counts once its XACK was answered. A worker sends the acknowledgment of one claim together
+//! with the next claim, in one round trip, as a worker of rollout does.
 
 use crate::{Figures, check_version};
 use anyhow::{Context, Result, bail, ensure};
@@ -27,7 +27,7 @@ struct Progress {
     over: AtomicBool,
 }
 
-/// Measures a server that it starts in a directory of its own.
+/// Starts a server in a directory of its own, and measures it.
 pub(crate) fn measure(workers: u32, batch: u32, time: Duration) -> Result<Figures> {
     let said = Command::new("redis-server").arg("--version").output();
     let said = said.context("no redis-server in PATH: apt-get install redis-server")?;
@@ -46,7 +46,7 @@ fn start(dir: &Path, addr: &str) -> Result<Process> {
     let mut command = Command::new("redis-server");
     command.args(["--bind", host, "--port", port, "--dir"]).arg(dir);
     command.args(["--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-    // A rewrite of the file during the run would only slow it down.
+    // Disable rewriting the file, which would only slow Redis down.
     command.args(["--auto-aof-rewrite-percentage", "0"]);
     Process::start(command, &dir.join("log"))
 }

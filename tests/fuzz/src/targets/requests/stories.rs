@@ -1,4 +1,4 @@
-//! Sequences of requests that a ledger accepts: a batch run, and a training job.
+//! Seeds: sequences of requests that a ledger accepts: a batch run, and a training job.
 
 use prost::Message;
 use rollout_ledger::Reply;
@@ -8,7 +8,7 @@ use rollout_proto::v1;
 use super::{Member, TICK};
 use crate::targets::push_sized;
 
-/// Requests, and the ledger that has applied them: what it answers is named by those that follow.
+/// Requests, and the ledger that has applied them: later requests use its answers.
 struct Story {
     member: Member,
     bytes: Vec<u8>,
@@ -32,7 +32,7 @@ impl Story {
         self.bytes.push(kind);
         push_sized(&mut self.bytes, &message);
         let replies = self.member.take(kind, &message);
-        // What is refused is a good seed too.
+        // A refused request is a good seed too.
         replies.and_then(|replies| replies.into_iter().next_back()).unwrap_or(Reply::Ok)
     }
 
@@ -105,7 +105,7 @@ fn rows(run: u32, attempt: u64, start: u64, len: u32) -> v1::HeldRows {
     v1::HeldRows { run, attempt, rows: Some(v1::Rows { starts: vec![start], lens: vec![len] }) }
 }
 
-/// Two workers, of which one completes and fails rows and the other falls silent with some.
+/// Two workers: one completes and fails rows, the other falls silent with some.
 fn batch() -> Story {
     let mut story = Story::begin();
     let message = create(&mut story);
@@ -152,7 +152,7 @@ fn batch() -> Story {
     story
 }
 
-/// What operators do to a run and its workers.
+/// An operator's commands about a run and its workers.
 fn operators() -> Story {
     let mut story = batch();
     let (name, request) = ("w1".to_owned(), story.id());
