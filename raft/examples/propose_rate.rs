@@ -1,6 +1,6 @@
-//! How fast three members in one process take commands, over loopback with mTLS, each on its own RocksDB.
+//! Measures how fast three members in one process commit commands, over loopback with mTLS, each on its own RocksDB.
 //!
-//! The operations are refused by the ledger, which costs it next to nothing: this measures consensus alone.
+//! The ledger refuses the operations, which costs it next to nothing: this measures consensus alone.
 //!
 //! `cargo run --release -p rollout-raft --example propose_rate [commands] [operations per command] [in flight]`
 

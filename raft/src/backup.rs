@@ -1,7 +1,7 @@
-//! Owns: a moment of the ledger as a snapshot file.
+//! Owns: writing one moment of the ledger as a snapshot file.
 //!
-//! Invariant: the file is of one moment; what is applied while it is written is not in it. Writing it holds up neither
-//! applying nor the image.
+//! Invariant: the file holds one moment; commands applied while it is written are not in it. Writing it delays
+//! neither applying nor the image.
 //! Absent: the receiver of the file, and its use; see `restore`.
 
 use std::collections::BTreeSet;
@@ -59,7 +59,7 @@ impl Backup {
         Ok(Self { checkpoint, header, bytes_estimated })
     }
 
-    /// What the file will say of itself.
+    /// The file's header.
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
@@ -79,7 +79,7 @@ impl Backup {
     }
 }
 
-/// What is known before the state is.
+/// The part of the header that is known before the state.
 pub(crate) fn header(identity: &Identity, program: &str, wall_ms: u64) -> SnapshotHeader {
     SnapshotHeader {
         cluster_id: identity.cluster_id.to_string(),
@@ -94,11 +94,12 @@ pub(crate) fn header(identity: &Identity, program: &str, wall_ms: u64) -> Snapsh
     }
 }
 
-/// A header with what the state says; `None` for one of a state to which nothing was applied.
+/// A header completed from the state; `None` for a state to which nothing was applied.
 pub(crate) fn completed(mut header: SnapshotHeader, meta: &SnapshotMeta) -> Option<SnapshotHeader> {
     let applied = meta.last_log_id.as_ref()?;
     (header.index, header.term) = (applied.index(), term_of(applied));
-    // A cluster that begins with it begins with these: a learner has no vote, and one that takes a voter's place has its name.
+    // A cluster restored from the file starts with these voters. Learners are left out: a learner has no vote, and
+    // one that replaces a voter has the same name.
     let voters: BTreeSet<u64> = meta.last_membership.voter_ids().collect();
     let of = meta.last_membership.nodes().filter(|(id, _)| voters.contains(id));
     let members = of.map(|(_, member)| SnapshotMember {

@@ -1,8 +1,8 @@
-//! Owns: forming a cluster, and what is asked of members before they are part of one.
+//! Owns: forming a cluster, and the questions to members before they are part of one.
 //!
 //! Invariant: a member is adopted only with an empty disk; the first ids are 1 to n. Forming can be repeated until it
 //! succeeds, and never forms two clusters.
-//! Absent: changes of a cluster that is formed; see `membership`. Who may ask: the coordinator checks that.
+//! Absent: changes of a formed cluster; see `membership`. The coordinator checks who may ask.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) fn number_members(
     if let Some(problem) = members.iter().find_map(MemberRecord::problem) {
         return bad(problem);
     }
-    // A repeated request must give the same ids, also if another caller repeats it.
+    // A repeated request must give the same ids, even if another caller repeats it.
     members.sort_by(|a, b| a.name.cmp(&b.name));
     for (id, member) in (1..).zip(&mut members) {
         if member.id != 0 && member.id != id {
@@ -108,7 +108,7 @@ pub(crate) async fn adopt(
     }
 }
 
-/// The cluster id that members were given by an attempt that died in the middle; refuses members that are in use.
+/// The cluster id that members got from an interrupted attempt; refuses members that are in use.
 pub(crate) fn earlier_attempt(
     members: &[MemberRecord],
     answers: &[HelloResponse],

@@ -1,7 +1,7 @@
 //! Owns: when the image is written, when a snapshot is taken, and what is purged from the log.
 //!
 //! Invariant: the log is purged only below the snapshot before the last, and only where at least the configured
-//! bytes remain, so a follower that is briefly behind is served from the log.
+//! number of bytes remains, so a follower that is briefly behind is served from the log.
 //! Absent: the writing itself; see `machine`.
 
 use std::path::Path;
@@ -38,7 +38,7 @@ async fn measure(running: &Running) {
     }
 }
 
-/// Bytes of the files below `dir`. A file that goes meanwhile counts nothing.
+/// Bytes of the files below `dir`. A file removed meanwhile counts as 0.
 fn tree_bytes(dir: &Path, depth: u32) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     entries

@@ -1,4 +1,4 @@
-//! Owns: the settings of consensus, their defaults and what combinations are refused.
+//! Owns: the settings of consensus, their defaults, and the combinations that are refused.
 //!
 //! Invariant: a configuration that passed [`RaftConfig::validate`] can be started.
 //! Absent: flags, environment and files. The daemon reads those.
@@ -15,13 +15,13 @@ use rollout_proto::{DialMap, Profile, Revocations, Security};
 /// [`RaftConfig::far_zones`].
 #[derive(Debug, Clone)]
 pub struct RaftConfig {
-    /// Where the member keeps its identity, log and image.
+    /// The directory of the member's identity, log and image.
     pub data_dir: PathBuf,
     /// The member's name. A data directory of another name is refused.
     pub name: String,
-    /// The cluster that this member must belong to, where the operator says so. Another one on disk is refused.
+    /// The cluster that this member must belong to, if the operator sets it. Another one on disk is refused.
     pub cluster_id: Option<crate::ClusterId>,
-    /// Whose timings these are, where none of them was changed.
+    /// The profile of these timings, if none of them was changed.
     pub profile: Profile,
     /// Milliseconds between heartbeats of a leader. An answer may take two and a half times as long.
     pub heartbeat_ms: u64,
@@ -33,7 +33,7 @@ pub struct RaftConfig {
     pub dial_map: DialMap,
     /// How connections to other members are secured.
     pub security: Security,
-    /// Members whose certificates are not accepted, as this process knows.
+    /// Members whose certificates this process knows to be revoked.
     pub revocations: Revocations,
     /// Milliseconds between writes of the ledger's image.
     pub image_interval_ms: u64,
@@ -55,7 +55,7 @@ pub struct RaftConfig {
     pub events_count_max: usize,
     /// Bytes free on the disk of `data_dir` below which it has little room.
     pub disk_low_bytes: u64,
-    /// Bytes free there below which a leader takes in nothing that grows: what is left is for finishing.
+    /// Below this many free bytes a leader accepts nothing that grows: the rest is reserved for finishing work.
     pub disk_reserve_bytes: u64,
     /// The oldest and the newest cluster version that this build can run.
     pub versions: (u32, u32),
@@ -69,7 +69,7 @@ const HEARTBEAT_MIN_MS: u64 = 5;
 /// The least time that a connection gets.
 const CONNECT_LIMIT_MIN: Duration = Duration::from_secs(1);
 
-/// How long a busy machine may stand still without being taken for a broken link.
+/// How long a busy machine may stall without counting as a broken link.
 const STANDSTILL_MAX: Duration = Duration::from_secs(2);
 
 /// A configuration that cannot work.
@@ -124,7 +124,7 @@ impl RaftConfig {
         self
     }
 
-    /// Refuses what cannot work, and says why.
+    /// Refuses a configuration that cannot work, with the reason.
     pub fn validate(&self) -> Result<(), BadConfig> {
         let bad = |text: String| Err(BadConfig(text));
         if self.name.is_empty() {
@@ -185,15 +185,16 @@ impl RaftConfig {
         Duration::from_millis(self.election_max_ms)
     }
 
-    /// Between heartbeats of a leader.
+    /// The interval between a leader's heartbeats.
     pub(crate) fn heartbeat(&self) -> Duration {
         Duration::from_millis(self.heartbeat_ms)
     }
 
     /// How long the answer to a heartbeat may take: a round trip, the two fsyncs that it may wait for at the follower
-    /// (the one that runs and the next), and what busy machines add. Votes get no longer, see `peer::link`. openraft has one setting for this and for the time between heartbeats; with that alone,
-    /// either no heartbeat is answered in time, or too few are sent for the lease. So this is what openraft is given,
-    /// and `heartbeats` sends them more often. It has to be shorter than an election.
+    /// (the running one and the next), and the delays of busy machines. Votes get no longer, see `peer::link`.
+    /// openraft has one setting for this and for the time between heartbeats. With that alone, either no heartbeat
+    /// would be answered in time, or too few would be sent for the lease. So openraft gets this limit, and
+    /// `heartbeats` sends them more often. It must be shorter than an election.
     pub(crate) fn answer_limit(&self) -> Duration {
         self.heartbeat() * 5 / 2
     }
@@ -203,8 +204,8 @@ impl RaftConfig {
         (self.heartbeat() * 10).max(CONNECT_LIMIT_MIN)
     }
 
-    /// For how long a follower may hear nothing from the leader that it names. After two leases it asks for votes, and if no
-    /// member was elected, after two more again. The rest is for a machine that stands still.
+    /// How long a follower may hear nothing from the leader that it names. After two leases it asks for votes, and if
+    /// no member was elected, again after two more. The rest is slack for a machine that stalls.
     pub(crate) fn silence_max(&self) -> Duration {
         4 * self.lease() + STANDSTILL_MAX
     }

@@ -1,9 +1,9 @@
-//! Owns: what this member knows of the other members' processes: which one answers, since when it does or does not, and
-//! whether it said that it stops.
+//! Owns: this member's knowledge of the other members' processes: whether each answers, since when, and whether it
+//! said that it is stopping.
 //!
-//! Invariant: a member counts as unreachable, or as reachable again, only after it was so for [`STEADY_AFTER`] and at
-//! [`ASKS_MIN`] questions in a row, so a suspension of this machine and a flapping link are no change.
-//! Absent: who is asked and when, see `rtt`; what follows from it. The leader reports it to the ledger.
+//! Invariant: a member counts as unreachable, or as reachable again, only after it was so for [`STEADY_AFTER`] and
+//! for [`ASKS_MIN`] questions in a row, so a suspension of this machine or a flapping link changes nothing.
+//! Absent: which member is asked and when, see `rtt`; the consequences. The leader reports them to the ledger.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::member::MemberRecord;
 use crate::peer::Lane;
 use crate::running::Running;
 
-/// For how long a member has to answer, or not to, before it counts as reachable, or as unreachable.
+/// How long a member must answer before it counts as reachable, or fail to answer before it counts as unreachable.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
-/// For how many questions in a row. After a suspension the first answer that is missing may be late.
+/// The same as a number of questions in a row. After a suspension the first missing answer may just be late.
 const ASKS_MIN: u32 = 3;
-/// How long a member that stops waits for the others to hear of it.
+/// How long a stopping member waits until the others have heard of it.
 const GOODBYE_LIMIT: Duration = Duration::from_millis(500);
 
-/// What the latest known process of a member does.
+/// The state of a member's latest known process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contact {
     /// Too little is known yet.
@@ -31,11 +31,11 @@ pub enum Contact {
     Reachable,
     /// It does not.
     Unreachable,
-    /// It said that it stops.
+    /// It announced that it stops.
     Stopped,
 }
 
-/// What is known of one member's process.
+/// The contact with one member's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberContact {
     /// The member's id.
@@ -44,18 +44,18 @@ pub struct MemberContact {
     pub name: String,
     /// When its process started, in milliseconds since 1970 by its own clock; 0 while it has not answered.
     pub started_ms: u64,
-    /// What it does.
+    /// Its state.
     pub contact: Contact,
 }
 
-/// What is known of every other member.
+/// The contacts with all other members.
 #[derive(Default)]
 pub(crate) struct Contacts(Mutex<BTreeMap<u64, Known>>);
 
 #[derive(Default)]
 struct Known {
     started_ms: u64,
-    /// The process that said that it stops.
+    /// The start time of the process that announced that it stops.
     stops: Option<u64>,
     asked: Option<Asked>,
 }
@@ -64,13 +64,13 @@ struct Known {
 #[derive(Clone, Copy)]
 struct Asked {
     answered: bool,
-    /// When the first of them was asked.
+    /// When the first of these questions was asked.
     since: Instant,
     times: u32,
 }
 
 impl Contacts {
-    /// The member's process of that start answered a question asked at `asked`.
+    /// The member's process with that start time answered a question asked at `asked`.
     pub(crate) fn answered(&self, id: u64, started_ms: u64, asked: Instant) {
         let mut all = self.0.lock();
         let known = all.entry(id).or_default();
@@ -83,19 +83,19 @@ impl Contacts {
         self.0.lock().entry(id).or_default().count(false, asked);
     }
 
-    /// The member's process of that start stops.
+    /// The member's process with that start time stops.
     pub(crate) fn stops(&self, id: u64, started_ms: u64) {
         let mut all = self.0.lock();
         let known = all.entry(id).or_default();
         (known.started_ms, known.stops) = (started_ms, Some(started_ms));
     }
 
-    /// Forgets those that are not members any more.
+    /// Drops the contacts that are no longer members.
     pub(crate) fn keep(&self, members: &[MemberRecord]) {
         self.0.lock().retain(|id, _| members.iter().any(|member| member.id == *id));
     }
 
-    /// What is known of a member.
+    /// The contact with a member.
     pub(crate) fn of(&self, member: &MemberRecord, now: Instant) -> MemberContact {
         let all = self.0.lock();
         let known = all.get(&member.id);
@@ -133,7 +133,7 @@ impl Known {
     }
 }
 
-/// Tells every other member that this process stops. One that does not hear of it takes this process for lost.
+/// Tells every other member that this process stops. A member that does not hear of it takes this process for lost.
 pub(crate) async fn say_goodbye(running: &Running) {
     let context = &running.context;
     let told = running.peers_except(context.me).into_iter().map(|member| {
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Asked once a second from `from` on; what is known when the last question was asked.
+    /// The contact after questions once a second from `from` on.
     fn ask(contacts: &Contacts, from: Instant, outcomes: &[bool]) -> Contact {
         let mut at = from;
         for (second, answered) in (0..).zip(outcomes) {

@@ -1,4 +1,4 @@
-//! Owns: the digests of this member's state at indexes that the log fixed.
+//! Owns: the digests of this member's state at the indexes that the log fixed.
 //!
 //! Invariant: the image's digest is computed from records read back from disk, written at exactly that index.
 //! Absent: the comparison between members, and the log entry that asks for a digest.
@@ -14,16 +14,16 @@ use tokio::sync::watch;
 use crate::machine::ImageGuard;
 use crate::records::with_records;
 
-/// What a member computed of its own state after applying one entry. Equal on all members, or one is broken.
+/// A member's digests of its own state after applying one entry. They are equal on all members unless one is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digests {
-    /// The log index of the entry that asked.
+    /// The log index of the requesting entry.
     pub index: u64,
     /// The chain over every command and its replies up to there.
     pub chain: [u8; 32],
     /// The state in memory.
     pub state: [u8; 32],
-    /// The image, read back from disk; an error where a record could not be read.
+    /// The image, read back from disk; an error if a record could not be read.
     pub image: Result<[u8; 32], String>,
 }
 
@@ -44,8 +44,8 @@ impl Default for DigestBook {
 }
 
 impl DigestBook {
-    /// Reads the image back on another thread. Nothing may write the image until `imaged` is released, which
-    /// happens as soon as the reading has begun.
+    /// Reads the image back on another thread. Nothing may write the image until `imaged` is released, which happens
+    /// as soon as reading has begun.
     pub(crate) fn compute(
         &self,
         index: u64,
@@ -76,7 +76,7 @@ impl DigestBook {
         self.changed.send_replace(());
     }
 
-    /// The digests at `index`, once they are known; `None` after `wait`, or where they were forgotten.
+    /// The digests at `index`, once they are known; `None` after `wait`, or if they were dropped.
     pub(crate) async fn at(&self, index: u64, wait: Duration) -> Option<Digests> {
         let mut changed = self.changed.subscribe();
         let known = async {

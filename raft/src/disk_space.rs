@@ -1,7 +1,8 @@
-//! Owns: whether this member's disk has room, looked at twice a second.
+//! Owns: checking twice a second whether this member's disk has room.
 //!
-//! Invariant: the look is taken on a thread of its own: a file system that does not answer holds up nothing.
-//! Absent: what follows. The coordinator refuses what grows; a write that finds no room ends the process.
+//! Invariant: the check runs on a thread of its own: a file system that does not answer blocks nothing else.
+//! Absent: the consequences. The coordinator refuses operations that grow the state; a write that finds no room ends
+//! the process.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,17 +15,17 @@ use rollout_storage::{Space, space};
 use crate::errors::OpenError;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A state is left when there is more room than its mark by this fraction of it, so that it does not flicker.
+/// A state ends only when the room exceeds its mark by this fraction, so that it does not flicker.
 const MARGIN: u64 = 16;
 
-/// How a member's disk stands.
+/// The state of a member's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiskRoom {
     /// There is room.
     Enough,
     /// There is less than [`crate::RaftConfig::disk_low_bytes`]: an operator should free space.
     Low,
-    /// There is less than [`crate::RaftConfig::disk_reserve_bytes`]: nothing that grows is taken in.
+    /// There is less than [`crate::RaftConfig::disk_reserve_bytes`]: nothing that grows is accepted.
     Full,
 }
 
@@ -36,7 +37,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// What `free` bytes mean to a disk that was in this state.
+    /// The new state of a disk with `free` bytes that was in the state `was`.
     fn judge(self, was: DiskRoom, free: u64) -> DiskRoom {
         let below = |mark: u64, within: DiskRoom| {
             let margin = if was >= within { mark / MARGIN } else { 0 };
@@ -52,7 +53,7 @@ impl Marks {
     }
 }
 
-/// The last look.
+/// The last measurement.
 #[derive(Debug)]
 pub(crate) struct DiskSpace {
     marks: Marks,
@@ -62,7 +63,7 @@ pub(crate) struct DiskSpace {
 }
 
 impl DiskSpace {
-    /// Looks once, and then again and again until the last clone is gone.
+    /// Measures once, and then repeatedly until the last clone is dropped.
     pub(crate) fn watch(
         dir: &Path,
         low_bytes: u64,
@@ -87,7 +88,7 @@ impl DiskSpace {
         *self.room.lock()
     }
 
-    /// As of the last look; zeroes where the system does not say.
+    /// The space at the last measurement; zeroes if the system does not report it.
     pub(crate) fn space(&self) -> Space {
         Space {
             free_bytes: self.free_bytes.load(Ordering::Relaxed),
@@ -98,8 +99,8 @@ impl DiskSpace {
     fn look(&self, dir: &Path) {
         let found = match space(dir) {
             Ok(found) => found,
-            // What is not known changes nothing.
-            Err(error) => return tracing::warn!(%error, "the room of the disk is not known"),
+            // If the space is unknown, keep the state.
+            Err(error) => return tracing::warn!(%error, "cannot read the free space of the disk"),
         };
         self.free_bytes.store(found.free_bytes, Ordering::Relaxed);
         self.all_bytes.store(found.all_bytes, Ordering::Relaxed);
@@ -114,7 +115,7 @@ impl DiskSpace {
             DiskRoom::Enough => tracing::info!(?was, free_bytes, "the disk has room again"),
             DiskRoom::Low => tracing::warn!(?was, free_bytes, "the disk has little room"),
             DiskRoom::Full => {
-                tracing::error!(?was, free_bytes, "the disk is full but for its reserve");
+                tracing::error!(?was, free_bytes, "the disk is full except for its reserve");
             }
         }
     }

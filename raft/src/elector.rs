@@ -1,7 +1,7 @@
 //! Owns: the early election after a leader's process died.
 //!
-//! Invariant: it only ever asks for a pre-vote, after the leader's lease has run out here; a leader that a quorum
-//! still hears refuses it through its followers' leases, so a wrong guess changes nothing.
+//! Invariant: it only ever asks for a pre-vote, after the leader's lease has expired here. The followers' leases
+//! refuse the pre-vote while a quorum still hears the leader, so a wrong guess changes nothing.
 //! Absent: the ordinary election timeout. openraft keeps it, and it covers every case that this one misses.
 
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 use crate::running::Running;
 
-/// What is added to the lease: the engine counts it from when it handled the last heartbeat, a little later than
-/// when it arrived.
+/// Margin added to the lease: openraft counts the lease from when it handled the last heartbeat, a little later than
+/// its arrival.
 const LEASE_MARGIN: Duration = Duration::from_millis(8);
 
 /// Attempts after one loss. Then the ordinary timeout takes over.
 const ATTEMPTS: u32 = 8;
 
-/// How much later each further follower begins, so that two do not split the vote: the pre-vote of the next one has to
-/// arrive after the first has begun to ask for votes, which is a round trip after it began.
+/// How much later each further follower starts, so that two do not split the vote: the pre-vote of the next one must
+/// arrive after the first has begun to ask for votes, which is a round trip after its start.
 fn turn(running: &Running) -> Duration {
     running.config.heartbeat() * 9 / 10
 }
@@ -36,7 +36,7 @@ pub(crate) async fn watch(running: Arc<Running>, mut lost: mpsc::Receiver<u64>) 
     }
 }
 
-/// True where this member is a voter that follows `leader`.
+/// True if this member is a voter that follows `leader`.
 fn follows(running: &Running, leader: u64) -> bool {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -46,7 +46,7 @@ fn follows(running: &Running, leader: u64) -> bool {
         && metrics.membership_config.voter_ids().any(|id| id == me)
 }
 
-/// The other voters that might succeed `leader`, and how many of them go before this member.
+/// How many of the other voters that might succeed `leader` go before this member.
 fn rank(running: &Running, leader: u64) -> u32 {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -70,7 +70,7 @@ async fn succeed(running: &Arc<Running>, leader: u64) {
     let turn = turn(running);
     let wait = turn * rank(running, leader).min(ATTEMPTS);
     let heard = running.presence.of(leader).0.map_or_else(Instant::now, Instant::from_std);
-    // Connections are ready when the votes are asked for.
+    // Open connections before asking for votes.
     let warm = running.context.dialer.warm(running.peers_except(leader));
     let kept = running.promise.kept_until().map_or(heard, Instant::from_std);
     tokio::join!(warm, tokio::time::sleep_until(kept.max(heard + lease + wait)));

@@ -1,9 +1,10 @@
 //! Owns: the newest log entries, decoded, in memory, so that replication and apply do not read them back.
 //!
-//! Invariant: what it holds is contiguous and equals the end of the log; a range is served whole or not at all. It
-//! holds no memory but its entries': one that came in a message holds none of the rest of that message's buffer.
-//! Of entries that are committed it keeps few: they are soon applied, and a window that only fills makes a member that
-//! was idle look as if it leaked. Absent: entries older than the bounds. Those are read from the log.
+//! Invariant: its contents are contiguous and equal the end of the log; a range is served whole or not at all. It
+//! keeps only its entries' memory: an entry that came in a message does not keep the rest of that message's buffer.
+//! It keeps few committed entries: they are soon applied, and a cache that only fills would make an idle member look
+//! as if it leaked memory.
+//! Absent: entries older than the bounds. Those are read from the log.
 
 use std::collections::VecDeque;
 
@@ -14,17 +15,17 @@ use openraft::entry::RaftEntry;
 use crate::codec::encoded_entry_len;
 use crate::types::{Command, Entry};
 
-/// A command that is shorter is copied out of the buffer that it came in, which may have some KiB for every byte of
-/// it; of a longer one that buffer has little else.
+/// A shorter command is copied out of its receive buffer, which may hold some KiB for every byte of it. A longer
+/// command fills most of its buffer.
 const COPIED_BELOW: usize = 64 << 10;
 
-/// What an entry takes beside its bytes: its place, its id, the count of its references.
+/// The overhead of an entry besides its bytes: its slot, its id, its reference count.
 const OVERHEAD_BYTES: usize = 128;
 
-/// What an [`EntryCache`] holds at most, in bytes of entries.
+/// The bounds of an [`EntryCache`], in bytes of entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CacheBounds {
-    /// Of all entries; one that is larger is kept alone.
+    /// Of all entries; a larger single entry is kept alone.
     pub(crate) all: usize,
     /// While the oldest entry held is a committed one.
     pub(crate) settled: usize,
@@ -65,7 +66,7 @@ impl EntryCache {
         self.fit();
     }
 
-    /// Everything up to and including `committed` is; of that only a little is kept.
+    /// Everything up to and including `committed` is committed; only a little of that is kept.
     pub(crate) fn settle(&mut self, committed: u64) {
         self.settled = self.settled.max(committed + 1);
         self.fit();
@@ -93,7 +94,7 @@ impl EntryCache {
         self.bytes = 0;
     }
 
-    /// Forgets everything at `end` and after it.
+    /// Drops everything at `end` and after it.
     pub(crate) fn truncate(&mut self, end: u64) {
         while self.end() > end {
             let Some(gone) = self.entries.pop_back() else { break };
@@ -101,14 +102,14 @@ impl EntryCache {
         }
     }
 
-    /// Forgets everything up to and including `up_to`.
+    /// Drops everything up to and including `up_to`.
     pub(crate) fn purge(&mut self, up_to: u64) {
         while !self.entries.is_empty() && self.first <= up_to {
             self.pop_front();
         }
     }
 
-    /// The entries of `[from, end)` up to `max_bytes`, at least one; `None` where `from` is not held. `end` may
+    /// The entries of `[from, end)` up to `max_bytes`, at least one; `None` if `from` is not in the cache. `end` may
     /// lie beyond the log.
     pub(crate) fn read(&self, from: u64, end: u64, max_bytes: usize) -> Option<Vec<Entry>> {
         if from < self.first || from >= self.end() {

@@ -1,7 +1,7 @@
 //! Owns: the errors of this crate's interface.
 //!
 //! Invariant: an error says whether a command may have been applied.
-//! Absent: wire codes; the coordinator maps these.
+//! Absent: wire codes; the coordinator maps errors to them.
 
 use rollout_storage::{StorageError, says_no_space};
 
@@ -12,7 +12,7 @@ use crate::member::MemberRecord;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this member does not lead; {}", hint(leader.as_ref()))]
 pub struct NotLeader {
-    /// Who does, where it is known.
+    /// The leader, if known.
     pub leader: Option<MemberRecord>,
 }
 
@@ -30,7 +30,7 @@ pub enum ProposeError {
     /// longer than a proposal waits.
     #[error("this member does not lead in that epoch; {}", hint(leader.as_ref()))]
     NotLeader {
-        /// Who leads, where it is known. It may be this member, in a later epoch.
+        /// The leader, if known. It may be this member, in a later epoch.
         leader: Option<MemberRecord>,
     },
     /// Appended, then leadership was lost: it may be applied, or not.
@@ -39,7 +39,7 @@ pub enum ProposeError {
     /// Not appended: consensus has ended in this process.
     #[error("this member is stopping")]
     Stopped,
-    /// Not appended: the leader's queue of what is to be proposed is full.
+    /// Not appended: the leader's queue of proposals is full.
     #[error(
         "operations that this leader has not appended yet take {max} bytes, which is the most: try again later"
     )]
@@ -75,16 +75,16 @@ pub enum OpenError {
     Contradiction {
         /// The directory.
         dir: String,
-        /// What contradicts what, and what to do.
+        /// The contradiction, and what to do.
         what: String,
     },
-    /// Consensus could not be started from what the disk holds.
+    /// Consensus could not be started from the data on disk.
     #[error("consensus cannot start: {0}")]
     Start(String),
 }
 
 impl OpenError {
-    /// True where the disk is full: the same directory will do once there is room.
+    /// True if the disk is full: the same directory will work once there is room.
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::Storage(error) => error.is_no_space(),
@@ -101,7 +101,7 @@ pub enum ClusterError {
     /// The list of members cannot form a cluster.
     #[error("{0}")]
     BadMembers(String),
-    /// A member could not be asked. Nothing irreversible has happened: try again.
+    /// A member could not be reached. Nothing irreversible has happened: try again.
     #[error("member {name} at {addr} cannot be reached: {why}")]
     Unreachable {
         /// Its name.
@@ -111,20 +111,20 @@ pub enum ClusterError {
         /// The phase and the error.
         why: String,
     },
-    /// A member is not what the request says. Nothing was changed at it.
+    /// A member does not match the request. Nothing was changed at it.
     #[error("{0}")]
     Refused(String),
     /// No member has that name. Nothing was changed.
     #[error("{0}")]
     NoMember(String),
-    /// The change would cost the cluster its majority, or leave it without one that can go on at once. Nothing was
-    /// changed.
+    /// The change would cost the cluster its majority, or leave it without a majority that can continue at once.
+    /// Nothing was changed.
     #[error("{0}")]
     Unsafe(String),
     /// This member does not lead.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// It was begun and did not end in time; ask for the members to see how far it came.
+    /// It was begun and did not finish in time; list the members to see how far it got.
     #[error("{0}")]
     Unfinished(String),
 }

@@ -1,9 +1,9 @@
 //! Owns: the newest events of the ledger, as this member applied them, for followers of events.
 //!
-//! Invariant: the ring has every event of every entry from `oldest` to the last applied one, in the order of index and
-//! position. Beyond its bounds it drops whole entries, the oldest first. It begins where the image ended, and starts
-//! over when a received image replaces the state: a reader from before gets an error, never a gap.
-//! Absent: who may see which event, and what events were before `oldest`: the log alone does not say.
+//! Invariant: the ring has every event of every entry from `oldest` to the last applied one, in the order of index
+//! and position. Beyond its bounds it drops whole entries, the oldest first. It begins where the image ended, and
+//! starts over when a received image replaces the state: a reader from before gets an error, never a gap.
+//! Absent: which reader may see which event, and events before `oldest`: the log alone cannot reproduce them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{Event, EventKind, Ledger};
 
-/// Names remembered for events that speak of sessions and runs when these are gone, as a late result does.
+/// The most names remembered for events about sessions and runs that no longer exist, such as a late result.
 const NAMES_MAX: usize = 8192;
 /// Rows are kept as ranges of this size.
 const RANGE_BYTES: usize = 16;
 /// Bytes of events in one page, about.
 const PAGE_BYTES: usize = 512 << 10;
 
-/// A place among the events: the next one wanted.
+/// A position among the events: the next one wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventPosition {
     /// The log entry.
@@ -38,14 +38,14 @@ pub struct Compacted {
 /// Namespace and name of a worker or a run.
 pub type EventName = (String, String);
 
-/// An event with the names of what it speaks of, as they were when it happened.
+/// An event with the names of its objects, as they were when it happened.
 #[derive(Debug)]
 pub struct EventRecord {
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// The worker that it is about; for stolen rows, who has them now.
+    /// The worker that it is about; for stolen rows, their new holder.
     pub worker: Option<Arc<EventName>>,
-    /// Who lost the rows, where they were stolen.
+    /// The worker that lost the rows, if they were stolen.
     pub victim: Option<Arc<EventName>>,
     /// The run that it is about.
     pub run: Option<Arc<EventName>>,
@@ -54,16 +54,16 @@ pub struct EventRecord {
 /// Some events in a row.
 #[derive(Debug)]
 pub struct EventPage {
-    /// In order; empty where nothing happened since.
+    /// In order; empty if nothing happened since.
     pub records: Vec<Arc<EventRecord>>,
-    /// Where to go on.
+    /// The position at which to continue.
     pub next: EventPosition,
-    /// Whether there is more to read at once.
+    /// Whether more events can be read at once.
     pub more: bool,
 }
 
 impl EventRecord {
-    /// Where it stands.
+    /// Its position.
     pub fn at(&self) -> EventPosition {
         EventPosition { index: self.event.index, position: self.event.position }
     }
@@ -103,7 +103,7 @@ impl EventRecord {
             | WorkerDraining { .. }
             | RunCreated { .. } => 0,
         };
-        // The reference counts, and the place in the ring.
+        // The reference counts, and the slot in the ring.
         size_of::<Self>() + 24 + heap
     }
 }
@@ -120,7 +120,7 @@ pub(crate) struct EventRing {
 }
 
 impl EventRing {
-    /// Empty, for a state that stands before the entry at `applied_next`.
+    /// An empty ring, for a state before the entry at `applied_next`.
     pub(crate) fn new(applied_next: u64, bytes_max: usize, count_max: usize) -> Self {
         Self {
             records: VecDeque::new(),
@@ -133,7 +133,7 @@ impl EventRing {
         }
     }
 
-    /// Forgets all: the state was replaced by one that stands before `applied_next`.
+    /// Drops everything: the state was replaced by one before `applied_next`.
     pub(crate) fn restart(&mut self, applied_next: u64) {
         *self = Self::new(applied_next, self.bytes_max, self.count_max);
     }
@@ -162,7 +162,7 @@ impl EventRing {
         (self.oldest, self.applied_next)
     }
 
-    /// Up to `max` events at or after `from`, which may lie ahead of what is applied here.
+    /// Up to `max` events at or after `from`, which may be ahead of what is applied here.
     pub(crate) fn read(&self, from: EventPosition, max: usize) -> Result<EventPage, Compacted> {
         if from.index < self.oldest {
             return Err(Compacted { oldest: self.oldest });
@@ -183,7 +183,7 @@ impl EventRing {
     }
 }
 
-/// The names of sessions and runs that events spoke of: they outlive both.
+/// The names of sessions and runs in events: they outlive both.
 #[derive(Default)]
 struct Names {
     workers: HashMap<SessionId, Arc<EventName>>,
@@ -257,7 +257,7 @@ impl Names {
     }
 }
 
-/// What is still there is looked up again.
+/// Names that are still needed are looked up again.
 fn make_room<K, V>(names: &mut HashMap<K, V>) {
     if names.len() >= NAMES_MAX {
         names.clear();

@@ -1,12 +1,12 @@
-//! Owns: the end of a member that must not go on.
+//! Owns: ending a member that must not continue.
 //!
-//! Invariant: nothing is acknowledged after [`stop_process`]: it does not unwind and runs no destructors, because
-//! a destructor may wait for the very disk that failed.
+//! Invariant: nothing is acknowledged after [`stop_process`]: it does not unwind and runs no destructors, because a
+//! destructor may wait for the very disk that failed.
 //! Absent: recovery. The supervisor starts the process again, and it rejoins from its own disk.
 
 use rollout_storage::{StorageError, end_without_space};
 
-/// Ends the process where a write of this member's failed, and nothing of it is to be done again.
+/// Ends the process after a failed write of this member that must not be retried.
 pub(crate) fn stop_after(what: &str, error: &StorageError) -> ! {
     if error.is_no_space() {
         end_without_space(&format!("{what}: {error}"));

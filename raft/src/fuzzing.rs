@@ -1,7 +1,7 @@
-//! The decoders of everything that members send each other or keep on disk, for fuzz targets alone.
+//! The decoders of everything that members send each other or keep on disk, for fuzz targets only.
 //!
-//! Invariant: a value that decodes is written and read again as the same value.
-//! Absent: values; a target needs only that nothing panics.
+//! Invariant: a value that decodes is encoded and decoded again as the same value.
+//! Absent: the values; a target only needs that nothing panics.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use crate::codec;
 
-/// Decodes the bytes behind the first one as the value that the first one chooses.
+/// Decodes the bytes after the first one as the value that the first one selects.
 ///
 /// # Panics
-/// When a decoder does, or a value differs after it was written and read again: that is a finding.
+/// If a decoder panics, or a value differs after it was encoded and decoded again: that is a finding.
 pub fn decode(bytes: &[u8]) {
     macro_rules! stable {
         ($decode:ident, $encode:ident, $bytes:expr) => {
@@ -39,10 +39,10 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// Reads a backup as a restore does, and says at which log index its state stands.
+/// Reads a backup as a restore does, and returns the log index of its state.
 ///
 /// # Errors
-/// Why the file is refused.
+/// The reason why the file is refused.
 pub fn backup(path: &Path) -> Result<u64, String> {
     crate::restore::position(path).map_err(|error| error.to_string())
 }

@@ -12,8 +12,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::running::Running;
 
-/// Asks for heartbeats wherever this member leads, until consensus ends. One that hands leadership over sends none:
-/// openraft sees to that.
+/// Triggers heartbeats while this member leads, until consensus ends. A leader that hands leadership over sends none:
+/// openraft ensures that.
 pub(crate) async fn send(running: Arc<Running>) {
     let mut due = tokio::time::interval(running.config.heartbeat());
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,7 +1,7 @@
-//! Owns: who this member is, from its data directory.
+//! Owns: this member's identity, from its data directory.
 //!
 //! Invariant: the identity file is written last when a member is adopted, so a directory with an identity has its
-//! stores, and one without is not part of any cluster and never votes.
+//! stores, and a directory without one is not part of any cluster and never votes.
 //! Absent: the file's format; `rollout-storage` has it.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::errors::OpenError;
 use crate::member::ClusterId;
 use crate::running::{IMAGE_DIR, LOG_DIR};
 
-/// Who a member is. Fixed for the life of its data directory.
+/// A member's identity. Fixed for the life of its data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
@@ -25,8 +25,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity in the configured directory, `None` where there is none; refuses a directory that
-    /// contradicts the configuration or itself. Blocks.
+    /// The identity in the configured directory, `None` if there is none; refuses a directory that contradicts the
+    /// configuration or itself. Blocks.
     pub(crate) fn load(config: &RaftConfig) -> Result<Option<Self>, OpenError> {
         let dir = &config.data_dir;
         let Some(stored) = Stored::load(dir)? else { return Ok(None) };

@@ -1,8 +1,8 @@
-//! Owns: the way of a listed member into the cluster: it is made part of it, sent the log, and given its vote.
+//! Owns: bringing a listed member into the cluster: it is adopted, receives the log, and gets its vote.
 //!
-//! Invariant: the log records the target role of each member, so any leader can continue where another stopped; a
+//! Invariant: the log records the target role of each member, so any leader can continue where another stopped. A
 //! member gets a vote only when it answers and has nearly all of the log, so that no vote slows or stops the others.
-//! Absent: who is listed; see `membership`.
+//! Absent: which members are listed; see `membership`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::running::Running;
 use crate::voters;
 use rollout_ledger::SCHEDULING_VERSION;
 
-/// How often a leader looks who joins.
+/// How often a leader checks for joining members.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Sees members in, wherever this member leads, and finishes changes of voters that were left half done.
+/// While this member leads, brings joining members into the cluster, and finishes incomplete changes of voters.
 pub(crate) async fn watch(running: Arc<Running>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -40,7 +40,7 @@ pub(crate) async fn watch(running: Arc<Running>) {
     }
 }
 
-/// The members without a vote, with how each keeps up. Empty where this member does not lead.
+/// The members without a vote, with the pace of each. Empty if this member does not lead.
 fn joining(running: &Running) -> Vec<(MemberRecord, Pace)> {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();

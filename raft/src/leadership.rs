@@ -1,6 +1,6 @@
-//! Owns: who leads, as far as this member knows, and where the members are.
+//! Owns: which member leads, as far as this member knows, and the members' addresses.
 //!
-//! Invariant: `Leader` is said only of a vote that a quorum granted to this member.
+//! Invariant: `Leader` is reported only for a vote that a quorum granted to this member.
 //! Absent: permission to dispatch. That takes a barrier and an open epoch; see [`crate::Node::barrier`].
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::fatal::stop_process;
 use crate::member::MemberRecord;
 use crate::running::Running;
 
-/// Who leads, as far as this member knows.
+/// The leader, as far as this member knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// This member was elected in `term`. It may have been deposed since, without knowing.
@@ -23,7 +23,7 @@ pub enum Leadership {
     },
     /// Another member leads, or the leader is unknown.
     Follower {
-        /// The leader, where one is known.
+        /// The leader, if known.
         leader: Option<MemberRecord>,
         /// The highest term seen.
         term: u64,

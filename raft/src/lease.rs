@@ -1,6 +1,7 @@
-//! Owns: the read lease: when a leader may answer reads without asking a quorum, and what each member promises for it.
+//! Owns: the read lease: when a leader may answer reads without asking a quorum, and what each member promises for
+//! it.
 //!
-//! Invariant: while a leader answers by its lease, no other leader has been elected. Each member of a quorum has
+//! Invariant: while a leader answers under its lease, no other leader has been elected. Each member of a quorum has
 //! promised that for one lease after it heard the leader, even if it restarts. The leader counts a shorter time, from
 //! when it sent the heartbeat, and counts no time in which its machine may have been suspended. See
 //! docs/adr/2026-11-24-read-lease.md.
@@ -40,7 +41,7 @@ impl Promise {
         Ok(Self { lease, kept_until: kept.map(|kept| Instant::now() + kept) })
     }
 
-    /// What this member tells others, in milliseconds.
+    /// The promise that this member announces to others, in milliseconds.
     pub(crate) fn told_ms(&self) -> u32 {
         u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX)
     }
@@ -50,14 +51,14 @@ impl Promise {
         self.kept_until
     }
 
-    /// For how long it still votes for no member.
+    /// How long it still votes for no member.
     pub(crate) fn left(&self) -> Option<Duration> {
         let left = self.kept_until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 }
 
-/// Lets this member be elected once what an earlier process promised is over.
+/// Lets this member be elected once an earlier process's promise has expired.
 pub(crate) async fn outlast(running: Arc<Running>) {
     let Some(until) = running.promise.kept_until else { return };
     tokio::time::sleep_until(until.into()).await;
@@ -68,7 +69,7 @@ pub(crate) async fn outlast(running: Arc<Running>) {
     }
 }
 
-/// What the other members have promised this one as their leader, by their answers to its heartbeats.
+/// The promises of the other members to this one as their leader, from their answers to its heartbeats.
 ///
 /// openraft's clock is too generous: on the log stream it credits an answer to every message already sent that ends at
 /// the same index, received or not. Heartbeats are answered one by one.
@@ -83,7 +84,7 @@ struct Follower {
 }
 
 impl Followers {
-    /// What a member says that it promises, in each of its answers.
+    /// Records the promise that a member announces in each of its answers.
     pub(crate) fn said(&self, member: u64, promise_ms: u32) {
         if self.0.read().get(&member).is_none_or(|known| known.promise_ms != promise_ms) {
             self.0.write().entry(member).or_default().promise_ms = promise_ms;
@@ -99,7 +100,7 @@ impl Followers {
         }
     }
 
-    /// Whether a member has promised this term's leader so much, since then.
+    /// Whether a member has promised this term's leader at least `promise_ms`, since `since`.
     fn promised(&self, member: u64, term: u64, promise_ms: u32, since: Instant) -> bool {
         let known = self.0.read().get(&member).copied().unwrap_or_default();
         let fresh = known.heartbeat.is_some_and(|(of, sent)| of == term && sent > since);
@@ -129,7 +130,7 @@ impl ReadLease {
         }
     }
 
-    /// How reads that were asked for before now are confirmed.
+    /// Starts the confirmation of reads requested before now.
     pub(crate) fn begin(&self, running: &Running) -> Round {
         let suspended = (self.suspended)();
         let known = *self.confirmed.lock();
@@ -171,7 +172,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// By the lease, or by an answer of a quorum that is yet to come.
+    /// Confirms by the lease, or by a future answer of a quorum.
     pub(crate) fn option(&self) -> LinearizerOption {
         match self.leased_in {
             Some(_) => LinearizerOption::new(Some(self.age_max), true),
@@ -179,7 +180,7 @@ impl Round {
         }
     }
 
-    /// Whether what consensus says for this term is confirmed.
+    /// Whether consensus's answer for this term is confirmed.
     pub(crate) fn covers(&self, term: u64) -> bool {
         self.leased_in.is_none_or(|leased_in| leased_in == term)
     }
@@ -218,7 +219,7 @@ mod tests {
         (nodes, leads)
     }
 
-    /// Has the leader read by its lease.
+    /// Makes the leader read under its lease.
     async fn read_by_lease(leader: &Node) -> Arc<Running> {
         let running = leader.running().expect("a member");
         leader.read_index().await.expect("it leads");
@@ -226,7 +227,7 @@ mod tests {
         running
     }
 
-    /// How `voter` answers another member that asks for its vote, or whether it would have it: whether it is granted.
+    /// Whether `voter` grants its vote, or its pre-vote, to another member that asks for it.
     async fn asked(
         voter: &Node,
         of: u64,
@@ -264,7 +265,7 @@ mod tests {
         node
     }
 
-    /// Nothing here depends on how fast the machine is: what has to happen within a promise has a minute.
+    /// Nothing here depends on the speed of the machine: steps that must happen within a promise have a minute.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_member_that_was_restarted_votes_for_one_lease_only_where_its_leader_hands_over() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -352,7 +353,7 @@ mod tests {
             by_lease += usize::from(read);
             refused += usize::from(!read && age > running.read_lease.age_max);
         }
-        assert!(by_lease > 0, "nobody was asked");
+        assert!(by_lease > 0, "no quorum was asked");
         assert!(refused > 0, "the lease of writes is longer");
         nodes[leads].stop().await;
     }
@@ -366,17 +367,17 @@ mod tests {
         let running = nodes[leads].running().expect("a member");
         let read_lease = ReadLease { suspended, ..ReadLease::new(running.config.lease()) };
         let first = read_lease.begin(&running);
-        assert!(first.leased_in.is_none(), "nobody has confirmed it");
+        assert!(first.leased_in.is_none(), "no member has confirmed it");
         nodes[leads].read_index().await.expect("it leads");
         read_lease.confirm(&first);
         assert!(read_lease.begin(&running).leased_in.is_some());
-        // Readings of two clocks are never of one moment.
+        // Two clocks are never read at the same moment.
         SUSPENDED_MS.fetch_add(2, Ordering::Relaxed);
         assert!(read_lease.begin(&running).leased_in.is_some());
         SUSPENDED_MS.fetch_add(60_000, Ordering::Relaxed);
         let awake = read_lease.begin(&running);
         assert!(awake.leased_in.is_none(), "who leads since?");
-        // One that began before confirms nothing.
+        // A round that began before confirms nothing.
         read_lease.confirm(&first);
         assert!(read_lease.begin(&running).leased_in.is_none());
         read_lease.confirm(&awake);

@@ -5,8 +5,8 @@
 //! as bytes and gets the ledger's replies.
 //!
 //! - An acknowledged command is fsynced on a quorum; see `log_store`.
-//! - A term has one leader and one process: the term is the fencing number of everything above.
-//! - The ledger's image on disk is some earlier moment of the ledger; the log replays the rest; see `machine`.
+//! - A term has one leader and one process: the term is the fencing token of everything above.
+//! - The ledger's image on disk is an earlier moment of the ledger; the log replays the rest; see `machine`.
 //!
 //! Absent: clocks, sessions, dispatch, clients. None of openraft's or RocksDB's types leave this crate.
 

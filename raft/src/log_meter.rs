@@ -1,20 +1,21 @@
-//! Owns: how many bytes of log there are, and which index lies how many bytes before the end.
+//! Owns: the size of the log in bytes, and which index lies how many bytes before the end.
 //!
 //! Invariant: marks ascend in index and in bytes; the answer is off by one mark's spacing at most.
-//! Absent: exactness. It decides when to take a snapshot and what to purge, never what is safe to purge.
+//! Absent: exactness. The answer decides when to take a snapshot and what to purge, never what is safe to purge.
 
 use std::collections::VecDeque;
 
-/// Most bytes between two marks, where so few reach back far enough.
+/// The most bytes between two marks, if few marks reach back far enough.
 const SPACING_MAX_BYTES: u64 = 1 << 20;
 
-/// The most parts into which what is to be kept is cut: a quarter of the marks, so that they reach back four times as far.
+/// The most parts into which the kept size is divided: a quarter of the marks, so that the marks reach back four
+/// times as far.
 const PARTS_MAX: u64 = MARKS_MAX as u64 / 4;
 
 /// The first number of an encoded meter.
 const MAGIC: u64 = u64::from_le_bytes(*b"logmeter");
 
-/// Marks kept; the oldest go when a log grows beyond all of them.
+/// The number of marks; the oldest are dropped when a log grows beyond all of them.
 const MARKS_MAX: usize = 4096;
 
 /// The bytes of a log by index.
@@ -28,13 +29,13 @@ pub(crate) struct LogMeter {
 }
 
 impl LogMeter {
-    /// The meter of an empty log of which `keep` bytes are to be kept.
+    /// The meter of an empty log that keeps `keep` bytes.
     pub(crate) fn new(keep: u64) -> Self {
         let spacing = (keep / 64).clamp(1, SPACING_MAX_BYTES.max(keep / PARTS_MAX));
         Self { spacing, marks: VecDeque::new(), total: 0, purged: 0 }
     }
 
-    /// Counts an entry; true where a mark was set.
+    /// Counts an entry; true if a mark was set.
     pub(crate) fn appended(&mut self, index: u64, bytes: u64) -> bool {
         self.total += bytes;
         let since = self.marks.back().map_or(self.purged, |(_, at)| *at);
@@ -77,7 +78,7 @@ impl LogMeter {
         self.total - before.map_or(self.purged, |(_, bytes)| *bytes)
     }
 
-    /// The last index with at least `keep` bytes after it; `None` where there is none.
+    /// The last index with at least `keep` bytes after it; `None` if there is none.
     pub(crate) fn index_before(&self, keep: u64) -> Option<u64> {
         let found = self.marks.iter().rev().find(|(_, bytes)| self.total - bytes >= keep);
         found.map(|(index, _)| *index)
@@ -92,7 +93,8 @@ impl LogMeter {
             .collect()
     }
 
-    /// What [`encode`](Self::encode) made. Anything else counts as an empty log: the numbers are advisory.
+    /// Decodes the output of [`encode`](Self::encode). Anything else counts as an empty log: the numbers are
+    /// advisory.
     pub(crate) fn decode(keep: u64, bytes: &[u8]) -> Self {
         let empty = Self::new(keep);
         let mut numbers = bytes.chunks_exact(8).map(|chunk| {
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn however_much_is_to_be_kept_there_is_a_mark_before_it() {
+    fn a_mark_precedes_the_kept_bytes_whatever_their_number() {
         const MIB: u64 = 1 << 20;
         for keep_mib in [1, 64, 1 << 10, 4 << 10, 8 << 10, 1 << 20] {
             let keep = keep_mib * MIB;
@@ -153,7 +155,7 @@ mod tests {
             }
             let before = meter.index_before(keep).expect("a mark");
             assert!(before <= entries - keep_mib, "{keep_mib} MiB: {before} of {entries}");
-            // Off by the spacing of marks: no more than this share of what is to be kept, and an entry.
+            // The error is the spacing of marks: at most this share of the kept size, plus an entry.
             let most = entries - keep_mib - keep_mib / 64 - 1;
             assert!(before >= most, "{keep_mib} MiB: {before} of {entries}");
         }

@@ -1,8 +1,8 @@
 //! Owns: openraft's view of the durable log.
 //!
-//! Invariant: an entry is readable when `append` returns and acknowledged only after an fsync that covers it; a
-//! vote is durable before `save_vote` returns, in the same write-ahead log, so it is ordered with the entries.
-//! Absent: what an entry does, and what is purged when; see `machine` and `compaction`.
+//! Invariant: an entry is readable when `append` returns, and acknowledged only after an fsync that covers it. A vote
+//! is durable before `save_vote` returns, in the same write-ahead log, so it is ordered with the entries.
+//! Absent: the effects of an entry, and when the log is purged; see `machine` and `compaction`.
 
 use std::fmt::Debug;
 use std::io;
@@ -37,7 +37,7 @@ const PROMISE: &str = "promise";
 /// Bytes of entries read at once for replication or apply.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 
-/// Bytes of decoded entries kept in memory: what is under way, and a little of what followers may ask for again.
+/// Bytes of decoded entries kept in memory: entries in progress, and a few that followers may ask for again.
 const CACHE: CacheBounds = CacheBounds { all: 64 << 20, settled: 2 << 20 };
 
 /// The log as openraft sees it. Clones share it.
@@ -55,8 +55,8 @@ pub(crate) fn io_error(error: impl std::error::Error + Send + Sync + 'static) ->
     io::Error::other(error)
 }
 
-/// A write of the log, or of a snapshot, that failed. On a full disk the process ends here: consensus would end it
-/// later, with nothing that says why it was.
+/// The error of a failed write of the log or of a snapshot. On a full disk the process ends here: consensus would end
+/// it later without the reason.
 pub(crate) fn write_error(error: StorageError) -> io::Error {
     if error.is_no_space() {
         end_without_space(&error);
@@ -96,7 +96,7 @@ impl LogStore {
         })
     }
 
-    /// True where neither a vote nor an entry was ever written.
+    /// True if neither a vote nor an entry was ever written.
     pub(crate) fn is_pristine(&self) -> bool {
         let bounds = self.log.bounds();
         bounds.purged.is_none() && bounds.last.is_none() && self.vote.lock().is_none()
@@ -137,7 +137,7 @@ impl LogStore {
         .map_err(io_error)?
     }
 
-    /// What this member, as an earlier process, may have promised leaders; see `lease`.
+    /// The promise that an earlier process of this member may have made to leaders; see `lease`.
     pub(crate) fn promised(&self) -> Result<Option<Duration>, io::Error> {
         let Some(bytes) = self.log.meta(PROMISE).map_err(io_error)? else { return Ok(None) };
         let millis = <[u8; 8]>::try_from(bytes).map_err(|bytes| {
@@ -147,7 +147,7 @@ impl LogStore {
         Ok(Some(Duration::from_millis(u64::from_le_bytes(millis))))
     }
 
-    /// Returns when it is durable that this member promises so much.
+    /// Makes this member's promise durable before it returns.
     pub(crate) async fn record_promise(&self, lease: Duration) -> Result<(), io::Error> {
         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         self.put_durable(PROMISE, &millis.to_le_bytes()).await
@@ -161,7 +161,7 @@ impl LogStore {
         synced.await.map_err(io_error)?
     }
 
-    /// The log's bytes, and where in it they are.
+    /// The log's size, and its distribution over indexes.
     pub(crate) fn meter(&self) -> LogMeter {
         self.meter.lock().clone()
     }

@@ -1,7 +1,7 @@
-//! Owns: the ledger in memory with the log position it stands at, and its image on disk.
+//! Owns: the ledger in memory with its log position, and its image on disk.
 //!
 //! Invariant: ledger, applied position and membership change together under one lock, and one batch of the image
-//! holds all three as of one moment; so a restart finds some earlier moment and replays the log from there.
+//! holds all three as of one moment. So a restart finds an earlier moment and replays the log from there.
 //! Absent: the contents of the ledger, and when the log may be purged; see `compaction`.
 
 mod image;
@@ -68,7 +68,7 @@ struct Shared {
 }
 
 impl Machine {
-    /// Loads what the image holds, or begins an empty ledger.
+    /// Loads the image, or starts with an empty ledger.
     pub(crate) fn load(
         cluster: ClusterId,
         stores: Stores,
@@ -150,7 +150,7 @@ impl Machine {
         known(self.read(|state| state.ledger.version()), self.shared.versions)
     }
 
-    /// Applies one committed entry; `None` where it is part of the state already.
+    /// Applies one committed entry; `None` if it is part of the state already.
     pub(crate) fn apply(
         &self,
         entry: &Entry,
@@ -181,7 +181,7 @@ impl Machine {
         Some((replies, digest))
     }
 
-    /// Moves the events of the entry just applied to the ring; true where there are any.
+    /// Moves the events of the entry just applied to the ring; true if there are any.
     fn keep_events(&self, ledger: &mut Ledger, index: u64) -> bool {
         let events = ledger.take_events();
         let happened = !events.is_empty();
@@ -217,7 +217,7 @@ fn next_index(id: Option<LogId>) -> u64 {
     id.map_or(0, |id| id.index() + 1)
 }
 
-/// Runs disk work where it may block.
+/// Runs disk work on a thread that may block.
 pub(crate) async fn blocking<T, E>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E>

@@ -1,7 +1,7 @@
-//! Owns: what the replicated membership says of a member, and the cluster's own name.
+//! Owns: the replicated membership's record of a member, and the cluster's own name.
 //!
-//! Invariant: an id belongs to one data directory for ever; a name may pass to a new id when a disk is replaced.
-//! Absent: who is alive. That is seen by the leader and never stored.
+//! Invariant: an id belongs to one data directory forever; a name may pass to a new id when a disk is replaced.
+//! Absent: which members are alive. The leader observes that; it is never stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,12 +44,12 @@ impl FromStr for ClusterId {
     }
 }
 
-/// What is to become of a member that has no vote yet. Of one that has, it says how it came by it.
+/// The target role of a member without a vote. For a voter, it says how the member got its vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joins {
     /// It gets a vote as soon as it has caught up, and the voter of that id, if one is named, leaves in the same step.
     Voter {
-        /// Whose place it takes.
+        /// The id of the voter that it replaces.
         replaces: Option<u64>,
     },
     /// It receives the log and gets no vote until an operator says so.
@@ -69,9 +69,9 @@ pub struct MemberRecord {
     pub id: u64,
     /// The operator's name for it, unique among the members of one time.
     pub name: String,
-    /// `host:port` where the other members reach it.
+    /// `host:port` for the other members.
     pub peer_addr: String,
-    /// `host:port` where workers, clients and operators reach it.
+    /// `host:port` for workers, clients and operators.
     pub client_addr: String,
     /// Failure domain; free text, may be empty.
     pub zone: String,
@@ -79,10 +79,10 @@ pub struct MemberRecord {
     pub version_min: u32,
     /// Newest cluster version that it can run.
     pub version_max: u32,
-    /// What is to become of it.
+    /// Its target role.
     pub joins: Joins,
-    /// The leader has heard it answer with this id and this cluster: its data directory exists, and an empty one is another.
-    /// Recorded from cluster version 3 on. `false` in records that operators make.
+    /// The leader has heard it answer with this id and this cluster: its data directory exists, so an empty one
+    /// belongs to another member. Recorded from cluster version 3 on. `false` in records that operators make.
     pub adopted: bool,
 }
 
@@ -90,7 +90,7 @@ pub struct MemberRecord {
 pub const MAX_MEMBER_TEXT_BYTES: usize = 255;
 
 impl MemberRecord {
-    /// What is wrong with this record, where something is.
+    /// What is wrong with this record, if anything.
     pub(crate) fn problem(&self) -> Option<String> {
         let texts = [
             ("name", &self.name, false),
@@ -125,7 +125,7 @@ impl MemberRecord {
     }
 }
 
-/// As a shell takes it for one word.
+/// Quotes a text as one shell word.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
     match !text.is_empty() && text.chars().all(plain) {

@@ -24,9 +24,9 @@ use crate::transfer::step_aside;
 use crate::voters::changed;
 use crate::{reads, voters};
 
-/// Lists `fresh`, a waiting member, as one that joins, in the place of the voter `replace` if one is named, and returns
-/// its id. It is made part of the cluster, sent the log and given its vote afterwards. Its build must be able to run what the
-/// cluster runs; which versions those are, it says itself.
+/// Lists `fresh`, a waiting member, as joining, replacing the voter `replace` if one is named, and returns its id.
+/// Afterwards it is adopted, gets the log, and gets its vote. Its build must support the cluster's version; the
+/// member itself reports the versions that it supports.
 pub(crate) async fn add_member(
     running: &Running,
     mut fresh: MemberRecord,
@@ -71,8 +71,8 @@ pub(crate) async fn add_member(
     Ok(id)
 }
 
-/// The id of a learner that was listed before. It is refused if it was adopted, or had some of the log, and answers with an
-/// empty disk now: an id belongs to one data directory.
+/// The id of a learner that was listed before. It is refused if it was adopted or had some of the log, and now
+/// answers with an empty disk: an id belongs to one data directory.
 async fn still_joins(
     running: &Running,
     known: &Known,
@@ -85,7 +85,7 @@ async fn still_joins(
         Pace::of(&metrics, id, running.config.lease()).matched.is_some()
             || known.members.get(&id).is_some_and(|member| member.adopted)
     };
-    // One that does not answer now may do so later.
+    // A learner that does not answer now may do so later.
     let empty = had_some
         && hello(&running.context.dialer, fresh)
             .await
@@ -100,7 +100,7 @@ async fn still_joins(
     }
 }
 
-/// Has a learner get a vote as soon as it has caught up.
+/// Gives a learner a vote as soon as it has caught up.
 pub(crate) async fn promote_member(running: &Running, name: &str) -> Result<(), ClusterError> {
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
@@ -116,8 +116,8 @@ pub(crate) async fn promote_member(running: &Running, name: &str) -> Result<(), 
     set(running, member).await
 }
 
-/// Changes the record of the member of that id: its addresses, its zone, and what it can run. All else stays as it is when
-/// the change is made, whatever was known when it was asked for.
+/// Changes the record of the member with that id: its addresses, its zone, and its supported versions. Everything
+/// else stays as it is when the change is made, whatever it was when the change was requested.
 pub(crate) async fn update_member(
     running: &Running,
     wanted: MemberRecord,
@@ -181,8 +181,8 @@ async fn set(running: &Running, member: MemberRecord) -> Result<(), ClusterError
     running.raft.change_membership(change, true).await.map(drop).map_err(changed)
 }
 
-/// Takes a member out of the cluster. A leader that is to go hands leadership over first, and its successor is to be
-/// asked.
+/// Removes a member from the cluster. A leader that is to be removed hands leadership over first; the request must
+/// then go to its successor.
 pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), ClusterError> {
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
@@ -194,7 +194,7 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
     let known = Known::of(running);
     let gone = known.ids(name);
     if gone.is_empty() {
-        // The change that was finished took it out.
+        // The change that was finished removed it.
         return Ok(());
     }
     let keep: BTreeSet<u64> = known.voters.difference(&gone).copied().collect();

@@ -1,8 +1,7 @@
 //! Owns: the interface of this crate: one member, from waiting to be adopted to shutting down.
 //!
-//! Invariant: without an identity on disk there is no consensus in this process, so an emptied directory never
-//! votes.
-//! Absent: openraft's types. They end here.
+//! Invariant: without an identity on disk there is no consensus in this process, so an emptied directory never votes.
+//! Absent: openraft's types. They do not pass this interface.
 
 mod adoption;
 mod members;
@@ -40,14 +39,14 @@ pub struct Node {
 struct Inner {
     config: RaftConfig,
     running: RwLock<Option<Arc<Running>>>,
-    /// Whether a member sent it, while it belonged to no cluster, what is for a member of one.
+    /// Whether, while it belonged to no cluster, a member sent it a message meant for a member.
     sought: AtomicBool,
     /// Held while the member is being adopted.
     adopting: tokio::sync::Mutex<Adopting>,
     leadership: watch::Sender<Leadership>,
     dialer: Arc<Dialer>,
     disk: Arc<DiskSpace>,
-    // Last: what runs on it is dropped before it.
+    // Last, so that everything that runs on it is dropped first.
     runtime: OwnRuntime,
 }
 
@@ -61,7 +60,7 @@ enum Adopting {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Its runtime goes next, and consensus with it: intended, as far as that can be known.
+        // Its runtime is dropped next, and consensus with it, so mark the end as intended.
         if let Some(running) = self.running.get_mut() {
             running.closing.store(true, Ordering::Release);
         }
@@ -141,22 +140,22 @@ impl Node {
         &self.inner.config
     }
 
-    /// The runtime on which consensus lives. Serving the peer port on it keeps heartbeats apart from other load.
+    /// The runtime of consensus. Serving the peer port on it keeps heartbeats apart from other load.
     pub fn runtime(&self) -> Handle {
         self.inner.runtime.handle().clone()
     }
 
-    /// How this member's disk stood half a second ago at most.
+    /// The state of this member's disk, at most half a second old.
     pub fn disk_room(&self) -> DiskRoom {
         self.inner.disk.room()
     }
 
-    /// The room of the file system of its data, as of then.
+    /// The room of its data's file system, measured at that time.
     pub fn disk_space(&self) -> Space {
         self.inner.disk.space()
     }
 
-    /// Who this member is; `None` while it waits to be adopted.
+    /// This member's identity; `None` while it waits to be adopted.
     pub fn identity(&self) -> Option<Identity> {
         self.running().map(|running| running.identity.clone())
     }
@@ -166,23 +165,24 @@ impl Node {
         self.running().is_none()
     }
 
-    /// True while this member belongs to no cluster and members of one send it what is for a member: one was at its
-    /// address, and its data is gone. A member that is being added is sought so too, until it is adopted a moment later.
+    /// True while this member belongs to no cluster and members of a cluster send it messages for a member: a member
+    /// was at its address, and its data is gone. A member that is being added gets such messages too, until it is
+    /// adopted a moment later.
     pub fn awaits_replacement(&self) -> bool {
         self.is_waiting() && self.inner.sought.load(Ordering::Relaxed)
     }
 
-    /// A member of a cluster sent what only a member can answer.
+    /// Records that a member of a cluster sent a message that only a member can answer.
     pub(crate) fn was_sought(&self) {
         if !self.inner.sought.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 name = self.inner.config.name,
-                "a cluster seeks a member here, and the data directory is empty: it is to be replaced"
+                "a cluster expects a member at this address, but the data directory is empty: replace this member"
             );
         }
     }
 
-    /// Who leads, as far as this member knows, as it changes.
+    /// The leader, as far as this member knows, as it changes.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.inner.leadership.subscribe()
     }
@@ -202,8 +202,8 @@ impl Node {
         self.stop().await;
     }
 
-    /// Ends consensus and closes the stores without handing leadership over. An adoption that is under way ends before, so
-    /// that what it has opened is closed too; later ones are refused.
+    /// Ends consensus and closes the stores without handing leadership over. An adoption in progress finishes first,
+    /// so that the stores it opened are closed too; later adoptions are refused.
     pub async fn stop(&self) {
         let mut adopting = self.inner.adopting.lock().await;
         *adopting = Adopting::Over;
@@ -233,7 +233,7 @@ impl Node {
 
 /// How long the stores may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// How often the member checks that. The last holder of a store gives no notice when it lets go.
+/// How often the member checks that the stores are released. The last holder of a store gives no notice.
 const CLOSE_POLL: Duration = Duration::from_millis(2);
 
 impl std::fmt::Debug for Node {

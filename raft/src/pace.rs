@@ -1,4 +1,4 @@
-//! Owns: how the other members keep up with this leader.
+//! Owns: how well the other members keep up with this leader.
 //!
 //! Invariant: the leader hands leadership only to a member that keeps up, and counts only such members when a change
 //! needs a majority that can continue at once. Otherwise all writes would wait until the member had caught up.
@@ -16,9 +16,9 @@ use crate::types::Types;
 pub const LACKS_MAX: u64 = 256;
 /// Leases within which a member that answers has answered a heartbeat.
 const HEARD_LATELY: u32 = 2;
-/// How long a leader waits for a member to keep up, which it may not do for a moment, under load or after an election.
+/// How long a leader waits for a member to keep up, which may briefly lag under load or after an election.
 pub(crate) const KEEPS_UP_WITHIN: Duration = Duration::from_secs(1);
-/// How often it looks meanwhile.
+/// How often it checks meanwhile.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How one member keeps up.
@@ -26,13 +26,13 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) struct Pace {
     /// It answered a heartbeat lately.
     pub(crate) answers: bool,
-    /// The last index that its log is known to have; `None` where it never answered this leader.
+    /// The last index that its log is known to have; `None` if it never answered this leader.
     pub(crate) matched: Option<u64>,
     last: u64,
 }
 
 impl Pace {
-    /// Of `id`, as a leader with this lease knows it.
+    /// The pace of `id`, as a leader with this lease knows it.
     pub(crate) fn of(metrics: &RaftMetrics<Types>, id: u64, lease: Duration) -> Self {
         let heard = metrics.heartbeat.as_ref().and_then(|heard| heard.get(&id).copied().flatten());
         let matched = metrics.replication.as_ref().and_then(|all| all.get(&id).copied().flatten());
@@ -43,23 +43,23 @@ impl Pace {
         }
     }
 
-    /// The entries that it lacks; `None` where it never answered this leader.
+    /// The entries that it lacks; `None` if it never answered this leader.
     pub(crate) fn lacks(self) -> Option<u64> {
         self.matched.map(|matched| self.last.saturating_sub(matched))
     }
 
-    /// True where its log is nearly as long as the leader's.
+    /// True if its log is nearly as long as the leader's.
     pub(crate) fn is_close(self) -> bool {
         self.lacks().is_some_and(|lacks| lacks <= LACKS_MAX)
     }
 
-    /// True where it could go on at once.
+    /// True if it could continue at once.
     pub(crate) fn keeps_up(self) -> bool {
         self.answers && self.is_close()
     }
 }
 
-/// What is wrong with one that does not keep up.
+/// What is wrong with a member that does not keep up.
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.lacks() {

@@ -1,7 +1,7 @@
-//! Owns: for how long this member has lacked an entry that it heard to be committed.
+//! Owns: how long this member has lacked an entry that it heard to be committed.
 //!
-//! Invariant: no entry is lacking for longer than is said here. Heartbeats have a connection of their own, so a member
-//! whose connection for log entries is stuck hears its leader all the time and learns nothing.
+//! Invariant: no entry has been lacking for longer than reported here. Heartbeats have a connection of their own, so
+//! a member whose connection for log entries is stuck hears its leader all the time but gets no entries.
 //! Absent: whether it hears a leader; see `Node::heard_leader`.
 
 use std::collections::VecDeque;
@@ -14,9 +14,9 @@ use crate::types::LogId;
 /// Groups of entries by commit time. Entries beyond the last group count as part of it.
 const GROUPS: usize = 8;
 
-/// What this member has not applied yet.
+/// The entries that this member has not applied yet.
 pub(crate) struct Progress {
-    /// Entries that become known within so long of one another are one group, as old as its first entry.
+    /// Entries that become known within this time form one group, as old as its first entry.
     span: Duration,
     /// The last entry of each group, and since when its first one is known, oldest first.
     lacking: Mutex<VecDeque<(u64, Instant)>>,
@@ -28,8 +28,8 @@ impl Progress {
         Self { span: limit / GROUPS as u32, lacking: Mutex::default() }
     }
 
-    /// Notes what is committed and applied now, and says for how long an entry has been lacking. To be called whenever one of
-    /// the two has changed.
+    /// Records the committed and the applied index, and returns for how long an entry has been lacking. Call it
+    /// whenever one of the two has changed.
     pub(crate) fn lags_for(&self, committed: Option<LogId>, applied: Option<LogId>) -> Duration {
         let index = |id: Option<LogId>| id.map_or(0, |id| id.index());
         self.lags_at(index(committed), index(applied), Instant::now())
@@ -56,7 +56,8 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// What is said second by second: what is committed, what is applied, and for how long an entry is lacking then.
+    /// Checks a sequence of seconds: the time, the committed index, the applied index, and for how long an entry is
+    /// lacking then.
     fn says(told: impl IntoIterator<Item = (u64, u64, u64, u64)>) {
         let (progress, begun) = (Progress::new(Duration::from_secs(16)), Instant::now());
         for (second, committed, applied, lag) in told {

@@ -1,7 +1,7 @@
-//! Owns: checks whether a quorum acknowledges this leader, and steps it down when none does.
+//! Owns: checking whether a quorum acknowledges this leader, and stepping down when none does.
 //!
-//! Invariant: a leader that goes without a quorum gives leadership up, so that it does not keep others from being
-//! elected: where its heartbeats arrive and their answers do not, or too late, followers hold on to it for ever.
+//! Invariant: a leader without a quorum gives leadership up, so that it does not keep others from being elected: if
+//! its heartbeats arrive but their answers do not, or arrive too late, followers would follow it forever.
 //! Absent: refusing requests meanwhile. A leader without a lease does that at once; see `Node::lease_valid`.
 
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use crate::types::{Types, Vote};
 
 /// Leases beyond its own for which a leader's requests wait for a quorum. Then they are in doubt.
 pub(crate) const LEASES_AWAITED: u32 = 2;
-/// Leases beyond its own after which a leader that no quorum answers gives up: later than what waits at it is answered.
+/// Leases beyond its own after which a leader without answers from a quorum steps down: later than its waiting
+/// requests are answered.
 const LEASES_HELD: u32 = 3;
 /// How often a leader's lease is checked.
 const LOOKS_PER_LEASE: u32 = 4;
-/// What one check that finds a valid lease takes off the count. If it cleared the count, a leader that one heartbeat in
-/// many keeps alive would never step down: it refuses most requests, and its followers elect no other leader.
+/// How much one check that finds a valid lease reduces the count. If it cleared the count, a leader kept alive by one
+/// heartbeat in many would never step down: it refuses most requests, and its followers elect no other leader.
 const LOOKS_FORGIVEN: u32 = 2;
 
 /// Counts how long a leader has gone without a quorum, less the time with one. Time in which this process stood still
@@ -37,7 +38,7 @@ impl Missed {
         Self { looks: 0, every: running.config.lease() / LOOKS_PER_LEASE }
     }
 
-    /// Looks once, after a while: true where the lease has been lost for `leases`. `lost` says whether it is now.
+    /// Checks once, after a pause: true if the lease has been lost for `leases`. `lost` says whether it is lost now.
     pub(crate) async fn for_leases(&mut self, leases: u32, lost: impl Fn() -> bool) -> bool {
         tokio::time::sleep(self.every).await;
         self.count(leases, lost())
@@ -45,7 +46,7 @@ impl Missed {
 
     fn count(&mut self, leases: u32, lost: bool) -> bool {
         let enough = leases * LOOKS_PER_LEASE;
-        // No more than enough, so that a quorum that is back clears the count within a bounded time.
+        // Cap the count, so that a quorum that is back clears it within a bounded time.
         self.looks = match lost {
             true => (self.looks + 1).min(enough),
             false => self.looks.saturating_sub(LOOKS_FORGIVEN),
@@ -81,7 +82,7 @@ fn term_led(running: &Running) -> Option<u64> {
 
 /// Gives leadership up wherever this member leads and no quorum answers.
 pub(crate) async fn watch(running: Arc<Running>) {
-    // These are bugs of a leader that holds on; one that gives up hides them.
+    // These seeded bugs need a leader that does not step down; stepping down would hide them.
     if seeded(Bug::StaleRead) || seeded(Bug::SuccessWithoutQuorum) {
         return;
     }
@@ -100,8 +101,8 @@ pub(crate) async fn watch(running: Arc<Running>) {
     }
 }
 
-/// Gives up the leadership of `term`. openraft's leaders lead until they hear of a higher term, so this member goes to
-/// the next one, in which it gives its vote to another member that has not asked for it: a vote binds only its
+/// Steps down from the leadership of `term`. openraft's leaders lead until they hear of a higher term, so this member
+/// moves to the next term and gives its vote there to another member that has not asked for it: a vote binds only its
 /// voter. It does nothing if a quorum has answered meanwhile.
 async fn step_down(running: &Running, term: u64) {
     let me = running.context.me;
@@ -136,7 +137,7 @@ async fn step_down(running: &Running, term: u64) {
 mod tests {
     use super::*;
 
-    /// After how many checks a leader steps down whose checks repeat like this.
+    /// After how many checks a leader steps down if this pattern of checks repeats.
     fn steps_down_after(lost: &[bool]) -> Option<usize> {
         let mut missed = Missed { looks: 0, every: Duration::ZERO };
         let checks = lost.iter().cycle().take(1000);

@@ -1,8 +1,8 @@
-//! Owns: linearizable reads, many callers for one confirmation that this member leads.
+//! Owns: linearizable reads: many callers share one confirmation that this member leads.
 //!
-//! Invariant: a caller is answered by a confirmation that began after it asked. An idle queue delays nothing: its caller
-//! asks by itself; who comes while others are being confirmed shares the next confirmation. No timer.
-//! Absent: what is read; when no quorum has to be asked, see `lease`.
+//! Invariant: a caller is answered by a confirmation that began after it asked. An idle queue delays nothing: its
+//! caller gets a confirmation of its own; callers that come while one is in progress share the next. No timer.
+//! Absent: what is read; when no quorum needs to be asked, see `lease`.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::running::Running;
 
 /// Callers at a time; more wait to get in.
 const CALLERS_MAX: usize = 16_384;
-/// Confirmations under way at a time. One that fails, after a lease, holds up those of the others only that are behind
-/// all of them.
+/// The most concurrent confirmations. One that fails, after a lease, delays only callers that wait behind all of
+/// them.
 const ROUNDS_MAX: usize = 4;
 
 type Caller = oneshot::Sender<Result<u64, NotLeader>>;
@@ -30,17 +30,17 @@ struct Rounds {
     waiting: Vec<Caller>,
 }
 
-/// Where callers ask. Clones share it.
+/// The queue of callers. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ReadQueue {
     rounds: Arc<Mutex<Rounds>>,
     room: Arc<Semaphore>,
-    /// Where confirmations for others go on.
+    /// The runtime on which confirmations for others continue.
     runtime: Handle,
 }
 
 impl ReadQueue {
-    /// Runs on the runtime that consensus lives on.
+    /// Must be called on the runtime of consensus.
     pub(crate) fn new() -> Self {
         let room = Arc::new(Semaphore::new(CALLERS_MAX));
         Self { rounds: Arc::default(), room, runtime: Handle::current() }
@@ -73,7 +73,7 @@ impl ReadQueue {
     }
 }
 
-/// A place among the confirmations under way. When it is dropped, waiting reads get the next one.
+/// A slot among the running confirmations. When it is dropped, waiting reads get the next one.
 struct Turn {
     queue: ReadQueue,
     running: Arc<Running>,
@@ -101,12 +101,12 @@ impl Drop for Turn {
     }
 }
 
-/// For reads that were asked for before the call.
+/// Confirms reads requested before the call.
 async fn confirm_read(running: &Running) -> Result<u64, NotLeader> {
     let round = running.read_lease.begin(running);
     let (term, index) = confirm_by(running, round.option()).await?;
     if !round.covers(term) {
-        // Elected anew meanwhile.
+        // It was elected again meanwhile.
         return confirm(running).await.map(|(_, index)| index);
     }
     running.read_lease.confirm(&round);

@@ -1,6 +1,6 @@
-//! Owns: when the image's tables are merged after something was forgotten, and the snapshot that lets go of the old ones.
+//! Owns: when the image's tables are merged after data was deleted, and the snapshot that releases the old tables.
 //!
-//! Invariant: at most a twentieth of the time is spent on it, and nothing waits for it: the image is written, loaded
+//! Invariant: merging takes at most a twentieth of the time, and nothing waits for it: the image is written, loaded
 //! and installed meanwhile.
 //! Absent: the merging itself; see `ImageStore::reclaim`.
 
@@ -11,11 +11,11 @@ use rollout_storage::{Reclaim, StorageError};
 
 use crate::running::Running;
 
-/// Between two of them, at the least.
+/// The least pause between two merges.
 const PAUSE_MIN: Duration = Duration::from_secs(5);
-/// Between two of them, in times of what the last took.
+/// The pause between two merges, as a multiple of the last one's duration.
 const PAUSE_FACTOR: u32 = 20;
-/// After one that came to nothing.
+/// The pause after a failed merge.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
 /// Runs until it is cut off.

@@ -1,6 +1,6 @@
 //! Owns: the ledger's records of an image as an iterator.
 //!
-//! Invariant: records arrive in the order of their keys, without this crate's own, and a damaged one is an error,
+//! Invariant: records arrive in the order of their keys, without this crate's own, and a damaged record is an error,
 //! never a shorter iteration.
 //! Absent: what a record means.
 
@@ -38,7 +38,7 @@ pub(crate) fn with_records<R>(
                     started();
                 }
                 if !is_own(key) {
-                    // The consumer may stop early; what it answers then counts, not what is left.
+                    // The consumer may stop early; then its result counts, and the rest is dropped.
                     drop(ahead.send((key.to_vec(), value.to_vec())));
                 }
                 Ok(())

@@ -1,8 +1,8 @@
 //! Owns: making the data directory of a member of a new cluster from a snapshot file, offline.
 //!
 //! Invariant: the same file, list of members and token make the same cluster id and the same state wherever they are
-//! given, and any other make another id, so that members that were restored otherwise never form one cluster. The
-//! identity is written last: a directory whose making was interrupted is not part of any cluster and is refused.
+//! used, and any other input makes another id, so that members restored from different inputs never form one cluster.
+//! The identity is written last: a directory whose restore was interrupted is not part of any cluster and is refused.
 //! Absent: the network, and what is left of the old cluster; its ids, sessions and epochs mean nothing here.
 
 use std::io;
@@ -27,7 +27,7 @@ use crate::types::{LogId, Membership, StoredMembership, log_id};
 /// Bytes of records written to the image at a time.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// What is to be restored where.
+/// The plan of a restore.
 #[derive(Debug, Clone)]
 pub struct RestorePlan {
     /// The new member's directory: missing, or empty.
@@ -36,7 +36,7 @@ pub struct RestorePlan {
     pub member: String,
     /// All members of the new cluster, this one included; ids are given out.
     pub members: Vec<MemberRecord>,
-    /// What tells this restoration from others of the same file to the same members. Not empty.
+    /// Distinguishes this restore from others of the same file to the same members. Not empty.
     pub token: String,
 }
 
@@ -47,9 +47,9 @@ pub struct Restored {
     pub cluster_id: ClusterId,
     /// The member's number in it.
     pub member_id: u64,
-    /// What the file said of itself.
+    /// The file's header.
     pub header: SnapshotHeader,
-    /// What the file was found to hold.
+    /// The verified contents of the file.
     pub summary: SnapshotSummary,
 }
 
@@ -59,7 +59,7 @@ pub enum RestoreError {
     /// The file is not whole, or something else.
     #[error(transparent)]
     File(#[from] SnapshotFileError),
-    /// The file is whole, and yet no state of this program.
+    /// The file is intact, but not a valid state of this program.
     #[error("{}: {what}", path.display())]
     Content {
         /// The file.
@@ -72,7 +72,7 @@ pub enum RestoreError {
     NotEmpty {
         /// The directory.
         dir: PathBuf,
-        /// One thing that is there.
+        /// One of the entries found there.
         found: String,
     },
     /// The list of members, the name or the token.
@@ -95,10 +95,10 @@ impl From<ClusterError> for RestoreError {
     }
 }
 
-/// Makes the member's directory. Blocks. `progress` hears of the bytes read so far.
+/// Makes the member's directory. Blocks. `progress` gets the number of bytes read so far.
 ///
-/// After an error other than of the plan, the file or a directory that is not empty, the directory may hold a part of a
-/// member, which no coordinator starts from.
+/// After an error, unless it is about the plan, the file or a non-empty directory, the directory may hold a part of a
+/// member, from which no coordinator starts.
 pub fn restore(
     file: &Path,
     plan: &RestorePlan,
@@ -128,7 +128,7 @@ pub fn restore(
     let applied = log_id(0, header.index);
     let (me, dir) = (me.id, &plan.data_dir);
     let stores = Stores::open(dir)?;
-    // From here on the directory is that of a member that has lost its identity: no member starts from it.
+    // From here on the directory looks like that of a member that has lost its identity: no member starts from it.
     begin_log(&stores.log, &applied)?;
     write_image(&stores, &ledger, &applied, &members)?;
     stores.log.close();
@@ -138,7 +138,7 @@ pub fn restore(
     Ok(Restored { cluster_id, member_id: me, header, summary })
 }
 
-/// Refuses a directory that has anything in it but what a file system puts there by itself.
+/// Refuses a directory that contains anything except what a file system puts there by itself.
 fn refuse_used(dir: &Path) -> Result<(), RestoreError> {
     let failed = |source| StorageError::Io { path: dir.to_owned(), action: "list", source };
     let entries = match std::fs::read_dir(dir) {
@@ -155,7 +155,7 @@ fn refuse_used(dir: &Path) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// Reads all of the file, and believes nothing of it before its end.
+/// Reads the whole file, and trusts nothing in it before its end.
 fn read(
     file: &Path,
     progress: &mut dyn FnMut(u64),
@@ -189,7 +189,7 @@ fn read(
     Ok((ledger, header, summary))
 }
 
-/// The log index at which a backup's state stands; for fuzz targets alone.
+/// The log index of a backup's state; for fuzz targets only.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn position(file: &Path) -> Result<u64, RestoreError> {
     read(file, &mut |_| ()).map(|(ledger, _, _)| ledger.applied().index)
@@ -243,7 +243,7 @@ fn write_image(
     batch.puts.push((APPLIED.to_vec(), encode_log_id(applied)));
     batch.puts.push((MEMBERSHIP.to_vec(), encode_stored_membership(&membership)));
     stores.image.write(batch)?;
-    // What this member would pass on: the log does not reach back behind it.
+    // Take the snapshot that this member sends to others: the log does not reach back before it.
     stores.image.snapshot()?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Owns: the round trips to the other members, as this member measures them.
 //!
-//! Invariant: a sample is of a connection that was open before, so it is one round trip and what the other member took
-//! to answer. Asking also keeps open the connections that votes and heartbeats go by: an election does not wait for
-//! connections to be made, which takes three round trips.
+//! Invariant: a sample uses a connection that was already open, so it is one round trip plus the other member's time
+//! to answer. Measuring also keeps open the connections that votes and heartbeats use: an election does not wait for
+//! new connections, which take three round trips.
 //! Absent: conclusions. `rolloutctl doctor` draws them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -48,7 +48,7 @@ pub struct RoundTrips {
 pub(crate) struct Samples(Mutex<BTreeMap<u64, VecDeque<Duration>>>);
 
 impl Samples {
-    /// Has everyone who reads them wait until the guard is gone.
+    /// Makes all readers wait until the guard is dropped.
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.0.lock()
@@ -63,8 +63,8 @@ impl Samples {
         samples.push_back(rtt);
     }
 
-    /// A member did not answer for so long: the oldest samples, one for each time that it should have been asked, say
-    /// nothing of where it is now.
+    /// A member did not answer for this long: drops its oldest samples, one for each time that it should have been
+    /// asked, because they do not show where it is now.
     fn age(&self, id: u64, silent: Duration) {
         if let Some(samples) = self.0.lock().get_mut(&id) {
             let missed = (silent.as_millis() / ASK_EVERY.as_millis()).max(1);
@@ -77,7 +77,7 @@ impl Samples {
         self.0.lock().retain(|id, _| members.iter().any(|member| member.id == *id));
     }
 
-    /// What was measured of each of these that answered.
+    /// The round trips of each member that answered.
     pub(crate) fn of(&self, name: impl Fn(u64) -> String) -> Vec<RoundTrips> {
         let all = self.0.lock();
         all.iter().filter_map(|(id, samples)| summary(*id, name(*id), samples)).collect()
@@ -93,8 +93,8 @@ fn summary(id: u64, name: String, samples: &VecDeque<Duration>) -> Option<RoundT
     Some(RoundTrips { id, name, samples, min, p50: at(50), p90: at(90), max })
 }
 
-/// Measures for as long as the member runs. Each member is asked by itself: one that does not answer takes seconds, and
-/// would make the last minute of all the others several minutes.
+/// Measures as long as the member runs. Each member is asked separately: one that does not answer takes seconds, and
+/// would stretch the last minute of all others to several minutes.
 pub(crate) async fn watch(running: Arc<Running>) {
     let mut due = tokio::time::interval_at(tokio::time::Instant::now() + ASK_EVERY, ASK_EVERY);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -118,14 +118,14 @@ pub(crate) async fn watch(running: Arc<Running>) {
     }
 }
 
-/// Asks one member, for as long as making a connection may take and an answer after that. Returns its id.
+/// Asks one member, within the limits for a connection and for an answer. Returns its id.
 async fn ask(running: &Running, member: MemberRecord) -> u64 {
     let (begun, member) = (Instant::now(), &member);
     let limit = 2 * running.context.dialer.connect_limit();
     let (votes, heartbeats) = tokio::join!(
         tokio::time::timeout(limit, hello(running, member, Lane::Log)),
         tokio::time::timeout(limit, async {
-            // The first makes a connection where there is none.
+            // The first call opens a connection if there is none.
             hello(running, member, Lane::Heartbeat).await?;
             let asked = Instant::now();
             let answer = hello(running, member, Lane::Heartbeat).await?;

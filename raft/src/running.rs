@@ -1,6 +1,6 @@
-//! Owns: a member that belongs to a cluster: its storage, its consensus, and the tasks beside it.
+//! Owns: a member that belongs to a cluster: its storage, its consensus, and its background tasks.
 //!
-//! Invariant: it exists only where the data directory has an identity, and only one at a time in a process.
+//! Invariant: it exists only if the data directory has an identity, and only one exists at a time in a process.
 //! Absent: the state before that; see `node`.
 
 use std::path::Path;
@@ -87,7 +87,7 @@ pub(crate) struct Stores {
     pub(crate) open: Arc<StoresOpen>,
 }
 
-/// That the stores of a member are open.
+/// A guard for the open stores of a member.
 pub(crate) struct StoresOpen;
 
 impl Stores {
@@ -108,7 +108,7 @@ impl Stores {
 }
 
 impl Running {
-    /// Starts consensus on open stores. Runs on the runtime that consensus will live on.
+    /// Starts consensus on open stores. Must run on the runtime of consensus.
     pub(crate) async fn start(
         config: RaftConfig,
         identity: Identity,
@@ -242,7 +242,7 @@ fn since_1970_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The log must reach back to the image: what lies between would be lost in silence.
+/// The log must reach back to the image: entries in between would be lost silently.
 fn check_reach(store: &LogStore, machine: &Machine) -> Result<(), OpenError> {
     let (purged, _) = store.state().map_err(|error| OpenError::Start(error.to_string()))?;
     let applied = machine.read(|state| state.applied);

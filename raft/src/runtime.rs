@@ -1,7 +1,7 @@
-//! Owns: the threads on which consensus lives.
+//! Owns: the threads that run consensus.
 //!
-//! Invariant: they serve nothing else, so load elsewhere in the process delays no heartbeat by queueing.
-//! Absent: an orderly end. What must be finished is finished before, by [`crate::Node::shutdown`].
+//! Invariant: they serve nothing else, so load elsewhere in the process does not queue in front of heartbeats.
+//! Absent: an orderly shutdown. [`crate::Node::shutdown`] finishes what must be finished before these threads end.
 
 use std::time::Duration;
 
@@ -32,18 +32,18 @@ impl OwnRuntime {
     }
 }
 
-/// How long a dropped runtime may take to let go of what its tasks hold.
+/// How long a dropped runtime may take to release its tasks' resources.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
 impl Drop for OwnRuntime {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
-        // On a thread of its own, because waiting is not allowed within a runtime. It is waited for, because RocksDB
-        // must not be open when the process runs its last destructors.
+        // On a thread of its own, because waiting is not allowed within a runtime. Wait for it, because RocksDB must
+        // not be open when the process runs its last destructors.
         let waiting = std::thread::Builder::new().name("raft-end".into());
         match waiting.spawn(move || runtime.shutdown_timeout(END_LIMIT)) {
             Ok(ended) => drop(ended.join()),
-            Err(error) => tracing::warn!(%error, "the threads of consensus are not waited for"),
+            Err(error) => tracing::warn!(%error, "cannot wait for the threads of consensus"),
         }
     }
 }

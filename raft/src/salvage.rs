@@ -1,9 +1,9 @@
-//! Owns: a snapshot file of what one member's directory holds, without the others: the last resort after a majority was
-//! lost for ever.
+//! Owns: a snapshot file of one member's directory, made without the others: the last resort after a majority was
+//! lost for good.
 //!
-//! Invariant: the directory stays what it was, so that nothing is lost by trying. The file has all that this member ever
-//! received, also what a quorum never confirmed; what only others had received is not in it.
-//! Absent: any judgement whether the others are really gone. Where they are not, two clusters claim to be one.
+//! Invariant: the directory does not change, so that trying loses nothing. The file has everything that this member
+//! ever received, including what a quorum never confirmed; what only others had received is not in it.
+//! Absent: a check that the others are really gone. If they are not, two clusters claim to be one.
 
 use std::fs::{File, OpenOptions};
 use std::io::BufWriter;
@@ -24,7 +24,7 @@ use crate::machine::{self, APPLIED, MEMBERSHIP, State, load_state};
 use crate::running::{IMAGE_DIR, LOG_DIR, Stores};
 use crate::types::SnapshotMeta;
 
-/// What was found in a directory.
+/// The contents found in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Salvaged {
     /// The header of the file.
@@ -61,7 +61,7 @@ impl From<StorageError> for SalvageError {
     }
 }
 
-/// Whose directory this is: the member's name and its cluster. Blocks.
+/// The owner of a directory: the member's name and its cluster. Blocks.
 pub fn owner(dir: &Path) -> Result<Identity, SalvageError> {
     let Some(stored) = Stored::load(dir)? else {
         return Err(contradiction(dir, "it is the directory of no member".to_owned()).into());
@@ -71,7 +71,8 @@ pub fn owner(dir: &Path) -> Result<Identity, SalvageError> {
     Ok(Identity { cluster_id, member_id: stored.member_id, name: stored.name })
 }
 
-/// Writes all that the member of `dir` has to the new file `out`, durably. The member must not run. Blocks.
+/// Writes everything that the member of `dir` has to the new file `out`, durably. The member must not be running.
+/// Blocks.
 pub fn salvage(
     dir: &Path,
     out: &Path,
@@ -135,7 +136,7 @@ fn replay(log: &RaftLog, state: &mut State) -> Result<(), SalvageError> {
 }
 
 fn write(out: &Path, header: &SnapshotHeader, state: &State) -> std::io::Result<[u8; 32]> {
-    // Never over anything: what is there may be the better snapshot.
+    // Never overwrite a file: the existing one may be the better snapshot.
     let file = OpenOptions::new().write(true).create_new(true).open(out)?;
     let written = write_records(file, header, state);
     if written.is_err() {

@@ -1,4 +1,4 @@
-//! Owns: reading a snapshot's files piece by piece.
+//! Owns: reading a snapshot's files in pieces.
 //!
 //! Invariant: every file yields at least one piece, so that an empty file arrives too.
 //! Absent: where the pieces go.

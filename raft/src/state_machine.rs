@@ -22,13 +22,13 @@ use crate::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, Types}
 
 /// An image on its way between members.
 pub(crate) enum SnapshotData {
-    /// One that this member took.
+    /// A snapshot that this member took.
     Taken(Arc<Snapshot>),
-    /// One that this member received, complete and verified.
+    /// A received snapshot, complete and verified.
     Received(Staged),
 }
 
-/// Bytes of a command from which on applying it may take long enough to hold up heartbeats, whatever it is.
+/// A command with at least this many bytes may take long enough to apply to delay heartbeats, whatever it is.
 const HEAVY_BYTES: usize = 16 << 10;
 
 /// A snapshot that could not be taken or installed, which ends consensus. On a full disk the process ends here.
@@ -94,7 +94,7 @@ impl RaftStateMachine<Types> for StateMachine {
             let command = machine::read(&entry);
             let known = command.as_ref().ok().and_then(Option::as_ref);
             let applied = if is_heavy(&entry, known) {
-                // Whatever this thread was to run next, RaftCore first of all, moves to another one meanwhile.
+                // The tasks that this thread would run next, above all RaftCore, move to another thread meanwhile.
                 tokio::task::block_in_place(|| self.machine.apply(&entry, command))
             } else {
                 self.machine.apply(&entry, command)
@@ -161,10 +161,10 @@ mod tests {
     use rollout_storage::{NO_SPACE_EXIT, StorageError};
     use std::process::Command;
 
-    /// Set in a child, which ends in the midst of a test.
+    /// Set in a child process, which ends in the middle of a test.
     const CHILD: &str = "ROLLOUT_TEST_FULL_SNAPSHOT";
 
-    /// Not a test of its own: the body of a child process.
+    /// Not a separate test: the body of a child process.
     #[test]
     fn child_process() {
         if std::env::var_os(CHILD).is_none() {

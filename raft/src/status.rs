@@ -1,4 +1,4 @@
-//! Owns: what a member says of its own consensus, for operators and metrics.
+//! Owns: a member's report of its own consensus, for operators and metrics.
 //!
 //! Invariant: reading it takes no part in consensus and waits for nothing.
 //! Absent: decisions; none may be based on these numbers.
@@ -12,7 +12,7 @@ use rollout_storage::LogStats;
 use crate::rtt::RoundTrips;
 use crate::running::Running;
 
-/// What a member is at the moment.
+/// The present role of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It belongs to no cluster yet.
@@ -43,7 +43,7 @@ pub struct PeerStatus {
 /// A member's view of its own consensus.
 #[derive(Debug, Clone)]
 pub struct NodeStatus {
-    /// What it is.
+    /// Its role.
     pub role: Role,
     /// The highest term it has seen.
     pub term: u64,
@@ -53,8 +53,8 @@ pub struct NodeStatus {
     pub committed: Option<u64>,
     /// The last index that its ledger includes.
     pub applied: Option<u64>,
-    /// Entries that are committed, as its leader last said, and that its ledger does not include; `None` before any
-    /// leader has said since its start.
+    /// Entries that are committed, according to its leader, and that its ledger does not include; `None` until a
+    /// leader has reported since its start.
     pub lacks: Option<u64>,
     /// The last index that its image on disk includes.
     pub image_index: Option<u64>,
@@ -82,7 +82,7 @@ pub struct NodeStatus {
     pub fsync_p99_us: u64,
     /// Milliseconds that the running fsync has taken so far.
     pub fsync_in_flight_ms: Option<u64>,
-    /// The other members; empty where this member does not lead.
+    /// The other members; empty if this member does not lead.
     pub peers: Vec<PeerStatus>,
     /// To the other members that answered lately, as this member measured them.
     pub round_trips: Vec<RoundTrips>,
@@ -194,7 +194,7 @@ mod tests {
         let holder = std::thread::spawn(move || {
             let guard = holds.round_trips.hold();
             held.send(()).expect("the test waits");
-            // Dropped without a word where the test fails.
+            // Dropped silently if the test fails.
             drop((released.recv(), guard));
         });
         hold.recv().expect("it holds the lock");

@@ -1,4 +1,4 @@
-//! Owns: openraft's own storage suite, run on the real log and the real image.
+//! Owns: openraft's own storage test suite, run on the real log and the real image.
 //!
 //! Invariant: nothing is mocked: RocksDB, fsync thread and checkpoints are the ones of production.
 //! Absent: crash tests; `rollout-storage` has them.

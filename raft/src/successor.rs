@@ -1,7 +1,8 @@
-//! Owns: who is to lead instead of a member whose disk is slow or full: the other voters are asked how theirs is.
+//! Owns: choosing the next leader when this member's disk is slow or full: it asks the other voters about their
+//! disks.
 //!
-//! Invariant: leadership goes to a disk that is much better, so it does not go round among bad ones; a voter that does
-//! not answer or does not keep up is not a candidate.
+//! Invariant: leadership goes only to a disk that is much better, so it does not circulate among bad ones. A voter
+//! that does not answer or does not keep up is not a candidate.
 //! Absent: when to ask (the watchdog for a slow disk, the coordinator for a full one), and how leadership is handed
 //! over.
 
@@ -16,7 +17,7 @@ use crate::pace::Pace;
 use crate::running::Running;
 use crate::transfer::{Handover, transfer_leader};
 
-/// How many times faster the disk of a successor has to be.
+/// How many times faster the disk of a successor must be.
 const TIMES_FASTER: u64 = 4;
 
 /// Hands leadership to the voter whose disk is the fastest now, if that is worth it.
@@ -26,7 +27,7 @@ pub(crate) async fn to_a_faster_one(running: &Running, own_us: u64) -> Result<()
     let Some((its_us, name)) = fastest(asked, own_us) else {
         tracing::warn!(
             own_us,
-            "the disk is slow, and no other voter that keeps up has one that is much faster"
+            "the disk is slow, and no voter that keeps up has a much faster one"
         );
         return Ok(());
     };
@@ -34,7 +35,7 @@ pub(crate) async fn to_a_faster_one(running: &Running, own_us: u64) -> Result<()
     transfer_leader(running, Some(name), Handover::SlowDisk).await
 }
 
-/// Hands leadership to the voter whose disk has most room, if there is one that is not full; says whether there is.
+/// Hands leadership to the voter whose disk has the most room, if one is not full; returns whether there is one.
 pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterError> {
     let answers = others(running).await;
     let asked = answers.iter().map(|(name, answer)| (answer.disk_room, name.as_str()));
@@ -43,7 +44,7 @@ pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterE
     transfer_leader(running, Some(name), Handover::FullDisk).await.map(|()| true)
 }
 
-/// What the other voters say of themselves that keep up.
+/// The answers of the other voters that keep up.
 async fn others(running: &Running) -> Vec<(String, HelloResponse)> {
     let others: Vec<MemberRecord> = {
         let metrics = running.raft.metrics();
@@ -60,7 +61,7 @@ async fn others(running: &Running) -> Vec<(String, HelloResponse)> {
     futures::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
-/// Of voters with the times of their fsyncs the fastest, if it is much faster. One that does not say is none.
+/// The voter with the fastest fsyncs, if it is much faster. Voters that do not report times are ignored.
 fn fastest<'a>(
     voters: impl Iterator<Item = (u64, &'a str)>,
     own_us: u64,
@@ -69,8 +70,8 @@ fn fastest<'a>(
     known.min().filter(|(its_us, _)| its_us.saturating_mul(TIMES_FASTER) <= own_us)
 }
 
-/// Of voters with the room of their disks, as [`told`], the one with most, if any is not full. One that does not say, being of an
-/// older build, may have room: it is better than none.
+/// The voter with the most disk room, as [`told`], if any is not full. A voter with an older build does not report
+/// its room and may have some: it is better than none.
 fn roomiest<'a>(voters: impl Iterator<Item = (u32, &'a str)>) -> Option<&'a str> {
     let worth = |room: u32| match room {
         ENOUGH => Some(2),
@@ -86,7 +87,7 @@ const ENOUGH: u32 = 1;
 const LOW: u32 = 2;
 const FULL: u32 = 3;
 
-/// Room as a member tells it to another; 0 is what an older build says.
+/// Room as members report it to each other; an older build reports 0.
 pub(crate) fn told(room: DiskRoom) -> u32 {
     match room {
         DiskRoom::Enough => ENOUGH,

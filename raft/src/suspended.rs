@@ -1,8 +1,8 @@
 //! Owns: how long the machine was suspended, which the clock of leases does not count.
 //!
-//! Invariant: two calls differ by the suspended time between them, and by what passes between the readings of the two
-//! clocks: at most [`GAP_MAX`] each, unless the machine is too busy for that several times in a row.
-//! Absent: a machine whose hypervisor stops all of its clocks. Nothing in it can know.
+//! Invariant: the results of two calls differ by the time suspended between them, and by the delay between reading
+//! the two clocks: at most [`GAP_MAX`] each, unless the machine is too busy for that several times in a row.
+//! Absent: a machine whose hypervisor stops all of its clocks. No process in it can detect that.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn clock(id: libc::clockid_t) -> Duration {
     }
 }
 
-/// What is added, because in a time namespace either clock may be ahead of the other.
+/// An offset, because in a time namespace either clock may be ahead of the other.
 const ORIGIN: Duration = Duration::from_secs(1 << 40);
 
 /// The most that may pass while the clocks are read. A thread that is preempted between two readings would otherwise
@@ -26,7 +26,7 @@ const GAP_MAX: Duration = Duration::from_millis(1);
 /// How often the clocks are read at most. Then the reading with the least gap counts.
 const READINGS_MAX: usize = 8;
 
-/// Counts what `CLOCK_BOOTTIME` counts and `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads, does not.
+/// The time that `CLOCK_BOOTTIME` counts and `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads, does not.
 pub(crate) fn suspended() -> Duration {
     suspended_by(clock)
 }
@@ -57,12 +57,12 @@ mod tests {
         assert!(clock(libc::CLOCK_BOOTTIME) > Duration::ZERO);
         let before = suspended();
         std::thread::sleep(Duration::from_millis(300));
-        // What passes between the readings of the clocks is noise, on a busy machine the more.
+        // The time between the two clock readings is noise, more so on a busy machine.
         let least = (0..100).map(|_| suspended().abs_diff(before)).min().expect("some");
         assert!(least < Duration::from_millis(100), "{least:?}");
     }
 
-    /// A machine that was suspended for an hour, and that stands still for so long before each reading of a clock.
+    /// A machine that was suspended for an hour, and that stalls this long before each clock reading.
     fn measured(stalls_ms: &[u64]) -> (Duration, usize) {
         let (mut awake, mut readings) = (Duration::from_secs(500), 0);
         let suspended = suspended_by(|id| {

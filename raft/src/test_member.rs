@@ -1,4 +1,4 @@
-//! Owns: members of one process for the tests of this crate, without certificates.
+//! Owns: members in one process, without certificates, for the tests of this crate.
 //!
 //! Invariant: their leases are long, so that no member takes leadership by itself.
 //! Absent: members whose sockets close; the integration tests have those.
@@ -24,7 +24,7 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A member that waits. Its leases are long, so that no member takes leadership by itself.
+/// A waiting member. Its leases are long, so that no member takes leadership by itself.
 pub(crate) async fn member(dir: &Path, name: &str) -> (Node, MemberRecord) {
     let security = Security::InsecurePlaintext;
     let tls = ServerTls::load(&security).expect("no certificates");

@@ -1,7 +1,8 @@
 //! Owns: handing leadership over.
 //!
-//! Invariant: it goes to a voter only that answers and has nearly all of the log: from when it is offered, this leader takes
-//! no writes and sends no heartbeats until it is deposed. The call returns once it has left, or an error.
+//! Invariant: leadership goes only to a voter that answers and has nearly all of the log: from the offer on, this
+//! leader takes no writes and sends no heartbeats until it is deposed. The call returns once this member no longer
+//! leads, or with an error.
 //! Absent: when it is handed over. The caller gives the cause, and the next leader learns it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +21,7 @@ const TRANSFER_LIMIT: Duration = Duration::from_secs(3);
 /// Why a leader hands over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handover {
-    /// It was asked to.
+    /// It was requested.
     Requested,
     /// It stops.
     Stopping,
@@ -41,7 +42,7 @@ const REASONS: [Handover; 5] = [
 ];
 
 impl Handover {
-    /// As members tell it to each other; 0 is what an older build says.
+    /// The number that members send each other; an older build sends 0.
     fn number(self) -> u32 {
         (1..)
             .zip(REASONS)
@@ -49,14 +50,14 @@ impl Handover {
             .unwrap_or(0)
     }
 
-    /// What a build that says nothing, or something unknown, was most likely asked for.
+    /// The most likely cause if a build sends no cause or an unknown one.
     fn of_number(number: u32) -> Self {
         let known = (1..).zip(REASONS).find(|(known, _)| *known == number);
         known.map_or(Self::Requested, |(_, reason)| reason)
     }
 }
 
-/// How a leader came to lead no more, as far as another member can know.
+/// How a leader stopped leading, as far as another member can know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaderLeft {
     /// It handed over.
@@ -71,12 +72,12 @@ pub enum LeaderLeft {
 #[derive(Default)]
 pub(crate) struct Handovers {
     own: AtomicU32,
-    /// The term of the leader that handed over last, why, and when that was heard.
+    /// The term of the leader that handed over last, the cause, and when this was heard.
     heard: Mutex<Option<(u64, Handover, Instant)>>,
 }
 
 impl Handovers {
-    /// The cause of the handover under way, as this member reports it.
+    /// The cause of the present handover, as this member reports it.
     pub(crate) fn told(&self) -> u32 {
         self.own.load(Ordering::Acquire)
     }
@@ -86,15 +87,16 @@ impl Handovers {
         *self.heard.lock() = Some((term, Handover::of_number(number), Instant::now()));
     }
 
-    /// Why the leader of `term` handed over, if it did so within this time. One that went on to lead after all may be lost
-    /// much later.
+    /// Why the leader of `term` handed over, if it did so within this time. A leader that kept leading after all may
+    /// be lost much later.
     pub(crate) fn of(&self, term: u64, within: Duration) -> Option<Handover> {
         let (of, why, heard) = (*self.heard.lock())?;
         (of == term && heard.elapsed() < within).then_some(why)
     }
 }
 
-/// Hands leadership to the named voter, or to the one whose log is longest, and waits until it has left.
+/// Hands leadership to the named voter, or to the one with the longest log, and waits until this member no longer
+/// leads.
 pub(crate) async fn transfer_leader(
     running: &Running,
     to: Option<&str>,
@@ -122,7 +124,7 @@ pub(crate) async fn transfer_leader(
         .map_err(|error| ended(&format!("leadership has not left: {error}")))
 }
 
-/// Hands leadership over before this member loses its vote; says who is to be asked then.
+/// Hands leadership over before this member loses its vote; returns the member to ask instead.
 pub(crate) async fn step_aside(running: &Running) -> ClusterError {
     if let Err(error) = transfer_leader(running, None, Handover::Removal).await {
         return error;
@@ -134,7 +136,7 @@ pub(crate) async fn step_aside(running: &Running) -> ClusterError {
     NotLeader { leader }.into()
 }
 
-/// Who can lead instead, of those that are meant.
+/// The member that can lead instead: `to`, or any if not given.
 fn successor(running: &Running, to: Option<&str>) -> Result<u64, ClusterError> {
     let me = running.context.me;
     let metrics = running.raft.metrics();

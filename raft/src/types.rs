@@ -1,8 +1,8 @@
-//! Owns: the instantiation of openraft: which types go through it.
+//! Owns: the type configuration of openraft.
 //!
-//! Invariant: a leader id is a term alone (`leader_id_std`), so that a term names at most one leader and can be
-//! the fencing number of everything above. The command is opaque bytes; only the ledger reads them.
-//! Absent: serde. What these types look like on disk and on the wire is decided in `codec`.
+//! Invariant: a leader id is a term alone (`leader_id_std`), so that a term names at most one leader and can be the
+//! fencing token of everything above. The command is opaque bytes; only the ledger reads them.
+//! Absent: serde. `codec` decides how these types look on disk and on the wire.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl fmt::Display for Command {
     }
 }
 
-/// What the ledger answered to one command, one reply per operation.
+/// The ledger's answer to one command, one reply per operation.
 pub(crate) struct Replies(pub(crate) Vec<Reply>);
 
 impl fmt::Debug for Replies {

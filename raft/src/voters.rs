@@ -1,9 +1,9 @@
-//! Owns: changes of who votes, which take two entries of the log: one under which the old voters and the new ones both
-//! have to agree, and one for the new ones alone.
+//! Owns: changes of the voters, which take two log entries: one under which the old voters and the new ones must both
+//! agree, and one for the new ones alone.
 //!
-//! Invariant: the first entry says what the second will be, so the next leader finishes a change that has got this far,
-//! even if the leader that began it is gone; nothing else about the members changes before that.
-//! Absent: who is to vote; see `membership` and `joining`.
+//! Invariant: the first entry says what the second will be, so the next leader finishes a change that has got this
+//! far, even if the leader that began it is gone. Nothing else about the members changes before that.
+//! Absent: which members are to vote; see `membership` and `joining`.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ pub(crate) async fn replace(running: &Running, voters: BTreeSet<u64>) -> Result<
     )))
 }
 
-/// Finishes a change that was left between its entries, if this member leads and no other change is under way.
+/// Finishes a change that was left between its entries, if this member leads and no other change is in progress.
 pub(crate) async fn settle(running: &Running) -> Result<(), ClusterError> {
     let leads = running.raft.metrics().borrow_watched().state.is_leader();
     if !leads || target(running).is_none() {
@@ -40,19 +40,19 @@ pub(crate) async fn settle(running: &Running) -> Result<(), ClusterError> {
     finish(running).await
 }
 
-/// As [`settle`], for a task that holds the lock already. A leader that is to go hands leadership over first.
+/// As [`settle`], for a task that already holds the lock. A leader that is to be removed hands leadership over first.
 pub(crate) async fn finish(running: &Running) -> Result<(), ClusterError> {
     let Some(voters) = target(running) else { return Ok(()) };
     if !voters.contains(&running.context.me) {
         return Err(step_aside(running).await);
     }
-    // From the entry that names both, consensus goes to the new voters alone in one step.
+    // From the entry that names both sets, consensus moves to the new voters alone in one step.
     replace(running, voters).await?;
     tracing::info!("a change of the voters was left half done, and is finished");
     Ok(())
 }
 
-/// Who is to vote, where the members are between the two entries of a change.
+/// The target voters, if the members are between the two entries of a change.
 fn target(running: &Running) -> Option<BTreeSet<u64>> {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -114,7 +114,7 @@ mod tests {
         until("the other one leads", || other.lease_valid()).await;
         assert_eq!(voters(&leading).len(), 2, "it is half done");
 
-        // The one that leads now is to go: it hands back, and the change is finished.
+        // The present leader is to be removed: it hands leadership back, and the change is finished.
         drop(held);
         until("one votes", || voters(&leading) == [only.clone()]).await;
         assert_eq!(leader.members().len(), 1, "the other one is gone");

@@ -1,10 +1,11 @@
-//! Owns: the thread that notices a disk that does not answer, or answers late.
+//! Owns: the thread that detects a disk that does not answer, or answers late.
 //!
-//! Invariant: it needs nothing that the disk could hold up: no lock of the log, no task of the runtime, except for
-//! handing leadership over, which is tried and not waited for, and tried again while the reason lasts. A leader whose
-//! fsyncs all end, but late, hands over to a voter whose disk is well, and keeps the lead where all are slow. A follower
-//! ends too: it acknowledges nothing until its fsync ends, a process that hangs in one cannot be stopped in order later,
-//! and a supervisor reports a process that ended, not one that hangs.
+//! Invariant: it needs nothing that the disk could block: no lock of the log, no task of the runtime. Handing
+//! leadership over is the exception: it is tried without waiting for it, and tried again while the reason lasts. A
+//! leader whose fsyncs all end, but late, hands over to a voter with a healthy disk, and keeps leading if all disks
+//! are slow. If an fsync does not end, a follower exits too: it acknowledges nothing until the fsync ends, a process
+//! that hangs in an fsync cannot be stopped in order later, and a supervisor reports an exited process, not one that
+//! hangs.
 //! Absent: ending the process for an fsync that ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,7 @@ use crate::transfer::{Handover, transfer_leader};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two attempts to leave a disk that stalls.
 const AGAIN_STALLED: Duration = Duration::from_secs(1);
-/// Between two attempts to leave a disk that is slow: others were asked, and none was better.
+/// The pause between two attempts to leave a slow disk: the others were asked, and none was better.
 const AGAIN_SLOW: Duration = Duration::from_secs(5);
 /// The part of `stall_transfer_ms` that fsyncs take on a disk that is slow.
 const SLOW_PART: u64 = 4;
@@ -67,7 +68,7 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
             }
             continue;
         }
-        // What is judged is what has ended since: an idle disk is not what it was.
+        // Judge only fsyncs that ended since the last check: an idle disk may have changed.
         let ended = stats.fsyncs != std::mem::replace(&mut seen, stats.fsyncs);
         let own_us = stats.fsync_us.latest;
         let slow = own_us >= running.config.stall_transfer_ms * 1000 / SLOW_PART;
@@ -77,8 +78,8 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
     }
 }
 
-/// How long an fsync has been under way, in time in which this process ran. While it is stopped, and the disk may be well,
-/// each look counts no more than twice its usual time.
+/// How long an fsync has been running, counting only time in which this process ran. While the process is stopped,
+/// the disk may be fine, so each check counts at most twice its usual time.
 #[derive(Default)]
 struct Stall {
     since: Option<Instant>,
@@ -86,7 +87,7 @@ struct Stall {
 }
 
 impl Stall {
-    /// Looks at the fsync that began at `since`, after so long without a look.
+    /// Checks the fsync that began at `since`, `passed` after the last check.
     fn look(&mut self, since: Option<Instant>, passed: Duration) -> Duration {
         if since.is_none() || since != self.since {
             (self.since, self.counted) = (since, Duration::ZERO);
@@ -106,7 +107,7 @@ struct Leaving {
 }
 
 impl Leaving {
-    /// Whether an attempt may begin now: none is under way, and none has begun lately.
+    /// Whether an attempt may start now: none is in progress, and none has started lately.
     fn may(&self, again: Duration) -> bool {
         let rested = self.begun.is_none_or(|begun| begun.elapsed() >= again);
         rested && !self.under_way.load(Ordering::Acquire)
@@ -145,7 +146,7 @@ mod tests {
             (0..looks).map(|_| stall.look(since, LOOK_EVERY)).last().unwrap()
         };
         assert_eq!(after(&mut stall, 98), 100 * LOOK_EVERY);
-        // The next fsync is judged by itself, and so is one after a rest.
+        // The next fsync is judged separately, and so is one after a pause.
         let next = since.map(|since| since + Duration::from_secs(1));
         assert_eq!(stall.look(next, LOOK_EVERY), LOOK_EVERY);
         assert_eq!(stall.look(None, LOOK_EVERY), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! A snapshot file of a cluster that works, and the cluster that goes on from it.
+//! A snapshot file of a working cluster, and a new cluster that continues from it.
 
 mod trio;
 
@@ -58,7 +58,7 @@ async fn new_cluster(file: &Path) -> Cluster {
     Cluster { members, id: ids[0], dir }
 }
 
-/// The cluster goes on where the file ends, under terms of its own, and its members agree.
+/// Checks that the cluster continues where the file ends, with its own terms, and that its members agree.
 async fn goes_on(cluster: &mut Cluster, index: u64) {
     let (leader, epoch) = cluster.open().await;
     let write = open_clients(epoch, &["new".to_owned()]);
@@ -131,7 +131,7 @@ async fn what_the_last_member_has_becomes_a_cluster_and_its_directory_stays_what
     let mut new = new_cluster(&file).await;
     goes_on(&mut new, salvaged.header.index).await;
 
-    // The old cluster could still go on, if the others were there after all.
+    // The old cluster could still continue if the others were alive after all.
     for member in &mut old.members {
         member.restart().await;
     }
@@ -170,8 +170,7 @@ fn golden_bytes() -> Vec<u8> {
     file.finish().expect("an end").0
 }
 
-/// The file is read for ever: `ROLLOUT_REWRITE=1` writes it anew, for which there is a reason only as long as nobody has
-/// such a file.
+/// The file must stay readable forever: `ROLLOUT_REWRITE=1` rewrites it; use it only while no user has such a file.
 #[test]
 fn a_snapshot_file_of_the_first_format_is_restored() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/format-1.snap");

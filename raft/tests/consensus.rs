@@ -1,4 +1,4 @@
-//! Three members over TCP with mTLS: what consensus promises the coordinator.
+//! Three members over TCP with mTLS: tests the promises of consensus to the coordinator.
 
 mod trio;
 
@@ -178,7 +178,7 @@ async fn a_leader_without_a_quorum_neither_reads_nor_accepts_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_left_over_says_that_it_hears_no_leader() {
+async fn a_left_over_member_reports_that_it_hears_no_leader() {
     let mut cluster = Cluster::form(|_| {}).await;
     let (leader, _) = cluster.open().await;
     let (dead, left) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -191,7 +191,7 @@ async fn whoever_is_left_over_says_that_it_hears_no_leader() {
     cluster.members[leader].stop().await;
     let node = cluster.members[left].node();
     eventually("it hears nobody", async || named(node).is_none().then_some(())).await;
-    // Whom it would send a caller to: it has nobody better.
+    // The member to which it would send a caller: it knows no better one.
     assert_eq!(node.leader().map(|member| member.name), Some(name));
 
     // The other one is back, and with it a leader; then it is the leader that is left.
@@ -208,7 +208,7 @@ async fn whoever_is_left_over_says_that_it_hears_no_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_removed_and_still_runs_hears_no_leader() {
+async fn a_removed_member_that_still_runs_hears_no_leader() {
     let cluster = Cluster::form(|_| {}).await;
     let (leader, _) = cluster.open().await;
     let gone = (leader + 1) % 3;
@@ -266,7 +266,7 @@ async fn one_member_alone_is_its_own_quorum_for_as_long_as_it_lives() {
     let id = node.bootstrap(vec![members[0].record()]).await.expect("formed");
     let cluster = Cluster { members, id, dir };
     cluster.open().await;
-    // Far longer than any lease: nobody acknowledges anything to a member that is alone.
+    // Far longer than any lease: a single member gets no acknowledgments.
     let led = std::time::Instant::now();
     while led.elapsed() < std::time::Duration::from_secs(3) {
         let node = cluster.members[0].node();

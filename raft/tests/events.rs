@@ -1,4 +1,5 @@
-//! What followers of events get from the members: the same everywhere, whole, or told what is missing.
+//! What followers of events get from the members: the same events everywhere, complete, or an error that says what is
+//! missing.
 
 mod trio;
 

@@ -1,5 +1,5 @@
-//! Each member its own process, killed with SIGKILL: how long until another one leads, and whether anything
-//! acknowledged is lost.
+//! Each member is a process of its own, killed with SIGKILL: measures the time until another member leads, and checks
+//! that nothing acknowledged is lost.
 
 mod trio;
 
@@ -21,7 +21,7 @@ use trio::{LIMIT, certificates, config, free_port, logging, open_clients, open_e
 const CHILD: &str = "ROLLOUT_TEST_MEMBER";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Not a test of its own: the body of a child process.
+/// Not a separate test: the body of a child process.
 #[test]
 fn member_process() {
     let Ok(args) = std::env::var(CHILD) else { return };
@@ -43,7 +43,7 @@ fn security(dir: &Path, name: &str) -> Security {
     })
 }
 
-/// Runs a member and says on stdout when it leads; forms the cluster when it reads a line, then proposes for ever.
+/// Runs a member and prints on stdout when it leads; forms the cluster when it reads a line, then proposes forever.
 async fn serve(dir: &Path, name: &str, ports: &str) {
     logging();
     let ports: Vec<u16> = ports.split(',').map(|port| port.parse().expect("a port")).collect();
@@ -361,7 +361,7 @@ fn a_leader_that_hangs_is_succeeded_and_follows_when_it_wakes() {
         eprintln!("from SIGSTOP to an open epoch: {:?}", since.elapsed());
         processes.work(10);
         processes.signal(hung, "-CONT");
-        // If the one that woke disturbed the others, this would see another leader.
+        // If the woken member disturbed the others, this would see another leader.
         let done = processes.acknowledged.len();
         while processes.acknowledged.len() < done + 100 {
             let said = processes.next();

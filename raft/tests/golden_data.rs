@@ -1,8 +1,9 @@
-//! A data directory that an earlier build wrote is opened by this one, and goes on.
+//! This build opens a data directory that an earlier build wrote, and continues.
 //!
-//! `testdata/data-1` is the directory of a member that was its whole cluster, as it was left: identity, log and image, without
-//! what RocksDB writes for people; its image is older than its log, as after a SIGKILL. `ROLLOUT_REWRITE=1` writes it anew; that is for a format that nobody has in use, and
-//! otherwise a directory for the new format is added and this one is kept.
+//! `testdata/data-1` is the directory of a member that was its whole cluster, as that build left it: identity, log
+//! and image, without RocksDB's human-readable files; its image is older than its log, as after a SIGKILL.
+//! `ROLLOUT_REWRITE=1` rewrites it; use it only while the format is unreleased. For a released format, add a
+//! directory for the new format and keep this one.
 
 mod trio;
 
@@ -18,7 +19,7 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/data-1")
 }
 
-/// What the ledger was at the end: a line of hex. Commands and replies are chained in it, blank entries are not.
+/// The ledger's chain at the end: a line of hex. It covers commands and replies, but not blank entries.
 fn chain_file() -> PathBuf {
     golden().join("chain.hex")
 }
@@ -82,7 +83,7 @@ async fn rewrite() {
     if golden().exists() {
         std::fs::remove_dir_all(golden()).expect("removed");
     }
-    // As after a SIGKILL: nothing is under way, so the files are what is on disk.
+    // As after a SIGKILL: nothing is in progress, so the files are what is on disk.
     copy(&member.config.data_dir, &golden());
     std::fs::write(chain_file(), hex(&chain) + "\n").expect("written");
     member.stop().await;
@@ -112,7 +113,7 @@ async fn a_directory_that_an_earlier_build_left_is_opened_and_goes_on() {
     assert_eq!(trio::opened(&replies), 1);
     assert!(index > COMMANDS as u64);
     member.stop().await;
-    // What it wrote beside the old is read together with it.
+    // After a restart it reads the old data together with its own additions.
     member.restart().await;
     assert!(member.node().applied(index, trio::LIMIT).await);
 }

@@ -1,4 +1,4 @@
-//! Members that come and go in a cluster that works: nobody waits longer than for an election, and nothing is lost.
+//! Members join and leave a working cluster: no client waits longer than for an election, and nothing is lost.
 
 mod trio;
 
@@ -24,7 +24,7 @@ fn voters(node: &Node) -> Vec<String> {
 }
 
 impl Cluster {
-    /// Asks whoever leads, until somebody who leads has answered.
+    /// Asks the present leader until a leader has answered.
     async fn ask<T>(
         &self,
         ask: impl AsyncFn(&Node) -> Result<T, ClusterError>,
@@ -147,7 +147,7 @@ async fn members_join_under_a_leader_that_joined_late_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_is_removed_though_whoever_asked_for_it_goes_away_at_once() {
+async fn a_member_is_removed_even_if_the_caller_disconnects_at_once() {
     let cluster = partly(&["a", "b", "c"], 3).await;
     let (leader, _) = cluster.open().await;
     let third = cluster.members[(leader + 1) % 3].config.name.clone();
@@ -171,7 +171,7 @@ async fn a_dead_member_is_replaced_in_one_step_that_any_leader_finishes() {
     let record = cluster.members[3].record();
     let node = cluster.members[leader].node();
     node.add_member(record, Some(&name)).await.expect("listed");
-    // Whoever listed it is gone at once; the log says what remains to be done.
+    // The leader that listed it is gone at once; the log says what remains to be done.
     node.transfer_leader(None).await.expect("handed over");
     let mut left = vec!["a", "b", "c", "d"];
     left.retain(|other| *other != name);
@@ -259,7 +259,7 @@ async fn a_leader_that_never_heard_of_an_adopted_member_does_not_adopt_an_empty_
     let lost = cluster.ask(async |node| node.add_member(record.clone(), None).await).await;
     let Err(ClusterError::Refused(why)) = lost else { panic!("{lost:?}") };
     assert!(why.contains("lost its disk") && why.contains("member remove d"), "{why}");
-    // The leader looks at its learners four times a second.
+    // The leader checks its learners four times a second.
     let looks = std::time::Duration::from_secs(1);
     let adopted = eventually("it is adopted", async || {
         (!cluster.members[3].node().is_waiting()).then_some(())
@@ -276,7 +276,7 @@ async fn what_would_cost_the_majority_or_mistake_one_member_for_another_is_refus
     let names: Vec<String> = cluster.members.iter().map(|m| m.config.name.clone()).collect();
     cluster.members[dead].stop().await;
     let node = cluster.members[leader].node();
-    // At once, before anybody has missed it: a change that cannot be committed would stop the cluster.
+    // At once, before any member has missed it: a change that cannot be committed would stop the cluster.
     let refused = node.remove_member(&names[other]).await;
     assert!(
         matches!(refused, Err(ClusterError::Unsafe(ref why)) if why.contains(&format!("bring back {} first", names[dead]))),

@@ -1,4 +1,4 @@
-//! Members that lack much of the log: none is given leadership, and none is counted on when another is removed.
+//! Members that lack much of the log: none of them gets leadership, and none is counted on when another is removed.
 
 mod trio;
 
@@ -12,7 +12,7 @@ use trio::{Cluster, Member, eventually, logging, open_clients, refused, waiting}
 
 /// What passes to a member on one connection in a second: heartbeats, and one or two of the entries written here.
 const BYTES_PER_S: f64 = 65_536.0;
-/// Entries that are written: more than one that keeps up may lack.
+/// The number of entries written: more than a member that keeps up may lack.
 const ENTRIES: usize = 320;
 
 /// Operations of an entry, of some hundred bytes each.
@@ -69,7 +69,7 @@ async fn with_one_that_lags() -> (Cluster, usize, u64) {
         if leader < 2 {
             return Some((leader, epoch));
         }
-        // Tried again where it has not left.
+        // Try again if leadership has not moved.
         drop(cluster.members[2].node().transfer_leader(Some("a")).await);
         None
     })
@@ -77,7 +77,7 @@ async fn with_one_that_lags() -> (Cluster, usize, u64) {
     (cluster, leader, epoch)
 }
 
-/// Writes so much that whoever gets little of it lacks too much.
+/// Writes so much that a member that gets little of it lacks too much.
 async fn write(node: &Node, epoch: u64) {
     for _ in 0..ENTRIES {
         node.propose(epoch, refused(epoch, OPS)).await.expect("applied");
@@ -85,7 +85,7 @@ async fn write(node: &Node, epoch: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_lacks_much_is_given_no_leadership_and_is_not_counted_on() {
+async fn a_member_that_lacks_much_gets_no_leadership_and_is_not_counted_on() {
     let (cluster, leader, epoch) = with_one_that_lags().await;
     let node = cluster.members[leader].node();
     let other = cluster.members[1 - leader].config.name.clone();
@@ -100,19 +100,19 @@ async fn who_lacks_much_is_given_no_leadership_and_is_not_counted_on() {
     assert_eq!(node.members().len(), 3, "nothing was changed");
     let write = open_clients(epoch, &["after".to_owned()]);
     node.propose(epoch, write).await.expect("it leads as before, and takes writes");
-    // Whoever keeps up is preferred, and c may go.
+    // A member that keeps up is preferred, and c may go.
     node.remove_member("c").await.expect("removed");
     node.transfer_leader(None).await.expect("handed over");
     let (next, _) = cluster.open().await;
     assert_eq!(next, 1 - leader);
 }
 
-/// More than the two leases for which a voter counts as one that answers, and less than the four after which a leader
-/// that nobody answers steps down.
+/// More than the two leases for which a voter counts as answering, and less than the four after which a leader
+/// without answers steps down.
 const HEARD_LATELY: Duration = Duration::from_millis(600);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_answer_is_given_no_leadership_and_writes_go_on() {
+async fn a_member_that_does_not_answer_gets_no_leadership_and_writes_continue() {
     let mut cluster = Cluster::form(|_| {}).await;
     let (leader, epoch) = cluster.open().await;
     let (silent, other) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -126,9 +126,9 @@ async fn who_does_not_answer_is_given_no_leadership_and_writes_go_on() {
     let write = open_clients(epoch, &["after".to_owned()]);
     node.propose(epoch, write).await.expect("it leads as before, and takes writes");
 
-    // With both others gone there is nobody to hand over to.
+    // With both others gone there is no successor.
     cluster.members[other].stop().await;
-    // It was heard just before: for that long it counts as one that answers.
+    // It was heard just before: it counts as answering for that long.
     tokio::time::sleep(HEARD_LATELY).await;
     let refused = node.transfer_leader(None).await;
     // On a busy machine it may have stepped down by now.

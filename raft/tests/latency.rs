@@ -1,5 +1,5 @@
-//! Members at a distance, up to the limits of each profile: the lease holds by heartbeats alone, and a leader that
-//! nobody answers in time gives up.
+//! Members at a distance, up to the limits of each profile: heartbeats alone keep the lease, and a leader whose
+//! answers come too late steps down.
 
 mod trio;
 
@@ -207,7 +207,7 @@ fn term(cluster: &Cluster) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_elected_where_a_vote_would_be_in_time_and_the_answer_to_a_heartbeat_would_not() {
+async fn no_member_is_elected_if_votes_are_in_time_and_heartbeat_answers_are_not() {
     let (cluster, distances) = across(profile(Profile::Near), Duration::from_millis(1)).await;
     let (leader, _) = cluster.open().await;
     // Votes may take 150 ms by openraft's setting, answers to heartbeats 125 ms.

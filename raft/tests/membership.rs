@@ -1,4 +1,4 @@
-//! Who may take part: forming a cluster, replacing members, and everything that is refused.
+//! Forming a cluster, replacing members, and everything that is refused.
 
 mod trio;
 
@@ -48,7 +48,7 @@ async fn forming_needs_every_member_and_is_repeated_after_a_failure() {
     assert!(matches!(refused, Err(ClusterError::Refused(_))), "{refused:?}");
 }
 
-/// Polls a bootstrap until `enough`, and so many times more, and drops it, as a server does whose caller is gone.
+/// Polls a bootstrap until `enough`, and some times more, and drops it, as a server does when its caller is gone.
 async fn begun_and_dropped(member: &Member, enough: impl Fn() -> bool, polls: usize) {
     let mut forming = Box::pin(member.node().bootstrap(vec![member.record()]));
     let mut more = 0;
@@ -185,11 +185,11 @@ async fn a_removed_member_cannot_disturb_the_others() {
         cluster_id: cluster_id.clone(),
         from,
         to: at as u64 + 1,
-        // One that is read is refused for another reason.
+        // A message that is read is refused for another reason.
         payload: vec![1].into(),
         ..PeerMessage::default()
     };
-    // Its own id, and one that could be a member's that joined later.
+    // Its own id, and one that a later member could have.
     for from in [old_id, 1_000_000] {
         for at in rest {
             let mut client = client(&cluster.members[at], &security);
@@ -313,7 +313,7 @@ async fn a_directory_that_contradicts_the_configuration_is_refused_naming_both()
     std::fs::remove_file(own.data_dir.join("IDENTITY")).expect("removed");
     let said = refusal(own.clone()).await;
     assert!(said.contains("IDENTITY"), "{said}");
-    // The image alone is somebody's state too.
+    // An image alone is also the state of a member.
     std::fs::remove_dir_all(own.data_dir.join("log")).expect("removed");
     let said = refusal(own).await;
     assert!(said.contains("an image of the ledger"), "{said}");
@@ -350,7 +350,7 @@ async fn a_member_moves_to_another_address_and_keeps_its_id() {
     let stranger = rollout_raft::MemberRecord { id: 77, ..record.clone() };
     assert!(matches!(node.update_member(stranger).await, Err(ClusterError::Refused(_))));
 
-    // Whoever leads is no exception: an address where nobody answers would be found out when it leads no more.
+    // The leader is no exception: its wrong address would show only when it no longer leads.
     let me = node.identity().expect("a member").member_id;
     let own = node.members().into_iter().find(|(member, _)| member.id == me).expect("known").0;
     let nowhere = format!("127.0.0.1:{}", trio::free_port());
@@ -360,7 +360,7 @@ async fn a_member_moves_to_another_address_and_keeps_its_id() {
     let taken = rollout_raft::MemberRecord { peer_addr: record.peer_addr, ..own.clone() };
     let refused = node.update_member(taken).await;
     assert!(matches!(refused, Err(ClusterError::Refused(_))), "{refused:?}");
-    // What is to become of a member is not what this changes, whatever was known of it.
+    // This does not change a member's target role, whatever the record says.
     let joins = rollout_raft::Joins::Learner;
     let zoned = rollout_raft::MemberRecord { zone: "z".into(), joins, ..own.clone() };
     node.update_member(zoned).await.expect("updated");

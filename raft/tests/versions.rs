@@ -1,4 +1,4 @@
-//! Members of different builds in one cluster: who supports what, and who may not be started any more.
+//! Members of different builds in one cluster: which versions each supports, and which builds may no longer start.
 
 mod trio;
 
@@ -27,7 +27,7 @@ async fn members_say_what_they_support_and_an_old_build_is_not_started_on_a_newe
     let named = |name: &str, range| (name.to_owned(), range);
     assert_eq!(said, [named("a", (1, 3)), named("b", (1, 3)), named("c", (1, 2))]);
 
-    // What all support is raised, and all of them go on.
+    // The cluster is raised to the version that all support, and all of them continue.
     let node = cluster.members[leader].node();
     let (index, _) = node.propose(epoch, set_version(epoch, 2)).await.expect("applied");
     cluster.all_applied(index).await;
@@ -78,7 +78,7 @@ async fn a_newcomer_that_cannot_run_what_the_cluster_runs_is_refused_and_its_own
     assert_eq!(node.members().len(), 3, "nothing was changed");
     assert!(cluster.members[3].node().is_waiting(), "nor there");
 
-    // Of a build that can run it, what it can run is listed, and not what whoever asks says.
+    // For a build that supports the version, the list has what the build reports, not what the caller says.
     cluster.members[3].stop().await;
     cluster.members[3].config.versions = (1, 2);
     cluster.members[3].restart().await;

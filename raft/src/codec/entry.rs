@@ -1,7 +1,7 @@
-//! Owns: log entries, log ids, votes and memberships as bytes.
+//! Owns: the encoding of log entries, log ids, votes and memberships.
 //!
-//! Invariant: an entry is `version, kind, term, index, payload`; the payload of a command is the command itself,
-//! to the last byte, so that decoding shares the buffer and copies nothing.
+//! Invariant: an entry is `version, kind, term, index, payload`. The payload of a command is the command itself, to
+//! the last byte, so that decoding shares the buffer and copies nothing.
 //! Absent: the record format of the log, which wraps these bytes with a checksum.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub(crate) fn encode_entry(entry: &Entry) -> Vec<u8> {
     out.0
 }
 
-/// Bytes that [`encode_entry`] makes of a command or a blank entry; an estimate for a membership.
+/// The encoded length of a command or a blank entry by [`encode_entry`]; an estimate for a membership.
 pub(crate) fn encoded_entry_len(entry: &Entry) -> usize {
     HEAD_BYTES
         + match &entry.payload {

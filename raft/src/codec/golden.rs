@@ -1,6 +1,6 @@
-//! Owns: the bytes that this version writes, fixed.
+//! Owns: golden tests that fix the bytes this version writes.
 //!
-//! Invariant: a change here is a new format version, with the old one still read.
+//! Invariant: a change here is a new format version, and the old one stays readable.
 //! Absent: anything else.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
-//! Owns: the bytes of everything consensus writes to disk or sends to a peer.
+//! Owns: the encoding of everything that consensus writes to disk or sends to a peer.
 //!
-//! Invariant: every top-level value begins with a format version; numbers are little endian; a value that was
-//! not consumed to its last byte is refused. The bytes are fixed by golden tests: openraft's own serialization
-//! is documented as unstable and is not used anywhere.
+//! Invariant: every top-level value begins with a format version; numbers are little endian; a value with bytes left
+//! over is refused. Golden tests fix the bytes: openraft's own serialization is documented as unstable and is not
+//! used anywhere.
 //! Absent: checksums. The log's records and TLS have them.
 
 mod entry;
@@ -23,5 +23,5 @@ pub(crate) use rpc::{
 };
 pub(crate) use wire::CodecError;
 
-/// The version that this program writes. It reads this one alone: there was none before.
+/// The version that this program writes. It reads only this one: there is no earlier one.
 pub(crate) const VERSION: u8 = 1;

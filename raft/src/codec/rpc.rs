@@ -1,6 +1,7 @@
-//! Owns: what members send each other, as the payloads of the `Peer` service.
+//! Owns: the messages between members, as the payloads of the `Peer` service.
 //!
-//! Invariant: responses repeat what the sender needs to order them, so a stream of responses is read alone.
+//! Invariant: responses repeat what the sender needs to order them, so a stream of responses can be read without its
+//! requests.
 //! Absent: sender and receiver. The frame around these payloads names and checks them.
 
 use bytes::Bytes;
@@ -16,9 +17,9 @@ use super::entry::{
 use super::wire::{CodecError, In, Out};
 use crate::types::{SnapshotMeta, Types, Vote};
 
-/// What a follower answers to one append.
+/// A follower's answer to one append.
 pub(crate) type AppendResult = StreamAppendResult<Types>;
-/// What the chosen successor answers to a transfer.
+/// The chosen successor's answer to a transfer.
 pub(crate) type TransferReply = TransferLeaderResponse<Types>;
 
 pub(crate) fn encode_append(request: &AppendEntriesRequest<Types>) -> Vec<u8> {
@@ -174,7 +175,7 @@ pub(crate) struct SnapshotPart {
     pub(crate) digest: [u8; 32],
 }
 
-/// What precedes the files of a snapshot.
+/// The header before the files of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnapshotHeader {
     pub(crate) vote: Vote,

@@ -156,7 +156,7 @@ impl In {
         std::mem::take(&mut self.0)
     }
 
-    /// Refuses what was not consumed.
+    /// Refuses unconsumed bytes.
     pub(super) fn end<T>(self, value: T) -> Result<T, CodecError> {
         if self.0.is_empty() { Ok(value) } else { Err(CodecError::Trailing(self.0.len())) }
     }

@@ -1,6 +1,6 @@
-//! Owns: the header of the image, and what the image is written from and loaded into.
+//! Owns: the header of the image, and converting between the image and a ledger.
 //!
-//! Invariant: an image becomes a ledger only where its position, its ledger and its cluster agree.
+//! Invariant: an image becomes a ledger only if its position, its ledger and its cluster agree.
 //! Absent: when it is written; see `writing`.
 
 use bytes::Bytes;
@@ -64,9 +64,9 @@ fn decode_meta(
     Ok(SnapshotMeta { last_log_id, last_membership })
 }
 
-/// What this member would pass on is as new as its image. Where power failed between the installation of an
-/// image and the snapshot of it, the older snapshot is still there, but not the log behind it: consensus takes
-/// that for damage, at every start.
+/// Makes this member's snapshot as new as its image. If power failed between installing an image and taking its
+/// snapshot, the older snapshot is still there, but not the log after it: consensus would treat that as damage at
+/// every start.
 pub(super) fn renew_snapshot(image: &ImageStore, imaged: Option<LogId>) -> Result<(), LoadError> {
     let Some(snapshot) = image.current_snapshot() else { return Ok(()) };
     let taken = meta_of(&snapshot.open_image()?)?.last_log_id;

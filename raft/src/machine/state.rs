@@ -1,4 +1,4 @@
-//! Owns: what one entry does to the replicated state.
+//! Owns: applying one entry to the replicated state.
 //!
 //! Invariant: an entry changes ledger, applied position and membership together.
 //! Absent: locks, and the disk.
@@ -9,7 +9,7 @@ use rollout_ledger::{Command, EntryId, Ledger, Reply, UnknownCommand};
 
 use crate::types::{Entry, LogId, StoredMembership, term_of};
 
-/// What changes when an entry is applied.
+/// The state that applying an entry changes.
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) applied: Option<LogId>,
@@ -17,7 +17,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Applies the entry behind the last one applied, of which [`read`] has made `command`.
+    /// Applies the entry after the last applied one; [`read`] has decoded its `command`.
     pub(crate) fn step(&mut self, entry: &Entry, command: Option<Command>) -> Vec<Reply> {
         let id = entry.log_id();
         let at = EntryId { index: id.index(), term: term_of(&id) };
@@ -45,7 +45,7 @@ pub(crate) fn read(entry: &Entry) -> Result<Option<Command>, UnknownCommand> {
     Command::decode(&bytes.0).map(Some).ok_or(unknown)
 }
 
-/// Refuses a cluster version that this build does not know: what comes next could not be read.
+/// Refuses a cluster version that this build does not know: it could not read later entries.
 pub(super) fn known(version: u32, (min, max): (u32, u32)) -> Result<(), String> {
     if (min..=max).contains(&version) {
         return Ok(());
@@ -55,7 +55,7 @@ pub(super) fn known(version: u32, (min, max): (u32, u32)) -> Result<(), String> 
     ))
 }
 
-/// The position 0 belongs to the entry that forms a cluster; for the ledger it is where nothing was applied.
+/// Position 0 belongs to the entry that forms a cluster; for the ledger it means that nothing was applied.
 pub(super) fn note(ledger: &mut Ledger, at: EntryId) {
     if at.index > 0 {
         ledger.note(at);

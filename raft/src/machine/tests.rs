@@ -1,4 +1,4 @@
-//! Owns: what the image holds after a restart, and after a power loss in a child process.
+//! Owns: tests of the image's contents after a restart, and after a power loss in a child process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -28,7 +28,7 @@ fn open(dir: &Path) -> (Stores, Machine) {
     (stores, machine)
 }
 
-/// Takes everything up to an index for applied, and writes the image.
+/// Marks everything up to an index as applied, and writes the image.
 async fn applied(machine: &Machine, term: u64, index: u64) {
     {
         let mut state = machine.shared.state.write();
@@ -117,10 +117,10 @@ fn the_thread_that_applies_entries_is_free_while_a_digest_is_computed() {
     });
 }
 
-/// Set in a child: what it does, and its directory. It ends in the middle, as if it were killed.
+/// Set in a child process: its task and its directory. It ends halfway, as if it were killed.
 const CHILD: &str = "ROLLOUT_TEST_MACHINE_POWER";
 
-/// Not a test of its own: the body of a child process.
+/// Not a separate test: the body of a child process.
 #[tokio::test]
 async fn child_process() {
     let Ok(args) = std::env::var(CHILD) else { return };
@@ -138,7 +138,7 @@ async fn child_process() {
             applied(&machine, 2, 4).await;
             let received = received(&machine, dir, log_id(3, 15)).await;
             let meta = SnapshotMeta { last_log_id: Some(log_id(3, 15)), ..SnapshotMeta::default() };
-            // What consensus does where the log conflicts with a snapshot.
+            // What consensus does if the log conflicts with a snapshot.
             stores.log.truncate_after(Some(4)).expect("truncated");
             machine.install(&meta, received).await.expect("installed");
         }
@@ -156,7 +156,7 @@ async fn received(machine: &Machine, dir: &Path, last: LogId) -> rollout_storage
     stage_copy(machine.image(), &taken).expect("staged")
 }
 
-/// Runs a child until it ends, and takes from its directory what it had not made durable.
+/// Runs a child until it ends, and removes from its directory what it had not made durable.
 fn power_fails_after(task: &str) -> (tempfile::TempDir, PathBuf) {
     let scene = tempfile::tempdir().expect("a temporary directory");
     let base = scene.path().canonicalize().expect("a path");

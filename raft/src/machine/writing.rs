@@ -1,8 +1,8 @@
 //! Owns: writing the image, taking snapshots of it, and replacing it with a received one.
 //!
-//! Invariant: one task at a time has the image. The log is fsynced before the image is written or replaced, so that the
-//! image on disk is never ahead of the durable log.
-//! Absent: what the image holds; see `image`.
+//! Invariant: one task at a time uses the image. The log is fsynced before the image is written or replaced, so that
+//! the image on disk is never ahead of the durable log.
+//! Absent: the contents of the image; see `image`.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -24,15 +24,16 @@ impl Machine {
         self.shared.imaged.clone().lock_owned().await
     }
 
-    /// Writes what changed to the image.
+    /// Writes the changes to the image.
     pub(crate) async fn flush(&self) {
         drop(self.flush_locked(self.lock_image().await).await);
     }
 
-    /// The guard goes to the thread that writes: a caller that is dropped meanwhile does not let a second writer in.
+    /// The writing thread takes the guard: a caller that is dropped meanwhile does not let a second writer in.
     ///
-    /// Where the disk refuses, the process ends: what was drained from the ledger is in memory alone then, and no later
-    /// image would hold it. The log replays it after a restart. Once the log is closed, the image stays what it is.
+    /// If the disk refuses, the process ends: the changes drained from the ledger are only in memory then, and no
+    /// later image would hold them. The log replays them after a restart. Once the log is closed, the image no longer
+    /// changes.
     async fn flush_locked(&self, mut imaged: ImageGuard) -> ImageGuard {
         let (batch, applied) = {
             let mut state = self.shared.state.write();
@@ -101,11 +102,11 @@ impl Machine {
                     format!("expected {expected:?}, the image holds {:?}", found.last_log_id);
                 return Err(LoadError::Inconsistent(text));
             }
-            // A conflicting tail is cut off the log by now. If it came back after a power loss, consensus would take it for
-            // damage, at every start.
+            // A conflicting tail has been cut off the log by now. If it came back after a power loss, consensus would
+            // treat it as damage at every start.
             shared.log.sync_now()?;
             shared.image.install(staged)?;
-            // The received image is from now on the snapshot that this member would pass on.
+            // From now on the received image is the snapshot that this member sends to others.
             shared.image.snapshot()?;
             let state = load_state(shared.cluster, &shared.image)?;
             let applied = state.applied;
@@ -120,7 +121,7 @@ impl Machine {
             };
             // A ledger of millions of rows takes a while to drop: not under the lock.
             drop(old);
-            // Followers of events are behind the ring now and have to learn of it.
+            // Followers of events are behind the ring now and must learn of it.
             shared.events_told.send_replace(next_index(applied));
             *imaged = applied;
             shared.pending_bytes.store(0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Owns: the list of members as this leader knows it, and the members with whose name or address a new one would
-//! conflict.
+//! Owns: the list of members as this leader knows it, and the members whose name or address a new one would conflict
+//! with.
 //!
 //! Invariant: nothing here changes them.
 //! Absent: which of them answer; see `majority`.
@@ -12,7 +12,7 @@ use crate::errors::ClusterError;
 use crate::member::{Joins, MemberRecord};
 use crate::running::Running;
 
-/// The members as the leader that is asked knows them.
+/// The members as this leader knows them.
 pub(super) struct Known {
     pub(super) members: BTreeMap<u64, MemberRecord>,
     pub(super) voters: BTreeSet<u64>,
@@ -41,7 +41,7 @@ impl Known {
         ))
     }
 
-    /// Whose place a member is to take, by name.
+    /// The id of the voter to replace, by name.
     pub(super) fn replaced(&self, name: Option<&str>) -> Result<Option<u64>, ClusterError> {
         let Some(name) = name else { return Ok(None) };
         if let Some(old) = self.named(name, true) {
@@ -55,7 +55,8 @@ impl Known {
         })
     }
 
-    /// The learner that an earlier call of the same words has listed already. What it can run, it said itself.
+    /// The learner that an earlier identical call has listed already. Its supported versions may differ, because it
+    /// reports them itself.
     pub(super) fn listed(&self, fresh: &MemberRecord) -> Option<u64> {
         let listed = self.named(&fresh.name, false)?;
         let same = MemberRecord {
@@ -68,7 +69,8 @@ impl Known {
         (same == *fresh).then_some(listed.id)
     }
 
-    /// Refuses the place of a voter that another takes already: the voter leaves once, and both would have a vote.
+    /// Refuses to replace a voter that another member already replaces: the voter leaves once, and both would have a
+    /// vote.
     fn check_place(&self, replaced: Option<u64>) -> Result<(), ClusterError> {
         let Some(old) = replaced.and_then(|id| self.members.get(&id)) else { return Ok(()) };
         let takes = Joins::Voter { replaces: Some(old.id) };
@@ -83,7 +85,7 @@ impl Known {
         })
     }
 
-    /// How a member leaves that has not got its vote: a removal by name takes all of that name.
+    /// How to remove a member that does not have its vote yet: a removal by name removes all members of that name.
     pub(super) fn take_out(&self, name: &str) -> String {
         match self.ids(name).len() {
             0 | 1 => format!("take it out first: rolloutctl member remove {name}"),
@@ -118,7 +120,7 @@ impl Known {
         Ok(())
     }
 
-    /// The ids of the members of that name: two where one takes the place of the other.
+    /// The ids of the members of that name: two if one replaces the other.
     pub(super) fn ids(&self, name: &str) -> BTreeSet<u64> {
         self.members.values().filter(|member| member.name == name).map(|member| member.id).collect()
     }

@@ -1,4 +1,4 @@
-//! Owns: whether the remaining voters could continue at once, and what the operator should do if not.
+//! Owns: checking whether the remaining voters could continue at once, and what the operator should do if not.
 //!
 //! Invariant: the voters are asked now. A voter that only fails to answer keeps its place.
 //! Absent: the change itself.
@@ -15,7 +15,7 @@ use crate::member::MemberRecord;
 use crate::pace::{KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY, Pace};
 use crate::running::Running;
 
-/// What a voter says when it is asked now.
+/// A voter's present answer.
 enum Said {
     Answers,
     /// It waits with an empty disk. Its vote is lost, and only another member can take its place.
@@ -35,9 +35,9 @@ async fn ask(running: &Running, member: &MemberRecord) -> Said {
     }
 }
 
-/// Refuses to go on with `keep` for voters if they could not commit anything at once. They are asked now: what was heard a
-/// moment ago may be dead, and a change that no majority can commit stops the cluster. So does, for as long as it takes, one
-/// that a member has to catch up for.
+/// Refuses to continue with `keep` as voters if they could not commit anything at once. They are asked now: a voter
+/// heard a moment ago may be dead, and a change that no majority can commit stops the cluster. So does a change for
+/// which a member must catch up first, for as long as that takes.
 pub(super) async fn check_majority(
     running: &Running,
     known: &Known,
@@ -67,7 +67,7 @@ pub(super) async fn check_majority(
     )))
 }
 
-/// How voters are brought back. The place of one that merely does not answer is not given away: it may be alive.
+/// How to bring voters back. A voter that merely does not answer is not replaced: it may be alive.
 fn mended(lost: &[&MemberRecord], silent: &[&MemberRecord]) -> String {
     let replace = |member: &&MemberRecord| {
         format!("{} has lost its disk, so first: {}", member.name, member.replace_command())
@@ -83,7 +83,7 @@ fn mended(lost: &[&MemberRecord], silent: &[&MemberRecord]) -> String {
     steps.join("; ")
 }
 
-/// Refuses where of those that answer fewer than `needed` have nearly all of the log, this leader included.
+/// Refuses if fewer than `needed` of the answering voters, including this leader, have nearly all of the log.
 async fn check_pace(
     running: &Running,
     known: &Known,
@@ -108,7 +108,7 @@ async fn check_pace(
     }
 }
 
-/// Of these members those that have not nearly all of this leader's log.
+/// The members among these that lack more than a little of this leader's log.
 fn behind(running: &Running, of: &BTreeSet<u64>) -> BTreeSet<u64> {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_voter_that_has_lost_its_disk_is_to_be_replaced() {
+    fn only_a_voter_that_has_lost_its_disk_may_be_replaced() {
         let member = |name: &str| MemberRecord {
             name: name.into(),
             peer_addr: format!("{name}:7421"),

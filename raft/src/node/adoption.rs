@@ -1,9 +1,9 @@
-//! Owns: how a member that waits becomes part of a cluster: by an adoption, its own or that of a bootstrap.
+//! Owns: how a waiting member becomes part of a cluster: by an adoption, its own or that of a bootstrap.
 //!
 //! Invariant: an adoption that has begun completes even if its caller disconnects. Otherwise this process could leave
-//! stores open, or an identity on disk, that it does not know of. One adoption runs at a time, and it uses the identity
-//! that the directory has.
-//! Absent: what the other members are asked; see `cluster`.
+//! stores open, or an identity on disk, that it does not know of. One adoption runs at a time, and it uses the
+//! identity that the directory has.
+//! Absent: the questions to the other members; see `cluster`.
 
 use super::{Adopting, Node};
 use crate::cluster;
@@ -12,11 +12,11 @@ use crate::identity::{Identity, contradiction};
 use crate::member::{ClusterId, MemberRecord};
 use crate::running::{Running, Stores};
 
-/// Which cluster a member is to be part of.
+/// The cluster that a member should join.
 enum Asked {
     /// This one.
     Of(ClusterId),
-    /// The one that an earlier attempt gave it; else the one that it gave to others; else a new one.
+    /// The one from an earlier attempt; otherwise the one that it gave to others; otherwise a new one.
     Forming(Option<ClusterId>),
 }
 
@@ -35,11 +35,11 @@ impl Asked {
 }
 
 impl Node {
-    /// Forms a cluster of these members, of which this one is one, and returns its id.
+    /// Forms a cluster of these members, which include this one, and returns its id.
     ///
-    /// Draws a random cluster id, gives out ids 1 to n, makes every member part of it and only then starts it,
-    /// with all of them at once. All must be reachable and empty. It may be repeated after any failure, at the same
-    /// member, with the same list; also if the caller went away and the call was dropped.
+    /// Draws a random cluster id, assigns ids 1 to n, adopts every member, and only then starts the cluster with all
+    /// of them at once. All must be reachable and empty. It may be repeated after any failure, at the same member,
+    /// with the same list, even if the caller went away and the call was dropped.
     pub async fn bootstrap(&self, members: Vec<MemberRecord>) -> Result<ClusterId, ClusterError> {
         let members = cluster::number_members(members)?;
         let name = &self.inner.config.name;
@@ -91,8 +91,8 @@ impl Node {
         )))
     }
 
-    /// Makes this empty member part of a cluster, under an id that was never used before. Dropped, it goes on; asked again,
-    /// it waits for what is under way.
+    /// Makes this empty member part of a cluster, under an id that was never used before. If the call is dropped, the
+    /// adoption continues; a repeated call waits for the one in progress.
     pub async fn adopt(
         &self,
         cluster_id: ClusterId,
@@ -102,7 +102,8 @@ impl Node {
         self.adopt_to_the_end(Asked::Of(cluster_id), member_id, name).await.map(drop)
     }
 
-    /// On a task of its own: who asks may go at any moment, and half an adoption is in the way of every later one.
+    /// Runs on a task of its own: the caller may disconnect at any moment, and half an adoption would block every
+    /// later one.
     async fn adopt_to_the_end(
         &self,
         asked: Asked,

@@ -1,6 +1,6 @@
-//! Owns: who the members are, who of them leads, and the changes of both that an operator asks for.
+//! Owns: the members, which of them leads, and an operator's changes of both.
 //!
-//! Invariant: only a member that leads changes the members.
+//! Invariant: only a leader changes the members.
 //! Absent: how a change is made; see `membership` and `transfer`.
 
 use std::time::Instant;
@@ -16,9 +16,9 @@ use crate::transfer::{self, Handover, LeaderLeft};
 use crate::{cluster, membership, successor};
 
 impl Node {
-    /// Lists an empty, waiting member as one that joins, with the versions that it says it can run, and returns its id. It
-    /// takes the place of the voter `replace` if one is named, which may have the same name: its disk was lost. This member
-    /// must lead. The leader of that time does later what [`MemberRecord::joins`] says; asking again changes nothing.
+    /// Lists an empty, waiting member as joining, with the versions that it reports, and returns its id. It replaces
+    /// the voter `replace` if one is named, which may have the same name: its disk was lost. This member must lead.
+    /// Whichever member leads later completes what [`MemberRecord::joins`] says; a repeated call changes nothing.
     pub async fn add_member(
         &self,
         member: MemberRecord,
@@ -27,7 +27,7 @@ impl Node {
         membership::add_member(&*self.leading()?, member, replace).await
     }
 
-    /// Has a learner get a vote once it has caught up. This member must lead.
+    /// Gives a learner a vote once it has caught up. This member must lead.
     pub async fn promote_member(&self, name: &str) -> Result<(), ClusterError> {
         membership::promote_member(&*self.leading()?, name).await
     }
@@ -38,12 +38,12 @@ impl Node {
         membership::update_member(&*self.leading()?, member).await
     }
 
-    /// Which cluster versions each member supports, by its own word of just now.
+    /// Which cluster versions each member supports, as it reports now.
     pub async fn supported_versions(
         &self,
     ) -> Vec<(MemberRecord, Result<(u32, u32), ClusterError>)> {
         let (own, dialer) = (&self.inner.config, &*self.inner.dialer);
-        // By its id: another, that is to take its place, may have its name.
+        // Compare ids: its replacement may have the same name.
         let me = self.identity().map(|identity| identity.member_id);
         let asked = self.members().into_iter().map(|(member, _)| async move {
             if Some(member.id) == me {
@@ -55,8 +55,9 @@ impl Node {
         futures::future::join_all(asked).await
     }
 
-    /// Takes a member out of the cluster. This member must lead; one that names itself hands leadership over, and says
-    /// who is to be asked. Begun, it goes on to its end, whatever becomes of who asked for it.
+    /// Removes a member from the cluster. This member must lead; a leader that names itself hands leadership over,
+    /// and returns the member to ask instead. Once begun, the removal continues to its end, even if the caller goes
+    /// away.
     pub async fn remove_member(&self, name: &str) -> Result<(), ClusterError> {
         let (running, name) = (self.leading()?, name.to_owned());
         let removing = async move { membership::remove_member(&running, &name).await };
@@ -64,12 +65,12 @@ impl Node {
         self.inner.runtime.handle().spawn(removing).await.map_err(ended)?
     }
 
-    /// The leader if this member has heard it lately. If this member leads, it returns itself if it has heard a quorum lately.
-    /// Returns `None` at a member that is cut off or left over, for which [`leader`](Self::leader) names the last leader for
-    /// ever, and at a removed member, to which no member sends.
+    /// The leader if this member has heard it lately. If this member leads, it returns itself if it has heard a
+    /// quorum lately. Returns `None` at a member that is cut off or left over, for which [`leader`](Self::leader)
+    /// names the last leader forever, and at a removed member, to which no member sends.
     ///
-    /// Lately is four leases and two seconds: longer than two elections, and than a busy machine stands still. A leader with
-    /// a valid lease is always heard.
+    /// Lately means within four leases and two seconds: longer than two elections, and longer than a busy machine
+    /// stalls. A leader with a valid lease is always heard.
     pub fn heard_leader(&self) -> Option<MemberRecord> {
         let running = self.running()?;
         let metrics = running.raft.metrics();
@@ -84,8 +85,8 @@ impl Node {
         metrics.membership_config.get_node(&leader).cloned()
     }
 
-    /// Whether this member knows what was committed until lately: it has heard a leader, and has applied what it heard to be
-    /// committed. Lately is as for [`heard_leader`](Self::heard_leader).
+    /// Whether this member knows what was committed until lately: it has heard a leader, and has applied what it
+    /// heard to be committed. For lately, see [`heard_leader`](Self::heard_leader).
     pub fn keeps_up(&self) -> bool {
         let Some(running) = self.running() else { return false };
         let lag = {
@@ -114,8 +115,8 @@ impl Node {
         metrics.membership_config.log_id().map_or(0, |id| id.index())
     }
 
-    /// Who is to be asked for what a leader does: the last leader that is known, this member included. Whether it still
-    /// is one, [`heard_leader`](Self::heard_leader) says.
+    /// The member to ask for a leader's operations: the last known leader, which may be this member.
+    /// [`heard_leader`](Self::heard_leader) says whether it still leads.
     pub fn leader(&self) -> Option<MemberRecord> {
         let running = self.running()?;
         let metrics = running.raft.metrics();
@@ -124,8 +125,9 @@ impl Node {
         metrics.membership_config.get_node(&id).cloned()
     }
 
-    /// Hands leadership to the named member, or to the most advanced one, and waits until it has left. Refused where that one
-    /// does not answer or has not nearly all of the log, and does not within a second: writes would wait for it.
+    /// Hands leadership to the named member, or to the most advanced one, and waits until this member no longer
+    /// leads. Refused if the successor does not answer or does not have nearly all of the log within a second: writes
+    /// would wait for it.
     pub async fn transfer_leader(&self, to: Option<&str>) -> Result<(), ClusterError> {
         transfer::transfer_leader(&*self.leading()?, to, Handover::Requested).await
     }
@@ -135,14 +137,14 @@ impl Node {
         transfer::transfer_leader(&*self.leading()?, None, Handover::Stopping).await
     }
 
-    /// Tells the other members that this process stops, half a second at most. Call it behind
+    /// Tells the other members that this process stops, within half a second. Call it after
     /// [`leave_to_stop`](Self::leave_to_stop), so that the next leader hears of it.
     pub async fn say_goodbye(&self) {
         let Some(running) = self.running() else { return };
         contacts::say_goodbye(&running).await;
     }
 
-    /// What is known of the processes of all members, this one's first. Empty while it belongs to no cluster.
+    /// The contacts with the processes of all members, this one's first. Empty while it belongs to no cluster.
     pub fn contacts(&self) -> Vec<MemberContact> {
         let Some(running) = self.running() else { return Vec::new() };
         let (id, name) = (running.context.me, running.config.name.clone());
@@ -154,7 +156,7 @@ impl Node {
         std::iter::once(own).chain(others).collect()
     }
 
-    /// How the leader of `term`, of that name, came to lead no more. Ask at the beginning of the next term.
+    /// How the leader of `term`, with that name, stopped leading. Ask at the beginning of the next term.
     pub fn leader_left(&self, term: u64, name: &str) -> LeaderLeft {
         let Some(running) = self.running() else { return LeaderLeft::Silent };
         if let Some(why) = running.context.handovers.of(term, running.config.silence_max()) {
@@ -168,8 +170,8 @@ impl Node {
         }
     }
 
-    /// Hands leadership to the voter that keeps up and whose disk has most room, and waits until it has left; false where all
-    /// are full.
+    /// Hands leadership to the voter that keeps up and whose disk has the most room, and waits until this member no
+    /// longer leads; false if all disks are full.
     pub async fn leave_full_disk(&self) -> Result<bool, ClusterError> {
         successor::to_one_with_room(&*self.leading()?).await
     }

@@ -1,7 +1,7 @@
 //! Owns: what only a leader does: it proposes commands, and confirms that it leads.
 //!
 //! Invariant: a command is proposed for one term; an error says whether it may have been applied.
-//! Absent: what a command is; the ledger reads it.
+//! Absent: the meaning of a command; the ledger interprets it.
 
 use bytes::Bytes;
 use openraft::errors::{ClientWriteError, ForwardReason};
@@ -20,8 +20,8 @@ impl Node {
     /// Proposes a command, if this member still leads in term `epoch`, and waits until it is applied here. Returns
     /// its log index and the ledger's replies.
     ///
-    /// A leader whose lease has lapsed, on a machine that is busy for a moment, is waited for, two leases at most.
-    /// Concurrent proposals are applied in any order.
+    /// If a leader's lease has lapsed because its machine is busy for a moment, the call waits for it, two leases at
+    /// most. Concurrent proposals are applied in any order.
     pub async fn propose(
         &self,
         epoch: u64,
@@ -50,7 +50,7 @@ impl Node {
             }
             match answer.await {
                 Ok(Ok(response)) => return Ok((response.log_id.index(), response.data.0)),
-                // Refused before it was appended: it may be proposed again without doubt.
+                // Refused before it was appended: it is safe to propose it again.
                 Ok(Err(ClientWriteError::ForwardToLeader(forward))) => {
                     let late = std::time::Instant::now() >= give_up;
                     if forward.reason != ForwardReason::LeaseExpired || late {
@@ -83,9 +83,9 @@ impl Node {
         self.running().is_some_and(|running| quorum::lease_valid(&running))
     }
 
-    /// Returns once this leader has gone without a quorum for so long that what it has under way must be taken as in
-    /// doubt: two leases beyond its own. Time in which this process stood still counts once at most. Never returns at
-    /// a leader that is well.
+    /// Returns once this leader has been without a quorum for so long that its proposals in progress must be treated
+    /// as in doubt: two leases beyond its own. Time in which this process stalled counts once at most. Never returns
+    /// at a healthy leader.
     pub async fn quorum_lost(&self) {
         let Some(running) = self.running() else { return };
         let mut missed = Missed::new(&running);

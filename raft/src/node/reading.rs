@@ -22,8 +22,8 @@ impl Node {
         self.running().map(|running| running.machine.read(|state| f(&state.ledger)))
     }
 
-    /// Up to `max` events of the ledger at or after `from`, from what this member has applied. A place ahead of that
-    /// is waited for with [`Self::events_told`].
+    /// Up to `max` events of the ledger at or after `from`, from what this member has applied. To wait for a position
+    /// ahead of that, use [`Self::events_told`].
     pub fn events(&self, from: EventPosition, max: usize) -> Result<EventPage, Compacted> {
         match self.running() {
             Some(running) => running.machine.events(from, max),
@@ -60,7 +60,7 @@ impl Node {
         running.machine.digests().at(index, wait).await
     }
 
-    /// The ledger as this member has it now, everything applied so far included, to be written to a snapshot file. `None`
+    /// This member's present ledger, with everything applied so far, ready to be written to a snapshot file. `None`
     /// while it belongs to no cluster. `program` and `wall_ms` go into the file's header.
     pub async fn backup(&self, program: &str, wall_ms: u64) -> Result<Option<Backup>, BackupError> {
         let Some(running) = self.running() else { return Ok(None) };

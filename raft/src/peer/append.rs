@@ -1,7 +1,7 @@
 //! Owns: the outgoing append stream for log entries, which is pipelined.
 //!
-//! Invariant: answers come in the order of the requests, because one HTTP/2 stream carries both; a stream on which
-//! anything went wrong is never used again.
+//! Invariant: answers come in the order of the requests, because one HTTP/2 stream carries both; a stream that had
+//! any error is never used again.
 //! Absent: heartbeats, see `beat`; the incoming side, see `service`.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::types::Types;
 
 type Answer = Result<StreamAppendResult<Types>, RPCError<Types>>;
 
-/// What an answer says, where it is of the peer that was asked.
+/// Decodes an answer, if it is from the peer that was asked.
 pub(super) fn read(
     context: &PeerContext,
     from: u64,
@@ -50,7 +50,7 @@ where
         let input = futures::stream::once(std::future::ready(first)).chain(input);
         input.map(move |request| context.frame(target, encode_append(&request)))
     };
-    // A connection with TLS may have to be made first.
+    // A TLS connection may have to be opened first.
     let limit = context.dialer.connect_limit();
     let incoming = tokio::time::timeout(limit, client.append(outgoing))
         .await

@@ -1,12 +1,12 @@
 //! Owns: the outgoing heartbeats to one peer, all on one lasting stream.
 //!
-//! Invariant: an answer is returned only for the heartbeat that it answers. openraft extends the lease of a leader
-//! from the time at which it sent the heartbeat that it awaits; a late answer to an earlier heartbeat, taken for that
-//! one's, would extend the lease beyond what the peer promised. Answers come in the order of the requests, because
-//! one HTTP/2 stream carries both, so counting them is enough.
+//! Invariant: each heartbeat returns only its own answer. openraft extends a leader's lease from the time at which it
+//! sent the heartbeat that it awaits. If a late answer to an earlier heartbeat were returned instead, the lease would
+//! extend beyond what the peer promised. Answers come in the order of the requests, because one HTTP/2 stream carries
+//! both, so counting them is enough.
 //!
-//! openraft drops the future of a heartbeat that takes too long. Neither the stream nor the connection below it goes
-//! with that future: opening them takes three round trips, and a heartbeat that pays them each time never succeeds.
+//! openraft drops the future of a heartbeat that takes too long. Neither the stream nor its connection is closed with
+//! that future: opening them takes three round trips, and a heartbeat that pays them each time never succeeds.
 //! Absent: when a heartbeat is sent; see `heartbeats`.
 
 use std::time::Instant;
@@ -32,7 +32,7 @@ use crate::types::Types;
 /// all; each is some dozen bytes.
 const UNANSWERED_MAX: u64 = 16;
 
-/// Where answers come from.
+/// The source of answers.
 enum Answers {
     /// The peer has not sent its headers yet. A task waits for them, so that opening outlives one heartbeat.
     Opening(JoinHandle<Result<Streaming<PeerMessage>, Status>>),
@@ -71,7 +71,7 @@ pub(super) struct BeatStream {
 }
 
 impl BeatStream {
-    /// Begins to open a stream; what is sent meanwhile goes out with the request itself.
+    /// Starts opening a stream; messages sent meanwhile go out with the request itself.
     fn open(mut client: PeerClient<Channel>) -> Self {
         let (to, outgoing) = mpsc::channel(UNANSWERED_MAX as usize);
         let opening = tokio::spawn(async move {
@@ -80,9 +80,9 @@ impl BeatStream {
         Self { to, answers: Answers::Opening(opening), sent: 0, answered: 0 }
     }
 
-    /// Sends the one request of `input` and returns its answer; `None` where `input` is empty. A stream on which
-    /// anything went wrong is not used again. One whose answer is late is: the caller drops this future, and the next
-    /// call discards that answer.
+    /// Sends the one request of `input` and returns its answer; `None` if `input` is empty. A stream with any error
+    /// is not used again. A stream with a late answer is: the caller drops this future, and the next call discards
+    /// that answer.
     pub(super) async fn beat<S>(
         kept: &mut Option<Self>,
         context: &PeerContext,
@@ -121,9 +121,9 @@ impl BeatStream {
             let result = read(context, target, Ok(answer))?;
             match result {
                 _ if self.answered == mine => return Ok(result),
-                // It answers an earlier heartbeat, and says nothing of this one.
+                // It answers an earlier heartbeat, not this one.
                 Ok(_) => {}
-                // The peer ends the stream here. The next heartbeat hears the same for itself.
+                // The peer ends the stream here. The next heartbeat gets the same result itself.
                 Err(_) => return Err(unreachable("the peer refused an earlier heartbeat").into()),
             }
         }

@@ -1,6 +1,6 @@
-//! Owns: connections to other members, shared by everyone who needs one to the same place for the same purpose.
+//! Owns: connections to other members, shared by all callers that need one to the same place for the same purpose.
 //!
-//! Invariant: a dead connection is noticed within seconds by pings, so a healed partition is used at once.
+//! Invariant: pings detect a dead connection within seconds, so a healed partition is used at once.
 //! Absent: names and certificates; `rollout-proto` decides how a connection is secured.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use super::MESSAGE_BYTES_MAX;
 use crate::config::RaftConfig;
 use crate::member::MemberRecord;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Lane {
     /// Log entries and votes.
@@ -29,7 +29,7 @@ pub(crate) enum Lane {
     Control,
 }
 
-/// Members notice within these that a connection is dead, so that a healed partition is used at once.
+/// Within these times members detect a dead connection, so that a healed partition is used at once.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(1000);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -47,7 +47,7 @@ pub(crate) struct Dialer {
     tls: ClientTls,
     options: ChannelOptions,
     answer_limit: Duration,
-    /// By name, address and purpose. Members are few, and one that is out of use costs an idle entry.
+    /// Channels by name, address and purpose. There are few members, and an unused channel costs only an idle entry.
     channels: Mutex<HashMap<(String, String, Lane), Channel>>,
 }
 
@@ -69,7 +69,7 @@ impl Dialer {
         })
     }
 
-    /// How long a connection may take to be made.
+    /// Time limit for opening a connection.
     pub(crate) fn connect_limit(&self) -> Duration {
         self.options.connect_timeout
     }
@@ -106,7 +106,7 @@ impl Dialer {
         Ok(channel)
     }
 
-    /// Makes sure that votes can be asked for without connecting first. Failures show when they are.
+    /// Opens the connections for votes in advance. Failures show when votes are requested.
     pub(crate) async fn warm(&self, members: Vec<MemberRecord>) {
         let greetings = members.iter().filter_map(|member| {
             let mut client = self.client(member, Lane::Log).ok()?;

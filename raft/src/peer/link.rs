@@ -1,7 +1,7 @@
 //! Owns: the outgoing side: openraft's network, one link for each peer and purpose.
 //!
 //! Invariant: heartbeats, log entries and snapshots have connections of their own, so a large transfer delays no
-//! heartbeat; a peer that cannot be reached is reported as unreachable, never as an answer.
+//! heartbeat. A peer that cannot be reached is reported as unreachable, never as an answer.
 //! Absent: retries. openraft retries, with its backoff.
 
 use std::collections::BTreeMap;
@@ -39,14 +39,14 @@ use crate::state_machine::SnapshotData;
 use crate::transfer::Handovers;
 use crate::types::{Types, Vote};
 
-/// Who speaks: what every outgoing message says of its sender.
+/// The sender that every outgoing message names.
 pub(crate) struct PeerContext {
     pub(crate) cluster_text: String,
     pub(crate) me: u64,
     pub(crate) dialer: Arc<Dialer>,
     /// The members as last known. openraft keeps a link when a member's address changes.
     pub(crate) book: RwLock<BTreeMap<u64, MemberRecord>>,
-    /// What this member promises, and what the others do.
+    /// The promise of this member; `followers` has those of the others.
     pub(crate) promise_ms: u32,
     pub(crate) followers: Followers,
     /// Why leadership is handed over, by this member and to it.
@@ -59,7 +59,7 @@ impl PeerContext {
         PeerMessage { promise_ms, ..frame(&self.cluster_text, self.me, to, payload) }
     }
 
-    /// The payload of an answer of `from`, which must be of this cluster and for this member.
+    /// The payload of an answer from `from`, which must be of this cluster and for this member.
     pub(crate) fn open(&self, from: u64, message: PeerMessage) -> Result<Bytes, Status> {
         if message.cluster_id != self.cluster_text || message.from != from || message.to != self.me
         {
@@ -68,7 +68,7 @@ impl PeerContext {
                 message.from, message.cluster_id, message.to, self.cluster_text
             )));
         }
-        // Before consensus counts what it answers.
+        // Record the promise before consensus counts the answer.
         self.followers.said(from, message.promise_ms);
         Ok(message.payload)
     }
@@ -107,7 +107,7 @@ impl RaftNetworkFactory<Types> for PeerLinks {
 pub(crate) struct PeerLink {
     context: Arc<PeerContext>,
     target: u64,
-    /// As it was when the link was made.
+    /// The member as it was when the link was made.
     member: MemberRecord,
     lane: Lane,
     /// The stream that carries heartbeats, kept open between them.
@@ -121,8 +121,8 @@ impl PeerLink {
         self.context.dialer.client(member, self.lane).map_err(unreachable)
     }
 
-    /// How long a vote or a pre-vote may take. openraft allows an election timeout, which is longer than it allows for
-    /// a heartbeat. Where round trips lie between the two, a member would win elections, hold no lease, step down and
+    /// How long a vote or a pre-vote may take. openraft allows an election timeout, which is longer than it allows
+    /// for a heartbeat. With round trips between the two, a member would win elections, hold no lease, step down and
     /// win again, so an election gets no more time than a heartbeat.
     fn vote_limit(&self, option: &RPCOption) -> Duration {
         option.hard_ttl().min(self.context.dialer.answer_limit())

@@ -1,7 +1,7 @@
-//! Owns: what members say to each other: the outgoing links, the incoming service, and who is still connected.
+//! Owns: communication between members: the outgoing links, the incoming service, and which members are connected.
 //!
-//! Invariant: every message names the cluster, the sender and the receiver, and one that names another is refused
-//! before it reaches consensus.
+//! Invariant: every message names the cluster, the sender and the receiver, and a message that names the wrong ones
+//! is refused before it reaches consensus.
 //! Absent: the meaning of the messages; openraft decides.
 
 mod append;

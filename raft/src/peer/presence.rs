@@ -1,8 +1,7 @@
 //! Owns: which members hold open streams to this one, and when each was last heard.
 //!
-//! Invariant: a member counts as connected while any of its append streams is open; when its last one ends, a
-//! watcher learns it at once. A process that is killed has its sockets closed by its kernel, so this is the
-//! earliest sign of its death.
+//! Invariant: a member counts as connected while any of its append streams is open; when its last one ends, a watcher
+//! is notified at once. The kernel closes the sockets of a killed process, so this is the earliest sign of its death.
 //! Absent: conclusions. `elector` draws them, and safely: a leader that lives keeps its lease.
 
 use std::collections::HashMap;
@@ -12,7 +11,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-/// Members that lost their last stream and were not looked at yet; more are dropped, as a timeout follows anyway.
+/// The queue of members that lost their last stream and were not handled yet; further ones are dropped, because a
+/// timeout follows anyway.
 const LOST_QUEUE: usize = 16;
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct Seen {
     heard: Option<Instant>,
 }
 
-/// Who is connected. Clones share it.
+/// The connected members. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Presence {
     seen: Arc<Mutex<HashMap<u64, Seen>>>,
@@ -29,13 +29,13 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// The book, and where it tells of members that lost their last stream.
+    /// The presence, and the channel of members that lost their last stream.
     pub(crate) fn new() -> (Self, mpsc::Receiver<u64>) {
         let (lost, watcher) = mpsc::channel(LOST_QUEUE);
         (Self { seen: Arc::default(), lost }, watcher)
     }
 
-    /// A stream of `member` is open until the guard goes.
+    /// Marks a stream of `member` as open until the guard is dropped.
     pub(crate) fn connected(&self, member: u64) -> StreamGuard {
         self.seen.lock().entry(member).or_default().streams += 1;
         StreamGuard { presence: self.clone(), member }
@@ -64,7 +64,7 @@ impl Drop for StreamGuard {
         let Some(entry) = seen.get_mut(&self.member) else { return };
         entry.streams -= 1;
         if entry.streams == 0 {
-            // A full queue loses nothing but speed.
+            // A full queue only costs speed.
             self.presence.lost.try_send(self.member).ok();
         }
     }

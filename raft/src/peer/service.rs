@@ -1,9 +1,9 @@
 //! Owns: the incoming side: the `Peer` service of this member.
 //!
-//! Invariant: a message reaches consensus only if it names this cluster, this member and another member as its
-//! sender. A member that was removed reaches it no more, whatever its certificate says ([`Caller`]). A member that waits to
-//! be adopted answers `Hello` and `Adopt` alone.
-//! Absent: who may connect at all. The code that mounts the service checks the certificate's role.
+//! Invariant: a message reaches consensus only if it names this cluster, this member as its receiver, and another
+//! member as its sender. A removed member no longer reaches it, whatever its certificate says ([`Caller`]). A member
+//! that waits to be adopted answers only `Hello` and `Adopt`.
+//! Absent: which clients may connect at all. The code that mounts the service checks the certificate's role.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +69,7 @@ impl PeerService {
         }
     }
 
-    /// The running member and the payload of a message that is meant for it.
+    /// The running member and the payload of a message for it.
     fn open(&self, request: Request<PeerMessage>) -> Result<Opened, Status> {
         let running = self.running()?;
         let caller = Caller::of(&request);
@@ -108,15 +108,15 @@ fn check(running: &Running, cluster: &str, from: u64, to: u64) -> Result<(), Sta
     Ok(())
 }
 
-/// Who a certificate says the other side is; nothing where connections carry no identity.
+/// The identity in the other side's certificate; `None` if connections carry no identity.
 ///
-/// A certificate of a member outlives its membership, so it is not enough. Ids are indices of log entries and are never
-/// given twice: an id at or below the committed membership that is not in it was removed. A higher one may have joined in
-/// an entry that this member has not read; it is listened to only while no leader is known to live, who would have sent
-/// that entry.
+/// A member's certificate outlives its membership, so it is not enough. Ids are indexes of log entries and are never
+/// given twice: an id at or below the committed membership that is not in it was removed. A higher one may have
+/// joined in an entry that this member has not read; it is accepted only while no live leader is known, because such
+/// a leader would have sent that entry.
 struct Caller(Option<Identity>);
 
-/// What this member knows of a sender.
+/// The standing of a sender with this member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// It is a member.
@@ -130,7 +130,7 @@ impl Caller {
         Self(peer_identity(request).ok().filter(|identity| !identity.is_insecure()))
     }
 
-    /// Refuses one member that speaks as another, and one that is a member no more.
+    /// Refuses a member that names another as the sender, and a removed member.
     fn check(&self, running: &Running, from: u64) -> Result<Standing, Status> {
         let listed =
             running.raft.metrics().borrow_watched().membership_config.get_node(&from).cloned();
@@ -154,7 +154,7 @@ impl Caller {
     }
 
     fn check_unlisted(&self, running: &Running, from: u64) -> Result<Standing, Status> {
-        // The committed membership: a removal that is not committed may yet be undone, by the member that it names.
+        // Use the committed membership: an uncommitted removal may still be undone, by the very member that it names.
         let (formed, index, listed) = running.machine.read(|state| {
             let membership = &state.membership;
             let index = membership.log_id().map_or(0, |id| id.index());
@@ -196,8 +196,9 @@ fn follows_another_leader(running: &Running, from: u64) -> bool {
     })
 }
 
-/// A member that reads the log from its beginning may follow a leader whose entry it has not come to yet. It hears that
-/// leader to the end: if it refused what comes after the first message, it would join many leases later, if at all.
+/// A member that reads the log from its beginning may follow a leader whose entry it has not reached yet. It must
+/// keep accepting that leader: if it refused the messages after the first, it would join many leases later, if at
+/// all.
 fn another_lives(leader: Option<u64>, from: u64, lives: impl FnOnce(u64) -> bool) -> bool {
     leader.is_some_and(|leader| leader != from && lives(leader))
 }
@@ -224,7 +225,7 @@ struct Incoming {
     running: Weak<Running>,
     messages: Streaming<PeerMessage>,
     caller: Caller,
-    /// Set with the first message, which says whose stream this is.
+    /// Set with the first message, which names the sender of the stream.
     guard: Option<StreamGuard>,
     from: Arc<AtomicU64>,
     /// Why the stream was ended from this side.
@@ -233,7 +234,7 @@ struct Incoming {
 
 impl Incoming {
     async fn next(mut self) -> Option<(AppendEntriesRequest<Types>, Self)> {
-        // The end and a broken connection look alike from here: there is nothing more to append.
+        // The end of the stream and a broken connection mean the same here: there is nothing more to append.
         let message = self.messages.message().await.ok().flatten()?;
         match self.accept(message) {
             Ok(request) => Some((request, self)),
@@ -247,7 +248,7 @@ impl Incoming {
     fn accept(&mut self, message: PeerMessage) -> Result<AppendEntriesRequest<Types>, Status> {
         let running = self.running.upgrade().ok_or_else(|| stopping("consensus has ended"))?;
         check(&running, &message.cluster_id, message.from, message.to)?;
-        // Each time: it may have been removed since the stream was opened.
+        // Check each time: the sender may have been removed since the stream was opened.
         self.caller.check(&running, message.from)?;
         if self.guard.is_none() {
             self.guard = Some(running.presence.connected(message.from));
@@ -325,7 +326,7 @@ impl Peer for PeerService {
         let handover = request.get_ref().handover;
         let Opened { running, from, payload, .. } = self.open(request)?;
         let request = decode_transfer(payload).map_err(malformed)?;
-        // Before consensus acts on it, because the elected member reads it here.
+        // Record it before consensus acts on it, because the elected member reads it here.
         let term = request.from_leader().leader_id().term;
         running.context.handovers.heard(term, handover);
         let answer = running.raft.handle_transfer_leader(request).await.map_err(stopping)?;

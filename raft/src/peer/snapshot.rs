@@ -1,7 +1,7 @@
 //! Owns: sending a snapshot to a peer, and receiving one.
 //!
-//! Invariant: what was received is installed only when every file has the length and digest that the header
-//! announced; until then it lies in a staging directory that goes with the stream.
+//! Invariant: a received snapshot is installed only when every file has the length and digest that the header
+//! announced; until then it lies in a staging directory that is removed with the stream.
 //! Absent: resuming a broken transfer: it starts again.
 
 use openraft::alias::SnapshotOf;

@@ -1,6 +1,6 @@
 //! Owns: members in one process, each with its own directory, port, certificate and threads.
 //!
-//! Invariant: they talk over TCP with mTLS and share nothing else; a member that is stopped closes its sockets.
+//! Invariant: they talk over TCP with mTLS and share nothing else; a stopped member closes its sockets.
 //! Absent: fixed waits. Everything waits for a condition, with a generous limit.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
@@ -48,7 +48,7 @@ pub fn certificates(dir: &Path, names: &[&str]) -> Vec<Security> {
     names.iter().map(certificate).collect()
 }
 
-/// A free port on loopback. Somebody else could take it before it is used; nobody here does.
+/// A free port on loopback. Another process could take it before it is used; none of these tests does.
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its address").port()
@@ -106,7 +106,7 @@ impl Member {
             .expect("a runtime");
         let (service, port) = (node.peer_service(), self.port);
         let tls = ServerTls::load(&self.config.security).expect("certificates");
-        // Bound before anyone is told that the member runs.
+        // Bind before reporting that the member runs.
         let listener = eventually("the port is free", async || {
             std::net::TcpListener::bind(("127.0.0.1", port)).ok()
         })
@@ -133,7 +133,8 @@ impl Member {
 
     fn close(&mut self) {
         if let Some(server) = self.server.take() {
-            // Elsewhere, because waiting is not allowed here; what it holds must be gone before the process ends.
+            // On another thread, because waiting is not allowed here; its resources must be released before the
+            // process ends.
             let ended = std::thread::spawn(move || server.shutdown_timeout(Duration::from_secs(2)));
             ended.join().expect("it ends");
         }

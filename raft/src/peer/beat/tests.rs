@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const ME: u64 = 1;
 const PEER: u64 = 2;
 
-/// What the peer may do.
+/// The permitted behavior of the peer.
 #[derive(Clone)]
 struct Told {
     /// Streams that may be opened, and answers that may be given.
@@ -137,7 +137,7 @@ impl Heartbeats {
         Self { context, member, kept: None, told }
     }
 
-    /// What the heartbeat with this index is answered within the time; `None` where nothing is.
+    /// The answer to the heartbeat with this index within the time; `None` if there is none.
     async fn beat(&mut self, index: u64, within: Duration) -> Option<u64> {
         let client = self.context.dialer.client(&self.member, Lane::Heartbeat).expect("an address");
         let request = AppendEntriesRequest::<Types> {
@@ -164,7 +164,7 @@ async fn an_answer_counts_for_its_own_heartbeat_alone() {
     let mut heartbeats = Heartbeats::to_a_slow_peer(1).await;
     assert_eq!(heartbeats.beat(1, LATE).await, None);
     assert_eq!(heartbeats.beat(2, LATE).await, None);
-    // The answers to both have come when the next one is sent, and are none to it.
+    // The answers to both have come when the next one is sent, and must not count for it.
     heartbeats.told.answer.add_permits(2);
     assert_eq!(heartbeats.beat(3, LATE).await, None);
     heartbeats.told.answer.add_permits(2);
