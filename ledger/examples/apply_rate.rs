@@ -1,11 +1,10 @@
-//! How many rows a second one core claims and completes, and what they occupy.
+//! Measures how many rows one core claims and completes per second, and how much memory they take.
 //!
-//! `cargo run --release -p rollout-ledger --example apply_rate [rows ...]` prints a JSON line for
-//! each combination. Nothing here is a test: there are no limits, and another load on the machine
-//! shows in the figures.
+//! `cargo run --release -p rollout-ledger --example apply_rate [rows ...]` prints a JSON line for each combination.
+//! This is no test: it has no limits, and other load on the machine changes the figures.
 //!
-//! Eight workers pull and complete in turn, and their operations share a log entry, as they do
-//! under a leader. Encoding is not counted, decoding is.
+//! Eight workers pull and complete in turn, and their operations share a log entry, as they do under a leader.
+//! Encoding is not counted, decoding is.
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
@@ -44,7 +43,7 @@ impl Bench {
         let entry = EntryId { index: self.index, term: 1 };
         let began = now();
         let replies = self.ledger.apply(entry, &bytes).expect("known");
-        drop(self.ledger.take_events()); // As the ring of those who follow does.
+        drop(self.ledger.take_events()); // As the event ring does.
         self.spent += began.elapsed();
         self.entries += 1;
         self.log_bytes += bytes.len() as u64;
@@ -55,7 +54,7 @@ impl Bench {
         self.apply(Body::Ops(ops.into_iter().map(Op::from).collect()))
     }
 
-    /// A run of so many rows and workers that can serve it.
+    /// A run of this many rows and workers that can serve it.
     fn new(rows: u64) -> (Self, Vec<SlotRef>) {
         let (ledger, spent) = (Ledger::new([0; 16]), Duration::ZERO);
         let mut bench = Self { ledger, index: 0, entries: 0, log_bytes: 0, spent };
@@ -94,7 +93,7 @@ impl Bench {
         SlotRef { session, slot: SlotNo(0) }
     }
 
-    /// One turn of all workers: each pulls, then completes what it got in parts of so many rows.
+    /// One turn of all workers: each pulls, then completes its rows in parts of `part_rows` rows.
     fn turn(&mut self, slots: &[SlotRef], seq: u64, claim: u32, part_rows: u32) -> u64 {
         let pull =
             |&slot: &SlotRef| OpKind::Claim { slot, instance: INSTANCE, seq, rows_max: claim };
@@ -122,7 +121,7 @@ impl Bench {
     }
 }
 
-/// Resident bytes of this process, where the system says so.
+/// Resident bytes of this process, if the system reports them.
 #[expect(clippy::disallowed_methods, reason = "this measures memory, it is not the ledger")]
 fn resident() -> u64 {
     let text = std::fs::read("/proc/self/statm").unwrap_or_default();

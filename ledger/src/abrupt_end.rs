@@ -1,15 +1,15 @@
-//! A worker's process ended without a word while rows ran: one of them may take whole hosts down.
+//! Handles the crash of a worker's process while rows ran. One of those rows may crash whole hosts.
 //!
-//! No report names the row, so the end counts for every row that may have run. One end is weak evidence, because hosts also
-//! end for other reasons. *Invariant:* until it has happened [`limits::ABRUPT_ENDS_MAX`] times to a row, the row
-//! is pending again as if its worker had given it back. From then on it is a suspect as of an engine that died: it is
-//! tried apart, in halves, until it is alone, and only when it is alone on its slot, and the only one in its worker that
-//! is so far, it gets a strike. So no row takes down one host after another for ever.
+//! No report names the row, so the crash counts for every row that may have run. One crash is weak evidence, because
+//! hosts also crash for other reasons. *Invariant:* until a row has been through [`limits::ABRUPT_ENDS_MAX`] crashes,
+//! it becomes pending again as if its worker had returned it. From then on it is a suspect, like a row of an engine
+//! that died: trials in halves isolate it. It gets a strike only if it was alone on its slot and no other row of that
+//! worker was in the same position. So no row crashes one host after another forever.
 //!
-//! What a silent worker may have started unheard counts too: `unheard.rs`.
+//! Rows that a silent worker may have started without a report count too: `unheard.rs`.
 //!
-//! The end of a draining worker counts for no row, because that worker may exit before its rows finish. A row that two slots
-//! run continues at the other slot.
+//! The end of a draining worker counts for no row, because that worker may exit before its rows finish. A row that
+//! two slots run continues at the other slot.
 
 use crate::apply::Context;
 use crate::command::{Evidence, FailureClass, HeldRows};
@@ -26,14 +26,14 @@ use crate::worker::WorkerState;
 struct Ran {
     slot: SlotRef,
     held: HeldRows,
-    /// Of each row: how often that has happened to it, this time included.
+    /// For each row, the number of its crashes, including this one.
     ends: Vec<u32>,
     /// It was a trial of one row.
     alone: bool,
 }
 
 impl Ran {
-    /// The row is proven guilty, if no other one is so far.
+    /// The row is proven guilty, unless another row is in the same position.
     fn is_prime(&self) -> bool {
         self.alone && self.ends.iter().all(|ends| *ends > limits::ABRUPT_ENDS_MAX)
     }
@@ -56,8 +56,8 @@ pub(crate) fn worker_lost() -> Failure {
 }
 
 impl Ledger {
-    /// The process that had a session is no more. `started` is what it may have run as the leader knows it, `kept` what
-    /// the next one has of it on its disk. What is no suspect yet is still the session's.
+    /// The process of a session has crashed. `started` is what it may have run, as the leader knows; `kept` is what
+    /// the next process has of it on its disk. Rows that are not suspects yet stay with the session.
     pub(crate) fn ended_abruptly(
         &mut self,
         ctx: &Context,
@@ -85,7 +85,7 @@ impl Ledger {
             };
             self.excuse(no, &ran.held.rows, &failed);
             if ran.is_prime() {
-                // Of several that are so far, one is tried next, and the others wait until it is known.
+                // If several rows are in this position, one is tried next, and the others wait for the result.
                 primes -= 1;
                 if primes > 0 {
                     let more = ran.ends.first().map_or(1, |ends| ends - limits::ABRUPT_ENDS_MAX);
@@ -106,7 +106,7 @@ impl Ledger {
         self.count_unheard(ctx, session, (unheard, kept));
     }
 
-    /// Rows of a session that may have run, and counts that its process ended so for each of them.
+    /// Returns the rows of a session that may have run, and counts the crash for each of them.
     fn may_have_run(
         &mut self,
         session: SessionId,
@@ -116,7 +116,7 @@ impl Ledger {
         let Some(worker) = self.workers.get(&session).filter(|w| w.drain.is_none()) else {
             return Vec::new();
         };
-        // A silent one has nothing left but what it had started.
+        // A silent worker holds only rows that it had started.
         let silent = matches!(worker.state, WorkerState::Suspect { .. });
         let held: Vec<(RunNo, Attempt)> =
             worker.slots.iter().flat_map(|slot| slot.held.iter().copied()).collect();
@@ -154,7 +154,8 @@ impl Ledger {
         ran
     }
 
-    /// Ends the attempt of rows for good; `then` says where they are now, and which have failed for good.
+    /// Ends the attempt of rows for good; `then` moves the rows to their new place and returns those that failed for
+    /// good.
     pub(crate) fn end_attempt(
         &mut self,
         ctx: &Context,

@@ -1,7 +1,7 @@
-//! The one door: a log entry goes in, replies come out, the state is the next one.
+//! Applies one log entry: it takes a command, changes the state, and returns the replies.
 //!
-//! *Invariant:* a rejected operation changed nothing, and an operation never depends on who else
-//! is in its command but by their effect on the state.
+//! *Invariant:* a rejected operation changed nothing. An operation depends on the other operations of its command
+//! only through their effect on the state.
 
 use crate::barrier_ops::Arriving;
 use crate::client::Client;
@@ -18,7 +18,7 @@ use crate::reply::{Rejection, Reply};
 use crate::seeded::{Bug, seeded};
 use crate::steal::Thief;
 
-/// Where in the log an operation stands, and what ids it may still make.
+/// An operation's log position, and the ids that it may still make.
 pub(crate) struct Context {
     entry: EntryId,
     op: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// A change that is no operation of the log, or the first operation of an entry.
+    /// A change outside of the log's operations, or the first operation of an entry.
     pub(crate) fn outside(entry: EntryId, wall_ms: u64) -> Self {
         Self { entry, op: 0, grants: 0, wall_ms, caller: None }
     }
@@ -60,7 +60,7 @@ impl Command {
         codec::encode(self)
     }
 
-    /// Reads the bytes of a log entry; `None` when this version does not know them.
+    /// Reads the bytes of a log entry; `None` if this version does not know them.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         codec::decode(bytes)
     }
@@ -71,7 +71,7 @@ impl Ledger {
     /// command that has none.
     ///
     /// # Errors
-    /// [`UnknownCommand`] when the entry cannot be read: the member has to stop.
+    /// [`UnknownCommand`] if the entry cannot be read: the member must stop.
     pub fn apply(&mut self, entry: EntryId, bytes: &[u8]) -> Result<Vec<Reply>, UnknownCommand> {
         let command = Command::decode(bytes).ok_or(UnknownCommand { index: entry.index })?;
         Ok(self.apply_decoded(entry, command, bytes))
@@ -87,7 +87,7 @@ impl Ledger {
         replies
     }
 
-    /// Takes note of an entry that is no command: a blank one, or a change of membership.
+    /// Records an entry that is no command: a blank one, or a change of membership.
     pub fn note(&mut self, entry: EntryId) {
         self.meta.applied = entry;
         self.dirty.meta = true;
@@ -140,8 +140,8 @@ impl Ledger {
         }
     }
 
-    /// Refuses a command of a leader that is not the one that opened dispatch, and one whose
-    /// clock runs wild.
+    /// Refuses a command of a leader that has not opened the present epoch, and a command that advances the clock too
+    /// far.
     fn admit(&self, entry: EntryId, command: &Command) -> Result<(), Rejection> {
         let opens = command.body == Body::OpenEpoch && command.epoch.0 == entry.term;
         let CoordEpoch(open) = self.meta.epoch;
@@ -317,7 +317,7 @@ impl Ledger {
         Ok(Reply::ClientOpened { session })
     }
 
-    /// The run, if there is one of that number.
+    /// The run with that number, if it exists.
     pub(crate) fn run_mut(&mut self, no: RunNo) -> Result<&mut crate::run::Run, Rejection> {
         self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)
     }

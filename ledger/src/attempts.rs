@@ -1,4 +1,4 @@
-//! Grants by attempt, which know which of them differ from the image.
+//! Grants by attempt, with marks for those that differ from the image.
 //!
 //! *Invariant:* every change goes through this type, so that no attempt changes without a mark.
 
@@ -13,7 +13,7 @@ use std::ops::Deref;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attempts {
     grants: BTreeMap<Attempt, Grant>,
-    /// Attempts that differ from the image, and whether it has them. No part of the state.
+    /// Attempts that differ from the image, and whether the image has them. Not part of the state.
     changed: BTreeMap<Attempt, bool>,
 }
 
@@ -92,14 +92,14 @@ impl Attempts {
         self.changed.entry(attempt).or_insert(there);
     }
 
-    /// The image has all of them in another layout.
+    /// Marks all attempts, because the image has them in another layout.
     pub(crate) fn mark_all(&mut self) {
         for attempt in self.grants.keys() {
             self.changed.entry(*attempt).or_insert(true);
         }
     }
 
-    /// The attempts that changed since the last call, those included that are gone.
+    /// The attempts that changed since the last call, including removed ones.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<Attempt> {
         std::mem::take(&mut self.changed).into_keys().collect()
     }

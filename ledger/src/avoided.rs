@@ -1,12 +1,13 @@
 //! Returned rows that a slot should not get again while another one fits.
 //!
-//! *Invariant:* a returned row with an open incident is listed under the slot of that incident. The lists are derived from the
-//! returned rows and their troubles. A change costs what the rows that it touches cost, however many slots are listed; and
-//! to take rows costs what is taken, however many rows are kept from the slot. Such a slot gets rows without an open incident
-//! first, and then those of other slots, slot by slot.
-//! From cluster version 3 on, a slot gets no row that its worker failed last while a ready slot of another worker fits the
-//! run. Where no other worker fits, it gets no row that it failed last itself while another slot of its worker fits. Both
-//! end with the incident's wait. Absent: trials, which a slot is kept from by `incident.rs`.
+//! *Invariant:* a returned row with an open incident is listed under the slot of that incident. The lists are derived
+//! from the returned rows and their troubles. The cost of a change depends on the rows that it touches, not on the
+//! number of listed slots; the cost of taking rows depends on the rows taken, not on the rows kept from the slot. A
+//! slot with listed rows first gets rows without an open incident, and then those of other slots, slot by slot.
+//! From cluster version 3 on, a slot does not get a row that its worker failed last while a ready slot of another
+//! worker fits the run. If no other worker fits, it does not get a row that it failed last itself while another slot
+//! of its worker fits. Both restrictions end with the incident's wait. Absent: the trials that a slot must not get
+//! (`incident.rs`).
 
 use crate::id::{RunNo, SlotNo, SlotRef};
 use crate::incident::{Incident, NamedSlot};
@@ -26,12 +27,12 @@ pub(crate) struct Avoided {
     plain: Returned,
 }
 
-/// Whose failed rows a slot does not get.
+/// The worker or slot whose failed rows a slot does not get.
 #[derive(Clone, Copy)]
 pub(crate) enum KeptFrom<'a> {
-    /// Those of any slot of its worker: another worker fits.
+    /// The rows of any slot of its worker: another worker fits.
     Worker(&'a str),
-    /// Its own: only another slot of its worker fits.
+    /// Its own rows: only another slot of its worker fits.
     Slot(&'a str, SlotNo),
 }
 
@@ -89,7 +90,8 @@ impl Avoided {
         }
     }
 
-    /// Up to `count` rows that are not kept, and how many rows, slots and workers it looked at to find them.
+    /// Up to `count` rows that are not kept from the slot, and how many rows, slots and workers it visited to find
+    /// them.
     fn find_beside(&self, count: u32, kept: KeptFrom<'_>) -> (BTreeSet<u64>, usize) {
         let count = count as usize;
         let mut rows: BTreeSet<u64> = self.plain.from(0).take(count).collect();
@@ -113,7 +115,7 @@ impl Avoided {
         (rows, looked_at)
     }
 
-    /// They are no longer among the returned rows.
+    /// Removes rows that are no longer among the returned ones.
     pub(crate) fn forget(&mut self, rows: &Rows) {
         self.plain.subtract(rows);
         for &(start, len) in rows.ranges() {
@@ -147,7 +149,7 @@ impl Run {
         self.list_avoided(rows);
     }
 
-    /// Takes rows out of the returned ones.
+    /// Removes rows from the returned ones.
     pub(crate) fn take_out(&mut self, rows: &Rows) {
         self.flight.returned.subtract(rows);
         self.flight.avoided.forget(rows);
@@ -182,7 +184,7 @@ impl Run {
 }
 
 impl Ledger {
-    /// Whose failed rows of a run a slot does not get, if another slot fits the run.
+    /// The worker or slot whose failed rows of a run this slot does not get, if another slot fits the run.
     fn avoids<'a>(&self, run: &Run, worker: &'a Worker, slot: SlotNo) -> Option<KeptFrom<'a>> {
         if !self.asks_a_second_slot() {
             None
@@ -213,7 +215,7 @@ impl Ledger {
         worker.state == WorkerState::Ready && worker.slots.iter().enumerate().any(fits)
     }
 
-    /// Whose failed rows of a run a slot does not get, if some are pending.
+    /// The worker or slot whose failed rows of a run this slot does not get, if some are pending.
     pub(crate) fn kept_from<'a>(
         &self,
         run: &Run,
@@ -226,7 +228,7 @@ impl Ledger {
         self.avoids(run, worker, slot).filter(|kept| run.flight.avoided.count(*kept) > 0)
     }
 
-    /// Those of some rows of a run that a slot does not get, wherever they are.
+    /// The rows among these that a slot does not get, whatever state they are in.
     pub(crate) fn kept_of(&self, slot: SlotRef, no: RunNo, rows: &Rows) -> Rows {
         let mut all = Rows::default();
         let (Some(run), Some(worker)) = (self.runs.get(&no), self.workers.get(&slot.session))
@@ -251,7 +253,7 @@ impl Ledger {
         all
     }
 
-    /// Rows beside trials that a slot may be granted, caps aside.
+    /// Rows outside of trials that a slot may be granted, ignoring caps.
     pub(crate) fn grantable_to(&self, run: &Run, worker: &Worker, slot: SlotNo) -> u64 {
         let kept = self.kept_from(run, worker, slot);
         let kept = kept.map_or(0, |kept| run.flight.avoided.count(kept));
@@ -266,7 +268,8 @@ mod tests {
     use crate::incident::EndKind;
     use crate::trouble::Trouble;
 
-    /// The rows and workers are so many that this takes minutes where each row costs a visit to each worker's list.
+    /// There are so many rows and workers that this would take minutes if each row cost a visit to each worker's
+    /// list.
     #[test]
     fn rows_leave_the_lists_of_their_own_workers() {
         let mut avoided = Avoided::default();

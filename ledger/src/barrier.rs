@@ -1,8 +1,8 @@
-//! Barriers of a job: a generation opens for all when every expected participant has arrived, and never earlier.
+//! Barriers of a job: a generation opens for all participants when every expected one has arrived, and never earlier.
 //!
-//! *Invariant:* a generation ends once, open or failed, and never changes after. A participant that has arrived belongs to
-//! its set and counts once while its ticket is valid: a process does not pass by the arrival of an earlier process of the
-//! same name. Only the latest generation of a barrier waits.
+//! *Invariant:* a generation ends once, open or failed, and never changes afterwards. A participant that has arrived
+//! belongs to the generation's set and counts once while its ticket is valid: a process does not pass by the arrival
+//! of an earlier process with the same name. Only the latest generation of a barrier waits.
 //!
 //! Deliberately absent: notifying the participants (`coordinator`).
 
@@ -22,28 +22,28 @@ pub enum Among {
     Members(Vec<String>),
     /// This many participants, with any names.
     Count(u32),
-    /// The members of the job's round that is complete when the first of them arrives, those that are gone since
-    /// included.
+    /// The members of the round that is complete when the first participant arrives, including members that left
+    /// since.
     Round,
 }
 
-/// What becomes of a generation when one of its set is lost or leaves.
+/// What happens to a generation when a participant of its set is lost or leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Policy {
     /// It fails.
     Fail,
-    /// It goes on without.
+    /// It continues without the participant.
     Shrink,
 }
 
-/// What the first who arrives says of a generation, and all others have to say too.
+/// The definition of a generation: the first arrival sets it, and all others must match it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarrierSpec {
     /// The participants that it waits for.
     pub among: Among,
-    /// What becomes of it when one of them is gone.
+    /// What happens to it when one of them is gone.
     pub policy: Policy,
-    /// For how long it waits from the first arrival.
+    /// How long it waits from the first arrival.
     pub timeout_ms: u64,
 }
 
@@ -105,13 +105,13 @@ pub enum BarrierEnd {
 pub struct Generation {
     /// Which.
     pub number: u64,
-    /// What the first who arrived said of it.
+    /// The definition from the first arrival.
     pub spec: BarrierSpec,
     /// The participants that it waits for, if their names are known, including those that have arrived.
     pub members: Option<BTreeSet<String>>,
     /// How many participants it waits for, including those that have arrived.
     pub expected: u32,
-    /// Who has arrived, and as the how-manieth.
+    /// The participants that have arrived, with their order of arrival.
     pub arrived: BTreeMap<String, u32>,
     /// The participants that it no longer waits for, because they are gone.
     pub without: Vec<String>,
@@ -130,14 +130,14 @@ impl Generation {
         }
     }
 
-    /// Who has arrived, in that order.
+    /// The participants that have arrived, in order of arrival.
     pub fn in_order(&self) -> Vec<&str> {
         let mut arrived: Vec<_> = self.arrived.iter().collect();
         arrived.sort_by_key(|a| a.1);
         arrived.into_iter().map(|a| a.0.as_str()).collect()
     }
 
-    /// Who has not arrived, as far as that is known.
+    /// The participants that have not arrived, if their names are known.
     pub fn missing(&self) -> impl Iterator<Item = &str> {
         let members = self.members.iter().flatten();
         members.filter(|name| !self.arrived.contains_key(*name)).map(String::as_str)
@@ -158,7 +158,7 @@ impl Generation {
         }
     }
 
-    /// One of the job's participants is gone; whether that changes anything here.
+    /// One of the job's participants is gone. Returns whether that changes anything here.
     pub(crate) fn without(&mut self, gone: &Departure) -> bool {
         let concerned = match &self.members {
             Some(members) => members.contains(&gone.name),
@@ -181,7 +181,7 @@ impl Generation {
         true
     }
 
-    /// Takes an arrival back; whether there was one.
+    /// Takes an arrival back. Returns whether there was one.
     fn take_back(&mut self, name: &str) -> bool {
         let Some(order) = self.arrived.remove(name) else { return false };
         self.arrived.values_mut().filter(|o| **o > order).for_each(|o| *o -= 1);
@@ -217,8 +217,8 @@ pub(crate) struct Barrier {
     pub(crate) generations: VecDeque<Generation>,
     /// When it was last used.
     pub(crate) used_at: LedgerMs,
-    /// By generation and name, the ticket of each arrival: a record of its own, which images of before lack, and then it
-    /// is not known whose the arrival was.
+    /// The ticket of each arrival, by generation and name. It is a separate record; older images lack it, and then
+    /// the arrival's owner is unknown.
     #[serde(skip)]
     pub(crate) tickets: Tickets,
 }
@@ -250,8 +250,8 @@ impl Barrier {
         theirs.is_some_and(|theirs| *theirs < ticket)
     }
 
-    /// Voids the arrival under a name at the waiting generation, because another process has the name. A generation without
-    /// another arrival has not begun. Returns whether anything changed.
+    /// Voids the arrival under a name at the waiting generation, because a new process has the name. If no other
+    /// arrival is left, the generation counts as not begun. Returns whether anything changed.
     pub(crate) fn void(&mut self, name: &str) -> bool {
         let Some(g) = self.waiting_mut() else { return false };
         if !g.take_back(name) {
@@ -264,7 +264,7 @@ impl Barrier {
         true
     }
 
-    /// Forgets the tickets of arrivals that are not there any more.
+    /// Drops the tickets of arrivals that no longer exist.
     pub(crate) fn forget_tickets(&mut self) {
         let generations = &self.generations;
         self.tickets.retain(|number, arrivals| {
@@ -274,7 +274,7 @@ impl Barrier {
         });
     }
 
-    /// When it has waited for too long.
+    /// When its timeout ends.
     pub(crate) fn until(&self) -> Option<LedgerMs> {
         self.waiting().map(|g| g.until)
     }

@@ -1,6 +1,6 @@
 //! The operations on barriers: a participant arrives or is gone, time passes, a request aborts a generation.
 //!
-//! *Invariant:* a refused arrival has changed nothing; one that is repeated counts once.
+//! *Invariant:* a refused arrival has changed nothing; a repeated arrival counts once.
 
 use crate::apply::Context;
 use crate::barrier::{Among, Barrier, BarrierEnd, BarrierFailure, BarrierSpec, Generation};
@@ -13,19 +13,19 @@ use crate::reply::{Rejection, Reply};
 use crate::spec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who says that it has arrived.
+/// The participant that arrives.
 pub(crate) struct Arriving {
     /// Its ticket, if it has one.
     pub(crate) ticket: Option<SessionId>,
-    /// Without a ticket: who it is.
+    /// Identifies the participant if it has no ticket.
     pub(crate) participant: ParticipantDecl,
 }
 
-/// What an arrival leads to.
+/// The effect of an arrival.
 enum Arrival {
     /// It counts.
     Counts,
-    /// It begins a generation with this set, where that is known, of this size.
+    /// It begins a generation of this size, with this set if the names are known.
     Begins(Option<BTreeSet<String>>, u32),
     /// The generation has ended already.
     Late,
@@ -37,7 +37,7 @@ fn gone_text(gone: &Departure) -> String {
 }
 
 impl Job {
-    /// What the arrival of `name`, with its ticket, at a generation leads to.
+    /// The effect of the arrival of `name`, with its ticket, at a generation.
     fn arrival(
         &self,
         (barrier, generation): (&str, u64),
@@ -149,7 +149,7 @@ impl Job {
         }
     }
 
-    /// Another process has taken a name: what the earlier one arrived at, and that waits, is none of its arrivals.
+    /// A new process has taken a name: voids the earlier process's arrivals at waiting generations.
     pub(crate) fn void_arrivals(&mut self, name: &str, told: &mut Told) {
         self.barriers.retain(|barrier, at| {
             if at.void(name) {
@@ -159,14 +159,14 @@ impl Job {
         });
     }
 
-    /// Members of the round that are gone: lost, or by their own wish.
+    /// Members of the round that are gone: lost, or left on their own.
     fn gone_of_round(&self) -> Vec<Departure> {
         let roster = self.head.rendezvous.roster.iter();
         let absent = roster.filter(|m| !self.head.participants.contains_key(&m.decl.name));
         absent.filter_map(|m| m.gone.clone()).collect()
     }
 
-    /// Those that a generation waits for by name and that were lost. Who left may come yet.
+    /// The lost participants that a generation waits for by name. A participant that left may still come.
     fn lost_of(&self, g: &Generation) -> Vec<Departure> {
         let names: BTreeSet<&str> = self.head.departures.iter().map(|d| d.name.as_str()).collect();
         let missing = names.into_iter().filter(|name| {
@@ -193,7 +193,7 @@ impl Job {
         told.events.push((what, barrier.to_owned(), g.number, why));
     }
 
-    /// The barriers that wait go on without a participant that is gone, or fail.
+    /// Waiting barriers continue without a participant that is gone, or fail.
     pub(crate) fn barriers_without(&mut self, name: &str, told: &mut Told) {
         let Some(gone) = self.departure(name).cloned() else { return };
         self.change_waiting(told, |g| {
@@ -289,7 +289,7 @@ impl Ledger {
         }
     }
 
-    /// Nothing happens where the generation has ended already.
+    /// Has no effect if the generation has ended already.
     pub(crate) fn abort_barrier(
         &mut self,
         ctx: &Context,

@@ -1,13 +1,14 @@
-//! Whether the row or the slot is to blame when an engine dies.
+//! Decides whether the row or the slot is to blame when an engine dies.
 //!
-//! *Invariant:* from cluster version 3 on, a row fails for good of engines that died only after it ended engines on two
-//! slots, where a second one that takes work fits it. It waits for the second one for [`limits::SECOND_SLOT_WAIT_MS`] at
-//! most. Then the slot that had it may have it again, and decides. A verdict of one slot, where there was a second one,
-//! does not clear that slot. A slot of a worker that registers anew under its name is the same slot.
+//! *Invariant:* from cluster version 3 on, engine deaths fail a row for good only after it killed engines on two
+//! slots, if a second slot that takes work fits the row. The row waits for the second slot for
+//! [`limits::SECOND_SLOT_WAIT_MS`] at most. After that the first slot may get it again, and decides. A verdict of one
+//! slot does not clear that slot if a second slot was available. A slot of a worker that registers again under its
+//! name is the same slot.
 //!
 //! Absent: where an engine died of a row and how long the row waits (`incident.rs`), what a death means for the rows
-//! (`engine_death.rs`), who is given which trial (`trial.rs`), what people see of the wait (`second_slot.rs`), and what
-//! operators cordon (`cordon.rs`).
+//! (`engine_death.rs`), which slot is given which trial (`trial.rs`), how readers see the wait (`second_slot.rs`),
+//! and what operators cordon (`cordon.rs`).
 //!
 //! [`limits::SECOND_SLOT_WAIT_MS`]: crate::limits::SECOND_SLOT_WAIT_MS
 
@@ -18,21 +19,21 @@ use crate::ledger::Ledger;
 use crate::run::Run;
 use crate::worker::WorkerState;
 
-/// What follows from an engine that died of a row that ran alone.
+/// The conclusion from an engine death with a row that ran alone.
 pub(crate) struct Conclusion {
-    /// The row may fail for good by it.
+    /// Whether the row may fail for good because of it.
     pub(crate) decides: bool,
-    /// If it does, no incident of the row counts against a slot.
+    /// Whether, if it does, no incident of the row counts against a slot.
     pub(crate) clears_slots: bool,
 }
 
 impl Ledger {
-    /// Whether the cluster's version asks a second slot before it blames a row.
+    /// Whether the cluster's version tries a second slot before it blames a row.
     pub(crate) fn asks_a_second_slot(&self) -> bool {
         self.meta.version >= SCHEDULING_VERSION
     }
 
-    /// What follows from an engine of a slot that died of one row alone, in a trial or outside.
+    /// The conclusion from a death of a slot's engine with one row alone, in a trial or outside.
     pub(crate) fn conclude(&self, slot: SlotRef, (no, row): (RunNo, u64)) -> Conclusion {
         let run = self.runs.get(&no).filter(|_| self.asks_a_second_slot());
         let incident = run.and_then(|run| run.troubles.get(&row)?.incident.as_ref());
@@ -48,9 +49,9 @@ impl Ledger {
         }
     }
 
-    /// Whether another slot than this one may have rows of a run that this one had: it takes work and fits.
+    /// Whether another slot could take the rows of a run that this slot had: it takes work and fits.
     pub(crate) fn another_slot_takes(&self, run: &Run, slot: SlotRef) -> bool {
-        // Where all slots have a cordon, each may have trials, and the others of these come first too.
+        // If all slots have a cordon, each may have trials, and the others come first among them too.
         let cordoned = self.slot(slot).is_some_and(|pulls| pulls.cordon.is_some());
         self.others(run, slot).any(|(worker, number)| {
             worker.state == WorkerState::Ready

@@ -1,8 +1,8 @@
-//! Why no slot can take rows of a run, for people.
+//! Explains to readers why no slot can take rows of a run.
 //!
-//! *Invariant:* reading changes nothing. Runs of one need share an answer, so listing all runs takes time in proportion to
-//! what they ask for, not to how many they are. Offers that lack a run's model or task are looked at once for all that have
-//! the same models and tasks.
+//! *Invariant:* reading changes nothing. Runs with the same need share an answer, so listing all runs takes time in
+//! proportion to their distinct needs, not to the number of runs. Offers that lack a run's model or task are checked
+//! once for all runs with the same models and tasks.
 
 use crate::eligibility::NeedNo;
 use crate::gate::SCHEDULING_VERSION;
@@ -13,14 +13,14 @@ use crate::spec::{Misfit, RunSpec, SlotOffer};
 use crate::store_access::StoreAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Slots of one offer that are named, at most, where they take no work at all.
+/// The most slots of one offer to name if they take no work at all.
 const TOLD_MAX: usize = 64;
-/// Cordoned slots that are looked at for names, at most.
+/// The most cordoned slots to visit for names.
 const REASONS_MAX: usize = 64;
 /// Reasons in one answer.
 const REASONS_SHOWN: usize = 3;
 
-/// A run that has rows to give, none of which can be given now.
+/// A run with pending rows, none of which can be granted now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StuckRun {
     /// Its namespace.
@@ -40,9 +40,9 @@ pub struct StuckRun {
 /// Answers of one moment.
 pub struct Blocked<'a> {
     ledger: &'a Ledger,
-    /// By need, and whether the run has trials: these may lift a cordon.
+    /// Answers by need, and by whether the run has trials, which may lift a cordon.
     answers: BTreeMap<(NeedNo, bool), String>,
-    /// Why slots of a namespace take no work, whatever a run asks for.
+    /// Why slots of a namespace take no work from any run.
     ineligible: BTreeMap<&'a str, Vec<String>>,
 }
 
@@ -52,8 +52,8 @@ impl Ledger {
         self.all_blocked().why(no)
     }
 
-    /// Every run that cannot move, in the order of their numbers: those that no slot can take rows of, those that are paused
-    /// with rows left, and those that are paused at the limit of cordons. Takes time in proportion to the runs.
+    /// Every stuck run, ordered by number: runs whose rows no slot can take, runs paused with rows left, and runs
+    /// paused at the limit of cordons. Takes time in proportion to the runs.
     pub fn stuck_runs(&self) -> Vec<StuckRun> {
         let mut blocked = self.all_blocked();
         let mut stuck = Vec::new();
@@ -72,7 +72,7 @@ impl Ledger {
         stuck
     }
 
-    /// The same of many runs at one moment.
+    /// The same for many runs at one moment.
     pub fn all_blocked(&self) -> Blocked<'_> {
         Blocked { ledger: self, answers: BTreeMap::new(), ineligible: BTreeMap::new() }
     }
@@ -95,7 +95,7 @@ impl<'a> Blocked<'a> {
                 answer
             }
         };
-        // Some slot could have rows, but these are not for it now.
+        // A slot could take rows of the run, but not the pending ones now.
         match answer.is_empty() {
             true => self.ledger.waits_for_another_slot(run),
             false => answer,
@@ -109,7 +109,7 @@ impl<'a> Blocked<'a> {
             let Some(worker) = ledger.workers.get(&at.session) else { continue };
             match ledger.cordon_of(worker, at.slot.0 as usize) {
                 None => return String::new(),
-                // Its trials show whether it stays so.
+                // The run's trials will show whether the cordon stays.
                 Some(_) if ledger.trials_may_lift_cordon(run, worker, at) => return String::new(),
                 Some(why) if cordons.len() < REASONS_MAX => {
                     let why = if why.is_empty() { "no reason given" } else { why };
@@ -119,7 +119,7 @@ impl<'a> Blocked<'a> {
             }
         }
         let (namespace, spec) = (&run.head.namespace, &run.head.spec);
-        // A slot that would do but for its cordon comes closest of all.
+        // A slot that only its cordon keeps from fitting is the closest of all.
         let mut all: Vec<String> = Vec::new();
         if cordons.is_empty() {
             all.extend(self.lacking(namespace, spec));
@@ -133,7 +133,7 @@ impl<'a> Blocked<'a> {
         }
     }
 
-    /// What the slots that come closest lack: to say that no slot has the model is wrong as soon as one has it and lacks
+    /// What the closest slots lack. For example, "no slot has the model" would be wrong if one has it and only lacks
     /// a label.
     fn lacking(&self, namespace: &str, spec: &RunSpec) -> Option<String> {
         let mut lacking: BTreeMap<Misfit, BTreeSet<String>> = BTreeMap::new();
@@ -141,7 +141,7 @@ impl<'a> Blocked<'a> {
         for (shape, offers) in self.ledger.index.shapes_in(namespace) {
             match shape.fits(&engine, &StoreAccess::default()) {
                 Err(Misfit::Ineligible) => {}
-                // The same of each of its offers, which differ in nothing that counts here.
+                // The same for each offer of the shape: they do not differ in anything relevant here.
                 Err(misfit) => {
                     lacking.entry(misfit).or_default().extend(has_instead(misfit, shape, spec));
                 }
@@ -181,7 +181,7 @@ impl<'a> Blocked<'a> {
     }
 }
 
-/// What a slot has where a run asks for something else, for people.
+/// What a slot has instead of what a run asks for, in words.
 fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String> {
     match misfit {
         Misfit::Revision => {
@@ -201,7 +201,7 @@ fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String>
     }
 }
 
-/// What no slot has of what a run asks for, and what the closest ones have instead.
+/// What a run asks for that no slot has, and what the closest slots have instead.
 fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>, version: u32) -> String {
     let model = &spec.engine.model;
     let has = || has.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -1,7 +1,7 @@
 //! Byte strings of shared stores in commands and records, encoded and decoded as a whole.
 //!
-//! *Invariant:* the encoding is that of a `Vec<u8>`, byte for byte: a length and the bytes. Serde takes a `Vec<u8>` one byte
-//! at a time, which for values of a megabyte costs each member milliseconds.
+//! *Invariant:* the encoding is that of a `Vec<u8>`, byte for byte: a length and the bytes. Serde would encode a
+//! `Vec<u8>` one byte at a time, which costs each member milliseconds for values of a megabyte.
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

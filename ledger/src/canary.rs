@@ -1,8 +1,8 @@
-//! Canaries: a run may begin with its first rows alone, and goes on when these turned out well.
+//! Canaries: a run may start with only its first rows, and continues if they end well.
 //!
-//! *Invariant:* while a run is in its canary, no row at or behind `canary_rows` is granted. The
-//! canary ends when all its rows are decided and at most `canary_failures_max` failed for good, or
-//! when the run is resumed after more did; it never begins again.
+//! *Invariant:* while a run is in its canary, no row from `canary_rows` on is granted. The canary ends when all its
+//! rows are decided and at most `canary_failures_max` failed for good, or when the run is resumed after more failed;
+//! it never starts again.
 
 use crate::apply::Context;
 use crate::id::RunNo;
@@ -10,7 +10,7 @@ use crate::ledger::Ledger;
 use crate::run::{Run, RunState};
 
 impl Run {
-    /// Whether its first rows have to show first that it is worth going on.
+    /// Whether the run is still in its canary.
     pub(crate) fn in_canary(&self) -> bool {
         self.head.spec.canary_rows > 0 && !self.head.canary_over && !self.ended()
     }
@@ -23,13 +23,13 @@ impl Run {
         }
     }
 
-    /// Whether more of the canary failed for good than its user allows. Nothing but its rows was
-    /// granted yet, so every failure is one of them.
+    /// Whether more canary rows failed for good than the user allows. Only canary rows were granted so far, so every
+    /// failure counts.
     fn canary_failed(&self) -> bool {
         self.head.counts.failed > self.head.spec.canary_failures_max
     }
 
-    /// Whether every row of the canary is there and has an outcome.
+    /// Whether every row of the canary exists and has an outcome.
     fn canary_decided(&self) -> bool {
         let (head, flight) = (&self.head, &self.flight);
         let all_there = head.rows >= head.spec.canary_rows || head.input_closed;
@@ -40,12 +40,12 @@ impl Run {
 }
 
 impl Ledger {
-    /// Draws the conclusion from a canary, after something of it was decided.
+    /// Ends or fails a canary after some of its rows were decided.
     pub(crate) fn settle_canary(&mut self, ctx: &Context, no: RunNo) {
         let Some(run) = self.runs.get_mut(&no).filter(|run| run.in_canary()) else { return };
         let (failed, max) = (run.head.counts.failed, run.head.spec.canary_failures_max);
         if run.canary_failed() {
-            // Said in any case: to resume the run is to accept these failures.
+            // Always name the failures: resuming the run accepts them.
             let reason = format!(
                 "canary: {failed} of the first {} rows failed for good, more than \
                  canary_failures_max = {max}; resume goes on with all rows",
@@ -69,7 +69,7 @@ impl Ledger {
         self.refresh_active(no);
     }
 
-    /// A run is resumed: by this its user takes the failures of its canary as they are.
+    /// A run is resumed: its user accepts the failures of its canary.
     pub(crate) fn accept_canary(&mut self, no: RunNo) {
         let run = self.runs.get_mut(&no);
         if let Some(run) = run.filter(|run| run.in_canary() && run.canary_failed()) {

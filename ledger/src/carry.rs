@@ -1,11 +1,11 @@
-//! Carrying over: rows of a new revision that an earlier run has finished are done at once.
+//! Result reuse: rows of a new revision that an earlier run has finished are done at once.
 //!
-//! *Invariant:* only a row that was never granted is carried, so no row has a carried result and a
-//! computed one. A carry names the segment by its digest: should another input have taken
-//! that number, nothing is carried, and no result comes to another row's prompt.
+//! *Invariant:* only a row that was never granted is carried over, so no row has both a carried result and a computed
+//! one. A carry names the segment by its digest: if another input has taken that number, nothing is carried over, and
+//! no result ends up with another row's prompt.
 //!
-//! Absent on purpose: which result belongs to which row. The submitter compares item ids and writes
-//! the part; the ledger sees digests and row numbers.
+//! Absent on purpose: matching results to rows. The submitter compares item ids and writes the part; the ledger sees
+//! only digests and row numbers.
 
 use crate::apply::Context;
 use crate::command::{HeldRows, PartDecl};
@@ -18,7 +18,7 @@ use crate::rows::Rows;
 use crate::run::{Run, RunState};
 use crate::segment::Outcome;
 
-/// What events name as the slot and attempt of carried rows, for they have none.
+/// The slot that events name for carried rows, which have none.
 const NOBODY: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
 
 impl Ledger {
@@ -88,8 +88,8 @@ impl Ledger {
 }
 
 impl Run {
-    /// The rows that may be carried, and why the others may not. Those that this very part decided
-    /// are neither: a repeat.
+    /// The rows that may be carried, and why the others may not. Rows that this very part decided are in neither set:
+    /// this is a repeat.
     fn carriable(&self, rows: &Rows, part: &PartDecl) -> (Rows, Vec<RefusedRows>) {
         let (mut free, mut stale, mut decided) =
             (Rows::default(), Rows::default(), Rows::default());
@@ -111,7 +111,7 @@ impl Run {
         (free, refused)
     }
 
-    /// Whether the rows of this run are as many as its head says were granted, were carried, or are left.
+    /// Whether this run has as many rows as its head says were granted, were carried, or are left.
     pub(crate) fn counts_fit(&self) -> bool {
         let (head, end) = (&self.head, self.fresh_end());
         let taken = head.next_fresh.checked_add(head.carried_ahead);
@@ -142,7 +142,7 @@ impl Run {
         carried.sum()
     }
 
-    /// Takes up to `count` fresh rows, past those that were carried.
+    /// Takes up to `count` fresh rows, skipping carried ones.
     pub(crate) fn take_fresh(&mut self, count: u64) -> Rows {
         let (mut rows, end) = (Rows::default(), self.fresh_end());
         let mut left = count;

@@ -1,8 +1,9 @@
-//! Checkpoints of a job: what each rank reported, and what of the epochs they hold.
+//! Checkpoints of a job: what each rank reported, and which samples of the epochs they contain.
 //!
-//! *Invariant:* a checkpoint is complete when every rank of the world that began it has reported, and not before; the
-//! last complete one of a lineage is its base, and the base says which samples are in: what it has sealed and what the
-//! shards say they have sealed is the same. One that is given up never becomes complete. Its number is never used again.
+//! *Invariant:* a checkpoint is complete when every rank of the world that began it has reported, and not before. The
+//! last complete checkpoint of a lineage is its base, and the base defines which samples are in: what it has sealed
+//! is exactly what the shards say they have sealed. A checkpoint that is given up never becomes complete. Its number
+//! is never used again.
 //!
 //! Deliberately absent: bytes. A rank's report names a manifest, which names its objects.
 
@@ -14,46 +15,46 @@ use crate::training::{TrainerRef, Training, TrainingName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is done to checkpoints.
+/// The operations on checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckpointOp {
-    /// Begins that of a step, or finds it.
+    /// Begins the checkpoint of a step, or finds it.
     Begin {
-        /// Who.
+        /// The trainer.
         by: TrainerRef,
         /// The step.
         step: u64,
-        /// What people call it; the first that is not empty counts.
+        /// Its label for people; the first non-empty one counts.
         label: String,
     },
     /// The caller's rank is durable.
     Report {
-        /// Who.
+        /// The trainer.
         by: TrainerRef,
         /// Which checkpoint.
         number: u32,
-        /// What there is of it.
+        /// The rank's report.
         report: Box<RankReport>,
-        /// Of each shard that it held then and had not finished, how many samples were in.
+        /// For each unfinished shard that it held then, how many samples were in.
         progress: Vec<ShardProgress>,
     },
-    /// Gives one up that is not complete.
+    /// Gives up an incomplete checkpoint.
     Abort {
         /// The job.
         job: TrainingName,
         /// Which.
         number: u32,
     },
-    /// How many complete ones are kept, labelled ones and the base apart.
+    /// Sets how many complete checkpoints are kept, besides labeled ones and the base.
     Retain {
         /// The job.
         job: TrainingName,
-        /// The newest so many; 0: all.
+        /// How many of the newest to keep; 0: all.
         keep_last: u32,
         /// Only this once.
         now: bool,
     },
-    /// What people call it.
+    /// Sets its label for people.
     Label {
         /// The job.
         job: TrainingName,
@@ -62,7 +63,7 @@ pub enum CheckpointOp {
         /// Empty: nothing.
         label: String,
     },
-    /// The objects of one that goes are gone, and with this the checkpoint.
+    /// The objects of a deleted checkpoint are gone; this removes the checkpoint.
     Forget {
         /// The job.
         job: TrainingName,
@@ -71,7 +72,7 @@ pub enum CheckpointOp {
     },
 }
 
-/// What one rank has durable.
+/// What one rank has made durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankReport {
     /// The object that names all others.
@@ -98,7 +99,7 @@ pub struct ShardProgress {
 /// Whether it counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckpointState {
-    /// Ranks have to report.
+    /// Not all ranks have reported.
     #[default]
     Open,
     /// All have.
@@ -119,7 +120,7 @@ pub(crate) struct Checkpoint {
     /// The trainers by rank.
     pub(crate) world: Vec<String>,
     pub(crate) reports: BTreeMap<u32, RankReport>,
-    /// While it is open: samples of shards that ranks held, by shard.
+    /// While it is open: samples of the shards that ranks held, by shard.
     pub(crate) progress: BTreeMap<(DatasetNo, u64), BTreeMap<u32, u32>>,
     /// Once it is complete.
     pub(crate) sealed: Option<Sealed>,
@@ -128,12 +129,12 @@ pub(crate) struct Checkpoint {
     pub(crate) completed_wall_ms: u64,
 }
 
-/// What of the epochs a complete checkpoint holds.
+/// The part of the epochs that a complete checkpoint contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sealed {
     /// Whole epochs.
     pub(crate) done: BTreeMap<DatasetNo, Rows>,
-    /// Those under way.
+    /// The open passes.
     pub(crate) passes: BTreeMap<(DatasetNo, u64), SealedShards>,
 }
 
@@ -157,7 +158,7 @@ impl Checkpoint {
         self.is_open() && rank.is_some_and(|rank| !self.reports.contains_key(&rank))
     }
 
-    /// Whether it counts samples of a dataset.
+    /// Whether it contains samples of a dataset.
     pub(crate) fn holds(&self, no: DatasetNo) -> bool {
         let sealed = self.sealed.as_ref();
         sealed.is_some_and(|s| s.done.contains_key(&no) || s.passes.keys().any(|key| key.0 == no))
@@ -172,7 +173,7 @@ impl Training {
         said.max_by_key(|&(step, samples)| (samples, step))
     }
 
-    /// The complete checkpoints that go when the newest so many are kept, ascending.
+    /// The complete checkpoints to delete if the newest `keep_last` are kept, ascending.
     pub(crate) fn prunable(&self, keep_last: u32) -> Vec<u32> {
         if keep_last == 0 {
             return Vec::new();
@@ -186,7 +187,7 @@ impl Training {
         numbers
     }
 
-    /// What has to hold of the checkpoints.
+    /// Checks the invariants of checkpoints.
     pub(crate) fn check_checkpoints(&self) -> Result<(), String> {
         let head = &self.head;
         let base = self.checkpoints.get(&head.base);

@@ -1,7 +1,7 @@
-//! How checkpoints begin, become complete, and go.
+//! How checkpoints begin, become complete, and are removed.
 //!
-//! *Invariant:* only the last report of all ranks makes one complete, in the same command that seals what was done up to
-//! its step. What is older and still open is given up then: recovery would never ask for it.
+//! *Invariant:* a checkpoint becomes complete only with the last report of all ranks, in the same command that seals
+//! what was done up to its step. Older open checkpoints are given up then: recovery would never use them.
 
 use crate::apply::Context;
 use crate::checkpoint::{
@@ -17,7 +17,7 @@ use crate::training::{TrainerRef, Training, TrainingName};
 use crate::training_refusal::TrainingRefusal;
 use std::collections::BTreeMap;
 
-/// A pass, a shard of it, and how many of its samples are in.
+/// A pass, one of its shards, and how many of the shard's samples are in.
 type Named = ((DatasetNo, u64), u32, u32);
 
 impl Ledger {
@@ -167,7 +167,7 @@ impl Ledger {
         Ok(named.into_iter().map(|((no, epoch, shard), n)| ((no, epoch), shard, n)).collect())
     }
 
-    /// Every rank is durable: what was done up to the step is in for good.
+    /// Every rank is durable: work up to the step is in for good.
     fn complete_checkpoint(&mut self, ctx: &Context, no: TrainingNo, number: u32) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let Some(checkpoint) = training.checkpoints.get_mut(&number) else { return };
@@ -210,7 +210,7 @@ impl Ledger {
         self.prune_checkpoints(ctx, no, keep_last);
     }
 
-    /// Those go of which this is true.
+    /// Deletes the checkpoints for which this is true.
     pub(crate) fn give_up_checkpoints(
         &mut self,
         ctx: &Context,
@@ -267,7 +267,7 @@ impl Ledger {
         if !found.is_open() {
             return Ok(Reply::Ok); // It goes already, and another of its step may be open.
         }
-        // Of one step a lineage has one that does not go.
+        // A lineage has at most one live checkpoint per step.
         let (lineage, step) = (found.lineage, found.step);
         let goes = |c: &Checkpoint| c.is_open() && c.lineage == lineage && c.step == step;
         self.give_up_checkpoints(ctx, no, goes, "it was aborted");
@@ -324,7 +324,7 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// Notes a change of a job.
+    /// Emits an event about a change of a job.
     pub(crate) fn emit_training(
         &mut self,
         ctx: &Context,
@@ -346,7 +346,7 @@ fn check_label(label: &str) -> Result<(), Rejection> {
 }
 
 impl Training {
-    /// Refuses what a rank cannot have read of a shard by that step.
+    /// Refuses a report of more samples of a shard than the rank can have read by that step.
     fn check_progress(
         &self,
         pass: (DatasetNo, u64),

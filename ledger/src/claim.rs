@@ -1,8 +1,8 @@
 //! Claims: pending rows become a slot's, under a new attempt.
 //!
-//! *Invariant:* a granted row was pending, and from then on it belongs to its slot alone. A repeated
-//! pull gets the grants that the first one made. Only the process that registered last pulls. A
-//! trial is granted alone, and the slot that has it, or empties itself for it, gets nothing else.
+//! *Invariant:* a granted row was pending, and from then on it belongs to its slot alone. A repeated pull gets the
+//! grants of the first one. Only the process that registered last may pull. A trial is granted alone, and a slot that
+//! has a trial, or empties itself for one, gets nothing else.
 
 use crate::apply::Context;
 use crate::command::HeldRows;
@@ -39,8 +39,8 @@ impl Ledger {
         Ok(Reply::Granted(granted))
     }
 
-    /// Keeps the answer to a pull for its repeat; but not an empty one, for then the pull waits at
-    /// the leader and comes again.
+    /// Keeps the answer to a pull for its repeat, unless it is empty: then the pull waits at the leader and comes
+    /// again.
     pub(crate) fn remember_answer(
         &mut self,
         slot: SlotRef,
@@ -56,7 +56,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Up to `want` rows for a slot, of which it knows nothing yet.
+    /// Grants up to `want` new rows to a slot.
     fn serve(&mut self, ctx: &mut Context, slot: SlotRef, want: u32) -> Vec<GrantedRows> {
         let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
         let at = slot.slot.0 as usize;
@@ -94,7 +94,7 @@ impl Ledger {
         }
     }
 
-    /// Grants a trial whole, or as much of it as was asked for.
+    /// Grants a whole trial, or as much of it as requested.
     fn grant_trial(
         &mut self,
         ctx: &mut Context,
@@ -147,7 +147,7 @@ impl Ledger {
         self.hand_out(ctx, slot, (no, attempt), rows, None)
     }
 
-    /// Makes rows that were just taken out of the pending ones a slot's.
+    /// Gives rows that were just removed from the pending ones to a slot.
     fn hand_out(
         &mut self,
         ctx: &Context,

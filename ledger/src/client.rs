@@ -1,9 +1,9 @@
-//! Clients' sessions: what was answered to which request, so that a repeat is never executed.
+//! Client sessions: the answer to each request, so that a repeat is never executed.
 //!
-//! *Invariant:* the ledger executes a request of a known session at most once. If the session is
-//! unknown or the answer was forgotten, the reply says that the outcome is unknown
-//! (Ongaro's thesis, section 6.3). What is remembered of stores' values is counted exactly, and
-//! bounded: one client is refused more, and of all those that have some, one makes room (`remembered`).
+//! *Invariant:* the ledger executes a request of a known session at most once. If the session is unknown or the
+//! answer was forgotten, the reply says that the outcome is unknown (Ongaro's thesis, section 6.3). The bytes of
+//! stores' values in remembered answers are counted exactly and bounded: a single client is refused more, and across
+//! clients one session makes room (`remembered`).
 
 use crate::counts::Counts;
 use crate::id::{LedgerMs, SessionId};
@@ -21,7 +21,7 @@ pub(crate) struct Client {
     pub(crate) id: SessionId,
     pub(crate) name: String,
     pub(crate) used_at: LedgerMs,
-    /// Answers up to here are forgotten: the client has them.
+    /// Answers up to here are dropped: the client has them.
     pub(crate) ack_upto: u64,
     pub(crate) replies: BTreeMap<u64, Reply>,
     /// The identity that opened it. The leader refuses requests of other identities before they reach the log.
@@ -32,7 +32,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The remembered answer, or `None` when the request is new and may be executed.
+    /// The remembered answer, or `None` if the request is new and may be executed.
     pub(crate) fn recall(
         &mut self,
         seq: u64,
@@ -69,7 +69,7 @@ impl Client {
         Ok(None)
     }
 
-    /// Remembers what a request was answered.
+    /// Remembers the answer to a request.
     pub(crate) fn remember(&mut self, seq: u64, reply: Reply) {
         self.value_bytes += reply.value_bytes();
         if let Some(before) = self.replies.insert(seq, reply) {
@@ -77,14 +77,14 @@ impl Client {
         }
     }
 
-    /// Bytes of stores' values in the replies, counted anew.
+    /// Bytes of stores' values in the replies, counted from scratch.
     pub(crate) fn count_value_bytes(&self) -> u64 {
         self.replies.values().map(Reply::value_bytes).sum()
     }
 }
 
 impl Ledger {
-    /// A session that was last used then is forgotten, with its answers.
+    /// Removes a session that was last used then, with its answers.
     pub(crate) fn forget_client(&mut self, used_at: LedgerMs, id: SessionId) {
         self.client_uses.remove(&(used_at, id));
         if let Some(client) = self.clients.remove(&id) {
@@ -94,7 +94,7 @@ impl Ledger {
         self.dirty.clients.insert(id);
     }
 
-    /// Does something with a client's session, if it is known, and keeps what is derived of it.
+    /// Runs an action on a client's session, if it is known, and keeps the derived state up to date.
     pub(crate) fn with_client<T>(
         &mut self,
         id: SessionId,
@@ -110,7 +110,7 @@ impl Ledger {
         Some(done)
     }
 
-    /// Rebuilds what is derived of the clients.
+    /// Rebuilds the state derived from the clients.
     pub(crate) fn derive_clients(&mut self) {
         self.holders = self.clients.values().map(|client| client.holder.as_str()).collect();
         for client in self.clients.values_mut() {
@@ -120,7 +120,7 @@ impl Ledger {
         }
     }
 
-    /// What has to hold of the clients.
+    /// Checks the invariants of clients.
     pub(crate) fn check_clients(&self) -> Result<(), String> {
         let uses = self.clients.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
         if uses != self.client_uses {

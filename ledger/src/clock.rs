@@ -1,8 +1,8 @@
-//! Ledger time: how it moves, and what is due by it.
+//! Ledger time: how it advances, and what is due.
 //!
-//! *Invariant:* time never goes back, moves at most [`limits::CLOCK_STEP_MAX_MS`] in one command,
-//! and makes something happen only in a `Tick`, which the leader proposes when
-//! [`Ledger::next_deadline`] has come. No member expires anything on its own.
+//! *Invariant:* time never goes back and advances at most [`limits::CLOCK_STEP_MAX_MS`] in one command. It has
+//! effects only in a `Tick`, which the leader proposes when [`Ledger::next_deadline`] has come. No member expires
+//! anything on its own.
 
 use crate::apply::Context;
 use crate::gate::SCHEDULING_VERSION;
@@ -17,8 +17,8 @@ use crate::store;
 use crate::worker::{SessionEnd, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much one `Tick` may still do of what grows with the number of workers that are lost at once: no member holds its
-/// lock for longer than that takes.
+/// What one `Tick` may still do of the work that grows with the number of workers lost at once. It bounds how long a
+/// member holds its lock.
 struct Budget {
     attempts: usize,
     rows: u64,
@@ -79,7 +79,7 @@ impl Ledger {
             .min()
     }
 
-    /// Does what is due. The rows of many lost workers take several ticks; the rest stays due.
+    /// Does what is due. The rows of many lost workers may take several ticks; the rest stays due.
     pub(crate) fn tick(&mut self, ctx: &Context) {
         let mut budget = Budget::of_version(self.meta.version);
         self.end_overdue_runs(ctx);
@@ -98,7 +98,7 @@ impl Ledger {
 
     fn end_waits(&mut self, budget: &mut Budget) {
         let now = self.meta.clock;
-        // Of each run its rows, and until when the last of them waited.
+        // The due rows of each run, and the time until which the last of them waited.
         let mut due: BTreeMap<RunNo, (LedgerMs, BTreeSet<u64>)> = BTreeMap::new();
         let mut last = None;
         while let Some((at, no, row)) = self.waiting.first().copied().filter(|w| w.0 <= now) {
@@ -124,7 +124,8 @@ impl Ledger {
                 }
             }
             run.head.counts.waiting -= rows.len();
-            // Trials that wait for longer still have their rows among the waiting ones: the budget may have ended before them.
+            // Trials that keep waiting still have their rows among the waiting ones: the budget may have ended before
+            // them.
             run.end_trial_waits(until, &mut rows);
             run.bring_back(&rows);
             self.dirty.runs.insert(no);
@@ -205,9 +206,8 @@ impl Run {
     }
 }
 
-/// When a lease of a run that bounds its attempts ends by itself. Its worker ends an attempt sooner,
-/// as a failure, counted from the row's start; what is still held so long after the grant waits in a
-/// queue, or is held by a worker that has lost count.
+/// When a lease ends by itself, in a run with an attempt timeout. The worker fails an attempt sooner, counted from
+/// the row's start. A row still held this long after its grant waits in a queue, or its worker has lost track of it.
 fn lease_ends(granted_at: LedgerMs, attempt_timeout_ms: u64) -> LedgerMs {
     LedgerMs(granted_at.0.saturating_add(attempt_timeout_ms.saturating_mul(2)))
 }

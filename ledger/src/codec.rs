@@ -1,7 +1,7 @@
 //! Bytes of commands, replies and records: postcard behind a version byte.
 //!
-//! *Invariant:* bytes that an older member wrote are read for ever, and bytes with an unknown
-//! version are refused, never guessed at.
+//! *Invariant:* bytes that an older member wrote stay readable forever; bytes with an unknown version are refused,
+//! never guessed at.
 
 use serde::{Serialize, de::DeserializeOwned};
 

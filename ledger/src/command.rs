@@ -1,10 +1,9 @@
-//! What is replicated: commands, and the operations that a leader merges into one.
+//! The replicated commands, and the operations that a leader merges into one command.
 //!
-//! *Invariant:* the encoding of a variant never changes; new ones are added at the end, and used
-//! only once the replicated cluster version says that every member knows them.
+//! *Invariant:* the encoding of a variant never changes; new variants are added at the end, and used only once the
+//! replicated cluster version says that every member knows them.
 //!
-//! A merged command is no transaction: each operation has its own position, its own reply and
-//! its own rejection.
+//! A merged command is no transaction: each operation has its own position, its own reply and its own rejection.
 
 mod op_kind;
 mod store_op;
@@ -22,24 +21,24 @@ pub use store_op::{StoreName, StoreOp};
 /// One log entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// The open epoch of the leader that proposed it. Another one is rejected whole.
+    /// The open epoch of the leader that proposed it. A command with another epoch is rejected whole.
     pub epoch: CoordEpoch,
     /// Ledger time at the leader.
     pub at: LedgerMs,
     /// Wall time at the leader, in milliseconds since 1970. For people; decides nothing.
     pub wall_ms: u64,
-    /// What to do.
+    /// The command's body.
     pub body: Body,
 }
 
-/// What a command does.
+/// The body of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     /// Opens dispatch for the command's epoch, which must be the term that committed it.
     OpenEpoch,
     /// Operations in order, at most [`limits::OPS_PER_COMMAND_MAX`](crate::limits).
     Ops(Vec<Op>),
-    /// Time passes: what is due by [`Command::at`] happens.
+    /// Time passes: everything due by [`Command::at`] happens.
     Tick,
     /// Every member computes its digests when it has applied this entry.
     DigestAt,
@@ -52,7 +51,7 @@ pub enum Body {
 pub struct Op {
     /// Set by clients: a repeat is answered from memory and not executed again.
     pub request: Option<RequestId>,
-    /// What to do.
+    /// The command's body.
     pub kind: OpKind,
 }
 
@@ -80,43 +79,43 @@ pub struct RequestId {
     pub ack_upto: u64,
 }
 
-/// What a failure's class was decided by: never the words of a message.
+/// The evidence for a failure's class, which never depends on the words of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
     /// Exit status of the process that died.
     pub exit_code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
-    /// Class of the exception, as its runtime names it; empty where there was none.
+    /// Class of the exception, as its runtime names it; empty if there was none.
     pub exception: String,
-    /// Where a longer text is.
+    /// The object with a longer text.
     pub text: Option<BlobRef>,
 }
 
 /// A worker as it introduces itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// Namespace whose runs it serves.
+    /// The namespace whose runs it serves.
     pub namespace: String,
     /// Its name, unique in the namespace.
     pub name: String,
     /// Drawn when its process started.
     pub instance: u64,
-    /// Where a person finds it.
+    /// Its address, for people.
     pub address: String,
     /// The session that it had, if it knows one.
     pub resume: Option<SessionId>,
     /// Whether the leader has seen the holder of this name alive within the failure timeout.
     pub holder_alive: bool,
-    /// What it offers; the position is the slot's number.
+    /// Its slots' offers; the position is the slot's number.
     pub slots: Vec<SlotOffer>,
-    /// With `resume`: what it still holds. All else is given back.
+    /// With `resume`: the rows that it still holds. All others are returned.
     pub held: Vec<HeldRows>,
-    /// Store URLs that it can use beside the cluster's.
+    /// Store URLs that it can use besides the cluster's.
     pub stores: Vec<String>,
     /// Versions of its parts.
     pub versions: BTreeMap<String, String>,
-    /// What the holder of this name may have been running when it was last heard, as the leader knows it.
+    /// What the earlier holder of this name may have been running when it was last heard, as the leader knows.
     pub started: Vec<HeldRows>,
 }
 
@@ -147,14 +146,14 @@ pub struct SegmentDecl {
     pub number: SegmentNo,
     /// Its rows.
     pub rows: u32,
-    /// Where it is.
+    /// Its object.
     pub blob: BlobRef,
 }
 
 /// A part of results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartDecl {
-    /// Where it is.
+    /// Its object.
     pub blob: BlobRef,
     /// Prompt tokens of its rows.
     pub tokens_in: u64,
@@ -162,10 +161,10 @@ pub struct PartDecl {
     pub tokens_out: u64,
 }
 
-/// What may be done with a run.
+/// An action on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunAction {
-    /// Grant no more rows; what runs may finish.
+    /// Grant no more rows; running rows may finish.
     Pause,
     /// Grant again.
     Resume,
@@ -182,7 +181,7 @@ pub enum FailureClass {
     Transient,
     /// Out of memory: retried with back-off.
     OutOfMemory,
-    /// The engine died, and the row that caused it is unknown: a strike if the row ran alone, else trials.
+    /// The engine died, and the row that caused it is unknown: a strike if the row ran alone, otherwise trials.
     EngineDied,
     /// The row's segment is missing or corrupt: retried with back-off.
     InputUnreadable,

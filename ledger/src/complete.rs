@@ -1,11 +1,10 @@
 //! Completions: the rows of a durable part become done.
 //!
-//! *Invariant:* a row gets at most one result, from its last attempt or, where it runs twice, from
-//! the faster one of the two. A completion is final when
-//! it wins, a no-op when it is repeated with the same part, and refused when the row was granted
-//! anew or decided otherwise meanwhile. The attempt decides, not the epoch that granted it and
-//! not whether its lease has lapsed since. A worker reports the results of all its slots as one part, by any of them:
-//! each row is credited to the slot that holds it.
+//! *Invariant:* a row gets at most one result, from its last attempt or, if it runs twice, from the faster of the
+//! two. A completion is final when it wins, a no-op when it is repeated with the same part, and refused when the row
+//! was meanwhile granted again or decided otherwise. Only the attempt decides, not the epoch that granted it, and not
+//! whether its lease has lapsed since. A worker reports the results of all its slots as one part, through any of
+//! them: each row is credited to the slot that holds it.
 
 use crate::apply::Context;
 use crate::command::{HeldRows, PartDecl};
@@ -21,7 +20,7 @@ use crate::seeded::{Bug, seeded};
 use crate::segment::Outcome;
 use crate::trouble::DoneTry;
 
-/// What a completion has to say beside its success.
+/// The details of a completion's reply.
 #[derive(Default)]
 struct Said {
     refused: Vec<RefusedRows>,
@@ -42,7 +41,7 @@ impl Ledger {
             return Err(Rejection::Limit { what: "rows in a part".into(), max });
         }
         let run = self.run_mut(no)?;
-        // A finished one takes what comes again.
+        // A finished run accepts repeats.
         if run.ended() && run.head.state != RunState::Finished {
             return Err(Rejection::RunEnded);
         }
@@ -56,7 +55,7 @@ impl Ledger {
         }
         if accepted_any {
             let run = self.run_mut(no)?;
-            // Workers say them: however large they are, they are no reason to end a member.
+            // Workers report these numbers: even absurd ones must not crash a member.
             let counts = &mut run.head.counts;
             counts.tokens_in = counts.tokens_in.saturating_add(part.tokens_in);
             counts.tokens_out = counts.tokens_out.saturating_add(part.tokens_out);
@@ -74,7 +73,7 @@ impl Ledger {
         })
     }
 
-    /// Takes what this attempt may speak of; says of the rest why it is refused.
+    /// Accepts the rows that this attempt may decide; reports why the others are refused.
     fn accept_set(
         &mut self,
         ctx: &Context,
@@ -120,7 +119,7 @@ impl Ledger {
         true
     }
 
-    /// The slot that did the rows of an attempt: the one that holds it, in the session that reports them.
+    /// The slot to credit for the rows of an attempt: its holder, in the session that reports them.
     fn credited(&self, reports: SlotRef, run: &Run, attempt: Attempt) -> SlotRef {
         if self.meta.version < ROWS_OF_SEVERAL_SLOTS {
             return reports;
@@ -131,7 +130,7 @@ impl Ledger {
         holds.unwrap_or(reports)
     }
 
-    /// The history of rows that are done says who did them, and decides nothing any more.
+    /// The history of done rows says which slot did them, and decides nothing any more.
     fn settle_trouble_of(
         &mut self,
         ctx: &Context,

@@ -1,18 +1,19 @@
-//! Conditions on what a slot reports: `>=0.32,<0.40` of a version, `H100` of a device.
+//! Conditions on what a slot reports: `>=0.32,<0.40` for a version, `H100` for a device.
 //!
-//! *Invariant:* whether a text meets a condition depends on the two texts alone. Terms are separated by commas and all of
-//! them have to be met. Versions are compared number by number; a pre-release comes before its release, what follows a `+` says nothing.
+//! *Invariant:* whether a text meets a condition depends on the two texts alone. Terms are separated by commas, and
+//! all of them must be met. Versions are compared number by number; a pre-release comes before its release, and
+//! everything after a `+` is ignored.
 //!
 //! Absent on purpose: ranges of anything but versions.
 
 use std::cmp::Ordering;
 
-/// What a term asks for.
+/// The requirement of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
-    /// Without a sign: the text, or one of its words.
+    /// Without an operator: the text, or one of its words.
     Word,
-    /// The same version, or, where the operand is none, the same text.
+    /// The same version, or, if the operand is not a version, the same text.
     Same,
     Other,
     AtLeast,
@@ -38,7 +39,7 @@ fn terms(condition: &str) -> impl Iterator<Item = (Asks, &str)> {
     })
 }
 
-/// Refuses what cannot be compared with anything.
+/// Refuses a condition that cannot be compared with anything.
 pub(crate) fn check(condition: &str) -> Result<(), String> {
     for (asks, operand) in terms(condition) {
         if operand.is_empty() {
@@ -52,7 +53,7 @@ pub(crate) fn check(condition: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `offered` is what a condition asks for.
+/// Whether `offered` meets a condition.
 pub(crate) fn meets(offered: &str, condition: &str) -> bool {
     terms(condition).all(|(asks, operand)| {
         let same = match is_version(operand) && is_version(offered) {
@@ -89,7 +90,7 @@ fn compare(one: &str, other: &str) -> Ordering {
     one.cmp(&other)
 }
 
-/// What is between two dots: `2`, `0rc1`, `post1`.
+/// The part of a version between two dots: `2`, `0rc1`, `post1`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
     number: u64,

@@ -1,10 +1,11 @@
-//! Slots that get no work: because an operator says so, or because rows keep ending badly there.
+//! Cordons: slots that get no work because an operator says so, or because rows keep ending badly there.
 //!
-//! *Invariant:* a cordon stops grants and nothing else: what a slot holds it may finish. An operator's cordon is of a
-//! worker's *name*, and stays until it is lifted, whatever becomes of the worker. The ledger's own is of a slot of one
-//! process, and goes with it: `slot_incidents.rs` says when it comes and goes. Such a slot may have trials where no other slot
-//! can, so that a fleet is never cordoned for good by rows that kill engines. From cluster version 3 on the ledger cordons
-//! few slots of a model and never the last: `fleet_guard.rs`.
+//! *Invariant:* a cordon stops grants and nothing else: a slot may finish what it holds. An operator's cordon applies
+//! to a worker's *name*, and stays until it is lifted, whatever becomes of the worker. The ledger's own cordon
+//! applies to a slot of one process and ends with it: `slot_incidents.rs` says when it starts and ends. A slot with
+//! the ledger's cordon may get trials if no other slot can run them, so that rows that kill engines never cordon a
+//! fleet for good. From cluster version 3 on the ledger cordons only few slots of a model and never the last:
+//! `fleet_guard.rs`.
 
 use crate::apply::Context;
 use crate::command::slot_ref;
@@ -17,10 +18,10 @@ use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What an operator has cordoned of the worker of one name, and why.
+/// An operator's cordons of the worker of one name, with reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameCordon {
-    /// All of it, and of whatever slots it will have.
+    /// Cordons all of its slots, including future ones.
     pub(crate) whole: Option<String>,
     pub(crate) slots: BTreeMap<SlotNo, String>,
 }
@@ -85,7 +86,7 @@ impl Ledger {
         self.dirty.mark_slots(session, slots);
     }
 
-    /// Whether the ledger has cordoned a slot, and no operator.
+    /// Whether the ledger has cordoned a slot, but no operator has.
     pub(crate) fn is_cordoned_by_itself(&self, worker: &Worker, slot: usize) -> bool {
         worker.slots.get(slot).is_some_and(|s| s.cordon.is_some())
             && self.operators_cordon_of(worker, slot).is_none()
@@ -97,7 +98,7 @@ impl Ledger {
         by_name.whole.as_ref().or(slot)
     }
 
-    /// Why a slot gets no work; `None` when it does.
+    /// Why a slot gets no work; `None` if it gets work.
     pub(crate) fn cordon_of<'a>(&'a self, worker: &'a Worker, slot: usize) -> Option<&'a str> {
         let own = || worker.slots.get(slot).and_then(|s| s.cordon.as_ref());
         self.operators_cordon_of(worker, slot).or_else(own).map(String::as_str)

@@ -1,7 +1,7 @@
 //! Owns: a count with its noun, in texts for people.
 //!
-//! Invariant: one is no plural.
-//! Absent: nouns whose plural does not end in `s` alone.
+//! Invariant: a count of one takes the singular.
+//! Absent: nouns whose plural is not formed by adding `s`.
 
 /// `1 row`, `2 rows`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {

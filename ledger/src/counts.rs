@@ -1,8 +1,8 @@
-//! How many there are of each name. Derived.
+//! Counts by name. Derived.
 
 use std::collections::BTreeMap;
 
-/// Counts by name; a name of which there is none has no entry.
+/// Counts by name; a name with a count of zero has no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts(BTreeMap<String, usize>);
 

@@ -1,9 +1,9 @@
-//! Datasets: what training jobs read, as so many samples in shards of equal size.
+//! Datasets that training jobs read: a number of samples in shards of equal size.
 //!
-//! *Invariant:* a dataset never changes: the same name with another spec is refused, and one that a job reads, or whose
-//! epochs a checkpoint counts, is not removed. Its number is never used again.
+//! *Invariant:* a dataset never changes: the same name with another spec is refused. A dataset is not removed while a
+//! job reads it or a checkpoint counts its epochs. Its number is never used again.
 //!
-//! Deliberately absent: the samples, and how they are read. `format` and `metadata` are their reader's.
+//! Deliberately absent: the samples, and how they are read. `format` and `metadata` are for the reader.
 
 use crate::id::DatasetNo;
 use crate::ledger::Ledger;
@@ -14,19 +14,19 @@ use crate::spec::check_name;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is done to datasets.
+/// The operations on datasets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DatasetOp {
-    /// Makes one, or finds the same one.
+    /// Creates a dataset, or finds the same one.
     Create {
         /// Its namespace, which must exist.
         namespace: String,
         /// Its name.
         name: String,
-        /// What it is.
+        /// The spec.
         spec: Box<DatasetSpec>,
     },
-    /// Removes one that no job reads. Nothing happens where there is none.
+    /// Removes a dataset that no job reads. Has no effect if there is none.
     Delete {
         /// Its namespace.
         namespace: String,
@@ -38,7 +38,7 @@ pub enum DatasetOp {
 /// A dataset as its user described it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetSpec {
-    /// Where its reader finds it; `{shard}` or `{shard:5}` in it stands for a shard's number.
+    /// The location for its reader; `{shard}` or `{shard:5}` in it stands for a shard's number.
     pub uri: String,
     /// Its reader's business.
     pub format: String,
@@ -46,9 +46,9 @@ pub struct DatasetSpec {
     pub samples: u64,
     /// Samples of a shard; the last shard may have fewer.
     pub shard_samples: u32,
-    /// Whether epochs go through the shards by number, each like the other.
+    /// Whether every epoch goes through the shards by number.
     pub in_order: bool,
-    /// What the orders of its epochs are drawn from.
+    /// The seed of its epochs' orders.
     pub seed: u64,
     /// Its reader's business.
     pub metadata: BTreeMap<String, String>,
@@ -72,7 +72,7 @@ impl DatasetSpec {
         end.saturating_sub(first) as u32
     }
 
-    /// Where a shard is: the URI with the shard's number in it, with as many digits as it asks for.
+    /// The location of a shard: the URI with the shard's number in it, with the requested number of digits.
     pub fn shard_uri(&self, shard: u32) -> String {
         let Some((before, rest)) = self.uri.split_once("{shard") else { return self.uri.clone() };
         let Some((digits, after)) = rest.split_once('}') else { return self.uri.clone() };
@@ -112,7 +112,7 @@ pub(crate) struct Dataset {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) spec: DatasetSpec,
-    /// By which its epochs are ordered. Version 1 is all that there is.
+    /// The version of its epochs' order. Only version 1 exists.
     pub(crate) order_version: u32,
 }
 
@@ -131,7 +131,7 @@ pub struct DatasetView<'a> {
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// What it is.
+    /// The spec.
     pub spec: &'a DatasetSpec,
     /// By which its epochs are ordered.
     pub order_version: u32,

@@ -1,10 +1,9 @@
-//! Deadlines of runs: at a run's own, counted from its creation in ledger time, it ends.
+//! Deadlines of runs: a run ends at its deadline, counted from its creation in ledger time.
 //!
-//! *Invariant:* what is done stays done, nothing is granted or accepted any more, and a run that
-//! has ended before keeps its end. It happens in a `Tick` alone, so every leader does it alike.
+//! *Invariant:* finished rows stay finished, nothing is granted or accepted any more, and a run that has ended before
+//! keeps its end. A deadline takes effect only in a `Tick`, so every leader applies it alike.
 //!
-//! Absent on purpose: wall time. Without a leader, ledger time stands still, and no deadline comes
-//! nearer.
+//! Absent on purpose: wall time. Without a leader, ledger time stands still, and no deadline comes nearer.
 
 use crate::apply::Context;
 use crate::id::LedgerMs;
@@ -14,7 +13,7 @@ use crate::reply::Rejection;
 use crate::run::{Run, RunState};
 
 impl Run {
-    /// When it is ended, if it has a deadline and has not ended.
+    /// Its deadline, if it has one and has not ended.
     pub(crate) fn ends_at(&self) -> Option<LedgerMs> {
         look();
         self.deadline().filter(|_| !self.ended())

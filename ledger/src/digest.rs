@@ -1,9 +1,9 @@
-//! Two digests by which members find out that they differ.
+//! Two digests by which members detect that their states differ.
 //!
-//! The *chain* is cheap and always on: blake3 over the previous link, the entry's position, the
-//! command's bytes and the replies. It catches a member that computed something else. The *state
-//! digest* covers every record, in memory or re-read from disk, at an index that a logged
-//! `DigestAt` fixes for all members. It catches a bit that flipped since.
+//! The *chain* is cheap and always on: blake3 over the previous link, the entry's position, the command's bytes and
+//! the replies. It catches a member that computed a different result. The *state digest* covers every record, in
+//! memory or re-read from disk, at an index that a logged `DigestAt` fixes for all members. It catches a bit that
+//! flipped since.
 //!
 //! *Invariant:* both depend on the log alone, never on when images were written.
 
@@ -52,8 +52,8 @@ impl Ledger {
         self.meta.chain_marks.iter().map(|(i, c)| (*i, *c))
     }
 
-    /// The index of a `DigestAt` that was applied since the last call. The caller has to compute the
-    /// digests before it applies the next entry.
+    /// The index of a `DigestAt` that was applied since the last call. The caller must compute the digests before it
+    /// applies the next entry.
     pub fn take_digest_request(&mut self) -> Option<u64> {
         self.digest_request.take()
     }
@@ -66,8 +66,8 @@ impl Ledger {
     }
 }
 
-/// The digest of the state that these records spell, given in the order of their keys. Equal to
-/// [`Ledger::state_digest`] of the ledger that they were drained from.
+/// The digest of the state in these records, given in the order of their keys. Equal to [`Ledger::state_digest`] of
+/// the ledger that they were drained from.
 pub fn digest_records<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     records: impl IntoIterator<Item = (K, V)>,
 ) -> [u8; 32] {

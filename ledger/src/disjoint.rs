@@ -1,7 +1,7 @@
 //! Attempts of which no two share a row: lapsed ones, and second attempts of rows that another slot runs.
 //!
-//! *Invariant:* two indexes are derived from the grants and rebuilt on loading: whose a row is, and what a session has. So a
-//! claim of rows that came back, the return of a worker and the end of a row that two slots run cost what they touch,
+//! *Invariant:* two indexes, by row and by session, are derived from the grants and rebuilt on loading. So claiming
+//! rows that came back, the return of a worker, and the end of a row that two slots run cost only what they touch,
 //! however many attempts there are.
 
 use crate::attempts::Attempts;
@@ -16,7 +16,7 @@ use std::ops::Deref;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DisjointAttempts {
     attempts: Attempts,
-    /// Each range of rows, by its first row: its length, and whose it is.
+    /// Each range of rows, by its first row: its length and its attempt.
     by_row: BTreeMap<u64, (u32, Attempt)>,
     by_session: BTreeSet<(SessionId, Attempt)>,
 }
@@ -51,7 +51,7 @@ impl DisjointAttempts {
         self.attempts.insert(attempt, grant);
     }
 
-    /// Adds rows to an attempt, which begins as `empty` where it had none.
+    /// Adds rows to an attempt, which starts as `empty` if it had none.
     pub(crate) fn add(&mut self, attempt: Attempt, empty: Grant, rows: &Rows) {
         let mut grant = self.remove(&attempt).unwrap_or(empty);
         grant.rows.unite(rows);
@@ -67,7 +67,7 @@ impl DisjointAttempts {
         Some(grant)
     }
 
-    /// Takes rows out of one attempt, which ends when it has none left.
+    /// Removes rows from one attempt, which ends when it has none left.
     pub(crate) fn take(&mut self, attempt: &Attempt, rows: &Rows) {
         if let Some(mut grant) = self.remove(attempt) {
             grant.rows.subtract(rows);
@@ -77,7 +77,7 @@ impl DisjointAttempts {
         }
     }
 
-    /// Takes rows out of whichever attempts have them.
+    /// Removes rows from all attempts that have them.
     pub(crate) fn outdate(&mut self, rows: &Rows) {
         for attempt in self.of_rows(rows) {
             self.take(&attempt, rows);
@@ -113,7 +113,7 @@ impl DisjointAttempts {
         self.attempts.take_changed()
     }
 
-    /// Whether the indexes are what the grants say.
+    /// Whether the indexes match the grants.
     pub(crate) fn is_indexed(&self) -> bool {
         let mut again = Self { attempts: self.attempts.clone(), ..Self::default() };
         again.index_all();

@@ -1,9 +1,9 @@
 //! What is due by ledger time, in order.
 //!
-//! *Invariant:* the times are those of the records after each command (`settle.rs`). So the next deadline is a look at a
-//! few first entries, and a `Tick` costs what is due, not what there is. An earlier step of a
-//! `Tick` may have changed the record of an entry, so each step reads the record before it acts.
-//! Absent: what has an order of its own elsewhere, as waiting rows, stores and jobs.
+//! *Invariant:* the times are those of the records after each command (`settle.rs`). So finding the next deadline
+//! reads only the first entries, and the cost of a `Tick` depends on what is due, not on what exists. An earlier step
+//! of a `Tick` may have changed the record of an entry, so each step reads the record before it acts.
+//! Absent: what has an order of its own elsewhere: waiting rows, stores and jobs.
 
 use crate::id::{LedgerMs, RunNo, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ impl<K> Default for Due<K> {
 }
 
 impl<K: Ord + Clone> Due<K> {
-    /// Sets when a record is due; `None` when it never is.
+    /// Sets when a record is due; `None` if it never is.
     pub(crate) fn set(&mut self, key: &K, at: Option<LedgerMs>) {
         let before = self.times.get(key).copied();
         if before == at {
@@ -45,8 +45,8 @@ impl<K: Ord + Clone> Due<K> {
         self.order.first().map(|first| first.0)
     }
 
-    /// The records that are due, in the order of their keys: that order decides who comes first where a `Tick` cannot do
-    /// all, as it did before there was this index.
+    /// The records that are due, in the order of their keys: that order decides which come first if a `Tick` cannot
+    /// do all, as it did before this index existed.
     pub(crate) fn by(&self, now: LedgerMs) -> BTreeSet<K> {
         let due = self.order.iter().take_while(|due| due.0 <= now);
         due.map(|due| due.1.clone()).collect()

@@ -1,10 +1,9 @@
-//! Duplicates: at the tail of a run that allows it, an idle slot runs what another worker runs too.
+//! Duplicates: at the tail of a run that allows it, an idle slot runs a row that another worker also runs.
 //!
-//! *Invariant:* a *shadow* is a second attempt of a row that is live under an older one, at another
-//! worker; a row has at most one, and counts once. Whichever attempt commits first wins, and the
-//! other ends with it. An attempt that fails or is lost leaves the row to the other, without a
-//! strike. A row that has ever failed gets no shadow, and a trial's neither: what kills engines
-//! kills no more of them for being run twice.
+//! *Invariant:* a *shadow* is a second attempt of a row that is live under an older attempt, at another worker. A row
+//! has at most one shadow, and counts once. The attempt that commits first wins and ends the other. An attempt that
+//! fails or is lost leaves the row to the other, without a strike. A row that has ever failed gets no shadow, nor
+//! does a row of a trial: running a row twice must not kill more engines.
 
 use crate::apply::Context;
 use crate::command::HeldRows;
@@ -20,7 +19,7 @@ use crate::trouble::FailedTry;
 use std::cmp::Reverse;
 
 impl Run {
-    /// Who holds an attempt, and all that is live under it: rows of its own, and shadows.
+    /// The holder of an attempt, and all live rows under it: its own, and shadows.
     pub(crate) fn holding(&self, attempt: Attempt) -> Option<(SlotRef, Rows)> {
         let own = self.flight.grants.get(&attempt);
         let shadow = self.flight.shadows.get(&attempt);
@@ -32,12 +31,12 @@ impl Run {
         Some((slot, rows))
     }
 
-    /// Whether slots hold rows of the run, none is pending and none will come. Idle slots get no row of it.
+    /// Whether slots hold rows of the run, and no row is pending or will come: idle slots get no row of it.
     pub(crate) fn at_tail(&self) -> bool {
         self.nears_tail() && !self.flight.grants.is_empty()
     }
 
-    /// The same, also if no slot holds a row of the run.
+    /// The same, even if no slot holds a row of the run.
     pub(crate) fn nears_tail(&self) -> bool {
         self.head.spec.tail_duplicates
             && self.head.state == RunState::Running
@@ -45,8 +44,7 @@ impl Run {
             && self.pending() == 0
     }
 
-    /// Up to `want` rows that workers other than that of `session` hold, with their slots, those that they hold for longest
-    /// first.
+    /// Up to `want` rows held by workers other than that of `session`, with their slots, the longest-held first.
     pub(crate) fn duplicable(
         &self,
         session: Option<SessionId>,
@@ -79,7 +77,7 @@ impl Run {
 }
 
 impl Ledger {
-    /// Answers a pull as a claim does, or, when that finds nothing, with rows that others run.
+    /// Answers a pull as a claim does, or, if that finds nothing, with rows that other slots run.
     pub(crate) fn duplicate(
         &mut self,
         ctx: &mut Context,
@@ -217,7 +215,7 @@ impl Ledger {
         let second = flight.shadows.of_rows(rows);
         let second = second.iter().filter_map(|attempt| flight.shadows.get_key_value(attempt));
         let second = second.map(|(attempt, grant)| (attempt, grant, rows));
-        // Most results are of rows that no other attempt has: then no other attempt is looked at.
+        // Most results are for rows that no other attempt has: then no other attempt is visited.
         let grants = (!shared.is_empty()).then_some(&flight.grants);
         let first = grants.into_iter().flat_map(|grants| grants.iter());
         let first = first.map(|(attempt, grant)| (attempt, grant, &shared));
@@ -247,8 +245,8 @@ impl Ledger {
         }
     }
 
-    /// Remembers of rows that an attempt failed while another goes on: no strike, but no second
-    /// attempt from now on either.
+    /// Records that an attempt failed these rows while another continues: no strike, but no second attempt from now
+    /// on either.
     pub(crate) fn excuse(&mut self, no: RunNo, rows: &Rows, failed: &FailedTry) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         for row in rows.iter() {

@@ -1,21 +1,21 @@
 //! The index of which runs a slot may serve.
 //!
-//! A *need* is what a run asks of a slot; runs that ask for the same share it. An *offer* is what a slot has; slots that
-//! have the same share it. A *cohort* is all slots of a namespace that meet exactly the same needs. A *shape* is what slots
-//! offer but for labels, versions and stores, which differ between hosts: where a need asks for none of these, one
-//! comparison decides for all offers of a shape. Comparing texts and versions happens once for each pair of a need and an
-//! offer, at most. From then on, the run that a slot serves next costs one look, however many slots, needs and runs there
-//! are.
+//! A *need* is what a run asks of a slot; runs that ask for the same share one. An *offer* is what a slot has; slots
+//! that have the same share one. A *cohort* is all slots of a namespace that meet exactly the same needs. A *shape*
+//! is an offer without its labels, versions and stores, which differ between hosts: if a need asks for none of these,
+//! one comparison decides for all offers of a shape. Texts and versions are compared at most once for each pair of a
+//! need and an offer. From then on, finding the run that a slot serves next is one lookup, however many slots, needs
+//! and runs there are.
 //!
-//! Needs that the same cohorts meet are a *family* ([`families`]).
+//! Needs that the same cohorts meet form a *family* ([`families`]).
 //!
-//! A need that comes or goes changes cohorts as a whole. Offers move one by one only where a cohort splits or two become
-//! one, and then those of the smaller side.
+//! Adding or removing a need changes cohorts as a whole. Offers move one by one only when a cohort splits or two
+//! merge, and then only those of the smaller side.
 //!
-//! *Invariant:* the index is derived from runs and workers alone. Numbers of needs, offers and cohorts differ between
-//! members, so no decision depends on them: only on the turns, which order runs.
-//! Absent on purpose: what changes with every grant, such as caps of namespaces and trials, and which slots have a cordon;
-//! how many have none is counted (`free.rs`).
+//! *Invariant:* the index is derived from runs and workers alone. The numbers of needs, offers and cohorts differ
+//! between members, so no decision depends on them: only on the turns, which order runs.
+//! Absent on purpose: what changes with every grant, such as caps of namespaces and trials, and which slots have a
+//! cordon; `free.rs` counts the slots without one.
 
 mod cohorts;
 mod families;
@@ -46,11 +46,11 @@ pub(crate) struct OfferNo(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CohortNo(pub u64);
 
-/// The place of a run among those that have something to give: the smallest is served first.
+/// The position of a run among those that have rows to give: the smallest is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
     pub(crate) priority: Reverse<u8>,
-    /// Its virtual time; 0 where the cluster's version knows none.
+    /// Its virtual time; 0 if the cluster's version has none.
     pub(crate) time: u64,
     pub(crate) run: RunNo,
 }
@@ -82,7 +82,7 @@ impl NeedKey {
         }
     }
 
-    /// A spec that asks for this and nothing else.
+    /// A spec with only these requirements.
     fn spec(&self) -> RunSpec {
         let mut spec = RunSpec {
             selector: self.selector.clone(),
@@ -103,9 +103,9 @@ struct Need {
     spec: RunSpec,
     /// Runs that have not ended.
     runs: usize,
-    /// Of these, the ones that have something to give.
+    /// The turns of its runs that have rows to give.
     turns: BTreeSet<Turn>,
-    /// Of the needs that the same cohorts meet.
+    /// The family of needs that the same cohorts meet.
     family: FamilyNo,
     /// The cohorts that meet it and list the first turns of their needs.
     listed: BTreeSet<CohortNo>,
@@ -119,7 +119,7 @@ struct OfferKey {
 }
 
 impl OfferKey {
-    /// Its namespace, and its offer without what differs between hosts.
+    /// Its namespace, and its offer without the parts that differ between hosts.
     fn shape(&self) -> ShapeKey {
         let SlotOffer { models, tasks, ineligible, .. } = self.offer.clone();
         (self.namespace.clone(), SlotOffer { models, tasks, ineligible, ..SlotOffer::default() })
@@ -161,11 +161,11 @@ struct Cohort {
     offers: Offers,
     /// How many slots of its offers take work.
     free: usize,
-    /// The first turn of each of its needs at each priority; kept where it has many needs.
+    /// The first turn of each of its needs at each priority; kept only if it has many needs.
     firsts: Option<BTreeMap<Turn, NeedNo>>,
 }
 
-/// Where a run that has not ended stands in the index.
+/// The position in the index of a run that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     need: NeedNo,
@@ -184,7 +184,7 @@ pub(crate) struct Eligibility {
     cohorts: BTreeMap<CohortNo, Cohort>,
     cohort_numbers: BTreeMap<CohortKey, CohortNo>,
     families: BTreeMap<FamilyNo, Family>,
-    /// Families by the sums over their cohorts; of several with the same sum, one.
+    /// Families by the sums over their cohorts; one of several with the same sum.
     marks: BTreeMap<u64, FamilyNo>,
     runs: BTreeMap<RunNo, Place>,
     /// Numbers given so far.
@@ -198,11 +198,11 @@ pub(crate) struct Eligibility {
     work: Work,
 }
 
-/// What changes have cost.
+/// The cost of changes.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Work {
-    /// Cohorts that were made, or whose needs have changed.
+    /// Cohorts that were created, or whose needs have changed.
     rekeyed: usize,
     /// Offers that were moved to another cohort.
     moved: usize,
@@ -216,7 +216,7 @@ impl Eligibility {
         self.numbers
     }
 
-    /// Sets where a run that has not ended stands; `turn` where it has something to give.
+    /// Sets the position of a run that has not ended; `turn` if it has rows to give.
     pub(crate) fn set_run(
         &mut self,
         no: RunNo,
@@ -255,7 +255,7 @@ impl Eligibility {
         number
     }
 
-    /// Adds a slot. The number that it returns is what the slot is looked up by.
+    /// Adds a slot. Returns the number for looking it up.
     pub(crate) fn add_slot(
         &mut self,
         namespace: &str,
@@ -352,7 +352,7 @@ impl Eligibility {
         self.runs.get(&no).map(|place| place.need)
     }
 
-    /// Where a run stands among those that have something to give.
+    /// The turn of a run among those that have rows to give.
     pub(crate) fn turn(&self, no: RunNo) -> Option<Turn> {
         self.runs.get(&no)?.turn
     }
@@ -387,8 +387,7 @@ impl Eligibility {
             .inspect(|_| look())
     }
 
-    /// What the slots of a namespace offer, by shape: what the offers of one have in common, and these, each with its
-    /// slots.
+    /// The offers of a namespace's slots, by shape: the common part, and each offer with its slots.
     pub(crate) fn shapes_in<'a>(
         &'a self,
         namespace: &'a str,
@@ -411,7 +410,7 @@ impl Eligibility {
         cohorts.map(|(_, number)| *number)
     }
 
-    /// The priorities of a namespace's runs that have something to give.
+    /// The priorities of a namespace's runs that have rows to give.
     pub(crate) fn priorities(&self, namespace: &str) -> BTreeSet<u8> {
         let first = NeedKey { namespace: namespace.to_owned(), ..NeedKey::default() };
         let needs = self.need_numbers.range(first..);

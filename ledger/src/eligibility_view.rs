@@ -1,4 +1,4 @@
-//! The index as the leader uses it: which slots wait for the same, and what a queue is of use for.
+//! The index as the leader uses it: which slots wait for the same work, and which slots a queue can use.
 //!
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
@@ -7,12 +7,12 @@ use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use std::cmp::Reverse;
 
-/// A run at its tail, of which idle slots may run what others run.
+/// A run at its tail, whose running rows idle slots may duplicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// The run.
     pub run: RunNo,
-    /// Rows that may be duplicated, by the slots that hold them; as many as were asked for at most.
+    /// Rows that may be duplicated, by the slots that hold them, up to the requested number.
     pub rows: Vec<(SlotRef, u32)>,
 }
 
@@ -37,7 +37,7 @@ impl Ledger {
         self.index.cohorts(run).collect()
     }
 
-    /// The needs of the runs of which a slot holds rows.
+    /// The needs of the runs whose rows a slot holds.
     pub fn held_needs(&self, slot: SlotRef) -> Vec<NeedNo> {
         let held = self.slot(slot).into_iter().flat_map(|slot| &slot.held);
         let mut needs: Vec<NeedNo> = held.filter_map(|(run, _)| self.index.need(*run)).collect();
@@ -53,8 +53,7 @@ impl Ledger {
             && self.own_trial(slot).is_none()
     }
 
-    /// The runs of which rows may be duplicated now, in the order in which they are served, with at most `rows_max` rows
-    /// each.
+    /// The runs whose rows may be duplicated now, in serving order, with at most `rows_max` rows each.
     pub fn tails(&self, now: LedgerMs, rows_max: u32) -> Vec<Tail> {
         let tails = self.tail_runs.iter().filter_map(|no| self.runs.get(no));
         let mut tails: Vec<_> = tails.filter(|run| run.at_tail()).collect();

@@ -1,14 +1,14 @@
-//! An engine died, and one of the rows that it ran may be why.
+//! Handles the death of an engine, which one of its rows may have caused.
 //!
-//! *Invariant:* only a row that ran alone gets a strike. All rows that ran together are suspects: a row that another slot has
-//! by now, or that is done or cancelled, ran too and may be the cause. Suspects are tried again in halves, each half alone
-//! on a slot, until what kills the engine is alone.
-//! Halving is part of the state, so a new leader goes on where the old one stopped. A death counts against the slot too:
-//! `slot_incidents.rs`. So that a broken slot makes no good row poison, rows are tried next at another slot than the one whose
-//! engine died of them, where there is one: `blame.rs`.
+//! *Invariant:* only a row that ran alone gets a strike. All rows that ran together are suspects: a row that another
+//! slot has by now, or that is done or cancelled, ran too and may be the cause. Suspects are tried again in halves,
+//! each half alone on a slot, until the row that kills the engine is alone.
+//! The halving is part of the state, so a new leader continues where the old one stopped. A death counts against the
+//! slot too: `slot_incidents.rs`. So that a broken slot poisons no good row, rows are tried next at another slot than
+//! the one whose engine they killed, if there is one: `blame.rs`.
 //!
-//! Rows that finished before the death are done and stay it; rows that had not started stay with
-//! the slot, or come back as its worker says.
+//! Rows that finished before the death stay done; rows that had not started stay with the slot, or come back, as its
+//! worker says.
 //!
 //! A process numbers its deaths, so a death that it reports again to the next leader counts once.
 
@@ -88,8 +88,8 @@ impl Ledger {
         Ok(Reply::Taken { refused })
     }
 
-    /// Ends the attempts of the rows that the engine ran, and says of the rest that it is refused.
-    /// Those that another slot runs too come second: they go on there.
+    /// Ends the attempts of the rows that the engine ran, and refuses the rest. The second result is the rows that
+    /// another slot runs too: they continue there.
     fn take_started(
         &mut self,
         slot: SlotRef,
@@ -144,7 +144,8 @@ impl Ledger {
             Verdict::Again => run.add_trial(held.rows.clone(), None),
             Verdict::Wait(until) => {
                 trouble.not_before = None;
-                // Whether it was the row or the engine is known soonest at once; memory takes time.
+                // An immediate retry shows soonest whether the row or the engine is to blame; after running out of
+                // memory, wait first.
                 let until = (f.class == FailureClass::OutOfMemory).then_some(until);
                 self.put_on_trial(held.run, held.rows.clone(), until);
                 self.exclude_from_latest_trial(held.run, slot);
@@ -154,8 +155,8 @@ impl Ledger {
         Rows::default()
     }
 
-    /// One run's rows of several that the engine ran: halves if all are of this run, else its rows
-    /// as they are, apart from the other runs'.
+    /// The suspects of one run, when the engine ran several rows: halves if all are of this run, otherwise the run's
+    /// rows as they are, apart from the other runs'.
     fn suspect_rows(
         &mut self,
         ctx: &Context,
@@ -185,14 +186,14 @@ impl Ledger {
         }
     }
 
-    /// Suspects are two trials, one where there is a single one.
+    /// Splits suspects into two trials, or one for a single row.
     pub(crate) fn try_halves(&mut self, no: RunNo, mut rows: Rows, until: Option<LedgerMs>) {
         let first = rows.take_first(rows.len().div_ceil(2) as u32);
         self.put_on_trial(no, first, until);
         self.put_on_trial(no, rows, until);
     }
 
-    /// Rows that failed are one trial, now or later.
+    /// Makes failed rows one trial, now or later.
     pub(crate) fn put_on_trial(&mut self, no: RunNo, rows: Rows, until: Option<LedgerMs>) {
         let Some(run) = self.runs.get_mut(&no).filter(|_| !rows.is_empty()) else { return };
         run.head.counts.retries += rows.len();

@@ -1,11 +1,11 @@
-//! What happened, for people and programs that follow: named after the log position that caused it.
+//! Events for people and programs that follow the ledger, each named after the log position that caused it.
 //!
-//! *Invariant:* an event is computed while its command is applied and is no part of the state: it
-//! enters no image and no digest, and nothing in the ledger depends on it. Every member makes the
-//! same events in the same order. Rows come as ranges, never one event a row.
+//! *Invariant:* an event is computed while its command is applied and is no part of the state: no image and no digest
+//! contains it, and nothing in the ledger depends on it. Every member makes the same events in the same order. Rows
+//! come as ranges, never as one event per row.
 //!
-//! Absent on purpose: what a process does to itself (a member that fences itself says so locally),
-//! and how long events are kept.
+//! Absent on purpose: what a process does to itself (a member that fences itself says so locally), and how long
+//! events are kept.
 
 use crate::apply::Context;
 use crate::command::{FailureClass, HeldRows};
@@ -21,15 +21,15 @@ use crate::training::TrainingName;
 pub struct Event {
     /// The log entry.
     pub index: u64,
-    /// Which of its events this is, from 0.
+    /// Its position among the events of its entry, from 0.
     pub position: u32,
     /// Wall time at the leader, for people.
     pub wall_ms: u64,
-    /// What happened.
+    /// The event.
     pub kind: EventKind,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A leader opened dispatch.
@@ -37,13 +37,13 @@ pub enum EventKind {
         /// Its epoch.
         epoch: CoordEpoch,
     },
-    /// Another member leads, or the same one again. It comes behind the [`EventKind::EpochOpened`] of its epoch.
+    /// Another member leads, or the same one again. It comes after the [`EventKind::EpochOpened`] of its epoch.
     LeaderChanged {
         /// The epoch.
         epoch: CoordEpoch,
-        /// Who leads, by name.
+        /// The leader's name.
         leader: String,
-        /// Who led before; empty where that is not known.
+        /// The former leader's name; empty if unknown.
         former: String,
         /// Why.
         cause: LeaderCause,
@@ -54,8 +54,8 @@ pub enum EventKind {
         member: String,
         /// `started`, `stopped`, `unreachable`, `reachable`.
         to: &'static str,
-        /// How a process comes to start: `first`, `after_stop`, or `without_notice` of the end of the one before; empty
-        /// of all else.
+        /// How a process came to start: `first`, `after_stop`, or `without_notice` of the previous one's end;
+        /// otherwise empty.
         cause: &'static str,
     },
     /// An operator changed a setting of the cluster.
@@ -67,7 +67,7 @@ pub enum EventKind {
         /// The value now.
         to: u32,
     },
-    /// A worker registered, anew or resuming its session.
+    /// A worker registered, with a new session or resuming its own.
     WorkerRegistered {
         /// Its session.
         session: SessionId,
@@ -89,32 +89,32 @@ pub enum EventKind {
         /// Its session.
         session: SessionId,
     },
-    /// A worker left by itself, drained.
+    /// A worker left after draining.
     WorkerDrained {
         /// Its session.
         session: SessionId,
-        /// Its namespace and name, for the session is gone.
+        /// Its namespace and name, because the session is gone.
         name: (String, String),
     },
-    /// A worker's session ended without its doing.
+    /// A worker's session ended without a request of the worker.
     WorkerLost {
         /// Its session.
         session: SessionId,
-        /// Its namespace and name, for the session is gone.
+        /// Its namespace and name, because the session is gone.
         name: (String, String),
     },
     /// A worker, or one of its slots, was cordoned or uncordoned.
     WorkerCordoned {
-        /// The slot; all of the worker's where `whole`.
+        /// The slot; with `whole`, all slots of the worker.
         slot: SlotRef,
-        /// Whether all slots are meant.
+        /// Whether it applies to all slots.
         whole: bool,
         /// Cordoned, or uncordoned.
         cordoned: bool,
         /// Why.
         reason: String,
     },
-    /// A run came to be.
+    /// A run was created.
     RunCreated {
         /// The run.
         run: RunNo,
@@ -134,7 +134,7 @@ pub enum EventKind {
     Granted {
         /// The slot that gets the rows.
         slot: SlotRef,
-        /// What.
+        /// The rows.
         held: HeldRows,
         /// `claim`, `trial`, `duplicate`, or `back`: rows that had lapsed while their
         /// holder was silent, and that no other slot got, return to the holder.
@@ -148,19 +148,19 @@ pub enum EventKind {
         thief: SlotRef,
         /// The attempt that lost them.
         lost: Attempt,
-        /// What, under its new attempt.
+        /// The rows, under their new attempt.
         held: HeldRows,
     },
     /// Rows have a result.
     Completed {
-        /// Who brought it.
+        /// The slot that reported it.
         slot: SlotRef,
         /// Which, under which attempt.
         held: HeldRows,
     },
     /// Rows failed.
     Failed {
-        /// Who said so.
+        /// The reporting slot.
         slot: SlotRef,
         /// Which, under which attempt.
         held: HeldRows,
@@ -171,10 +171,10 @@ pub enum EventKind {
         /// Of these, the rows that failed for good.
         for_good: Rows,
     },
-    /// Rows came back unfinished: given up, revoked, timed out or lost with their worker. Those that
-    /// another slot runs too go on there.
+    /// Rows came back unfinished: yielded, revoked, timed out or lost with their worker. Rows that another slot runs
+    /// too continue there.
     Returned {
-        /// Who had them.
+        /// The slot that had them.
         slot: SlotRef,
         /// Which, under which attempt.
         held: HeldRows,
@@ -189,16 +189,16 @@ pub enum EventKind {
         /// Which.
         rows: Rows,
     },
-    /// Something of a training job changed.
+    /// A training job changed.
     Job {
         /// The job.
         job: JobName,
         /// `participant_lost`, `participant_left`, `rendezvous_completed`, `rendezvous_ended`,
         /// `rendezvous_closed`, `barrier_opened`, `barrier_failed`.
         what: &'static str,
-        /// The participant or the barrier, where it is about one.
+        /// The participant or the barrier, if it is about one.
         subject: String,
-        /// The round, or the barrier's generation; 0 where it is about none.
+        /// The round, or the barrier's generation; 0 if it is about neither.
         round: u64,
         /// Why, for people.
         reason: String,
@@ -209,7 +209,7 @@ pub enum EventKind {
         job: TrainingName,
         /// `lineage_begun`, `trainer_lost`, `torn`, `checkpoint_complete`, `checkpoint_goes`, `deleted`.
         to: &'static str,
-        /// More of it, for people.
+        /// Details for people.
         detail: String,
     },
 }
@@ -240,7 +240,7 @@ impl Ledger {
         }
     }
 
-    /// Notes a change of a run.
+    /// Emits an event about a change of a run.
     pub(crate) fn emit_run(&mut self, ctx: &Context, run: RunNo, to: &'static str, reason: &str) {
         self.emit(ctx, EventKind::RunChanged { run, to, reason: reason.to_owned() });
     }

@@ -1,8 +1,8 @@
 //! Failures and returned rows, and how rows leave an attempt.
 //!
-//! *Invariant:* only a live grant's holder may fail or return its rows; a lapsed attempt can do
-//! neither, for its rows are pending already, but to try ends it. What a failure means is its class's policy, counted
-//! here so that it survives a failover.
+//! *Invariant:* only the holder of a live grant may fail or return its rows. A lapsed attempt can do neither, because
+//! its rows are pending already; trying to ends the attempt. The policy of its class decides what a failure means;
+//! the ledger counts failures so that the counts survive a failover.
 
 use crate::apply::Context;
 use crate::command::{Evidence, FailureClass, HeldRows};
@@ -23,7 +23,7 @@ use crate::segment::Outcome;
 use crate::trouble::{FailedTry, Ruling, Verdict};
 use crate::worker::Slot;
 
-/// What a worker says of a failed attempt.
+/// A worker's report of a failed attempt.
 pub(crate) struct Failure {
     pub(crate) class: FailureClass,
     pub(crate) code: String,
@@ -80,7 +80,7 @@ impl Ledger {
         }
         let of_store = failure.class == FailureClass::StoreRefused;
         if self.is_old_refusal(held, &failure) {
-            // The store is taken for repaired since then.
+            // The store counts as repaired since then.
         } else if of_store && self.asks_a_second_slot() {
             self.store_refuses(ctx, slot, held.run, &failure.message);
         } else {
@@ -94,7 +94,7 @@ impl Ledger {
         Ok(Reply::Taken { refused })
     }
 
-    /// What will be remembered of a failed attempt.
+    /// The record of a failed attempt.
     pub(crate) fn failed_try(
         &self,
         ctx: &Context,
@@ -152,15 +152,15 @@ impl Ledger {
         );
     }
 
-    /// Whether the store refused an attempt that was granted before the run was last resumed. Such a report may come after the
-    /// resumption, which takes the store for repaired: only a later attempt says anything new.
+    /// Whether the store refused an attempt that was granted before the run was last resumed. Such a report may come
+    /// after the resumption, from which on the store counts as repaired: only a later attempt is news.
     fn is_old_refusal(&self, held: &HeldRows, failure: &Failure) -> bool {
         let resumed = self.runs.get(&held.run).map_or(0, |run| run.head.resumed_index);
         failure.class == FailureClass::StoreRefused && held.attempt.index() < resumed
     }
 
-    /// Pauses a run that cannot go on: too many of its rows fail or, below cluster version 3, the store refuses it once. One
-    /// that was resumed in spite of its failures goes on until the next of them.
+    /// Pauses a run that cannot continue: too many of its rows fail or, below cluster version 3, the store refuses it
+    /// once. A run that was resumed despite its failures continues until the next failure.
     pub(crate) fn stop_if_hopeless(
         &mut self,
         ctx: &Context,
@@ -205,8 +205,8 @@ impl Ledger {
         Reply::Taken { refused }
     }
 
-    /// What is said of rows that this session has no more under this attempt. What had lapsed of them
-    /// is over: the worker has done with them, so that they must not be its own again when it is back.
+    /// Refuses rows that this session no longer has under this attempt. Lapsed rows among them end for good: the
+    /// worker is done with them, so they must not become its own again when it is back.
     pub(crate) fn refuse_stale(
         &mut self,
         slot: SlotRef,
@@ -225,8 +225,8 @@ impl Ledger {
         RefusedRows { run: no, attempt, rows, why: Rejection::AttemptStale }
     }
 
-    /// Takes some rows from an attempt for good: it may not decide them any more. Rows that no other
-    /// slot runs are pending again, a trial's as a trial. Returns these rows.
+    /// Takes some rows from an attempt for good: it may no longer decide them. Rows that no other slot runs become
+    /// pending again, a trial's rows as a trial. Returns these rows.
     pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
         let aside = self.step_aside(no, attempt, rows);
         let (_, rows) = rows.partition(&aside);
@@ -269,7 +269,7 @@ impl Ledger {
         self.lose(no, attempt, &rows);
     }
 
-    /// Takes rows out of an attempt, live or lapsed, and keeps every count that knows of them.
+    /// Removes rows from an attempt, live or lapsed, and updates all counts of them.
     pub(crate) fn release(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         self.dirty.runs.insert(no);
@@ -295,7 +295,7 @@ impl Ledger {
         }
     }
 
-    /// What this session has under this attempt, be it alone or not.
+    /// The rows that this session has under this attempt, whether another slot runs them too or not.
     pub(crate) fn taken_of(&self, slot: SlotRef, held: &HeldRows) -> Option<Rows> {
         let (at, rows) = self.runs.get(&held.run)?.holding(held.attempt)?;
         (at.session == slot.session).then_some(rows)
@@ -312,8 +312,8 @@ impl Ledger {
     }
 }
 
-/// Bounds what a worker says of a failure. Nothing of it is a reason to refuse: the worker would forget
-/// the rows, and the ledger keep them.
+/// Truncates a worker's report of a failure to its bounds. It is never refused for its size: the worker would forget
+/// the rows, and the ledger would keep them.
 pub(crate) fn bound_failure(failure: &mut Failure) {
     truncate(&mut failure.code, limits::NAME_BYTES_MAX);
     truncate(&mut failure.message, limits::MESSAGE_BYTES_MAX);

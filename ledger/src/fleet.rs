@@ -1,7 +1,8 @@
-//! How large the fleet is, kept by counts: a client that looks for the leader asks for them, and thousands may look at once.
+//! Running counts of the fleet's size: a client that looks for the leader asks for them, and thousands may ask at
+//! once.
 //!
-//! *Invariant:* the counts are those of the registered workers. Every change of a worker's state or of its slots is counted
-//! here as the worker with the old ones leaving and the worker with the new ones coming.
+//! *Invariant:* the counts are those of the registered workers. Every change of a worker's state or slots is counted
+//! here as a removal of the old worker and an addition of the new one.
 
 use crate::worker::{Worker, WorkerState};
 

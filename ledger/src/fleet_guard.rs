@@ -1,13 +1,14 @@
-//! How many slots the ledger may cordon by itself, and what happens where it may not.
+//! Bounds how many slots the ledger may cordon by itself, and handles slots that it may not cordon.
 //!
 //! *Invariant:* from cluster version 3 on, of the ready slots that offer a model the ledger cordons at most
-//! [`limits::CORDONED_PERCENT_MAX`] percent, one at least, and never the last that takes work. A slot that should be cordoned
-//! and may not goes on, for its incidents may be its rows' fault. They are the slot's where other slots completed all rows of
-//! as many of them as cordon a slot, or where its engine died so often and no run has rows in each of these deaths. Then
-//! the runs of the completed incidents are paused, or those of the latest death, with the reason. So a slot that is alone
-//! finishes a run whose rows kill engines, and `failures_max` bounds how many of them do.
+//! [`limits::CORDONED_PERCENT_MAX`] percent, but at least one, and never the last that takes work. A slot that should
+//! be cordoned but may not be continues, because its incidents may be its rows' fault. They are the slot's fault if
+//! other slots completed all rows of as many of them as cordon a slot, or if its engine died that often and no run has
+//! rows in each of these deaths. In that case the runs of the completed incidents are paused, or those of the latest
+//! death, with the reason. So a slot that is alone finishes a run whose rows kill engines, and `failures_max` bounds
+//! how many of them do.
 //!
-//! Absent: which incidents count (`slot_incidents.rs`), and cordons of operators, who may cordon what they want.
+//! Absent: which incidents count (`slot_incidents.rs`), and cordons of operators, which are not bounded.
 
 use crate::apply::Context;
 use crate::id::{RunNo, SlotRef};
@@ -19,17 +20,17 @@ use crate::run::{Run, RunState};
 use crate::slot_incidents::SlotIncident;
 use std::collections::BTreeSet;
 
-/// The end of the reason of each pause that this module causes, for people. `PauseState::at_cordon_limit` records the cause.
-/// A user who pauses the run too replaces both, and then the pause is the user's.
+/// Suffix of the reason of each pause by this module, for people. `PauseState::at_cordon_limit` records the cause. If
+/// a user pauses the run too, that replaces both, and the pause becomes the user's.
 const AT_LIMIT: &str =
     "and the ledger may cordon no more slots of its model: repair or cordon the slot, then resume";
 
 /// The ready slots that offer a model.
 #[derive(Clone, Copy, Default)]
 struct ModelSlots {
-    /// All of them.
+    /// All slots.
     all: u64,
-    /// Those that the ledger has cordoned.
+    /// Slots that the ledger has cordoned.
     cordoned: u64,
     /// Those without any cordon.
     free: u64,
@@ -75,8 +76,8 @@ impl Ledger {
         self.paused_runs.iter().filter_map(|no| self.runs.get(no)).any(Run::at_cordon_limit)
     }
 
-    /// The ready slots of a slot's namespace beside it that offer what it offers, model by model; it counts in `all`. Costs the
-    /// lists of models that slots offer, however many slots there are.
+    /// The ready slots of a slot's namespace that offer its models, model by model; the slot itself counts in `all`.
+    /// Costs the lists of models that slots offer, however many slots there are.
     fn slots_by_model(&self, slot: SlotRef) -> Vec<ModelSlots> {
         let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
         let Some(own) = worker.slots.get(usize::from(slot.slot.0)) else { return Vec::new() };

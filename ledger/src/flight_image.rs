@@ -1,9 +1,9 @@
-//! What workers hold of a run, as records of the image.
+//! Image records of what workers hold of a run.
 //!
-//! *Invariant:* as [`crate::image`]'s. From [`SCHEDULING_VERSION`] on a record changes only with what is in it: `O` has one
-//! attempt, by run and number; `V` some of the returned rows, by run and chunk; and `F` the rest, which is small. Below that
-//! version `F` has everything, as builds of version 2 read it. The command that raises the version marks everything, so that
-//! the next delta converts the image. Loading accepts both layouts.
+//! *Invariant:* as in [`crate::image`]. From [`SCHEDULING_VERSION`] on a record changes only with its contents: `O`
+//! has one attempt, by run and number; `V` some of the returned rows, by run and chunk; and `F` the rest, which is
+//! small. Below that version `F` has everything, as builds of version 2 read it. The command that raises the version
+//! marks everything, so that the next delta converts the image. Loading accepts both layouts.
 
 use crate::attempts::Attempts;
 use crate::codec;
@@ -21,10 +21,11 @@ use crate::trial::{Trial, TrialNo};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tags of records that a run has only while rows are in flight, beside `F`.
+/// The tags of records, besides `F`, that a run has only while rows are in flight.
 pub(crate) const FLIGHT_TAGS: [u8; 2] = [b'O', b'V'];
 
-/// [`InFlight`] without what has records of its own. Its encoding is that of an [`InFlight`], field by field.
+/// [`InFlight`] without the parts that have separate records. Its encoding is that of an [`InFlight`], field by
+/// field.
 #[derive(Serialize)]
 struct Rest<'a> {
     returned: Returned,
@@ -104,7 +105,7 @@ impl InFlight {
 }
 
 impl Run {
-    /// What changed of what workers hold.
+    /// Drains the changes of what workers hold.
     pub(crate) fn drain_flight(&mut self, version: u32, delta: &mut ImageDelta) {
         let no = self.no;
         delta.set(run_key(b'F', no, &[]), Some(flight_record(&self.flight, version)));

@@ -1,14 +1,13 @@
-//! How a run is forgotten: sealed into a manifest, deleted, gone.
+//! Garbage collection of a run: it is sealed into a manifest, deleted, and gone.
 //!
-//! *Invariant:* a run is sealed only if it has ended and has not been reopened since its manifest was
-//! made, and a sealed run is never reopened. So none of its rows can be decided any more, and its
-//! manifest stays true. Parts that the manifest does not name are never named later, so a run is swept
-//! after it was sealed, and never before. A sealed run takes at most [`limits::SEALED_BYTES_MAX`]. A
-//! deleted one keeps its name until its objects are gone, so that a request for it gets its state; a
-//! new run of that name has a folder of its own.
+//! *Invariant:* a run is sealed only if it has ended and was not reopened since its manifest was made, and a sealed
+//! run is never reopened. So none of its rows can be decided any more, and its manifest stays true. No later command
+//! names a part that the manifest does not name, so a run is swept after it was sealed, and never before. A sealed
+//! run takes at most [`limits::SEALED_BYTES_MAX`]. A deleted run keeps its name until its objects are gone, so that a
+//! request for it gets its state; a new run of that name has a folder of its own.
 //!
-//! Absent on purpose: the manifest and the objects. The leader writes the one before it proposes
-//! `Seal`, and removes the others before it proposes `ForgetRun`.
+//! Absent on purpose: the manifest and the objects. The leader writes the manifest before it proposes `Seal`, and
+//! removes the objects before it proposes `ForgetRun`.
 
 use crate::apply::Context;
 use crate::codec;
@@ -20,7 +19,7 @@ use crate::reply::{Rejection, Reply};
 use crate::run::{InFlight, PauseState, Run, RunHead, RunState};
 use serde::{Deserialize, Serialize};
 
-/// Where a sealed run's rows are.
+/// The location of a sealed run's rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
     /// The manifest.
@@ -33,23 +32,22 @@ pub struct Sealed {
     pub swept: bool,
 }
 
-/// What the leader has to do to forget runs.
+/// The leader's pending work to delete runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forgettable {
-    /// Ended for longer than their time to live: to be sealed.
+    /// Runs to seal: ended for longer than their time to live.
     pub seal: Vec<RunNo>,
-    /// Sealed: what their manifests do not name is to be removed.
+    /// Runs to sweep: sealed; remove objects that their manifests do not name.
     pub sweep: Vec<RunNo>,
-    /// Sealed for longer than they are to be kept: to be deleted.
+    /// Runs to delete: sealed for longer than their retention.
     pub delete: Vec<RunNo>,
-    /// Deleted: their objects are to be removed.
+    /// Runs to forget: deleted; remove their objects.
     pub forget: Vec<RunNo>,
 }
 
 impl Ledger {
-    /// What is due by `now`, which is the leader's: in an idle cluster the log's own time stands
-    /// still for a while. The defaults are for runs that say nothing; a `retention_ms` of 0 keeps
-    /// sealed runs for ever.
+    /// What is due by `now`, the leader's time: in an idle cluster the log's own time stands still for a while. The
+    /// defaults apply to runs without own settings; a `retention_ms` of 0 keeps sealed runs forever.
     pub fn forgettable(&self, now: LedgerMs, run_ttl_ms: u64, retention_ms: u64) -> Forgettable {
         let or = |own: u64, default: u64| if own == 0 { default } else { own };
         let since = |at: LedgerMs| now.0.saturating_sub(at.0);
@@ -165,8 +163,8 @@ impl Run {
     }
 }
 
-/// Drops what only an open run needs of its spec, until it fits. Its digest stays, and its store,
-/// where its objects are; the manifest has it all.
+/// Drops the parts of the spec that only an open run needs, until it fits. Its digest stays, and so does its store
+/// with its objects; the manifest has everything.
 fn shrink(head: &mut RunHead) {
     if codec::encode(&head).len() <= limits::SEALED_BYTES_MAX {
         return;

@@ -1,10 +1,10 @@
-//! Which commands the cluster's version allows.
+//! The version gate: which commands the cluster's version allows.
 //!
-//! *Invariant:* a command that came with version N is proposed and applied only where the cluster's version is N or
-//! more, which it is made only when every member knows it. So no member meets a command that it cannot read. Every kind
-//! has its version in the tables here, by name: a new one does not compile without.
-//! What a known kind comes to mean later has a line of its own, by a pattern of its fields, or, where its fields say
-//! nothing, a constant here that `apply` compares with the cluster's version.
+//! *Invariant:* a command that came with version N is proposed and applied only if the cluster's version is N or
+//! more, which it becomes only when every member knows the command. So no member meets a command that it cannot read.
+//! Every kind has its version in the tables here, by name: a new kind does not compile without.
+//! If a known kind gets a new meaning later, it has a line of its own, by a pattern of its fields, or, if its fields
+//! do not show the new meaning, a constant here that `apply` compares with the cluster's version.
 //! Absent: how the version is raised.
 
 use crate::barrier::{Among, Policy};
@@ -25,8 +25,8 @@ use crate::training::LossPolicy;
 /// for its members, and has settings. Below it, `apply` and the image do what builds of version 2 do.
 pub const SCHEDULING_VERSION: u32 = 3;
 
-/// A function from a value to the version that it came with, and the list of all: one table for both. No wildcard
-/// stands for a variant.
+/// Defines a function from a value to the version that introduced it, and the list of all values, from one table. No
+/// wildcard covers a variant.
 macro_rules! came_with {
     ($name:ident, $all:ident, $kind:ty, { $($version:literal: $($pattern:pat_param)|+,)* }) => {
         fn $name(value: &$kind) -> u32 {
@@ -128,8 +128,8 @@ came_with!(setting, SETTINGS, SettingOp, {
     3: SettingOp::CordonAfter(_),
 });
 
-/// The version from which on each row of a completion is credited to the slot that holds it. Below it all are credited to
-/// the slot that reports the part, as members of an earlier build do.
+/// From this version on each row of a completion is credited to the slot that holds it. Below it all are credited to
+/// the slot that reports the part, as members with an earlier build do.
 pub(crate) const ROWS_OF_SEVERAL_SLOTS: u32 = 3;
 
 /// The version that an operation needs, with all that is in it.
@@ -166,15 +166,15 @@ fn needs(kind: &OpKind) -> u32 {
 /// Refuses an operation that the cluster's version does not have yet.
 ///
 /// # Errors
-/// [`Rejection::VersionLow`], with what it would need.
+/// [`Rejection::VersionLow`], with the required version.
 pub fn check_version(kind: &OpKind, version: u32) -> Result<(), Rejection> {
     check(needs(kind), version)
 }
 
-/// Refuses a command that the cluster's version does not have yet, for its own sake or for that of an operation in it.
+/// Refuses a command that the cluster's version does not have yet, because of its own kind or of an operation in it.
 ///
 /// # Errors
-/// [`Rejection::VersionLow`], with what it would need.
+/// [`Rejection::VersionLow`], with the required version.
 pub fn check_body_version(command: &Body, version: u32) -> Result<(), Rejection> {
     check_kind(command, version)?;
     match command {
@@ -183,7 +183,8 @@ pub fn check_body_version(command: &Body, version: u32) -> Result<(), Rejection>
     }
 }
 
-/// Refuses a kind of command that the cluster's version does not have yet; of its operations each has a reply.
+/// Refuses a kind of command that the cluster's version does not have yet. Its operations are checked one by one,
+/// because each has its own reply.
 pub(crate) fn check_kind(command: &Body, version: u32) -> Result<(), Rejection> {
     check(body(command), version)
 }
@@ -238,7 +239,7 @@ mod tests {
         let low = |needs, version| Err(Rejection::VersionLow { needs, version });
         assert_eq!(check(example(&Example::Newer), 2), low(3, 2), "members could not read it");
         assert_eq!(check(example(&Example::Newer), 3), Ok(()));
-        // What a kind comes to mean later is of a later version too.
+        // A later meaning of a kind also belongs to a later version.
         assert_eq!(check(example(&Example::New(7)), 1), low(2, 1));
         assert_eq!(check(example(&Example::New(0)), 1), Ok(()));
         assert_eq!(check(example(&Example::Old), 1), Ok(()));
@@ -260,8 +261,8 @@ mod tests {
         }
     }
 
-    /// A new kind belongs to the version after the one that clusters have. To change this number is to state that every member
-    /// of every cluster of version 1 knows the new kind.
+    /// A new kind belongs to the version after the one that clusters have. Changing this number claims that every
+    /// member of every cluster of version 1 knows the new kind.
     #[test]
     fn version_1_is_closed() {
         let all = || TABLES.iter().flat_map(|table| table.iter());

@@ -1,9 +1,8 @@
 //! Leases: rows that a slot holds under one attempt.
 //!
-//! *Invariant:* a row belongs to at most one attempt, its last one, but for a duplicate, which runs
-//! beside it until one of the two ends (`duplicate.rs`). A *live* grant's rows run; a
-//! *lapsed* one's are pending again, and until another slot gets them the ledger accepts a late
-//! result under that attempt.
+//! *Invariant:* a row belongs to at most one attempt, its last one; a duplicate is the exception and runs beside that
+//! attempt until one of the two ends (`duplicate.rs`). The rows of a *live* grant run. The rows of a *lapsed* grant
+//! are pending again, and until another slot gets them the ledger accepts a late result under that attempt.
 
 use crate::id::{LedgerMs, SlotRef};
 use crate::rows::Rows;
@@ -13,9 +12,9 @@ use serde::{Deserialize, Serialize};
 /// The rows of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grant {
-    /// Who holds, or held, them.
+    /// The slot that holds or held them.
     pub(crate) slot: SlotRef,
-    /// Those that are neither decided, given back, nor granted anew.
+    /// Rows that are not decided, returned, or granted again.
     pub(crate) rows: Rows,
     /// When they were granted.
     pub(crate) granted_at: LedgerMs,

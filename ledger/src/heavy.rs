@@ -1,4 +1,5 @@
-//! Which commands may take long to apply, however few their bytes: what they cost grows with the state.
+//! Apply cost: which commands may take long to apply, however few bytes they have, because their cost grows with the
+//! state.
 //!
 //! *Invariant:* each kind is here by name: a new one does not compile without.
 //! Absent: commands that take long because of their bytes, and how the caller of `apply` handles heavy commands.

@@ -1,8 +1,8 @@
-//! The numbers by which the ledger knows things.
+//! The numbers by which the ledger identifies things.
 //!
-//! *Invariant:* an id is never drawn, only derived from the log: a session and an attempt from
-//! the position of the operation that made it, a run from a counter that only `apply` moves. So
-//! every member gives the same thing the same number, and no number is ever given twice.
+//! *Invariant:* an id is never random, only derived from the log: a session and an attempt from the position of the
+//! operation that created it, a run from a counter that only `apply` advances. So every member gives the same thing
+//! the same number, and no number is ever given twice.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -31,13 +31,13 @@ number!(
     CoordEpoch(u64)
 );
 number!(
-    /// Ledger time in milliseconds: what leaders counted on their monotonic clocks, carried from
-    /// one to the next by the log. It is no wall time and starts at zero.
+    /// Ledger time in milliseconds: counted by leaders on their monotonic clocks, and carried from one to the next by
+    /// the log. It is not wall time and starts at zero.
     LedgerMs(u64)
 );
 
 impl LedgerMs {
-    /// How much later than `earlier` it is; nothing where it is not.
+    /// How much later than `earlier` it is; zero if it is not later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

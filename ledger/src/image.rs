@@ -1,11 +1,11 @@
-//! The ledger as records: what changed since the last image, and all of it for a digest.
+//! The ledger as records: the changes since the last image, and all records for a digest.
 //!
-//! *Invariant:* after the delta of [`Ledger::drain_dirty`] was written, the image holds exactly
-//! the records that [`Ledger::for_each_record`] yields, byte for byte. Each transition marks what
-//! it touched; a forgotten mark shows as a difference between the two digests.
+//! *Invariant:* once the delta of [`Ledger::drain_dirty`] is written, the image holds exactly the records that
+//! [`Ledger::for_each_record`] yields, byte for byte. Each transition marks what it touched; a forgotten mark shows
+//! as a difference between the two digests.
 //!
-//! Keys of the ledger begin with an upper-case letter. Other users of the image, such as the
-//! membership of the cluster, have keys that begin with a lower-case letter.
+//! Keys of the ledger begin with an upper-case letter. Other users of the image, such as the membership of the
+//! cluster, have keys that begin with a lower-case letter.
 
 use crate::bytes_field::Bytes;
 use crate::client::Client;
@@ -35,7 +35,7 @@ pub(crate) struct Dirty {
     pub(crate) segments: BTreeSet<(RunNo, SegmentNo)>,
     pub(crate) parts: BTreeSet<(RunNo, u32)>,
     pub(crate) troubles: BTreeSet<(RunNo, u64)>,
-    /// Runs whose segments, parts and troubles all went at once.
+    /// Runs whose segments, parts and troubles were all removed at once.
     pub(crate) emptied: BTreeSet<RunNo>,
     pub(crate) workers: Marks<SessionId>,
     pub(crate) slots: Marks<SlotRef>,
@@ -44,7 +44,7 @@ pub(crate) struct Dirty {
     pub(crate) stores: BTreeSet<StoreNo>,
     pub(crate) store_values: BTreeSet<(StoreNo, Vec<u8>)>,
     pub(crate) store_queues: BTreeSet<(StoreNo, Vec<u8>)>,
-    /// Stores whose values and queues all went at once.
+    /// Stores whose values and queues were all removed at once.
     pub(crate) emptied_stores: BTreeSet<StoreNo>,
     pub(crate) jobs: BTreeSet<JobNo>,
     pub(crate) barriers: BTreeSet<(JobNo, String)>,
@@ -52,7 +52,7 @@ pub(crate) struct Dirty {
     pub(crate) trainings: BTreeSet<TrainingNo>,
     pub(crate) trainers: BTreeSet<(TrainingNo, String)>,
     pub(crate) passes: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
-    /// Epochs whose shards all went at once; those of `passes` may have come after.
+    /// Epochs whose shards were all removed at once; those in `passes` may have been added afterwards.
     pub(crate) emptied_passes: BTreeSet<(TrainingNo, DatasetNo, u64)>,
     pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
     pub(crate) tokens: Marks<String>,
@@ -100,17 +100,17 @@ pub(crate) fn job_key(tag: u8, no: JobNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
 }
 
-/// Behind the job's own record: no letter is left.
+/// The key follows the job's own record: no letter is left.
 fn access_key(no: JobNo) -> Vec<u8> {
     job_key(b'G', no, ACCESS)
 }
 
-/// None where nothing is known: members of an earlier build have no such record.
+/// `None` if nothing is known: members with an earlier build have no such record.
 fn access_record(job: &Job) -> Option<Vec<u8>> {
     (job.access != RoundAccess::default()).then(|| codec::encode(&job.access))
 }
 
-/// Below the tag of join tokens, whose names have no zero byte: no letter is left.
+/// Uses the tag of join tokens with a zero byte, which token names do not contain: no letter is left.
 fn revocation_key(whose: &Revoked) -> Vec<u8> {
     match whose {
         Revoked::Everyone => key(b'E', &[&[0]]),
@@ -118,7 +118,7 @@ fn revocation_key(whose: &Revoked) -> Vec<u8> {
     }
 }
 
-/// What the key of a job's access record has behind its number.
+/// Suffix after the job's number in the key of its access record.
 pub(crate) const ACCESS: &[u8] = b"a";
 
 /// Below the tag of the meta record, which is that letter alone: no letter is left.
@@ -126,7 +126,7 @@ pub(crate) const MEMBERS_KEY: &[u8] = b"Mm";
 /// Below the same tag.
 pub(crate) const HOLDERS_KEY: &[u8] = b"Mh";
 
-/// As [`MEMBERS_KEY`].
+/// Like [`MEMBERS_KEY`].
 pub(crate) const SETTINGS_KEY: &[u8] = b"Ms";
 
 fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
@@ -160,7 +160,7 @@ fn client_record(client: &Client) -> Vec<u8> {
 }
 
 impl Ledger {
-    /// The records that changed since the last call, and forgets that they did.
+    /// Takes the records that changed since the last call.
     pub fn drain_dirty(&mut self) -> ImageDelta {
         self.settle_indexes();
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -251,12 +251,12 @@ impl Ledger {
         delta
     }
 
-    /// None while no member was reported: members of an earlier build have no such record.
+    /// `None` while no member was reported: members with an earlier build have no such record.
     fn members_record(&self) -> Option<Vec<u8>> {
         (self.members != Members::default()).then(|| codec::encode(&self.members))
     }
 
-    /// None if no session was opened below cluster version 3: members of an earlier build have no such record.
+    /// `None` if no session was opened below cluster version 3: members with an earlier build have no such record.
     fn holders_record(&self) -> Option<Vec<u8>> {
         (self.holders_from != SessionId::default()).then(|| codec::encode(&self.holders_from))
     }

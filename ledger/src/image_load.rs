@@ -1,7 +1,7 @@
-//! From the records of an image back to the state, derived parts included.
+//! Loads the state from the records of an image, derived parts included.
 //!
-//! *Invariant:* what loads is what was drained. A record that cannot be read, or that belongs to
-//! nothing, is an error: the member stops rather than serve a state that is not the cluster's.
+//! *Invariant:* loading restores what was drained. A record that cannot be read, or that belongs to nothing, is an
+//! error: the member stops rather than serve a state that is not the cluster's.
 
 use crate::barrier::Barrier;
 use crate::bytes_field::Decoded;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Why an image is no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// There is no record of the position that it holds.
+    /// The record of its position is missing.
     #[error("the image has no meta record")]
     NoMeta,
     /// A record cannot be read.
@@ -58,7 +58,7 @@ fn load_head(key: &[u8], value: &[u8]) -> Result<RunHead, LoadError> {
     Ok(RunHead { pause, ..head })
 }
 
-/// Reads a row's trouble. An incident follows it where there is one, from cluster version 3 on.
+/// Reads a row's trouble. From cluster version 3 on an incident may follow it.
 fn load_trouble(key: &[u8], value: &[u8]) -> Result<Trouble, LoadError> {
     if let Some(trouble) = codec::decode(value) {
         return Ok(trouble);
@@ -67,7 +67,7 @@ fn load_trouble(key: &[u8], value: &[u8]) -> Result<Trouble, LoadError> {
     Ok(Trouble { incident: Some(incident), ..trouble })
 }
 
-/// Reads the settings. With one out of its bounds, slots would be cordoned after no failure, or never.
+/// Reads the settings, and checks their bounds: outside of them, slots could be cordoned without a failure, or never.
 fn load_settings(key: &[u8], value: &[u8]) -> Result<Settings, LoadError> {
     let settings: Settings = read(key, value)?;
     match settings.are_valid() {
@@ -77,11 +77,12 @@ fn load_settings(key: &[u8], value: &[u8]) -> Result<Settings, LoadError> {
 }
 
 impl Ledger {
-    /// Builds the state from an image's records, in any order that has a run's segments and
-    /// parts ascending, and its segments before their outcomes. Keys that do not begin with an upper-case letter have to be left out.
+    /// Builds the state from an image's records. Any order works that has a run's segments and parts ascending, and
+    /// its segments before their outcomes. The caller must leave out keys that do not begin with an upper-case
+    /// letter.
     ///
     /// # Errors
-    /// [`LoadError`] when a record is missing or cannot be read.
+    /// [`LoadError`] if a record is missing or cannot be read.
     pub fn load(records: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<Self, LoadError> {
         let mut ledger = Self::empty(Meta::default());
         let mut has_meta = false;
@@ -92,8 +93,7 @@ impl Ledger {
         if !has_meta {
             return Err(LoadError::NoMeta);
         }
-        // A run without a name has records, but not its own; one of other rows than its segments
-        // lacks some.
+        // A run without a name lacks its own record; a run whose segments do not cover its rows lacks some of them.
         let whole = |run: &Run| {
             let end = run.segments.last().map_or(0, |s| s.end());
             !run.head.name.is_empty() && (end == run.head.rows || !run.has_rows())
@@ -108,7 +108,7 @@ impl Ledger {
             return Err(bad(&crate::image::job_key(b'G', *no, &[])));
         }
         for (no, job) in &ledger.jobs {
-            // Tickets of a barrier that is not there.
+            // Tickets of a barrier that does not exist.
             if let Some((name, _)) = job.barriers.iter().find(|b| b.1.generations.is_empty()) {
                 return Err(bad(&crate::image::job_key(b'A', *no, name.as_bytes())));
             }
@@ -209,7 +209,7 @@ impl Ledger {
         Ok(self.runs.entry(no).or_insert_with(|| Run { no, ..Run::default() }))
     }
 
-    /// The store of a record, and which of its keys it is about.
+    /// The store of a record, and the key that the record is about.
     fn loading_store(&mut self, key: &[u8]) -> Result<(&mut Store, Vec<u8>), LoadError> {
         let no = StoreNo(u32::from_be_bytes(number(key, 1)?));
         Ok((self.stores.entry(no).or_default(), key[5..].to_vec()))
@@ -255,7 +255,7 @@ impl Ledger {
         self.derive_incidents();
         self.derive_cordon_ends();
         self.derive_indexes();
-        // They have had something to give before.
+        // They had rows to give before.
         self.joining.clear();
         self.reshaped.clear();
     }

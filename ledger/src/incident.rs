@@ -1,17 +1,19 @@
-//! Where a row last failed or ended an engine, and until when other slots come first.
+//! Where a row last failed or killed an engine, and until when other slots come first.
 //!
-//! *Invariant:* from cluster version 3 on, a row has one incident: the latest strike, or the latest death of an engine that
-//! it shared with other rows. While it is open, the row's slot comes after other slots. It is open for
-//! [`limits::SECOND_SLOT_WAIT_MS`], until the first `Tick` at its time. The next incident replaces it, but does not prolong
-//! the wait if it is of the same slot and the wait is not over. An incident that is over still says where an engine last died
-//! of the row alone. It goes when the row is decided, or when a user retries it. A trial has the incident of its first row.
+//! *Invariant:* from cluster version 3 on, a row has one incident: the latest strike, or the latest death of an
+//! engine that it shared with other rows. While the incident is open, the row's slot comes after other slots. It is
+//! open for [`limits::SECOND_SLOT_WAIT_MS`], until the first `Tick` at its time. The next incident replaces it, but
+//! does not prolong the wait if it is of the same slot and the wait is not over. A closed incident still says where
+//! the row, alone, last killed an engine. It is removed when the row is decided, or when a user retries it. A trial
+//! has the incident of its first row.
 //!
-//! Below that version rows have none. A run has a list instead: by trial of one row, the slot whose engine died of it, and
-//! until when other slots come first. The list does not become incidents: images and digests of these versions have it, and
-//! its entries stay with the trial, whatever becomes of the row. The command that raises the version drops it.
+//! Below that version rows have none. A run has a list instead: by trial of one row, the slot whose engine died of
+//! it, and until when other slots come first. The list does not become incidents: images and digests of these
+//! versions have it, and its entries stay with the trial, whatever becomes of the row. The command that raises the
+//! version drops it.
 //!
-//! Absent: which pending rows an incident keeps from a slot (`avoided.rs`), what follows if an engine dies again (`blame.rs`),
-//! and what counts against a slot (`slot_incidents.rs`).
+//! Absent: which pending rows an incident keeps from a slot (`avoided.rs`), what follows if an engine dies again
+//! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
 use crate::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::ledger::Ledger;
@@ -26,9 +28,9 @@ use serde::{Deserialize, Serialize};
 pub enum EndKind {
     /// The engine died while it ran them.
     EngineDied,
-    /// They failed, and the engine went on.
+    /// They failed, and the engine continued.
     RowFailed,
-    /// Their input could not be read. Among the incidents of slots alone; a row remembers it as [`EndKind::RowFailed`].
+    /// Their input could not be read. Only incidents of slots use this; a row records it as [`EndKind::RowFailed`].
     InputUnreadable,
 }
 
@@ -41,7 +43,7 @@ pub struct NamedSlot {
     pub slot: SlotNo,
 }
 
-/// Where a row last failed or ended an engine, and until when other slots come first.
+/// Where a row last failed or killed an engine, and until when other slots come first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
     /// How the row ended there.
@@ -62,7 +64,7 @@ impl Trouble {
 }
 
 impl Run {
-    /// Ends the wait of a row that is over at this time. Returns whether there was one.
+    /// Ends a row's wait that is over at this time. Returns whether there was one.
     fn end_incident(&mut self, row: u64, at: LedgerMs) -> bool {
         let incident = self.troubles.get_mut(&row).and_then(|trouble| trouble.incident.as_mut());
         let Some(incident) = incident.filter(|incident| incident.until == Some(at)) else {
@@ -87,7 +89,7 @@ impl Ledger {
         slot.slot == name.slot && worker().is_some_and(|worker| worker.name == name.worker)
     }
 
-    /// Leaves an incident with a row that has a trouble. `alone`: an engine died of this row and of no other.
+    /// Records an incident for a row that has a trouble. `alone`: an engine died of this row and of no other.
     pub(crate) fn record_incident(
         &mut self,
         slot: SlotRef,
@@ -119,7 +121,8 @@ impl Ledger {
             let Some(&(at, no, row)) = due else { break };
             self.incident_ends.pop_first();
             let run = self.runs.get_mut(&no);
-            // Some entries are of incidents that ended earlier. They do not count: a member that was loaded has none of them.
+            // Some entries are of incidents that ended earlier. They must not count, because a member that was loaded
+            // from an image has none of them.
             if run.is_some_and(|run| run.end_incident(row, at)) {
                 ended += 1;
                 self.dirty.troubles.insert((no, row));
@@ -164,7 +167,7 @@ impl InFlight {
         self.excluded.values().map(|excluded| excluded.1).min()
     }
 
-    /// Ends what is due of that. Returns whether anything was.
+    /// Ends the exclusions that are due. Returns whether there were any.
     pub(crate) fn end_exclusions(&mut self, now: LedgerMs) -> bool {
         let before = self.excluded.len();
         self.excluded.retain(|_, excluded| excluded.1 > now);

@@ -1,10 +1,11 @@
 //! Which slots have incidents with a row, and which have deaths with rows of a run.
 //!
-//! *Invariant:* derived from the incidents of the slots in the index of offers. The rows of an incident are cut into blocks
-//! whose lengths and starts are powers of two and their multiples, so a range of rows has few blocks, and a row is in one
-//! block of each length at most. So a row finds its slots in a few looks, however many slots have incidents. An entry counts
-//! the incidents of its slot that have it, so an incident that comes or goes costs its own rows, and not those of the others.
-//! Absent: which incidents count, and when they go (`slot_incidents.rs`).
+//! *Invariant:* derived from the incidents of the slots in the index of offers. The rows of an incident are cut into
+//! blocks whose lengths are powers of two and whose starts are multiples of their length, so a range of rows has few
+//! blocks, and a row is in at most one block of each length. So a few lookups find the slots of a row, however many
+//! slots have incidents. An entry counts the incidents of its slot that contain it, so adding or removing an incident
+//! costs its own rows, and not those of the others.
+//! Absent: which incidents count, and when they are removed (`slot_incidents.rs`).
 
 use crate::id::{RunNo, SessionId, SlotNo, SlotRef};
 use crate::looks::look;
@@ -12,10 +13,10 @@ use crate::rows::Rows;
 use crate::slot_incidents::SlotIncident;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longer blocks are cut: a slot holds at most so many rows.
+/// Longer blocks are cut: a slot holds at most this many rows.
 const LEVEL_MAX: u32 = crate::limits::SLOT_ROWS_MAX.ilog2();
 
-/// So many rows of a run, as a power of two, that start at a multiple of as many.
+/// A block of rows of a run: its length as a power of two, and its start as a multiple of the length.
 type Block = (RunNo, u32, u64);
 
 const FIRST: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
@@ -70,7 +71,7 @@ impl IncidentSlots {
         runs_of_deaths(incidents).for_each(|no| count(&mut self.deaths, (no, slot)));
     }
 
-    /// A slot has these incidents no more. They have not changed since they were added.
+    /// Removes a slot's incidents. They must not have changed since they were added.
     pub(crate) fn remove(&mut self, slot: SlotRef, incidents: &[SlotIncident]) {
         blocks_of(incidents).for_each(|block| uncount(&mut self.rows, &(block, slot)));
         runs_of_deaths(incidents).for_each(|no| uncount(&mut self.deaths, &(no, slot)));

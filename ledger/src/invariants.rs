@@ -1,6 +1,6 @@
-//! What has to hold after every command. Tests check it each time; a member may, now and then.
+//! What must hold after every command. Tests check it each time; a member may check it now and then.
 //!
-//! The first breach is named in words, so that a failing test says which promise broke.
+//! The first violation is described in words, so that a failing test says which invariant broke.
 
 use crate::eligibility::{NeedNo, Turn};
 use crate::fleet::Fleet;
@@ -26,7 +26,7 @@ impl Ledger {
     /// Checks every invariant, in time linear in the state.
     ///
     /// # Errors
-    /// The first one that does not hold, in words.
+    /// The first violated invariant, in words.
     pub fn check_invariants(&self) -> Result<(), String> {
         for run in self.runs.values() {
             check_run(run, self.asks_a_second_slot())
@@ -220,7 +220,7 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     ensure!(!incidents || flight.excluded.is_empty(), "trials exclude slots beside incidents");
     for (attempt, grant) in &flight.grants {
         ensure!(!grant.rows.is_empty(), "attempt {attempt} is empty");
-        ensure!(claim(&grant.rows), "attempt {attempt} holds a row of somebody else");
+        ensure!(claim(&grant.rows), "attempt {attempt} holds a row that another attempt has");
         running += grant.rows.len();
     }
     check_shadows(run)?;
@@ -281,7 +281,7 @@ fn check_shadows(run: &Run) -> Result<(), String> {
             ensure!(shared.is_empty() || grant.trial.is_none(), "trial {first} has a shadow");
             alone.subtract(&shared);
         }
-        ensure!(alone.is_empty(), "shadow {attempt} has rows that nobody else holds");
+        ensure!(alone.is_empty(), "shadow {attempt} has rows that no other attempt holds");
         let failed = shadow.rows.iter().find(|row| run.troubles.contains_key(row));
         ensure!(failed.is_none(), "shadow {attempt} has row {failed:?}, which has failed");
     }
@@ -315,7 +315,7 @@ fn check_segments(run: &Run) -> Result<(u64, u64, Rows), String> {
                 None => {
                     failed += 1;
                     let known = run.troubles.get(&row).is_some_and(|t| t.failed);
-                    ensure!(known, "row {row} failed and nobody knows why");
+                    ensure!(known, "row {row} failed and has no history");
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! Single rows, as their user asks about them: where each is, who has it, and what it went through.
+//! Single rows for their users: the state of each, its holder, and its history.
 //!
-//! *Invariant:* a row shows in exactly one state, the one that the invariants of a run know it in.
-//! A page costs in proportion to the rows that it has, and to the segments that it passes over.
+//! *Invariant:* a row shows in exactly one state, the one by which the invariants of a run know it. A page costs in
+//! proportion to the rows that it returns, and to the segments that it skips.
 
 use crate::command::PartDecl;
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
@@ -11,10 +11,10 @@ use crate::run::Run;
 use crate::segment::Outcome;
 use crate::trouble::Trouble;
 
-/// The states of a row, to choose by.
+/// The states of a row, for filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemState {
-    /// May be granted, or was not reached yet.
+    /// May be granted, or not reached yet.
     Pending,
     /// Is pending at some time.
     Waiting,
@@ -26,7 +26,7 @@ pub enum ItemState {
     Failed,
 }
 
-/// Where a row is.
+/// The state of a row, with its holder or result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemPlace {
     /// May be granted.
@@ -48,19 +48,18 @@ pub struct ItemView {
     pub row: u64,
     /// The segment that has its input.
     pub segment: SegmentNo,
-    /// Where it is.
+    /// Its place.
     pub place: ItemPlace,
     /// The second slot that runs it, at a run's tail. The first of the two that reports decides the row.
     pub duplicate: Option<(SlotRef, Attempt)>,
-    /// The rows that it is tried with, itself included, apart from all others; none where it is
-    /// under no suspicion.
+    /// The rows of its trial, itself included; empty if it is no suspect.
     pub trial: Rows,
-    /// What it went through.
+    /// Its history.
     pub trouble: Trouble,
 }
 
 impl Ledger {
-    /// One row of a run; `None` where there is no such row.
+    /// One row of a run; `None` if there is no such row.
     pub fn item(&self, no: RunNo, row: u64) -> Option<ItemView> {
         self.runs.get(&no).filter(|run| row < run.head.rows).map(|run| item_of(run, row))
     }

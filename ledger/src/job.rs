@@ -1,12 +1,12 @@
-//! Training jobs and who takes part in them: a name, a host, a ticket, and how long it may be silent.
+//! Training jobs and their participants: a name, a host, a ticket, and how long a participant may be silent.
 //!
-//! *Invariant:* a name within a job belongs to at most one participant; its ticket is the log position that created it.
-//! A later process with the name replaces it, and the earlier ticket stays void. A job exists from its first use until
-//! it had no participant for [`limits::JOB_TTL_MS`], and as often again while a store of its rounds is there; or until
-//! another needs its room and none was unused for longer. No store of its rounds outlives it.
+//! *Invariant:* a name within a job belongs to at most one participant; its ticket is the log position that created
+//! it. A later process with the name replaces it, and the earlier ticket stays void. A job exists from its first use
+//! until it had no participant for [`limits::JOB_TTL_MS`], and as long again while it has a store of its rounds; or
+//! until another job needs its room and none was unused for longer. No store of its rounds outlives it.
 //!
-//! Deliberately absent: keep-alives. The leader counts silence in memory (`coordinator`) and says here only who was
-//! silent for too long.
+//! Deliberately absent: keep-alives. The leader measures silence in memory (`coordinator`) and reports here only
+//! which participants were silent for too long.
 
 use crate::barrier::Barrier;
 use crate::counts::Counts;
@@ -34,13 +34,13 @@ pub struct JobName {
 pub struct ParticipantDecl {
     /// Unique in the job. Ranks follow the order of names.
     pub name: String,
-    /// Where it runs, for people.
+    /// Its host, for people.
     pub host: String,
-    /// Where the others reach it, for their own use.
+    /// Its address for the other participants.
     pub addr: String,
     /// Processes that it starts, for the others' own use.
     pub local_world_size: u32,
-    /// Silent for so long, it is lost; within [`limits::KEEP_ALIVE_MS`].
+    /// After this silence it is lost; within [`limits::KEEP_ALIVE_MS`].
     pub keep_alive_ms: u64,
 }
 
@@ -62,16 +62,16 @@ impl ParticipantDecl {
     }
 }
 
-/// Who takes part in a job.
+/// A participant of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Participant {
     /// Its ticket.
     pub ticket: SessionId,
-    /// What it said of itself.
+    /// Its declaration.
     pub decl: ParticipantDecl,
     /// When it last did something that is in the log: wall time at the leader, for people.
     pub seen_wall_ms: u64,
-    /// How it stands with the rendezvous.
+    /// Its state in the rendezvous.
     pub standing: Standing,
 }
 
@@ -82,7 +82,7 @@ pub enum Departed {
     Lost,
     /// By its own wish.
     Left,
-    /// A later one came under its name.
+    /// A later participant took its name.
     Replaced,
 }
 
@@ -104,13 +104,13 @@ pub struct Departure {
     pub ticket: SessionId,
     /// Its name.
     pub name: String,
-    /// Where it ran.
+    /// Its host.
     pub host: String,
     /// Why it is gone.
     pub why: Departed,
     /// When: wall time at the leader, for people.
     pub at_wall_ms: u64,
-    /// When it was last heard, as far as is known.
+    /// When it was last heard, as far as known.
     pub heard_wall_ms: u64,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Job {
     pub(crate) due: Option<LedgerMs>,
 }
 
-/// What is one record of the image.
+/// The part that is one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobHead {
     pub(crate) name: JobName,
@@ -137,10 +137,10 @@ pub(crate) struct JobHead {
     pub(crate) rendezvous: Rendezvous,
 }
 
-/// What a change of a job leads to beyond it.
+/// The side effects of a change of a job.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// What happened, the participant or barrier, the round or generation, and why.
+    /// The events: what happened, the participant or barrier, the round or generation, and why.
     pub(crate) events: Vec<(&'static str, String, u64, String)>,
     pub(crate) came: Vec<(SessionId, String)>,
     pub(crate) went: Vec<SessionId>,
@@ -151,7 +151,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Whether one participant has come and nothing else has changed.
+    /// Whether a participant has joined and nothing else has changed.
     pub(crate) fn only_came(&self) -> bool {
         let Self { events, came, went, barriers, completed } = self;
         came.len() == 1
@@ -202,8 +202,8 @@ impl Job {
         Some(gone)
     }
 
-    /// If there is no room, departures go first that no barrier needs: those of a name that another participant has or had
-    /// since.
+    /// If there is no room, departures that no barrier needs are dropped first: those of a name that another
+    /// participant has or had since.
     fn remember(&mut self, departure: Departure) {
         let JobHead { departures, participants, .. } = &mut self.head;
         let idle = |other: &Departure| {
@@ -246,7 +246,7 @@ impl Job {
 }
 
 impl Ledger {
-    /// The job of that name, or none where it can be made: there is room, or one can go for it.
+    /// The job of that name, or `None` if it can be created: there is room, or another job can make room.
     pub(crate) fn job_or_room(&self, name: &JobName) -> Result<Option<JobNo>, Rejection> {
         if let Some(&no) = self.job_names.get(name) {
             return Ok(Some(no));
@@ -259,8 +259,8 @@ impl Ledger {
         Ok(None)
     }
 
-    /// The job that makes room for another job of the namespace: of those without participants, even closed ones, the one
-    /// that was unused for longest.
+    /// The job that makes room for another job of the namespace: the longest-unused one without participants, closed
+    /// or not.
     fn job_to_forget(&self, namespace: &str) -> Result<Option<JobNo>, Rejection> {
         if self.jobs_in.get(namespace) < limits::JOBS_MAX {
             return Ok(None);
@@ -277,7 +277,7 @@ impl Ledger {
         oldest.map(Some).ok_or_else(limit)
     }
 
-    /// The job, made if need be: for those that [`Ledger::job_or_room`] had room for.
+    /// The job, created if needed, after [`Ledger::job_or_room`] found room for it.
     pub(crate) fn make_job(&mut self, name: JobName) -> JobNo {
         if let Some(&no) = self.job_names.get(&name) {
             return no;
@@ -315,7 +315,7 @@ impl Ledger {
         self.job_outcomes += 1;
     }
 
-    /// Rebuilds what is derived of the jobs.
+    /// Rebuilds the state derived from the jobs.
     pub(crate) fn derive_jobs(&mut self) {
         for (no, job) in &mut self.jobs {
             job.due = job.next_due();
@@ -328,7 +328,7 @@ impl Ledger {
         }
     }
 
-    /// What has to hold of the jobs.
+    /// Checks the invariants of jobs.
     pub(crate) fn check_jobs(&self) -> Result<(), String> {
         let (mut tickets, mut times) = (0, 0);
         for (no, job) in &self.jobs {

@@ -1,8 +1,8 @@
-//! The operations on a job: a participant joins, only takes part, leaves or is lost; the rendezvous
+//! The operations on a job: a participant joins a rendezvous, joins only the job, leaves or is lost; the rendezvous
 //! closes; time passes.
 //!
-//! *Invariant:* whatever changes a job goes through [`Ledger::change_job`], which draws the
-//! consequences, keeps the indices and tells what happened. A refusal comes before any change.
+//! *Invariant:* every change of a job goes through [`Ledger::change_job`], which applies the consequences, keeps the
+//! indexes and emits the events. A refusal comes before any change.
 
 use crate::apply::Context;
 use crate::command::StoreName;
@@ -28,7 +28,7 @@ impl Job {
         }
     }
 
-    /// Puts a participant in the place of the one that had its name.
+    /// Replaces the participant that had its name.
     pub(crate) fn take_place(
         &mut self,
         decl: ParticipantDecl,
@@ -69,7 +69,7 @@ impl Job {
         self.take_place(decl, came, standing, told);
     }
 
-    /// A participant goes, and with it whatever cannot go on without it.
+    /// Removes a participant, and everything that cannot continue without it.
     fn depart(&mut self, name: &str, why: Departed, times: (u64, u64), told: &mut Told) {
         let Some(gone) = self.remove_participant(name, why, times, told) else { return };
         let what = if why == Departed::Lost { "participant_lost" } else { "participant_left" };
@@ -122,14 +122,14 @@ impl Ledger {
         }
     }
 
-    /// The stores of a job's rounds that come before one.
+    /// The stores of a job's earlier rounds.
     fn stores_before(&self, job: &JobName, round: u64) -> impl Iterator<Item = StoreNo> + use<'_> {
         let JobName { namespace, job } = job.clone();
         let of = |round| StoreName { namespace: namespace.clone(), job: job.clone(), round };
         self.store_names.range(of(1)..of(round)).map(|store| *store.1)
     }
 
-    /// The stores of a job's rounds before this one go: no member of a later round uses them.
+    /// Drops the stores of a job's earlier rounds: no member of a later round uses them.
     pub(crate) fn drop_stores_before(&mut self, job: &JobName, round: u64) {
         let old: Vec<_> = self.stores_before(job, round).collect();
         old.into_iter().for_each(|no| self.remove_store(no));
@@ -177,7 +177,7 @@ impl Ledger {
         Ok(Reply::Participant { ticket, keep_alive_ms })
     }
 
-    /// Nothing happens where the ticket is void already.
+    /// Has no effect if the ticket is void already.
     pub(crate) fn leave(&mut self, ctx: &Context, ticket: SessionId) -> Reply {
         if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
             let times = (ctx.wall_ms, ctx.wall_ms);
@@ -218,7 +218,7 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// What is due of all jobs.
+    /// Does what is due for all jobs.
     pub(crate) fn tick_jobs(&mut self, ctx: &Context) {
         let now = self.meta.clock;
         let due: Vec<JobNo> =

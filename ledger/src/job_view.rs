@@ -1,6 +1,6 @@
 //! A job as its readers see it.
 //!
-//! *Invariant:* nothing here changes anything.
+//! *Invariant:* reading changes nothing.
 
 use crate::barrier::Generation;
 use crate::command::StoreName;
@@ -38,17 +38,17 @@ impl<'a> JobView<'a> {
         &self.job.head.rendezvous
     }
 
-    /// Who takes part, by name.
+    /// The participants, by name.
     pub fn participants(&self) -> impl Iterator<Item = &'a Participant> + use<'a> {
         self.job.head.participants.values()
     }
 
-    /// How many stand like this.
+    /// How many participants are in this state.
     pub fn count(&self, which: impl Fn(Standing) -> bool) -> u32 {
         self.job.count(which)
     }
 
-    /// Who is gone: the latest, oldest first.
+    /// The latest departures, oldest first.
     pub fn departures(&self) -> impl DoubleEndedIterator<Item = &'a Departure> + use<'a> {
         self.job.head.departures.iter()
     }
@@ -67,7 +67,7 @@ impl<'a> JobView<'a> {
         self.job.barriers.get(barrier).into_iter().flat_map(|b| &b.generations)
     }
 
-    /// The barriers behind this name, and the latest generation of each.
+    /// The barriers after this name, and the latest generation of each.
     pub fn barriers(
         &self,
         after: &str,
@@ -85,21 +85,21 @@ impl Ledger {
         self.jobs.get(no).map(|job| JobView { no: *no, job })
     }
 
-    /// The jobs of a namespace behind this one by name.
+    /// The jobs of a namespace after this one by name.
     pub fn jobs_after(&self, namespace: &str, after: &str) -> impl Iterator<Item = JobView<'_>> {
         let from = JobName { namespace: namespace.to_owned(), job: after.to_owned() };
         let namespace = namespace.to_owned();
         self.all_jobs_after(from).take_while(move |job| job.name().namespace == namespace)
     }
 
-    /// The jobs of every namespace behind this one by namespace and name.
+    /// The jobs of every namespace after this one by namespace and name.
     pub fn all_jobs_after(&self, after: JobName) -> impl Iterator<Item = JobView<'_>> {
         self.job_names
             .range((Bound::Excluded(after), Bound::Unbounded))
             .filter_map(|(_, no)| self.jobs.get(no).map(|job| JobView { no: *no, job }))
     }
 
-    /// The participant of that ticket, and its job, while it lives.
+    /// The participant with that ticket, and its job, while it exists.
     pub fn participant(&self, ticket: SessionId) -> Option<(JobView<'_>, &Participant)> {
         let (no, name) = self.tickets.get(&ticket)?;
         let job = self.jobs.get(no)?;
@@ -112,7 +112,7 @@ impl Ledger {
         all.map(|p| (p.ticket, p.decl.keep_alive_ms))
     }
 
-    /// Changes whenever a job does. No part of the state: it says that looking again is worth it.
+    /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.
     pub fn job_changes(&self) -> u64 {
         self.job_changes
     }

@@ -1,8 +1,7 @@
-//! The state as a whole, and the position up to which it holds.
+//! The whole state, and the log position at which it holds.
 //!
-//! *Invariant:* two ledgers that applied the same entries are equal, whatever they were loaded
-//! from and however their images were cut. The fields below the line are derived from the ones
-//! above it and rebuilt on loading.
+//! *Invariant:* two ledgers that applied the same entries are equal, whatever they were loaded from and however their
+//! images were cut. The fields below the line are derived from those above it and rebuilt on loading.
 
 use crate::client::Client;
 use crate::command::StoreName;
@@ -44,8 +43,8 @@ pub struct EntryId {
     pub term: u64,
 }
 
-/// An entry that this version cannot read: the member has to stop, for skipping it would make it
-/// differ from the others.
+/// An entry that this version cannot read: the member must stop, because skipping it would make it differ from the
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("log entry {index} holds a command that this version does not know")]
 pub struct UnknownCommand {
@@ -63,7 +62,7 @@ pub struct Ledger {
     pub(crate) namespaces: BTreeMap<String, Namespace>,
     pub(crate) runs: BTreeMap<RunNo, Run>,
     pub(crate) workers: BTreeMap<SessionId, Worker>,
-    /// Of suspect ones, what they may have started.
+    /// Rows that suspect workers may have started.
     pub(crate) unheard: BTreeMap<SessionId, Unheard>,
     pub(crate) clients: BTreeMap<SessionId, Client>,
     pub(crate) stores: BTreeMap<StoreNo, Store>,
@@ -71,7 +70,7 @@ pub struct Ledger {
     pub(crate) datasets: BTreeMap<DatasetNo, Dataset>,
     pub(crate) trainings: BTreeMap<TrainingNo, Training>,
     pub(crate) tokens: BTreeMap<String, Token>,
-    /// Shared with readers that keep it: they see by its address whether it has changed.
+    /// Shared with readers that keep it: its address tells them whether it has changed.
     pub(crate) revocations: Arc<BTreeMap<Revoked, Revocation>>,
     /// As their leaders have seen them.
     pub(crate) members: Members,
@@ -86,7 +85,7 @@ pub struct Ledger {
     pub(crate) deadlines: Deadlines,
     /// Sums over runs and slots.
     pub(crate) tally: Tally,
-    /// Which runs slots may serve, and whose turn it is.
+    /// Which runs slots may serve, and which run is next.
     pub(crate) index: Eligibility,
     /// Runs that have a trial to give.
     pub(crate) trial_runs: BTreeSet<RunNo>,
@@ -96,9 +95,9 @@ pub struct Ledger {
     pub(crate) tail_runs: BTreeSet<RunNo>,
     /// Runs that are paused.
     pub(crate) paused_runs: BTreeSet<RunNo>,
-    /// Runs that have something to give since this operation, and had nothing before it.
+    /// Runs that have rows to give since this operation, and had none before it.
     pub(crate) joining: BTreeSet<RunNo>,
-    /// Runs that have nothing to give since this operation, and had something before it.
+    /// Runs that have no rows to give since this operation, and had some before it.
     pub(crate) resting: BTreeSet<RunNo>,
     /// Namespaces in which, since this operation, slots have gone, or runs came, ended, were paused or resumed.
     pub(crate) reshaped: BTreeSet<String>,
@@ -108,7 +107,7 @@ pub struct Ledger {
     pub(crate) holders: Counts,
     /// Client sessions by when they were last used.
     pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
-    /// Stores' values in what is remembered for clients.
+    /// Stores' values in the answers remembered for clients.
     pub(crate) remembered: RememberedValues,
     /// Rows that wait, by time.
     pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
@@ -147,12 +146,12 @@ pub struct Ledger {
     pub(crate) training_changes: u64,
     pub(crate) dirty: Dirty,
     pub(crate) digest_request: Option<u64>,
-    /// What happened since the last call of `take_events`. No part of the state.
+    /// Events since the last call of `take_events`. Not part of the state.
     pub(crate) events: Vec<Event>,
     pub(crate) scratch: Vec<u8>,
 }
 
-/// What is one record of the image and belongs to nothing else.
+/// The record of the image that belongs to nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
     pub(crate) cluster_id: [u8; 16],
@@ -167,7 +166,7 @@ pub(crate) struct Meta {
     pub(crate) jobs_made: u32,
     pub(crate) datasets_made: u32,
     pub(crate) trainings_made: u32,
-    /// Whose turn it is within each priority.
+    /// The run whose turn it is within each priority.
     pub(crate) turns: BTreeMap<u8, RunNo>,
     pub(crate) chain: [u8; 32],
     /// The chain at the latest multiples of [`crate::digest::MARK_EVERY`].
@@ -261,7 +260,7 @@ impl Ledger {
         self.meta.clock
     }
 
-    /// The cluster's identity: epochs mean something within one alone.
+    /// The cluster's identity: epochs are meaningful only within one cluster.
     pub fn cluster_id(&self) -> [u8; 16] {
         self.meta.cluster_id
     }
@@ -271,7 +270,7 @@ impl Ledger {
         self.meta.version
     }
 
-    /// Keeps the index of runs in step with one run: called whenever what it may give has changed.
+    /// Updates the index for one run: called whenever the rows that it may give have changed.
     pub(crate) fn refresh_active(&mut self, no: RunNo) {
         let before = self.index.turn(no).is_some();
         let need = self.index.need(no);

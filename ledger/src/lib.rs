@@ -1,15 +1,15 @@
-//! The replicated state machine of `rollout`: who has which row of which run, and nothing else.
+//! The replicated state machine of `rollout`: which worker has which row of which run, and nothing else.
 //!
-//! Every member applies the same commands in the same order and must end in the same state, so
-//! this crate is pure: no clock, no I/O, no async, no randomness, no iteration over hash maps, no
-//! floating point. Time enters in commands ([`clock`]); ids come from log positions ([`id`]).
+//! Every member applies the same commands in the same order and must end in the same state, so this crate is pure: no
+//! clock, no I/O, no async, no randomness, no iteration over hash maps, no floating point. Time enters in commands
+//! ([`clock`]); ids come from log positions ([`id`]).
 //!
-//! *Invariant:* [`Ledger::apply`] is the only way to change state. What a client can cause is a
-//! [`Rejection`], an ordinary reply; a panic here would repeat on every member.
+//! *Invariant:* [`Ledger::apply`] is the only way to change state. A client's mistake causes a [`Rejection`], an
+//! ordinary reply; a panic here would repeat on every member.
 //!
-//! Absent on purpose: payloads (inputs and results live in the object store, the ledger names
-//! them by digest), heartbeats (the leader keeps them in memory; only consequences arrive here),
-//! and anything that knows of Raft, disks or the network.
+//! Absent on purpose: payloads (inputs and results live in the object store; the ledger names them by digest),
+//! heartbeats (the leader keeps them in memory; only their consequences arrive here), and anything that knows of
+//! Raft, disks or the network.
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods, clippy::float_arithmetic)]
 

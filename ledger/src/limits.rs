@@ -1,4 +1,4 @@
-//! Every bound of the ledger in one place. Over a bound is a [`Rejection`](crate::Rejection).
+//! Every bound of the ledger. Exceeding a bound is a [`Rejection`](crate::Rejection).
 
 /// Rows in one segment.
 pub const SEGMENT_ROWS_MAX: u32 = 4096;
@@ -19,7 +19,7 @@ pub const OPS_PER_COMMAND_MAX: usize = 4096;
 pub const GRANTS_PER_COMMAND_MAX: u32 = 4096;
 /// Bytes of a run's, worker's or namespace's name, and of a label's key or value.
 pub const NAME_BYTES_MAX: usize = 128;
-/// Bytes of who opened a client session: a role, a slash and a name.
+/// Bytes of a client session's holder: a role, a slash and a name.
 pub const HOLDER_BYTES_MAX: usize = NAME_BYTES_MAX + 16;
 /// Bytes of a model name, URL or other short text.
 pub const TEXT_BYTES_MAX: usize = 1024;
@@ -37,22 +37,23 @@ pub const WORKERS_MAX: usize = 32_768;
 pub const WORKERS_BEFORE_MAX: usize = 4096;
 /// Slots of all workers together. From [`FLEET_VERSION`] on; before, [`WORKERS_BEFORE_MAX`] bounds them to as many.
 pub const ALL_SLOTS_MAX: usize = 262_144;
-/// The cluster version that came with more workers and larger stores: members of an earlier build refuse what is over their
-/// bounds.
+/// The cluster version that introduced more workers and larger stores: members with an earlier build refuse what is
+/// over their bounds.
 pub const FLEET_VERSION: u32 = crate::gate::SCHEDULING_VERSION;
 /// Namespaces that operators make.
 pub const NAMESPACES_MAX: usize = 1024;
 /// Runs that have not been forgotten.
 pub const RUNS_MAX: usize = 10_000;
-/// Client sessions whose answers are remembered; of the holder of the most, the one unused for longest makes room.
+/// Client sessions whose answers are remembered. The longest-unused session of the holder with the most sessions
+/// makes room.
 pub const CLIENTS_MAX: usize = 10_000;
 /// Answers remembered for one client, above what it has acknowledged.
 pub const CLIENT_REPLIES_MAX: usize = 1024;
-/// Bytes of stores' values in the answers remembered for one client: at this or above it, nothing but an acknowledgement
-/// is taken from it. One answer is the most that it may be above.
+/// Bytes of stores' values in the answers remembered for one client: at or above this, only an acknowledgment is
+/// accepted from it. It may exceed this by one answer.
 pub const CLIENT_REPLIES_BYTES_MAX: u64 = 16 << 20;
-/// The same of all clients: where an answer has no room, a session of the holder that has most of them makes it, the one
-/// unused for longest. Before version 3, of all sessions that have some.
+/// The same for all clients together. If an answer has no room, the longest-unused session of the holder with the
+/// most bytes makes room; before version 3, of all sessions that have some.
 pub const REPLIES_BYTES_MAX: u64 = 256 << 20;
 /// Ledger time after which an unused client session is forgotten.
 pub const CLIENT_TTL_MS: u64 = 24 * 60 * 60 * 1000;
@@ -62,46 +63,48 @@ pub const SEALED_BYTES_MAX: usize = 4096;
 pub const HISTORY_MAX: usize = 8;
 /// Rows of one run that are done and keep the history of their failures.
 pub const DONE_HISTORIES_MAX: u64 = 65_536;
-/// Times that a row may run out of memory alone, the last one included.
+/// Times that a row may run out of memory alone, including the last one.
 pub const OUT_OF_MEMORY_STRIKES_MAX: u32 = 3;
-/// Times that an engine may die of a row alone, the last one included: then the row is poison.
+/// Engine deaths with a row alone after which the row is poison.
 pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
-/// Times that a process may end without a word while it runs a row, before the row is a suspect and is tried apart; once
-/// that often and once more, alone, it is a strike as of an engine that died.
+/// Crashes of a process while it runs a row, before the row is a suspect and is tried apart. One further crash with
+/// the row alone is a strike, like that of an engine that died.
 pub const ABRUPT_ENDS_MAX: u32 = 3;
-/// How long other slots come before the one whose engine died of a row, for that row.
+/// How long other slots come before the slot whose engine died of a row, for that row.
 pub const OTHER_SLOTS_FIRST_MS: u64 = 10_000;
 /// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a second
 /// slot. After that the slot that had them decides.
 pub const SECOND_SLOT_WAIT_MS: u64 = 600_000;
-/// How long the ledger's cordon of a slot lasts that failed rows which others completed, unless the slot finishes a row.
+/// How long the ledger's cordon lasts for a slot that failed rows that others completed, unless the slot finishes a
+/// row.
 pub const FAILURE_CORDON_MS: u64 = 600_000;
-/// Incidents of a slot that count, with no finished row between, after which the ledger cordons the slot, unless an operator
-/// sets another number. Below [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) deaths in trials do not count.
+/// Incidents of a slot that count, with no finished row between, after which the ledger cordons the slot, unless an
+/// operator sets another number. Below [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) deaths in trials do not count.
 pub const CORDON_AFTER_DEFAULT: u32 = 3;
-/// The numbers that an operator may set. Each slot remembers some incidents more than this, and judging it reads all of them.
+/// The numbers that an operator may set. Each slot remembers [`INCIDENTS_SPARE`] more incidents than this, and judging
+/// it reads all of them.
 pub const CORDON_AFTER: std::ops::RangeInclusive<u32> = 1..=20;
-/// Incidents that are remembered against a slot beyond those that cordon it: of some, rows may be guilty.
+/// Incidents that are remembered against a slot beyond those that cordon it, because rows may be guilty of some.
 pub const INCIDENTS_SPARE: usize = 5;
 /// The share in percent of a model's ready slots that the ledger itself may cordon: at least one slot, and never the last.
 /// From [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on.
 pub const CORDONED_PERCENT_MAX: usize = 20;
-/// Workers of one namespace that operators may have cordoned, those that are gone included.
+/// Workers of one namespace that operators may have cordoned, including workers that are gone.
 pub const CORDONS_MAX: usize = 4096;
 /// Bytes of a failure's message.
 pub const MESSAGE_BYTES_MAX: usize = 512;
 /// Ledger time for which a slot must have held a row before an idle slot may run it too.
 pub const DUPLICATE_AFTER_MS: u64 = 1000;
-/// Attempts that one `Tick` ends, from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: the next one goes on. The
-/// last session may exceed the limit.
+/// Attempts that one `Tick` ends, from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on; the next one continues.
+/// The last session may exceed the limit.
 pub const TICK_ATTEMPTS_MAX: usize = 2048;
 /// Rows that one `Tick` returns or makes pending, as [`TICK_ATTEMPTS_MAX`].
 pub const TICK_ROWS_MAX: u64 = 8192;
-/// Cordons for failures of rows that one `Tick` ends; the next one goes on.
+/// Cordons for failures of rows that one `Tick` ends; the next one continues.
 pub const TICK_CORDONS_MAX: usize = 256;
 /// The longest step of ledger time in one command: a leader with a wild clock expires nothing.
 pub const CLOCK_STEP_MAX_MS: u64 = 60_000;
-/// Priorities run from 0 to this, which goes first.
+/// The highest priority; priorities start at 0.
 pub const PRIORITY_MAX: u8 = 9;
 /// The largest share of a run within its priority.
 pub const WEIGHT_MAX: u32 = 100;
@@ -111,8 +114,8 @@ pub const QUANTUM_ROWS: u32 = 32;
 pub const STORE_KEY_BYTES_MAX: usize = 1024;
 /// Bytes of a value.
 pub const STORE_VALUE_BYTES_MAX: usize = 1 << 20;
-/// Values of one store, the elements of its queues included, from cluster version [`FLEET_VERSION`] on: ten for each of
-/// 26,000 ranks.
+/// Values of one store, including the elements of its queues, from cluster version [`FLEET_VERSION`] on: ten for each
+/// of 26,000 ranks.
 pub const STORE_ENTRIES_MAX: u64 = 262_144;
 /// Values of one store, before.
 pub const STORE_ENTRIES_BEFORE_MAX: u64 = 100_000;
@@ -120,34 +123,34 @@ pub const STORE_ENTRIES_BEFORE_MAX: u64 = 100_000;
 pub const STORE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of all stores together: they are in every member's memory.
 pub const STORES_BYTES_MAX: u64 = 512 << 20;
-/// Stores of one namespace: those of a round of all jobs that are remembered, and as many that outlive rounds.
+/// Stores of one namespace: one per remembered job for its round, and as many that outlive rounds.
 pub const STORES_MAX: usize = 2 * JOBS_MAX;
 /// Operations in one request to a store.
 pub const STORE_OPS_MAX: usize = 1024;
-/// Those of them that are answered with a value: all answers together fit a message, as what was popped has to.
+/// Operations among them that return a value: all answers together must fit a message, including popped values.
 pub const STORE_VALUE_OPS_MAX: usize = 8;
 /// Pairs that are set at once.
 pub const STORE_PAIRS_MAX: usize = 4096;
 /// Ledger time after which an unused store is forgotten.
 pub const STORE_TTL_MS: u64 = 24 * 60 * 60 * 1000;
-/// Jobs of one namespace; of those without participants, the one that was unused for longest makes room.
+/// Jobs of one namespace; the longest-unused one without participants makes room.
 pub const JOBS_MAX: usize = 1024;
 /// Ledger time after which a job without participants is forgotten, even a closed one.
 pub const JOB_TTL_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Participants of one job.
 pub const PARTICIPANTS_MAX: usize = 4096;
-/// Departures that are remembered of one job. One of a name that was taken again makes room, else the oldest.
+/// Departures remembered for one job. One whose name was taken again makes room, otherwise the oldest.
 pub const DEPARTURES_MAX: usize = 256;
 /// The least and most silence after which a participant is lost.
 pub const KEEP_ALIVE_MS: std::ops::RangeInclusive<u64> = 100..=60 * 60 * 1000;
 /// The longest join time-out, last call or time-out of a barrier.
 pub const JOB_TIMEOUT_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
-/// Barriers of one job; of those that do not wait, the one that ended longest ago makes room.
+/// Barriers of one job; among those that do not wait, the one that ended longest ago makes room.
 pub const BARRIERS_MAX: usize = 256;
 /// Generations of one barrier that are remembered: the next cannot end before all have passed the
 /// last.
 pub const GENERATIONS_MAX: usize = 2;
-/// Names of who is missing that a failure keeps.
+/// Names of missing participants that a failure keeps.
 pub const MISSING_MAX: usize = 64;
 /// Datasets of one namespace.
 pub const DATASETS_MAX: usize = 1024;
@@ -161,9 +164,9 @@ pub const TRAININGS_MAX: usize = 1024;
 pub const TRAINERS_MAX: usize = 1024;
 /// Shards that one trainer may hold at a time.
 pub const TRAINER_SHARDS_MAX: usize = 64;
-/// Epochs of one job under way, of all its datasets.
+/// Open epochs of one job, over all its datasets.
 pub const PASSES_MAX: usize = 16;
-/// Shards of all epochs under way: they are in every member's memory.
+/// Shards of all open epochs: they are in every member's memory.
 pub const SHARDS_OPEN_MAX: u64 = 1 << 20;
 /// The shortest and the longest silence after which a trainer is lost.
 pub const KEEP_ALIVE_MIN_MS: u64 = 1000;
@@ -171,15 +174,15 @@ pub const KEEP_ALIVE_MIN_MS: u64 = 1000;
 pub const KEEP_ALIVE_MAX_MS: u64 = 600_000;
 /// Checkpoints of one job that are not complete.
 pub const CHECKPOINTS_OPEN_MAX: usize = 8;
-/// Checkpoints of one job, those included that are being removed.
+/// Checkpoints of one job, including those that are being removed.
 pub const CHECKPOINTS_MAX: usize = 1024;
-/// Complete checkpoints that are kept of a job that says nothing else.
+/// Complete checkpoints kept for a job without its own setting.
 pub const KEEP_LAST_DEFAULT: u32 = 5;
 /// Join tokens that have neither expired nor been revoked.
 pub const TOKENS_MAX: usize = 1024;
-/// Uses of one join token: each is remembered, so that its repeat is none.
+/// Uses of one join token: each is remembered, so that its repeat does not count.
 pub const TOKEN_USES_MAX: u32 = 1024;
-/// Ledger time for which a join token may be good.
+/// Ledger time for which a join token may be valid.
 pub const TOKEN_TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Namespaces of a join token: as many as a certificate may name.
 pub const TOKEN_NAMESPACES_MAX: usize = 64;
@@ -189,5 +192,5 @@ pub const REVOCATIONS_MAX: usize = 4096;
 pub const MEMBERS_SEEN_MAX: usize = 64;
 /// Bytes of a member's name.
 pub const MEMBER_NAME_BYTES_MAX: usize = 255;
-/// Samples of a shard of a dataset that says nothing else.
+/// Samples per shard of a dataset without its own setting.
 pub const SHARD_SAMPLES_DEFAULT: u32 = 10_000;

@@ -1,8 +1,9 @@
-//! Which records of one kind changed: since the last image, and since the derived indexes were last brought up to date.
+//! Which records of one kind changed: since the last image, and since the derived indexes were last brought up to
+//! date.
 //!
-//! *Invariant:* every change of a record inserts its key here, for the image needs it. So the indexes that are derived from
-//! the records need no calls of their own (`settle.rs`).
-//! Absent: what changed in a record. An index entry is made anew from the whole record.
+//! *Invariant:* every change of a record inserts its key here, because the image needs it. So the indexes that are
+//! derived from the records need no calls of their own (`settle.rs`).
+//! Absent: what changed in a record. An index entry is rebuilt from the whole record.
 
 use std::collections::BTreeSet;
 
@@ -22,13 +23,13 @@ impl<K> Default for Marks<K> {
 }
 
 impl<K: Ord + Clone> Marks<K> {
-    /// A record has changed, has come or is gone.
+    /// Marks a record that was changed, added or removed.
     pub(crate) fn insert(&mut self, key: K) {
         self.touch(key.clone());
         self.image.insert(key);
     }
 
-    /// What the indexes say of a record has changed, though the record has not.
+    /// The index entries of a record have changed, although the record has not.
     pub(crate) fn touch(&mut self, key: K) {
         if self.stale.last() != Some(&key) {
             self.stale.push(key);
@@ -39,12 +40,12 @@ impl<K: Ord + Clone> Marks<K> {
         keys.into_iter().for_each(|key| self.insert(key));
     }
 
-    /// The records that differ from the image, and forgets that they do.
+    /// Takes the records that differ from the image.
     pub(crate) fn take_image(&mut self) -> BTreeSet<K> {
         std::mem::take(&mut self.image)
     }
 
-    /// The stale records, each once, and forgets that they are. Give the list back with [`Marks::reuse`].
+    /// Takes the stale records, each once. Return the list with [`Marks::reuse`].
     pub(crate) fn take_stale(&mut self) -> Vec<K> {
         let mut stale = std::mem::take(&mut self.stale);
         if stale.len() > 1 {

@@ -1,10 +1,10 @@
-//! The members of the cluster as their leaders have seen them: who led last, and each member's last known process.
+//! The members of the cluster as their leaders have seen them: which led last, and each member's last known process.
 //!
-//! *Invariant:* events are made from it and nothing else depends on it. An operation that says what is known already is
-//! accepted, changes nothing and makes no event: a leader may repeat it, and the next leader goes on where the last one
-//! ended. What is rejected changes nothing.
+//! *Invariant:* this state only produces events; nothing else depends on it. An operation that repeats what is known
+//! is accepted, changes nothing and makes no event: a leader may repeat it, and the next leader continues where the
+//! last one ended. A rejected operation changes nothing.
 //!
-//! Absent on purpose: the list of members. Consensus has it, and the leader reports who has left it.
+//! Absent on purpose: the list of members. Consensus has it, and the leader reports which members have left it.
 
 use crate::apply::Context;
 use crate::event::EventKind;
@@ -68,15 +68,15 @@ impl LeaderCause {
     }
 }
 
-/// What a leader reports of the members. A process is named by when it started, in milliseconds since 1970 by its own
-/// clock.
+/// A leader's report about the members. A process is identified by its start time, in milliseconds since 1970 by its
+/// own clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberOp {
     /// This member leads in the command's epoch.
     Leads {
         /// Its name. At most [`limits::MEMBER_NAME_BYTES_MAX`] bytes, as every name here.
         name: String,
-        /// Why it and not the former leader.
+        /// Why it leads and not the former leader.
         cause: LeaderCause,
     },
     /// A member's process answers.
@@ -88,7 +88,7 @@ pub enum MemberOp {
         /// Which process.
         started_ms: u64,
     },
-    /// A member's process said that it stops.
+    /// A member's process announced that it stops.
     Stopped {
         /// The member's id.
         id: u64,
@@ -109,14 +109,14 @@ pub enum MemberOp {
         /// Which process.
         started_ms: u64,
     },
-    /// There is no member of this id any more.
+    /// No member has this id any more.
     Removed {
         /// The member's id.
         id: u64,
     },
 }
 
-/// What a member's process was last known to do.
+/// The last known state of a member's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
     /// It answers.
@@ -134,18 +134,18 @@ pub struct SeenMember {
     pub name: String,
     /// Its latest process.
     pub started_ms: u64,
-    /// What that was last known to do.
+    /// The last known state of that process.
     pub state: MemberState,
 }
 
-/// All of them, by their ids.
+/// All members, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Members {
     /// The name of the last leader that reported itself; empty before the first.
     pub leader: String,
     /// The epoch in which it did.
     pub epoch: CoordEpoch,
-    /// Those that were seen.
+    /// The members that were seen.
     pub seen: BTreeMap<u64, SeenMember>,
 }
 
@@ -223,7 +223,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The process of that start does something else. One that has stopped stays so.
+    /// Changes the state of the process with that start time. A stopped process stays stopped.
     fn member_turned(&mut self, ctx: &Context, (id, started_ms): (u64, u64), to: MemberState) {
         let Some(member) = self.members.seen.get_mut(&id) else { return };
         let (to_text, turns) = match to {

@@ -13,7 +13,7 @@ use crate::reply::Reply;
 use crate::run::{Run, RunState};
 use serde::{Deserialize, Serialize};
 
-/// Whether the notice of a run's end was sent.
+/// The state of a run-completion notification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
     /// The run has no URL for the notice, or it has not ended.
@@ -21,7 +21,7 @@ pub enum Notice {
     None,
     /// Not yet.
     Due {
-        /// The log index of the end: the notice's name.
+        /// The log index of the end, which identifies the notification.
         index: u64,
     },
     /// It was acknowledged.
@@ -36,7 +36,7 @@ pub enum Notice {
     },
 }
 
-/// A notice that is to be sent.
+/// A notification that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DueNotice {
     /// The run.
@@ -57,7 +57,7 @@ impl Run {
 }
 
 impl Ledger {
-    /// The notices that are to be sent, in the order of runs.
+    /// The notifications that are due, in the order of runs.
     pub fn notices_due(&self) -> Vec<DueNotice> {
         let runs = self.runs.values().filter(|run| run.head.state != RunState::Deleting);
         let due = runs.filter_map(|run| match run.head.notice {
@@ -69,7 +69,7 @@ impl Ledger {
         due.collect()
     }
 
-    /// A notice was acknowledged, or is given up. Of one that is no longer due, this says nothing.
+    /// Records that a notification was acknowledged or given up. Has no effect if it is no longer due.
     pub(crate) fn noticed(
         &mut self,
         ctx: &Context,

@@ -1,10 +1,10 @@
-//! Outcomes of a segment's rows, as records of the image.
+//! Image records of the outcomes of a segment's rows.
 //!
-//! *Invariant:* as [`crate::image`]'s. A segment of which nothing was decided before
-//! [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) has its outcomes in records `Y` of [`ROWS_PER_RECORD`] rows, by run,
-//! segment and block, but for blocks in which no row has one; its own record `S` is short. So a row that is decided writes
-//! its block and not its segment. An older segment keeps its layout, all of it in `S`: to convert all of them at once would
-//! take seconds of every member.
+//! *Invariant:* as in [`crate::image`]. A segment in which nothing was decided before
+//! [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) has its outcomes in records `Y` of [`ROWS_PER_RECORD`] rows, by
+//! run, segment and block; a block without outcomes has no record, and the segment's own record `S` is short. So
+//! deciding a row writes its block and not its segment. An older segment keeps its layout, all of it in `S`:
+//! converting all of them at once would take seconds on every member.
 
 use crate::codec;
 use crate::command::BlobRef;
@@ -50,7 +50,7 @@ fn block_record(segment: &Segment, block: u8) -> Option<Vec<u8>> {
 }
 
 impl Ledger {
-    /// What changed of a segment.
+    /// Drains the changes of a segment.
     pub(crate) fn drain_segment(&mut self, no: RunNo, number: SegmentNo, delta: &mut ImageDelta) {
         let key = run_key(b'S', no, &number.0.to_be_bytes());
         let run = self.runs.get_mut(&no);
@@ -100,7 +100,7 @@ impl Run {
         let outcomes: Vec<Outcome> = read(key, value)?;
         let segment = self.segments.get_mut(u32::from_be_bytes(*number) as usize);
         let segment = segment.ok_or_else(|| bad(key))?;
-        // One that has its outcomes in its own record has no others.
+        // A segment with its outcomes in its own record has no other records.
         if segment.outcomes.is_empty() {
             segment.split = true;
             segment.outcomes = vec![Outcome::NONE; segment.rows as usize].into_boxed_slice();

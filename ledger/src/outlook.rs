@@ -1,10 +1,11 @@
-//! Which of many pulls that wait would get anything, before any of them is proposed.
+//! The claim forecast: which of many parked pulls would get rows, before any of them is proposed.
 //!
-//! *Invariant:* a pull waits only if the pulls before it claim every row that it could get, so a pending row causes one
-//! proposal, whatever the number of waiting pulls. If those pulls get fewer or other rows, the waiting pull is checked
-//! again after they are applied, so no pull waits forever while a row is pending. It costs what the pulls ask for, and not
-//! what is pending.
-//! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against what comes first.
+//! *Invariant:* a pull stays parked only if the pulls before it claim every row that it could get, so a pending row
+//! causes one proposal, whatever the number of parked pulls. If those pulls get fewer or other rows, the parked pull
+//! is checked again after they are applied, so no pull waits forever while a row is pending. The cost depends on what
+//! the pulls ask for, not on what is pending.
+//! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against the first rows in
+//! order.
 
 use crate::eligibility::{CohortNo, NeedNo, Turn};
 use crate::id::SlotRef;
@@ -16,13 +17,13 @@ use crate::worker::Slot;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
-/// What is left of the runs of one need for the next pull.
+/// What the runs of one need have left for the next pull.
 struct Left<'a> {
-    /// Of the runs that were looked at.
+    /// Rows of the visited runs.
     rows: u64,
-    /// The rows of each of the others.
+    /// The rows of each further run.
     more: Box<dyn Iterator<Item = u64> + 'a>,
-    /// The trials that no pull was served from.
+    /// The trials that no pull has taken.
     trials: Peekable<Box<dyn Iterator<Item = TrialNo> + 'a>>,
 }
 
@@ -36,7 +37,7 @@ impl<'a> Left<'a> {
         Self { rows: 0, more, trials: trials.peekable() }
     }
 
-    /// Up to so many rows. Looks at no more runs than it takes to find them.
+    /// Up to `most` rows. Visits no more runs than needed to find them.
     fn rows(&mut self, most: u64) -> u64 {
         while self.rows < most {
             let Some(rows) = self.more.next() else { break };
@@ -49,20 +50,20 @@ impl<'a> Left<'a> {
         !self.has_trial() && self.rows(1) == 0
     }
 
-    /// Looks at the next trial alone.
+    /// Checks only the next trial.
     fn has_trial(&mut self) -> bool {
         self.trials.peek().is_some()
     }
 }
 
-/// What is pending, less what pulls have asked for.
+/// The pending rows, minus those that pulls have asked for.
 pub struct Outlook<'a> {
     ledger: &'a Ledger,
-    /// Of the needs that pulls were served from.
+    /// What is left of the needs that pulls were served from.
     needs: BTreeMap<NeedNo, Left<'a>>,
-    /// By cohort: up to the need whose first turn this is, nothing is left.
+    /// By cohort: nothing is left up to the need with this first turn.
     spent: BTreeMap<CohortNo, Turn>,
-    /// Rows that namespaces may have yet, by name.
+    /// Rows that namespaces may still get, by name.
     rooms: BTreeMap<&'a str, u64>,
 }
 
@@ -79,7 +80,7 @@ impl Ledger {
         runs.any(|run| self.offered_trial(run, slot, pulls.rows_held == 0).is_some())
     }
 
-    /// What is pending, for pulls that are going to be proposed together.
+    /// A forecast for pulls that will be proposed together.
     pub fn outlook(&self) -> Outlook<'_> {
         let (needs, spent, rooms) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Outlook { ledger: self, needs, spent, rooms }
@@ -87,8 +88,8 @@ impl Ledger {
 }
 
 impl<'a> Outlook<'a> {
-    /// Whether a pull of this slot for at most `rows_max` rows would get anything beside what those before it ask for.
-    /// What it would get is counted as asked for.
+    /// Whether a pull of this slot for at most `rows_max` rows would get anything besides what earlier pulls ask for.
+    /// Counts what it would get as asked for.
     pub fn ask(&mut self, slot: SlotRef, rows_max: u32) -> bool {
         let ledger: &'a Ledger = self.ledger;
         let Some((worker, pulls)) = ledger.pulling(slot) else { return false };
@@ -109,7 +110,7 @@ impl<'a> Outlook<'a> {
                 return true;
             }
             let mut asked = if pulls.cordon.is_none() { left.rows(wanted) } else { 0 };
-            // What is kept from its worker is no work for it.
+            // Rows kept from its worker are no work for it.
             let mut runs = ledger.index.turns_of(need).filter_map(|t| ledger.runs.get(&t.run));
             if asked > 0 && !runs.any(|run| ledger.grantable_to(run, worker, slot.slot) > 0) {
                 asked = 0;
@@ -127,7 +128,7 @@ impl<'a> Outlook<'a> {
         self.needs.entry(need).or_insert_with(|| Left::of(self.ledger, need))
     }
 
-    /// Whether any slot of a cohort might get something beside what pulls have asked for.
+    /// Whether any slot of a cohort might get something besides what pulls have asked for.
     pub fn has_work(&mut self, cohort: CohortNo) -> bool {
         let ledger: &'a Ledger = self.ledger;
         for (turn, need) in ledger.index.giving(cohort, self.spent.get(&cohort).copied()) {
@@ -139,7 +140,7 @@ impl<'a> Outlook<'a> {
         false
     }
 
-    /// Whether the cap of a slot's namespace leaves nothing beside what pulls have asked for.
+    /// Whether the cap of a slot's namespace leaves nothing besides what pulls have asked for.
     pub fn is_capped(&self, slot: SlotRef) -> bool {
         let Some(worker) = self.ledger.workers.get(&slot.session) else { return false };
         let room = || self.ledger.namespace_room(&worker.namespace);
@@ -185,7 +186,7 @@ mod tests {
             }
         }
 
-        /// A worker with so many slots, each for this model alone.
+        /// A worker with this many slots, each for this model only.
         fn slots(&mut self, model: &str, slots: u16) -> Vec<SlotRef> {
             let offer = SlotOffer { models: vec![model.into()], ..SlotOffer::default() };
             let registration = Registration {
@@ -281,7 +282,7 @@ mod tests {
         bench.run("m", 1, |_| {});
         bench.run("n", 1, |_| {});
         assert_eq!(bench.asked(&slots, 512), [slots[0], of_n[0]]);
-        // What may not run has nothing to give, and what may run in part only so much.
+        // A run that may not run gives nothing, and one with a cap gives only up to the cap.
         bench.run("n", 100, |spec| spec.running_rows_max = 5);
         bench.run("n", 100, |spec| spec.selector = [("zone".into(), "b".into())].into());
         assert_eq!(bench.asked(&slots, 6), [slots[0], of_n[0]]);
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever_beside_a_row_that_it_could_have() {
+    fn no_pull_waits_forever_beside_a_row_that_it_could_have() {
         let mut bench = Bench::new();
         let mut slots = bench.slots("m", 5);
         slots.extend(bench.slots("n", 5));

@@ -1,11 +1,12 @@
-//! One epoch of one dataset in one job: what became of each shard.
+//! One epoch of one dataset in one job: the state of each shard.
 //!
-//! *Invariant:* the samples of a shard that are in the job's state are a beginning of it: as far as the last complete
-//! checkpoint has them (`sealed`), and from there by the marks of the lineage, each with the step after which they are
-//! in. A shard is free, one trainer's, or finished, and never two trainers' at a time. The fields below the line are
-//! derived.
+//! *Invariant:* the samples of a shard that are in the job's state are a prefix of the shard: first those in the last
+//! complete checkpoint (`sealed`), then those in the marks of the lineage, each with the step after which they are
+//! in. A shard is free, held by one trainer, or finished, and never held by two trainers at a time. The fields below
+//! the line are derived.
 //!
-//! Deliberately absent: who may claim ([`crate::shard`]), and when a checkpoint is complete ([`crate::checkpoint_ops`]).
+//! Deliberately absent: which trainer may claim ([`crate::shard`]), and when a checkpoint is complete
+//! ([`crate::checkpoint_ops`]).
 
 use crate::dataset::Dataset;
 use crate::id::Attempt;
@@ -16,17 +17,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Shards of one record of the image.
 pub(crate) const SHARDS_PER_RECORD: u32 = 1024;
 
-/// What became of one shard.
+/// The state of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shard {
     /// How many of its samples the lineage's last complete checkpoint holds.
     pub(crate) sealed: u32,
     pub(crate) state: ShardState,
-    /// What was done since, by step and by samples, both ascending.
+    /// What was done since then, by step and by samples, both ascending.
     pub(crate) marks: Vec<Mark>,
 }
 
-/// Whose a shard is.
+/// The holder state of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ShardState {
     /// No trainer has it.
@@ -34,9 +35,9 @@ pub(crate) enum ShardState {
     Free,
     /// A trainer's.
     Claimed(Box<ShardClaim>),
-    /// All of it is in the job's state. Who says so again is known by the claim.
+    /// All of it is in the job's state. The claim identifies a repeated report.
     Finished {
-        /// The claim; none where only a checkpoint knows.
+        /// The claim; `None` if only a checkpoint knows.
         token: Option<Attempt>,
     },
 }
@@ -47,7 +48,7 @@ pub(crate) struct ShardClaim {
     pub(crate) token: Attempt,
 }
 
-/// So many samples of a shard are in the job's state after this step.
+/// How many samples of a shard are in the job's state after this step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) step: u64,
@@ -65,12 +66,11 @@ impl Shard {
         self.marks.iter().rev().find(|m| m.step <= step).map_or(self.sealed, |m| m.samples)
     }
 
-    /// How many can have been in after a step: as many as its holder may have read, or as there were at the first
-    /// later mark.
+    /// How many can have been in after a step: as many as its holder may have read, or as the first later mark has.
     pub(crate) fn most_at(&self, step: u64, len: u32) -> u32 {
         match self.marks.iter().find(|m| m.step > step) {
             Some(later) => later.samples,
-            // A holder that has read all of it has finished it.
+            // A holder that has read the whole shard has finished it.
             None if matches!(self.state, ShardState::Claimed(_)) => len - 1,
             None => self.done(),
         }
@@ -85,16 +85,16 @@ impl Shard {
     }
 }
 
-/// How many shards are what.
+/// Counts of shards by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassCounts {
-    /// All of them.
+    /// All shards.
     pub shards: u32,
     /// Shards that no trainer has.
     pub free: u32,
     /// A trainer's.
     pub claimed: u32,
-    /// Finished, those included that a checkpoint holds.
+    /// Finished shards, including those in a checkpoint.
     pub finished: u32,
     /// Whole in a complete checkpoint.
     pub sealed: u32,
@@ -122,7 +122,7 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// Of which nothing is done yet.
+    /// A pass in which nothing is done yet.
     pub(crate) fn open(dataset: &Dataset, epoch: u64, ring: &Ring) -> Self {
         let shards = vec![Shard::default(); dataset.spec.shards() as usize];
         Self::with(shards, dataset, epoch, ring)
@@ -135,7 +135,7 @@ impl Pass {
         pass
     }
 
-    /// Rebuilds what is derived.
+    /// Rebuilds the derived fields.
     pub(crate) fn derive(&mut self, dataset: &Dataset, epoch: u64, ring: &Ring) {
         self.order = dataset.epoch(epoch).order();
         self.positions = vec![0; self.order.len()];
@@ -160,7 +160,7 @@ impl Pass {
         self.prefer(ring);
     }
 
-    /// Asks anew whose each free shard is by preference: the trainers are others.
+    /// Recomputes the preferred trainer of each free shard after the trainers changed.
     pub(crate) fn prefer(&mut self, ring: &Ring) {
         self.free.clear();
         let free = (0..).zip(&self.shards).filter(|shard| shard.1.state == ShardState::Free);
@@ -189,7 +189,7 @@ impl Pass {
         }
     }
 
-    /// A trainer comes: what is free of its arcs, and nothing else, is preferred for it.
+    /// A trainer joins: the free shards of its arcs, and nothing else, become preferred for it.
     pub(crate) fn prefer_also(&mut self, trainer: &str, arcs: &[Arc]) {
         for arc in arcs {
             let free = |number: &u32| self.shards[*number as usize].state == ShardState::Free;
@@ -202,7 +202,8 @@ impl Pass {
         }
     }
 
-    /// Trainers have gone from the ring: what was free and preferred for them, and nothing else, is preferred for others.
+    /// Trainers left the ring: the free shards that were preferred for them, and nothing else, become preferred for
+    /// others.
     pub(crate) fn prefer_no_more(&mut self, trainers: &BTreeSet<String>, ring: &Ring) {
         let gone = trainers.iter().filter_map(|name| self.free.remove(&Some(name.clone())));
         let positions: Vec<u32> = gone.flatten().collect();
@@ -220,7 +221,7 @@ impl Pass {
         self.around[first].iter().chain(&self.around[second]).copied()
     }
 
-    /// The trainer for which a shard is preferred; empty where there is none.
+    /// The trainer for which a shard is preferred; empty if there is none.
     pub(crate) fn preferred<'a>(&self, shard: u32, ring: &'a Ring) -> &'a str {
         let place = self.places.get(shard as usize);
         place.and_then(|place| ring.owner(*place)).unwrap_or_default()
@@ -232,8 +233,8 @@ impl Pass {
         free.into_iter().flatten().map(|&at| self.order[at as usize]).collect()
     }
 
-    /// The shard that the trainer gets: of its own the first in the epoch's order, else the last one of the trainer with the
-    /// most free shards.
+    /// The shard that the trainer gets: the first of its own in the epoch's order, or else the last one of the
+    /// trainer with the most free shards.
     pub(crate) fn next_for(&self, trainer: &str) -> Option<u32> {
         let own = self.free.get(&Some(trainer.to_owned())).and_then(BTreeSet::first);
         let others = || {
@@ -243,7 +244,7 @@ impl Pass {
         own.or_else(others).map(|&at| self.order[at as usize])
     }
 
-    /// Changes what a shard is, and what is derived of it.
+    /// Changes the state of a shard, and the derived fields.
     pub(crate) fn set_state(&mut self, number: u32, state: ShardState, ring: &Ring) {
         let Some(shard) = self.shards.get_mut(number as usize) else { return };
         match std::mem::replace(&mut shard.state, state.clone()) {
@@ -277,8 +278,8 @@ impl Pass {
         !self.free.is_empty()
     }
 
-    /// A checkpoint of this step is complete: what was done up to it is sealed, and what its ranks had read of shards
-    /// that they held. Answers which records changed, and whether the whole pass is sealed.
+    /// A checkpoint of this step is complete: seals what was done up to it, and what its ranks had read of the shards
+    /// that they held. Returns the changed records, and whether the whole pass is sealed.
     pub(crate) fn seal(
         &mut self,
         step: u64,
@@ -295,7 +296,7 @@ impl Pass {
         (changed, whole)
     }
 
-    /// What a checkpoint that is complete now keeps of the pass.
+    /// The part of the pass that a checkpoint completed now keeps.
     pub(crate) fn sealed(&self, dataset: &Dataset) -> SealedShards {
         let mut sealed =
             SealedShards { whole: vec![0; self.shards.len().div_ceil(8)], part: Vec::new() };
@@ -309,7 +310,7 @@ impl Pass {
         sealed
     }
 
-    /// How many shards are what.
+    /// Counts of shards by state.
     pub(crate) fn counts(&self, dataset: &Dataset) -> PassCounts {
         let claimed = self.held.values().map(|held| held.len() as u32).sum();
         let shards = self.shards.len() as u32;
@@ -329,7 +330,7 @@ impl Pass {
         self.shards.chunks(SHARDS_PER_RECORD as usize).nth(usize::from(record))
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub(crate) fn records(&self) -> u16 {
         self.shards.len().div_ceil(SHARDS_PER_RECORD as usize) as u16
     }
@@ -340,17 +341,17 @@ pub(crate) fn record_of(shard: u32) -> u16 {
     (shard / SHARDS_PER_RECORD) as u16
 }
 
-/// What a complete checkpoint holds of a pass.
+/// The part of a pass that a complete checkpoint contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SealedShards {
     /// Bit `n % 8` of byte `n / 8`: shard `n` is whole.
     pub(crate) whole: Vec<u8>,
-    /// Of these shards so many samples.
+    /// The number of samples of each of these shards.
     pub(crate) part: Vec<(u32, u32)>,
 }
 
 impl SealedShards {
-    /// The pass as it was then: what is not whole is free from where it was.
+    /// Restores the pass as of the checkpoint: incomplete shards are free from their sealed position.
     pub(crate) fn reopen(&self, dataset: &Dataset) -> Vec<Shard> {
         let mut shards = vec![Shard::default(); dataset.spec.shards() as usize];
         for (number, shard) in (0u32..).zip(&mut shards) {
@@ -370,7 +371,7 @@ impl SealedShards {
 }
 
 impl Shard {
-    /// What has to hold of a shard of so many samples.
+    /// Checks the invariants of a shard of `len` samples.
     pub(crate) fn check(
         &self,
         len: u32,

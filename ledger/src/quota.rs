@@ -1,10 +1,9 @@
 //! Quotas of namespaces: how many runs, pending rows and rows at workers they may have.
 //!
-//! *Invariant:* what is over a quota is refused whole, before anything changes. What a namespace
-//! has already stays when its quota is lowered, and so do rows that come back from workers: quotas
-//! stop what is new.
+//! *Invariant:* a request over a quota is refused whole, before anything changes. A namespace keeps what it has when
+//! its quota is lowered, and rows that come back from workers stay: quotas stop only new work.
 //!
-//! What is used is kept as runs change (`tally.rs`), so a check costs one look. Absent on purpose: counters in the records.
+//! `tally.rs` keeps the usage as runs change, so a check is one lookup. Absent on purpose: counters in the records.
 
 use crate::command::OpKind;
 use crate::ledger::Ledger;
@@ -14,12 +13,12 @@ use crate::reply::{Rejection, Reply};
 use crate::spec;
 use serde::{Deserialize, Serialize};
 
-/// A change of a namespace's quota. What is `None` stays; 0 is no bound.
+/// A change of a namespace's quota. A field that is `None` stays as it is; 0 means no bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     /// The namespace.
     pub namespace: String,
-    /// Whether to make it where it is not there.
+    /// Whether to create the namespace if it does not exist.
     pub create: bool,
     /// Rows that its runs may have without an outcome and at no worker.
     pub pending_rows_max: Option<u64>,
@@ -67,7 +66,7 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// Refuses one more run that has not ended, where there are as many as there may be.
+    /// Refuses one more run if the namespace has its maximum of runs that have not ended.
     pub(crate) fn admit_run(&self, namespace: &str) -> Result<(), Rejection> {
         let max = self.namespaces.get(namespace).map_or(0, |n| n.runs_max);
         if max == 0 {
@@ -80,7 +79,7 @@ impl Ledger {
         }
     }
 
-    /// Refuses `more` pending rows, where that would be more than there may be.
+    /// Refuses `more` pending rows if they would exceed the quota.
     pub(crate) fn admit_rows(&self, namespace: &str, more: u64) -> Result<(), Rejection> {
         let max = self.namespaces.get(namespace).map_or(0, |n| n.pending_rows_max);
         if max == 0 || more == 0 {
@@ -117,7 +116,7 @@ impl Ledger {
     }
 }
 
-/// Whether an operation may be refused for a quota: then what is used has to be up to date.
+/// Whether a quota may refuse an operation: then the usage must be up to date.
 pub fn is_bounded(kind: &OpKind) -> bool {
     matches!(kind, OpKind::CreateRun { .. } | OpKind::AddSegments { .. } | OpKind::RetryRows { .. })
 }

@@ -1,7 +1,8 @@
-//! Bytes of stores' values in the answers that are remembered for client sessions, by holder. Derived.
+//! Bytes of stores' values in the answers remembered for client sessions, by holder. Derived.
 //!
-//! *Invariant:* from version 3 on a session makes room for the values of another one only if no holder has more bytes than
-//! its own, the bytes that need the room included. So one identity that fills the memory ends its own sessions first.
+//! *Invariant:* from version 3 on a session makes room for the values of another only if no holder has more bytes
+//! than its own holder, counting the bytes that need the room. So one identity that fills the memory ends its own
+//! sessions first.
 
 use crate::client::Client;
 use crate::gate::SCHEDULING_VERSION;
@@ -11,14 +12,14 @@ use crate::limits;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is remembered for all sessions; a session without values has no entry.
+/// The remembered values of all sessions; a session without values has no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RememberedValues {
     bytes: u64,
     holders: BTreeMap<String, OfHolder>,
 }
 
-/// What is remembered for the sessions of one holder.
+/// The remembered values of one holder's sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct OfHolder {
     bytes: u64,
@@ -38,7 +39,7 @@ impl RememberedValues {
         of_holder.uses.insert((client.used_at, client.id));
     }
 
-    /// Counts a session no longer. It has not changed since it was added.
+    /// Stops counting a session. It must not have changed since it was added.
     pub(crate) fn remove(&mut self, client: &Client) {
         if client.value_bytes == 0 {
             return;
@@ -54,8 +55,8 @@ impl RememberedValues {
 }
 
 impl Ledger {
-    /// Makes room for so many bytes of values that this client is answered. Its own session never makes room; what it has is
-    /// bounded by [`limits::CLIENT_REPLIES_BYTES_MAX`].
+    /// Makes room for this many bytes of values in an answer to this client. Its own session never makes room;
+    /// [`limits::CLIENT_REPLIES_BYTES_MAX`] bounds that one.
     pub(crate) fn make_room_for_values(&mut self, of: SessionId, bytes: u64) {
         while bytes > 0 && self.remembered.bytes + bytes > limits::REPLIES_BYTES_MAX {
             let Some((used_at, id)) = self.to_forget_for_values(of, bytes) else { return };
@@ -63,8 +64,8 @@ impl Ledger {
         }
     }
 
-    /// Of the other sessions of the holder that has most bytes, the one that has not been used for longest; of several, the
-    /// oldest. Before version 3, of the other sessions of all holders.
+    /// The longest-unused session, except this one, of the holder with the most bytes; if several, the oldest. Before
+    /// version 3, of all holders.
     fn to_forget_for_values(&self, of: SessionId, bytes: u64) -> Option<(LedgerMs, SessionId)> {
         let asking = self.clients.get(&of).map(|client| client.holder.as_str());
         let by_holder = self.meta.version >= SCHEDULING_VERSION;

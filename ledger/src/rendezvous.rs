@@ -1,14 +1,12 @@
-//! Rendezvous: how a job's participants agree on who they are, round after round, as torchelastic
-//! means it.
+//! Rendezvous: how a job's participants agree on their world, round after round, as torchelastic defines it.
 //!
-//! A round forms while participants join: from `min` on a last call runs, with `max` it is complete
-//! at once. A later participant is late and waits for the next round, or is one too many. A round
-//! ends when its last member has left, died or joined anew. Then the next round forms of the
-//! participants that wait.
+//! A round forms while participants join: from `min` on a last call runs, and with `max` it is complete at once. A
+//! later participant is late and waits for the next round, or is one too many. A round ends when its last member has
+//! left, died or joined again. Then the next round forms from the participants that wait.
 //!
-//! *Invariant:* there is one round at a time (exclusivity). A complete round's roster is fixed: all
-//! members read the same names and the same contiguous ranks, even if members die meanwhile. A closed
-//! rendezvous stays closed. No participant waits while there is room.
+//! *Invariant:* there is one round at a time (exclusivity). A complete round's roster is fixed: all members read the
+//! same names and the same contiguous ranks, even if members die meanwhile. A closed rendezvous stays closed. No
+//! participant waits while there is room.
 //!
 //! Deliberately absent: notifying the participants (`coordinator`).
 
@@ -19,14 +17,14 @@ use crate::reply::Rejection;
 use crate::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
 
-/// On what terms a job's participants meet.
+/// The rendezvous configuration of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Fewer are no round; 1 or more.
+    /// The least participants of a round; 1 or more.
     pub min: u32,
-    /// So many are one at once; up to [`limits::PARTICIPANTS_MAX`].
+    /// With this many participants a round is complete at once; up to [`limits::PARTICIPANTS_MAX`].
     pub max: u32,
-    /// How long one waits for `min`, or, come late, for the next round.
+    /// How long a participant waits for `min`, or, if late, for the next round.
     pub join_timeout_ms: u64,
     /// How long others may still come when `min` is reached.
     pub last_call_ms: u64,
@@ -52,12 +50,12 @@ impl Terms {
     }
 }
 
-/// How a participant stands with the rendezvous.
+/// The state of a participant in the rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     /// It has not joined.
     Apart,
-    /// It is of the round that forms.
+    /// It is in the round that forms.
     Joining {
         /// It waits no longer for `min`.
         until: LedgerMs,
@@ -106,28 +104,28 @@ impl Standing {
 /// A member of a complete round, by its rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundMember {
-    /// Who.
+    /// The participant.
     pub decl: ParticipantDecl,
     /// Contiguous, from 0.
     pub rank: u32,
-    /// How it last went, should it have gone since the round is complete. It may be back.
+    /// Its last departure since the round is complete, if any. It may be back.
     pub gone: Option<Departure>,
 }
 
 /// A job's rendezvous.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rendezvous {
-    /// The terms of the current participants; none before the first has joined.
+    /// The terms of the current participants; `None` before the first has joined.
     pub terms: Option<Terms>,
     /// The round that forms or is complete, from 1.
     pub round: u64,
     /// Whether it is complete.
     pub complete: bool,
-    /// When a round that has `min` is complete if no more participants join.
+    /// When a round with `min` participants is complete if no more join.
     pub last_call: Option<LedgerMs>,
     /// Whether it refuses new participants.
     pub closed: bool,
-    /// Members of the complete round by rank, those that are gone since included.
+    /// Members of the complete round by rank, including those that left since.
     pub roster: Vec<RoundMember>,
 }
 
@@ -155,7 +153,7 @@ impl Rendezvous {
 }
 
 impl Job {
-    /// How many stand like this.
+    /// How many participants are in this state.
     pub(crate) fn count(&self, which: impl Fn(Standing) -> bool) -> u32 {
         self.head.participants.values().filter(|p| which(p.standing)).count() as u32
     }
@@ -175,7 +173,7 @@ impl Job {
         }
     }
 
-    /// The standing of a participant that joins now.
+    /// The state of a participant that joins now.
     pub(crate) fn standing_to_join(&self, now: LedgerMs, terms: &Terms) -> Standing {
         let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
         match self.head.rendezvous.complete {
@@ -189,7 +187,7 @@ impl Job {
         self.count(|s| matches!(s, Standing::Member { .. }))
     }
 
-    /// Draws the consequences of whatever has changed.
+    /// Applies the consequences of any change.
     pub(crate) fn settle(&mut self, now: LedgerMs, told: &mut Told) {
         let Some(terms) = self.head.rendezvous.terms.clone() else { return };
         if self.head.rendezvous.complete && self.members() == 0 {
@@ -322,7 +320,7 @@ impl Job {
         waits.chain(last_call).min()
     }
 
-    /// What has to hold of the rendezvous.
+    /// Checks the invariants of the rendezvous.
     pub(crate) fn check_rendezvous(&self) -> Result<(), String> {
         let r = &self.head.rendezvous;
         let joining = self.count(|s| matches!(s, Standing::Joining { .. }));

@@ -1,7 +1,7 @@
-//! What `apply` answers: one [`Reply`] an operation, by position.
+//! The answers of `apply`: one [`Reply`] per operation, by position.
 //!
-//! *Invariant:* replies are part of the replicated computation. They enter the digest chain, so
-//! a member that answers otherwise is found out.
+//! *Invariant:* replies are part of the replicated computation. They enter the digest chain, so a member that answers
+//! differently is detected.
 
 use crate::codec;
 use crate::command::{BlobRef, HeldRows};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The answer to one operation, or to a command without operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// Done, and there is nothing to say of it.
+    /// Done, without a result.
     Ok,
     /// Refused, and nothing changed.
     Rejected(Rejection),
@@ -22,7 +22,7 @@ pub enum Reply {
         /// Its id.
         session: SessionId,
     },
-    /// A run is there.
+    /// The run exists.
     Run {
         /// Its number.
         run: RunNo,
@@ -34,35 +34,35 @@ pub enum Reply {
         rows: u64,
         /// Whether its input is closed.
         input_closed: bool,
-        /// Where its objects are, within its namespace.
+        /// The folder of its objects, within its namespace.
         folder: String,
     },
     /// A worker is registered.
     Registered {
         /// Its session.
         session: SessionId,
-        /// Whether it is the one that it asked for.
+        /// Whether it is the requested session.
         resumed: bool,
-        /// What of its claims it has lost meanwhile.
+        /// The rows that it claims and has lost meanwhile.
         dropped: Vec<HeldRows>,
     },
     /// Rows for a slot; none when nothing fits.
     Granted(Vec<GrantedRows>),
-    /// Results, failures or returned rows were taken, but for these.
+    /// Results, failures or returned rows were accepted, except for these.
     Taken {
-        /// Rows that were not this attempt's to speak of.
+        /// Rows that this attempt may not decide.
         refused: Vec<RefusedRows>,
     },
     /// An epoch is open.
     EpochOpened {
-        /// Ledger time, from which the leader counts on.
+        /// Ledger time, from which the leader continues counting.
         at: LedgerMs,
     },
     /// Rows went from one slot to another.
     Stolen {
-        /// What the thief got.
+        /// The rows that the idle slot got.
         granted: Vec<GrantedRows>,
-        /// What was not the victim's to give.
+        /// The rows that were not the victim's to yield.
         refused: Vec<RefusedRows>,
     },
     /// Failed rows are pending again.
@@ -70,20 +70,20 @@ pub enum Reply {
         /// How many.
         rows: u64,
     },
-    /// Results were taken, and others ran some of these rows too.
+    /// Results were accepted, and other slots ran some of these rows too.
     Won {
-        /// Rows that were not this attempt's to speak of.
+        /// Rows that this attempt may not decide.
         refused: Vec<RefusedRows>,
-        /// Who may stop.
+        /// The superseded slots, which may stop.
         outrun: Vec<Outrun>,
     },
-    /// What a shared store answered, by position.
+    /// A shared store's answers, by position.
     Store(Vec<StoreAnswer>),
     /// A participant takes part in a job.
     Participant {
         /// Under this ticket.
         ticket: SessionId,
-        /// Silent for so long, it is lost.
+        /// After this silence it is lost.
         keep_alive_ms: u64,
     },
     /// A trainer is in a job's lineage.
@@ -93,14 +93,14 @@ pub enum Reply {
         /// The lineage.
         lineage: u32,
     },
-    /// A trainer that was there before under this name is lost, and the lineage torn by that.
+    /// An earlier trainer of this name is lost, which tears the lineage.
     Torn {
-        /// Who.
+        /// The name.
         trainer: String,
-        /// Where.
+        /// The host.
         host: String,
     },
-    /// Trainers have their time anew, but for these.
+    /// The keep-alive counts for all trainers except these.
     Kept {
         /// The trainers whose tickets are void.
         lost: Vec<String>,
@@ -124,7 +124,7 @@ pub enum Reply {
         /// Whether every shard of the epoch is finished now.
         epoch_finished: bool,
     },
-    /// A checkpoint is there.
+    /// The checkpoint exists.
     Checkpoint {
         /// Its number.
         number: u32,
@@ -144,19 +144,19 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The bytes that the image has of a reply that is remembered, for the tests that keep them.
+    /// The bytes of a remembered reply in the image, for the tests that keep them.
     #[doc(hidden)]
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
-    /// Reads them; `None` for anything else.
+    /// Reads these bytes; `None` for anything else.
     #[doc(hidden)]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         codec::decode(bytes)
     }
 
-    /// Bytes of a store's values in it. All else that is answered to a request is small.
+    /// Bytes of a store's values in it. Everything else in an answer is small.
     pub(crate) fn value_bytes(&self) -> u64 {
         let Self::Store(answers) = self else { return 0 };
         let values = answers.iter().map(|answer| match answer {
@@ -170,22 +170,22 @@ impl Reply {
 /// The answer to one operation on a shared store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreAnswer {
-    /// Done, and there is nothing to say of it.
+    /// Done, without a result.
     Done,
-    /// A sum, a length, or how many went.
+    /// A sum, a length, or the number of removed keys.
     Number(i64),
-    /// A value; none where there is none.
+    /// A value; `None` if there is none.
     Value(Option<Vec<u8>>),
     /// Refused, and nothing changed.
     Refused(Rejection),
 }
 
-/// An attempt that another one was faster than.
+/// An attempt that another one has superseded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outrun {
-    /// Who runs it.
+    /// The slot that runs it.
     pub slot: SlotRef,
-    /// Of which rows it has lost.
+    /// The rows that it has lost.
     pub held: HeldRows,
 }
 
@@ -196,11 +196,11 @@ pub struct GrantedRows {
     pub held: HeldRows,
     /// The segments that hold them.
     pub segments: Vec<SegmentRef>,
-    /// A trial: these rows run with no others beside them, for an engine died under some of them.
+    /// A trial: these rows must run with no others beside them, because an engine died under some of them.
     pub alone: bool,
 }
 
-/// Where some rows of input are.
+/// The location of some rows of input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentRef {
     /// The segment.
@@ -232,9 +232,9 @@ pub enum Rejection {
     /// The command's epoch is not the open one.
     #[error("epoch {got} is not the open epoch {open}")]
     EpochStale {
-        /// What the command said.
+        /// The command's epoch.
         got: u64,
-        /// What is open.
+        /// The open epoch.
         open: u64,
     },
     /// A leader's clock made a step that would expire everything.
@@ -249,7 +249,7 @@ pub enum Rejection {
     /// Something is full.
     #[error("the limit of {max} {what} is reached")]
     Limit {
-        /// Of what.
+        /// The limited thing.
         what: String,
         /// How many.
         max: u64,
@@ -260,7 +260,7 @@ pub enum Rejection {
     /// No such run.
     #[error("no such run")]
     RunUnknown,
-    /// A run of that name asks for something else.
+    /// A run of that name has another spec.
     #[error("a run of that name exists with another spec")]
     SpecConflict,
     /// A segment of that number is another one, or a number was left out.
@@ -268,16 +268,16 @@ pub enum Rejection {
     SegmentConflict {
         /// The number.
         number: u32,
-        /// Segments that there are.
+        /// The number of segments it has.
         have: u32,
     },
     /// The input was closed.
     #[error("the run's input is closed")]
     InputClosed,
-    /// The input is not what the client thinks.
+    /// The input differs from what the client expects.
     #[error("the input has {rows} rows, or another digest")]
     InputMismatch {
-        /// Rows that there are.
+        /// The number of rows it has.
         rows: u64,
     },
     /// The run was cancelled or has finished.
@@ -289,12 +289,12 @@ pub enum Rejection {
     /// The ledger has forgotten the answer to that request, so its outcome is unknown.
     #[error("the outcome of that request is no longer known")]
     RequestForgotten,
-    /// Another process lives under that worker's name.
+    /// Another live process has that worker's name.
     #[error("worker {name} is alive at {address}")]
     WorkerNameTaken {
         /// The name.
         name: String,
-        /// Where it lives.
+        /// Its address.
         address: String,
     },
     /// The worker is draining or suspect.
@@ -318,7 +318,7 @@ pub enum Rejection {
     /// Only an ended run is sealed or deleted.
     #[error("the run has not ended: cancel it first")]
     RunActive,
-    /// A run of that name is on its way out.
+    /// A run of that name is being deleted.
     #[error("a run of that name is being deleted")]
     RunDeleting,
     /// The rendezvous refuses new participants.
@@ -327,30 +327,30 @@ pub enum Rejection {
     /// Others have joined on other terms.
     #[error("the others of the job have joined with min {min} and max {max}")]
     RendezvousConflict {
-        /// Theirs.
+        /// The others' value.
         min: u32,
-        /// Theirs.
+        /// The others' value.
         max: u32,
     },
     /// The ticket is void.
     #[error("no such participant of the job: it was lost, left or was replaced")]
     ParticipantUnknown,
-    /// No such barrier, or no such generation of it.
+    /// The barrier or this generation of it does not exist.
     #[error("no such barrier")]
     BarrierUnknown,
-    /// The first who arrived said something else.
+    /// The first arrival gave another definition.
     #[error("others of this generation named another set, policy or time-out")]
     BarrierConflict,
     /// The barrier does not wait for the participant that arrived.
     #[error("{name} is not among those that the generation waits for")]
     NotOfBarrier {
-        /// Who.
+        /// The name.
         name: String,
     },
     /// The barrier is elsewhere.
     #[error("the barrier is at generation {latest}, which {state}")]
     BarrierGeneration {
-        /// Where it is.
+        /// Its latest generation.
         latest: u64,
         /// `waits` or `has ended`.
         state: String,
@@ -361,31 +361,31 @@ pub enum Rejection {
     /// A job reads it, or a checkpoint counts its epochs.
     #[error("a training job reads the dataset: delete the job first")]
     DatasetInUse,
-    /// It has to do with a training job.
+    /// A refusal about a training job.
     #[error(transparent)]
     Training(TrainingRefusal),
-    /// A manifest was made of a run that went on since.
+    /// The run has changed since its manifest was made.
     #[error("the run was taken up again since its manifest was made")]
     ManifestStale,
     /// The run's deadline has passed.
     #[error("the run's deadline has passed")]
     DeadlineExceeded,
-    /// A namespace has as much as it may have.
+    /// A namespace has used up its quota.
     #[error("namespace {namespace} may have {max} {what}, and has {used}")]
     OverQuota {
         /// The namespace.
         namespace: String,
-        /// Of what.
+        /// The limited thing.
         what: String,
         /// How many it has.
         used: u64,
         /// How many it may have.
         max: u64,
     },
-    /// The operation came with a later version than the cluster's.
+    /// A later version than the cluster's introduced the operation.
     #[error("this needs cluster version {needs}, the cluster's is {version}")]
     VersionLow {
-        /// Since which version there is such an operation.
+        /// The version that introduced the operation.
         needs: u32,
         /// The cluster's.
         version: u32,
@@ -399,10 +399,10 @@ pub enum Rejection {
     /// The join token cannot be used.
     #[error("{0}")]
     TokenRefused(String),
-    /// There is no revocation of these certificates.
+    /// These certificates are not revoked.
     #[error("certificates of {0} are not revoked")]
     RevocationUnknown(String),
-    /// Who asks for a change of the revocations is revoked.
+    /// The certificate of the caller that changes revocations is itself revoked.
     #[error("the certificate of {0} is revoked")]
     AuthorRevoked(String),
     /// A revocation in force covers more.
@@ -410,7 +410,7 @@ pub enum Rejection {
         "more certificates of {0} are revoked already: to accept some of them again, withdraw that revocation first"
     )]
     RevocationWider(String),
-    /// The store of a round is for its members.
+    /// Only its members may use the store of a round.
     #[error(
         "the store of round {round} of job {job} is for the round's members, and the caller is none: join the rendezvous with this certificate"
     )]

@@ -1,12 +1,12 @@
-//! A new cluster that begins where an old one was at some moment.
+//! Starts a new cluster from the state of an old one.
 //!
-//! *Invariant:* it depends on the old state and the new id alone, so that every member of the new
-//! cluster makes the same state by itself. The new cluster accepts no right of the old one: no session,
-//! lease, ticket, join token or late result. Rows that ran are pending; what was decided stays so, and so do
-//! runs, stores, datasets, checkpoints, revocations of certificates and settings.
+//! *Invariant:* the result depends on the old state and the new id alone, so that every member of the new cluster
+//! computes the same state by itself. The new cluster accepts no right of the old one: no session, lease, ticket,
+//! join token or late result. Rows that ran are pending; decided rows stay decided, and runs, stores, datasets,
+//! checkpoints, revocations of certificates and settings stay.
 //!
-//! Absent on purpose: a command for it. The new cluster's log begins behind its state, and its
-//! indexes go on, so that an id of the old one is never made again.
+//! Absent on purpose: a command for it. The new cluster's log begins after its state, and its indexes continue, so
+//! that no id of the old cluster is ever made again.
 
 use crate::apply::Context;
 use crate::counts::Counts;
@@ -18,12 +18,11 @@ use crate::member::Members;
 use crate::remembered::RememberedValues;
 use crate::worker::SessionEnd;
 
-/// Clusters of which a restored one says that it descends from them; the oldest are forgotten.
+/// The most ancestor clusters that a restored cluster lists; the oldest are dropped.
 pub const ANCESTORS_MAX: usize = 16;
 
 impl Ledger {
-    /// This state as the first one of the cluster `cluster_id`. `wall_ms` is when it was that state,
-    /// for people.
+    /// This state as the first one of the cluster `cluster_id`. `wall_ms` is the time of the state, for people.
     pub fn restored(mut self, cluster_id: [u8; 16], wall_ms: u64) -> Self {
         let ctx = Context::outside(self.meta.applied, wall_ms);
         let sessions: Vec<SessionId> = self.workers.keys().copied().collect();
@@ -64,7 +63,7 @@ impl Ledger {
         meta.chain_marks.clear();
         self.events.clear();
         self.digest_request = None;
-        // There is no image of it yet, so the first image is written as a whole.
+        // It has no image yet, so the first image is written as a whole.
         self.dirty = Dirty::default();
         self
     }

@@ -1,7 +1,7 @@
-//! Failed rows are pending again, because their user says so.
+//! Makes failed rows pending again at a user's request.
 //!
-//! *Invariant:* nothing that is done changes. A row that is tried again keeps its history and has
-//! no strike; a run that had finished runs again, and finishes again.
+//! *Invariant:* finished rows do not change. A retried row keeps its history and has no strike; a run that had
+//! finished runs again, and finishes again.
 
 use crate::apply::Context;
 use crate::event::EventKind;

@@ -1,10 +1,10 @@
 //! Rows of a run that came back and are pending.
 //!
 //! After the loss of many workers a run has many thousands of separate ranges here, and each command adds or takes a
-//! few. *Invariant:* as that of [`Rows`]: ranges are disjoint, not adjacent and not empty, and the encoding is that of
-//! [`Rows`]. What a change costs depends on the ranges that it touches, not on how many there are.
+//! few. *Invariant:* as in [`Rows`]: ranges are disjoint, not adjacent and not empty, and the encoding is that of
+//! [`Rows`]. The cost of a change depends on the ranges that it touches, not on how many there are.
 //!
-//! The image has them in chunks of [`ROWS_PER_RECORD`] rows, so that a record changes only where rows do.
+//! The image stores them in chunks of [`ROWS_PER_RECORD`] rows, so that a record changes only where rows do.
 
 use crate::rows::Rows;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -91,7 +91,7 @@ impl Returned {
     pub(crate) fn unite(&mut self, rows: &Rows) {
         for &range in rows.ranges() {
             self.touch(range);
-            // What it overlaps or touches becomes one range with it.
+            // Ranges that it overlaps or touches merge with it.
             let (mut first, mut last) = (range.0, end(range));
             let before = self.at_or_before(first).filter(|before| end(*before) >= first);
             first = before.map_or(first, |before| before.0);
@@ -102,14 +102,14 @@ impl Returned {
                 self.rows -= u64::from(len);
                 last = last.max(end((start, len)));
             }
-            // A run has no more rows than fit: `RUN_ROWS_MAX`.
+            // The number of rows of a run fits: `RUN_ROWS_MAX`.
             let len = (last - first) as u32;
             self.ranges.insert(first, len);
             self.rows += u64::from(len);
         }
     }
 
-    /// Takes rows away, where they are there.
+    /// Removes the rows that are present.
     pub(crate) fn subtract(&mut self, rows: &Rows) {
         for &range in rows.ranges() {
             let found: Vec<(u64, u32)> = self.overlaps(range).collect();
@@ -138,7 +138,7 @@ impl Returned {
         self.ranges.range(..=row).next_back().map(|(start, len)| (*start, *len))
     }
 
-    /// What is there of a range.
+    /// The parts of a range that are present.
     fn overlaps(&self, range: (u64, u32)) -> impl Iterator<Item = (u64, u32)> + '_ {
         let (start, stop) = (range.0, end(range));
         let first = self.at_or_before(start).map_or(start, |before| before.0);
@@ -148,7 +148,7 @@ impl Returned {
         })
     }
 
-    /// Removes a range that lies within one that is there.
+    /// Removes a range that lies within a present one.
     fn cut(&mut self, hole: (u64, u32)) {
         let Some(whole) = self.at_or_before(hole.0) else { return };
         self.touch(hole);

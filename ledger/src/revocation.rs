@@ -1,10 +1,11 @@
-//! The list of revoked certificates: single ones, and those of an identity, all or those issued before a time.
+//! The list of revoked certificates: single certificates, and those of an identity, either all or those issued before
+//! a time.
 //!
-//! *Invariant:* a caller whose certificate the list covers cannot change the list. The revocation of an identity never comes
-//! to cover fewer certificates, unless it is withdrawn. A rejected operation changes nothing. A restored
+//! *Invariant:* a caller whose certificate the list covers cannot change the list. The revocation of an identity
+//! never comes to cover fewer certificates, unless it is withdrawn. A rejected operation changes nothing. A restored
 //! cluster keeps the whole list: a certificate that was stolen before the backup stays refused.
 //!
-//! Absent on purpose: certificates. Each member compares those that it meets with this list.
+//! Absent on purpose: certificates. Each member checks the certificates of its callers against this list.
 
 use crate::apply::Context;
 use crate::ledger::Ledger;
@@ -14,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Whose certificates a revocation covers.
+/// The certificates that a revocation covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Revoked {
     /// Those of every identity.
     Everyone,
-    /// Those of one identity, as `role/name`, whatever namespaces they list.
+    /// The certificates of one identity, as `role/name`, whatever namespaces they list.
     Identity(String),
 }
 
@@ -37,18 +38,18 @@ pub struct RevocationAuthor {
 pub enum RevocationOp {
     /// Revokes certificates. A repeat is accepted and changes nothing; a later time replaces an earlier one.
     Revoke {
-        /// Whose.
+        /// The certificates.
         whose: Revoked,
-        /// Those that are valid from an earlier time than this, in seconds since 1970; none: all of them.
+        /// Only certificates valid from before this time, in seconds since 1970; `None`: all of them.
         issued_before_s: Option<u64>,
         /// Why, for people. At most [`limits::TEXT_BYTES_MAX`] bytes.
         reason: String,
-        /// Who asks; none without certificates. One whose certificate the list covers by now is rejected.
+        /// The caller; `None` without certificates. A caller whose certificate the list covers by now is rejected.
         by: Option<RevocationAuthor>,
     },
     /// Removes a revocation.
     Withdraw {
-        /// Whose.
+        /// The certificates.
         whose: Revoked,
         /// As in [`RevocationOp::Revoke`].
         by: Option<RevocationAuthor>,
@@ -117,7 +118,7 @@ impl Ledger {
         }
     }
 
-    /// A certificate that is revoked revokes nothing and withdraws nothing, however close together the two come: of two
+    /// A revoked certificate can revoke and withdraw nothing, however close together the two operations are: of two
     /// administrators who revoke each other, one remains.
     fn check_author(&self, by: Option<RevocationAuthor>) -> Result<(), Rejection> {
         let Some(RevocationAuthor { identity, not_before_s }) = by else { return Ok(()) };
@@ -149,8 +150,8 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// Every revocation: that of everyone first, then by identity. Another value after each change, and the same one as long
-    /// as nothing changes.
+    /// Every revocation: that of everyone first, then by identity. It is a new value after each change, and the same
+    /// one as long as nothing changes.
     pub fn revocations(&self) -> &Arc<BTreeMap<Revoked, Revocation>> {
         &self.revocations
     }

@@ -1,12 +1,13 @@
 //! Owns: which certificates may use the store of a job's complete round, from cluster version 3 on.
 //!
-//! *Invariant:* the store of the latest complete round is for the holders of the sessions that its members joined with,
-//! whether these members are gone since or not. They are fixed when the round is complete, and what the store had before is
-//! gone then. A member that joined below version 3, or with a session that was opened below version 3, has no known holder;
-//! the store of its round stays open to its namespace. Below version 3 the name of a session's holder omits the namespaces
-//! of its certificate, so no later session of that certificate matches it.
-//! A caller that names a ticket has to be a member by it still: a process that another one has replaced is none.
-//! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks without a ticket.
+//! *Invariant:* only the holders of the sessions that its members joined with may use the store of the latest
+//! complete round, even after these members are gone. The holders are fixed when the round is complete, and the
+//! store's earlier contents are dropped then. A member that joined below version 3, or with a session that was opened
+//! below version 3, has no known holder; the store of its round stays open to its namespace. Below version 3 the name
+//! of a session's holder omits the namespaces of its certificate, so no later session of that certificate matches it.
+//! A caller that names a ticket must still be a member by it: a process that another one has replaced is not.
+//! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks without a
+//! ticket.
 
 use crate::apply::Context;
 use crate::command::StoreName;
@@ -69,8 +70,8 @@ impl Ledger {
         }
     }
 
-    /// The holder that is recorded for a participant that joins; `None` below version 3 and for a session that was opened
-    /// below it. Such a join can be under way while the version is raised.
+    /// The holder to record for a joining participant; `None` below version 3 and for a session that was opened below
+    /// it. Such a join can be in progress while the version is raised.
     pub(crate) fn joiner(&self, ctx: &Context) -> Option<String> {
         let session = ctx.caller.filter(|session| *session >= self.holders_from)?;
         let holder = self.client_holder(session);

@@ -1,7 +1,7 @@
-//! Sets of row numbers as ranges: what claims, results and refusals speak of.
+//! Sets of row numbers as ranges, as used in claims, results and refusals.
 //!
-//! *Invariant:* ranges are ascending, disjoint, not adjacent and not empty, so equal sets have
-//! equal bytes (digests depend on it).
+//! *Invariant:* ranges are ascending, disjoint, not adjacent and not empty, so equal sets have equal bytes (digests
+//! depend on it).
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,8 +17,7 @@ impl Rows {
         Self(if len == 0 { Vec::new() } else { vec![(start, len)] })
     }
 
-    /// The set that these ranges spell, or `None` when they are empty, unsorted or overlap.
-    /// Adjacent ranges are joined.
+    /// The set of these ranges, or `None` if they are empty, unsorted or overlap. Adjacent ranges are merged.
     pub fn from_ranges(ranges: impl IntoIterator<Item = (u64, u32)>) -> Option<Self> {
         let mut rows = Self::default();
         for (start, len) in ranges {
@@ -85,7 +84,7 @@ impl Rows {
         self.0.last().map_or(0, |&(s, l)| s + u64::from(l))
     }
 
-    /// Splits `self` into what is in `other` and what is not.
+    /// Splits `self` into the rows in `other` and the rest.
     pub fn partition(&self, other: &Rows) -> (Rows, Rows) {
         if self == other {
             return (self.clone(), Rows::default()); // The usual case: a whole grant at once.
@@ -141,7 +140,7 @@ impl Rows {
             };
             let (start, len) = next[0];
             *next = &next[1..];
-            // What the last range has not covered already.
+            // The part that the last range has not covered already.
             let (end, from) = (start + u64::from(len), start.max(joined.end()));
             joined.push(from, end.saturating_sub(from) as u32);
         }

@@ -1,9 +1,8 @@
-//! A run: its input, what is pending, who holds what, and what became of each row.
+//! A run: its input, its pending rows, the holders of rows, and the outcome of each row.
 //!
-//! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`, but for those that
-//! were carried over, which are decided), returned, in a trial that is ready, in a live grant,
-//! waiting (its trouble says until when), or decided in its segment. The first three are the
-//! pending ones; trials go first, then returned rows.
+//! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`, except for rows that were carried over,
+//! which are decided), returned, in a trial that is ready, in a live grant, waiting (its trouble says until when), or
+//! decided in its segment. The first three are the pending ones; trials go first, then returned rows.
 
 use crate::attempts::Attempts;
 use crate::avoided::{Avoided, KeptFrom};
@@ -22,25 +21,25 @@ use crate::trouble::Trouble;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunState {
     /// Rows are granted.
     #[default]
     Running,
-    /// No more are granted; what runs may finish.
+    /// No more rows are granted; running rows may finish.
     Paused,
     /// Ended by its user; nothing more is accepted.
     Cancelled,
     /// Its input is closed and every row has an outcome.
     Finished,
-    /// Deleted by its user or its time: its objects are being removed, and it with them.
+    /// Deleted by its user or its retention: its objects are being removed, and then the run.
     Deleting,
     /// Ended by its deadline; nothing more is accepted.
     DeadlineExceeded,
 }
 
-/// How many rows are where, and what they cost.
+/// Counts of rows by state, and their cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Rows that workers hold.
@@ -61,15 +60,15 @@ pub struct Counts {
     pub tokens_in: u64,
     /// Generated tokens of accepted parts.
     pub tokens_out: u64,
-    /// Rows without an outcome that went when their ended run was sealed or deleted.
+    /// Rows without an outcome that were dropped when their ended run was sealed or deleted.
     pub dropped: u64,
-    /// Of the rows with a result, those that were carried over from an earlier run.
+    /// Rows with a result that was carried over from an earlier run.
     pub carried: u64,
-    /// Rows that a second slot was given while a first one ran them.
+    /// Rows that a second slot got while a first one ran them.
     pub duplicated: u64,
 }
 
-/// The state of a run beside its rows: one record of the image.
+/// The state of a run without its rows: one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunHead {
     pub(crate) namespace: String,
@@ -78,30 +77,30 @@ pub(crate) struct RunHead {
     pub(crate) spec_digest: [u8; 32],
     pub(crate) state: RunState,
     pub(crate) reason: String,
-    /// The log index of the last end of a pause. What an earlier attempt met says nothing of now.
+    /// The log index of the last end of a pause. Reports from earlier attempts no longer matter.
     pub(crate) resumed_index: u64,
     pub(crate) created_wall_ms: u64,
     pub(crate) finished_wall_ms: u64,
     pub(crate) input_closed: bool,
     pub(crate) rows: u64,
     pub(crate) next_fresh: u64,
-    /// Rows at or behind `next_fresh` that are done, for they were carried over.
+    /// Rows at or after `next_fresh` that are done because they were carried over.
     pub(crate) carried_ahead: u64,
     pub(crate) counts: Counts,
-    /// What it was served, for fair sharing: its virtual time, in clusters of `SCHEDULING_VERSION` and above. Below, the
-    /// rows that are left of its turn.
+    /// For fair sharing: its virtual time, in clusters of `SCHEDULING_VERSION` and above; below, the rows left in its
+    /// turn.
     pub(crate) service: u64,
-    /// Whether rows behind its canary may be granted.
+    /// Whether rows after its canary may be granted.
     pub(crate) canary_over: bool,
     /// The digest that the input was closed with.
     pub(crate) input_digest: [u8; 32],
     /// When it ended, in ledger time.
     pub(crate) ended_at: LedgerMs,
-    /// Where its rows are, once they are no longer here.
+    /// The location of its rows, once they are no longer here.
     pub(crate) sealed: Option<Sealed>,
-    /// The log index of its latest end. A run that is taken up again ends again, later.
+    /// The log index of its latest end. A reopened run ends again, later.
     pub(crate) ended_index: u64,
-    /// Where its objects are, within its namespace. No other run of its name ever has the same.
+    /// The folder of its objects, within its namespace. No other run of its name ever has the same.
     pub(crate) folder: String,
     /// When it was created, in ledger time.
     pub(crate) created_at: LedgerMs,
@@ -109,18 +108,18 @@ pub(crate) struct RunHead {
     pub(crate) done_histories: u64,
     /// Whether the notice of its end was sent.
     pub(crate) notice: Notice,
-    /// The image has it behind the rest, unless it is the default.
+    /// The image has it after the rest, unless it is the default.
     #[serde(skip)]
     pub(crate) pause: PauseState,
 }
 
-/// What the ledger keeps of a run's pauses, from cluster version 3 on. Below version 3 it is the default.
+/// The ledger's record of a run's pauses, from cluster version 3 on. Below version 3 it is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PauseState {
     /// The first worker that the store has refused since the last end of a pause.
     pub(crate) refused: Option<String>,
-    /// Whether the run is paused because a slot is to blame and the ledger may cordon no more slots. Users choose the texts
-    /// of their pauses, so the reason does not tell.
+    /// Whether the run is paused because a slot is to blame and the ledger may cordon no more slots. The reason does
+    /// not show that, because users choose the texts of their pauses.
     pub(crate) at_cordon_limit: bool,
 }
 
@@ -128,7 +127,7 @@ pub(crate) struct PauseState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InFlight {
     pub(crate) returned: Returned,
-    /// Of these, those that a slot failed last. Derived.
+    /// The returned rows that a slot failed last. Derived.
     #[serde(skip)]
     pub(crate) avoided: Avoided,
     pub(crate) grants: Attempts,
@@ -159,7 +158,7 @@ impl Run {
         self.pending_beside_trials() + self.ready_trials().map(|t| t.1.rows.len()).sum::<u64>()
     }
 
-    /// Pending rows that may be granted in any company.
+    /// Pending rows that may be granted beside other rows.
     pub(crate) fn pending_beside_trials(&self) -> u64 {
         self.fresh() + self.flight.returned.len()
     }
@@ -169,7 +168,7 @@ impl Run {
         self.grantable_fresh() + self.flight.returned.len()
     }
 
-    /// Whether a slot could be given something of it.
+    /// Whether it has rows to give.
     pub(crate) fn gives(&self) -> bool {
         self.head.state == RunState::Running && self.has_grantable() && self.room() > 0
     }
@@ -195,7 +194,7 @@ impl Run {
         }
     }
 
-    /// The segment that holds `row`, which has to exist.
+    /// The segment that holds `row`, which must exist.
     pub(crate) fn segment_at(&self, row: u64) -> usize {
         self.segments.partition_point(|s| s.end() <= row)
     }
@@ -233,7 +232,8 @@ impl Run {
         self.flight.lapsed.outdate(rows);
     }
 
-    /// Takes up to `count` pending rows that are no trial's, returned ones first, but for those that are kept from a worker.
+    /// Takes up to `count` pending rows outside of trials, returned ones first, except those that are kept from a
+    /// worker.
     pub(crate) fn take_pending(&mut self, count: u32, kept_from: Option<KeptFrom<'_>>) -> Rows {
         let mut rows = self.take_returned(count, kept_from);
         self.outdate_lapsed(&rows);
@@ -255,7 +255,7 @@ impl Run {
         rows
     }
 
-    /// Takes rows out of an attempt's lapsed part, which are pending, and returns how many.
+    /// Removes pending rows from an attempt's lapsed part, and returns how many.
     pub(crate) fn release_lapsed(&mut self, attempt: Attempt, rows: &Rows) -> u64 {
         let Some(lapsed) = self.flight.lapsed.get(&attempt) else { return 0 };
         let (late, _) = rows.partition(&lapsed.rows);
@@ -265,7 +265,7 @@ impl Run {
         late.len()
     }
 
-    /// Takes the outcome away from rows that failed, and returns the segments that changed.
+    /// Clears the outcome of failed rows, and returns the segments that changed.
     pub(crate) fn reopen(&mut self, rows: &Rows) -> BTreeSet<SegmentNo> {
         let mut touched = BTreeSet::new();
         for row in rows.iter() {

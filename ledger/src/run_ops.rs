@@ -1,7 +1,7 @@
-//! What users do with runs: create, feed, close, pause, resume, cancel.
+//! The operations of users on runs: create, feed, close, pause, resume, cancel.
 //!
-//! *Invariant:* all of it may be repeated: the same creation finds the same run, the same segment
-//! is the same segment, closing a closed input with the same digest is nothing new.
+//! *Invariant:* all of them may be repeated: the same creation finds the same run, the same segment is the same
+//! segment, and closing a closed input with the same digest changes nothing.
 
 use crate::apply::Context;
 use crate::command::{RunAction, SegmentDecl};
@@ -76,7 +76,7 @@ impl Ledger {
             return Err(Rejection::RunEnded);
         }
         if let Some(sealed) = &run.head.sealed {
-            // What they were is in the manifest; that they are the same is asked on closing.
+            // The manifest has their contents; closing checks that they are the same.
             let known = segments.iter().all(|s| s.number.0 < sealed.segments);
             return if known { Ok(run_reply(run, false)) } else { Err(run.over()) };
         }
@@ -261,7 +261,8 @@ fn check_folder(name: &str, folder: &str) -> Result<(), Rejection> {
     }
 }
 
-/// Checks all before anything changes, for a refused operation leaves no trace, and returns how many rows are new.
+/// Checks everything before anything changes, because a refused operation leaves no trace, and returns how many rows
+/// are new.
 fn check_segments(run: &Run, segments: &[SegmentDecl]) -> Result<u64, Rejection> {
     if segments.len() > limits::SEGMENTS_PER_OP_MAX {
         let max = limits::SEGMENTS_PER_OP_MAX as u64;

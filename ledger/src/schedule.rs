@@ -1,7 +1,8 @@
-//! Which runs a slot's pull is served from.
+//! Which runs serve a slot's pull.
 //!
-//! Strictly by priority; within one, fairly by weight: see [`fair`]. *Invariant:* who is served depends on the log alone.
-//! A run whose turn it is gives its trials before its other rows; they cost it as many rows.
+//! Priority is strict; within one priority, runs share fairly by weight: see [`fair`]. *Invariant:* the choice
+//! depends on the log alone. A run whose turn it is gives its trials before its other rows; each row of a trial costs
+//! as much as any other.
 
 mod fair;
 mod levels;
@@ -16,23 +17,23 @@ use crate::worker::Slot;
 /// A run that could serve a pull.
 struct Candidate {
     run: RunNo,
-    /// Rows beside its trials.
+    /// Rows outside of its trials.
     rows: u64,
     trial: Option<Offered>,
     weight: u64,
 }
 
 impl Candidate {
-    /// The trial that comes before its other rows, for a slot that got rows of others or did not.
+    /// The trial that comes before its other rows, for a slot that already got rows of other runs or not.
     fn trial(&self, got: bool) -> Option<(RunNo, TrialNo)> {
         self.trial.filter(|t| t.free || !got).map(|t| (self.run, t.trial))
     }
 }
 
-/// What a pull gets.
+/// The result of a pull.
 #[derive(Default)]
 pub(crate) struct Share {
-    /// How many rows of which runs.
+    /// The number of rows per run.
     pub(crate) rows: Vec<(RunNo, u32)>,
     /// A trial whose turn it is: at once, if the slot holds nothing and got nothing else.
     pub(crate) trial: Option<(RunNo, TrialNo)>,
@@ -49,10 +50,10 @@ impl Share {
 }
 
 impl Ledger {
-    /// What a pull for `want` rows gets, of a slot that is empty or is not.
+    /// The result of a pull for `want` rows, by a slot that is `empty` or not.
     pub(crate) fn share(&mut self, slot: SlotRef, want: u32, empty: bool) -> Share {
-        // Runs of one pull share a namespace, since a worker serves one: its room is theirs
-        // together, over all priorities.
+        // All runs of one pull share a namespace, because a worker serves one; they share the namespace's cap over
+        // all priorities.
         let Some(worker) = self.workers.get(&slot.session) else { return Share::default() };
         let left = u64::from(want).min(self.namespace_room(&worker.namespace));
         match self.is_fair() {
@@ -61,7 +62,7 @@ impl Ledger {
         }
     }
 
-    /// The runs that have something to give to a slot, in their turns. A cordoned slot is here for trials alone.
+    /// The runs that have rows to give to a slot, in turn order. A cordoned slot gets only trials.
     pub(crate) fn turns_for(&self, pulls: &Slot) -> impl Iterator<Item = Turn> {
         let mut tries: Vec<Turn> = Vec::new();
         let mut cohort = None;
@@ -75,7 +76,7 @@ impl Ledger {
         cohort.into_iter().flat_map(|cohort| self.index.turns_at(cohort)).chain(tries)
     }
 
-    /// What a run that has something to give would give to a slot.
+    /// What a run with rows to give would give to a slot.
     fn candidate(&self, no: RunNo, slot: SlotRef, pulls: &Slot, empty: bool) -> Option<Candidate> {
         let (run, worker) = (self.runs.get(&no)?, self.workers.get(&slot.session)?);
         let rows = match pulls.cordon {

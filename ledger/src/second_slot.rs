@@ -1,7 +1,7 @@
-//! Which rows of a run wait for another slot than the one that had them, for people.
+//! Shows readers which rows of a run wait for a slot other than the one that had them.
 //!
-//! *Invariant:* reading changes nothing. Rows of trials are named; other rows are counted by slot, and no row is visited.
-//! There is an answer only for a run that has nothing else to give.
+//! *Invariant:* reading changes nothing. Rows of trials are named; other rows are counted by slot, and no row is
+//! visited. The answer is empty unless the run has nothing else to give.
 //! Absent: which trials and rows a slot does not get (`incident.rs`, `avoided.rs`).
 
 use crate::counted::counted;
@@ -10,13 +10,13 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::run::Run;
 
-/// Slots that are named with their rows.
+/// The most slots to name with their rows.
 const NAMED_MAX: usize = 3;
-/// Slots that are checked, at most. If their rows wait, those of further slots are taken to wait too.
+/// The most slots to check. If their rows wait, those of further slots are assumed to wait too.
 const CHECKED_MAX: usize = 64;
 
 impl Ledger {
-    /// Which rows wait for another slot; empty if a slot that asks now may get rows whatever it had before.
+    /// Describes the rows that wait for another slot; empty if any slot that asks now may get rows.
     pub(crate) fn waits_for_another_slot(&self, run: &Run) -> String {
         let others = run.grantable_beside_trials() > run.flight.avoided.listed();
         if !self.asks_a_second_slot() || others || run.room() == 0 {
@@ -59,7 +59,7 @@ impl Ledger {
         Some(format!("{what}: {they_wait} for another slot, for {seconds} s at most{more}"))
     }
 
-    /// The rows beside trials that wait, counted by the slot that failed them last; `None` if some do not.
+    /// The waiting rows outside of trials, counted by the slot that failed them last; `None` if some do not wait.
     fn waiting_rows(&self, run: &Run) -> Option<String> {
         let (mut named, mut more, mut all) = (Vec::new(), 0, 0);
         for (number, (worker, slot, rows)) in run.flight.avoided.by_slot().enumerate() {

@@ -1,12 +1,10 @@
-//! Bugs on purpose, one at a time, to measure what the fault tests find.
+//! Seeded bugs, one at a time, to measure what the fault tests find.
 //!
-//! *Invariant:* without the feature `seeded-bugs`, [`seeded`] is the constant `false` and the code
-//! is what it would be without this module; with it, nothing builds without debug assertions, so
-//! that no release has it. The bug is chosen once, before anything is applied, and is every
-//! member's the same.
+//! *Invariant:* without the feature `seeded-bugs`, [`seeded`] is the constant `false` and the code is what it would
+//! be without this module. With the feature, nothing builds without debug assertions, so that no release has it. The
+//! bug is chosen once, before anything is applied, and is the same at every member.
 //!
-//! A bug that leaves out a check leaves out every layer of it. What each does stands where
-//! [`seeded`] is asked.
+//! A bug that leaves out a check leaves out every layer of it. The calls of [`seeded`] show what each bug does.
 
 #[cfg(all(feature = "seeded-bugs", not(debug_assertions)))]
 compile_error!("seeded-bugs is for tests of the tests: a release must not have it");
@@ -14,13 +12,13 @@ compile_error!("seeded-bugs is for tests of the tests: a release must not have i
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A deposed leader answers reads from what it has applied.
+    /// A deposed leader answers reads from its applied state.
     StaleRead,
     /// Entries are acknowledged before their fsync.
     AckBeforeFsync,
-    /// A vote is kept in memory alone.
+    /// A vote is kept only in memory.
     VoteNotPersisted,
-    /// No part compares epochs: not the gate, not the stream, not the proposal, not the ledger.
+    /// Nothing compares epochs: not the gate, not the stream, not the proposal, not the ledger.
     EpochUnchecked,
     /// A returned row is granted and stays pending.
     ClaimUnchecked,
@@ -34,11 +32,11 @@ pub enum Bug {
     WallClockInApply,
     /// A worker that was silent for a tenth of its time has lost its rows.
     LeaseLapsesEarly,
-    /// A result is taken from an attempt that was overtaken.
+    /// A result is accepted from a superseded attempt.
     OvertakenAttemptAccepted,
-    /// The leader moves rows without asking who has them.
+    /// The leader moves rows without asking their holder.
     StealUnasked,
-    /// The rows of a session that ends are never pending again.
+    /// The rows of a session that ends never become pending again.
     RowsLostWithSession,
     /// How often a row failed is in no image and no snapshot.
     StrikesNotInSnapshot,
@@ -52,29 +50,29 @@ pub enum Bug {
     ResultOfAnotherRow,
     /// The epoch of answers is the term that the metrics show.
     EpochFromMetrics,
-    /// At its start a member forgets the entries that it did not know to be committed.
+    /// When it starts, a member drops the entries that it did not know to be committed.
     TailDroppedOnStart,
     /// Results are taken as accepted when the proposal's outcome is unknown.
     SuccessWithoutQuorum,
     /// A row that failed for good is tried again.
     FailedRowRetried,
-    /// A run ends when all rows so far have, be its input closed or not.
+    /// A run ends when all rows so far have ended, whether its input is closed or not.
     InputClosedEarly,
     /// A row may be given back under an attempt that does not hold it.
     NackOfAnyone,
-    /// Rows that are done become pending with the others of a session that ends.
+    /// Done rows become pending with the other rows of a session that ends.
     DoneRowReturned,
     /// A barrier opens when all but one have arrived.
     BarrierOpensEarly,
-    /// The last two of a round have one rank.
+    /// The last two members of a round get the same rank.
     DuplicateRanks,
     /// A compare-and-set sets whatever it finds.
     CompareSetUnchecked,
     /// A wait for a store's keys is answered at once.
     WaitWakesEarly,
-    /// When no shard of an epoch is free, one that another trainer has is given once more.
+    /// If no shard of an epoch is free, a shard that another trainer has is given out again.
     ShardGivenTwice,
-    /// A member that starts again votes at once, though it has promised a leader not to.
+    /// A restarted member votes at once, although it has promised a leader not to.
     LeaseForgottenOnRestart,
 }
 
@@ -144,8 +142,7 @@ mod chosen {
         NAMES.iter().map(|named| named.0)
     }
 
-    /// Chooses a bug for as long as the process lives; false if there is none of that name, or
-    /// another was chosen.
+    /// Selects a bug for the life of the process; false if no bug has that name, or another one was selected.
     pub fn choose(name: &str) -> bool {
         let found = NAMES.iter().find(|named| named.0 == name);
         found.is_some_and(|named| *CHOSEN.get_or_init(|| named.1) == named.1)

@@ -1,10 +1,10 @@
-//! A segment of a run's input and what became of each of its rows.
+//! A segment of a run's input and the outcome of each of its rows.
 //!
-//! *Invariant:* an outcome, once set, never changes, but that a failed row may be tried again.
-//! `decided` counts the set ones.
+//! *Invariant:* an outcome, once set, never changes, except that a failed row may be retried. `decided` counts the
+//! outcomes that are set.
 //!
-//! This is the dense part of the state: one word a row, allocated when the first row of the
-//! segment is decided. Everything else that is kept per row is for rows in flight or in trouble.
+//! This is the dense part of the state: one word per row, allocated when the first row of the segment is decided. All
+//! other per-row state is for rows in flight or in trouble.
 
 use crate::command::BlobRef;
 use crate::id::PartNo;
@@ -12,7 +12,7 @@ use crate::limits::SEGMENT_ROWS_MAX;
 use crate::outcome_image::ROWS_PER_RECORD;
 use serde::{Deserialize, Serialize};
 
-/// What became of one row, in one word.
+/// The outcome of one row, in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Outcome(u64);
@@ -46,12 +46,12 @@ pub(crate) struct Segment {
     pub(crate) blob: BlobRef,
     /// Rows with an outcome.
     pub(crate) decided: u32,
-    /// Empty until the first row is decided, then one a row.
+    /// Empty until the first row is decided, then one per row.
     pub(crate) outcomes: Box<[Outcome]>,
     /// Whether the image has its outcomes in records of their own. Follows from the record that it was loaded from.
     #[serde(skip)]
     pub(crate) split: bool,
-    /// Of these records, those that differ from the image: a bit each. No part of the state.
+    /// The outcome records that differ from the image, one bit each. Not part of the state.
     #[serde(skip)]
     changed: u16,
 }
@@ -106,12 +106,12 @@ impl Segment {
         }
     }
 
-    /// How many records its outcomes have, where they have records of their own.
+    /// The number of its outcome records, if its outcomes have separate records.
     pub(crate) fn blocks(&self) -> u8 {
         self.outcomes.len().div_ceil(ROWS_PER_RECORD) as u8
     }
 
-    /// Those of them that changed since the last call.
+    /// The outcome records that changed since the last call.
     pub(crate) fn take_changed(&mut self) -> impl Iterator<Item = u8> + use<> {
         let changed = std::mem::take(&mut self.changed);
         let split = self.split;

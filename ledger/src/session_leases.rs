@@ -1,7 +1,7 @@
-//! What a session holds, and what of it is its own again when its worker is heard or comes back.
+//! The leases of a session, and which of them it gets back when its worker is heard again or returns.
 //!
-//! *Invariant:* a row that lapsed is its session's again only while it is pending, which is as long as no other slot was given
-//! it. A trial has no company: what would be beside it stays pending.
+//! *Invariant:* a session gets a lapsed row back only while the row is pending, which it is until another slot gets
+//! it. A trial runs alone on its slot: rows that would run beside it stay pending.
 //! Absent: when sessions begin, fall silent and end (`worker_ops.rs`).
 
 use crate::apply::Context;
@@ -16,7 +16,7 @@ use crate::segment::Outcome;
 use crate::worker::Slot;
 
 impl Ledger {
-    /// How many attempts a session holds, or would hold again if it were heard: what its loss and its return cost.
+    /// How many attempts a session holds, or would hold again if it were heard: the cost of its loss and its return.
     pub fn attempts_of(&self, session: SessionId) -> usize {
         let lapsed = self.lapsed_runs.iter().filter_map(|no| self.runs.get(no));
         let lapsed = lapsed.map(|run| run.flight.lapsed.of_session(session).count());
@@ -42,7 +42,7 @@ impl Ledger {
         }
     }
 
-    /// Runs that have lapsed attempts, ascending: none that has ended.
+    /// Runs with lapsed attempts, ascending, without ended runs.
     fn runs_with_lapsed(&mut self) -> Vec<RunNo> {
         let runs = &self.runs;
         let has = |no: &RunNo| runs.get(no).is_some_and(|run| !run.flight.lapsed.is_empty());
@@ -50,7 +50,7 @@ impl Ledger {
         self.lapsed_runs.iter().copied().collect()
     }
 
-    /// Whether an attempt can be the first slot's: a trial has no company.
+    /// Whether an attempt can move to the first slot: a trial must run alone.
     pub(crate) fn may_join_first(&self, session: SessionId, no: RunNo, attempt: Attempt) -> bool {
         let first = self.slot(SlotRef { session, slot: SlotNo(0) });
         let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
@@ -58,7 +58,7 @@ impl Ledger {
             && grant.is_none_or(|grant| grant.trial.is_none())
     }
 
-    /// What is left of an attempt is the first slot's of its session.
+    /// Moves the rest of an attempt to the first slot of its session.
     pub(crate) fn move_to_first(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         let Some((from, rows)) = run.holding(attempt) else { return };
@@ -79,7 +79,7 @@ impl Ledger {
             held.rows_held += rows.len();
         }
         self.dirty.runs.insert(no);
-        // The event of shared rows names the attempt beside which this slot runs them.
+        // For shared rows, the event names the attempt beside which this slot runs them.
         if let Some(rows) = own {
             let held = HeldRows { run: no, attempt, rows };
             self.emit(ctx, EventKind::Granted { slot: to, held, how: "back" });
@@ -109,8 +109,8 @@ impl Ledger {
         }
     }
 
-    /// After a silence or a resumption the answer to a slot's last pull may name rows that it has
-    /// lost. A repeat of that pull gets what is left of it, or, when nothing is, new rows.
+    /// After a silence or a resumption the answer to a slot's last pull may name rows that it has lost. A repeat of
+    /// that pull gets the remaining rows or, if none remain, new rows.
     pub(crate) fn forget_lost_grants(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
         for (number, slot) in worker.slots.iter_mut().enumerate() {
@@ -197,7 +197,7 @@ impl Ledger {
         if run.head.state == RunState::Finished {
             return None; // All are, also where its rows are sealed.
         }
-        // No more rows are looked at than there are, whatever a worker names.
+        // Do not visit more rows than exist, whatever a worker names.
         let end = run.segments.last().map_or(0, |last| last.first_row + u64::from(last.rows));
         let known = lost.rows.iter().take_while(|row| *row < end);
         let decided = known.filter(|row| run.outcome(*row) != Outcome::NONE);
@@ -230,7 +230,7 @@ mod tests {
             }
             ledger.runs.insert(no, run);
         }
-        // Each had some once; most are gone or have ended since.
+        // Each had some once; most no longer exist or have ended since.
         ledger.lapsed_runs = (1..=last + 9).map(RunNo).collect();
         assert_eq!(ledger.runs_with_lapsed(), [live]);
         assert_eq!(ledger.lapsed_runs.len(), 1, "they are not looked at again");

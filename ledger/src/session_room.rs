@@ -1,10 +1,10 @@
 //! Which client session makes room for a new one.
 //!
-//! *Invariant:* from version 3 on a session makes room only if no holder has more sessions than its own. So an identity that
-//! opens many sessions ends only its own.
+//! *Invariant:* from version 3 on a session makes room only if no holder has more sessions than its own holder. So an
+//! identity that opens many sessions ends only its own.
 //!
-//! Absent: whether a new session may be opened at all while those that would be forgotten are in use; the leader decides that
-//! before it proposes one ([`Ledger::makes_room_of`]).
+//! Absent: whether a new session may be opened at all while the sessions that would be forgotten are in use; the
+//! leader decides that before it proposes one ([`Ledger::makes_room_of`]).
 
 use crate::gate::SCHEDULING_VERSION;
 use crate::id::{LedgerMs, SessionId};
@@ -14,22 +14,23 @@ use crate::limits;
 /// The session that a new one would end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MakesRoom<'a> {
-    /// Whose it is.
+    /// Its holder.
     pub holder: &'a str,
-    /// For how long it was unused, in ledger time.
+    /// How long it was unused, in ledger time.
     pub unused_ms: u64,
 }
 
 impl Ledger {
-    /// The session that would make room for a new one; none while there is room. Takes time in proportion to the sessions.
+    /// The session that would make room for a new one; `None` while there is room. Takes time in proportion to the
+    /// sessions.
     pub fn makes_room_of(&self) -> Option<MakesRoom<'_>> {
         let (used_at, id) = self.to_forget()?;
         let holder = &self.clients.get(&id)?.holder;
         Some(MakesRoom { holder, unused_ms: self.meta.clock.0.saturating_sub(used_at.0) })
     }
 
-    /// The session that makes room: of the holders that have the most sessions, the session that was unused for longest; of
-    /// several, the oldest. Before version 3, it is chosen from all sessions.
+    /// The session that makes room: the longest-unused session of the holders with the most sessions; if several, the
+    /// oldest. Before version 3, it is chosen from all sessions.
     pub(crate) fn to_forget(&self) -> Option<(LedgerMs, SessionId)> {
         if self.clients.len() < limits::CLIENTS_MAX {
             return None;

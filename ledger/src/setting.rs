@@ -1,8 +1,8 @@
 //! Settings of the cluster, which operators change while it runs.
 //!
-//! *Invariant:* each setting is within its bounds. An operation that sets the value in force is accepted, changes nothing and
-//! makes no event; a rejected one changes nothing. A change neither cordons a slot nor ends a cordon: it applies to the next
-//! incident of each slot. Backups and restored clusters keep the settings.
+//! *Invariant:* each setting is within its bounds. An operation that sets the current value is accepted, changes
+//! nothing and makes no event; a rejected one changes nothing. A change does not cordon a slot or end a cordon: it
+//! applies to the next incident of each slot. Backups and restored clusters keep the settings.
 //!
 //! Absent on purpose: settings of one member or worker, which are in their configuration files.
 
@@ -13,7 +13,7 @@ use crate::limits;
 use crate::reply::{Rejection, Reply};
 use serde::{Deserialize, Serialize};
 
-/// The settings in force.
+/// The current settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// After how many incidents in a row that count the ledger cordons a slot. Within [`limits::CORDON_AFTER`].
@@ -107,7 +107,7 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// The settings in force.
+    /// The current settings.
     pub fn settings(&self) -> Settings {
         self.settings
     }

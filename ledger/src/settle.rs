@@ -1,11 +1,13 @@
 //! Brings derived indexes up to date with the records that a command has changed.
 //!
-//! *Invariant:* after each command, and before each operation that a quota may refuse, the deadlines (`due.rs`) and the sums
-//! (`tally.rs`) are those of the records. The sums of slots also are before the ledger cordons a slot (`fleet_guard.rs`), and
-//! before a slot gets rows or a store refuses it, for which it matters whether another worker fits (`store_refusal.rs`).
-//! Every change of a record marks it for the image (`marks.rs`); the same marks say here which entries to make anew, so a
-//! command costs what it changed, and each record once. A run costs its trials too, as it does when a slot asks for them.
-//! Absent: indexes that have to be right within a command, as that of turns and of waiting rows.
+//! *Invariant:* after each command, and before each operation that a quota may refuse, the deadlines (`due.rs`) and
+//! the sums (`tally.rs`) are those of the records. The sums of slots also are before the ledger cordons a slot
+//! (`fleet_guard.rs`), and before a slot gets rows or a store refuses it, because these depend on whether another
+//! worker fits (`store_refusal.rs`).
+//! Every change of a record marks it for the image (`marks.rs`). The same marks say here which entries to rebuild, so
+//! a command costs what it changed, and each record once. A run costs its trials too, as it does when a slot asks for
+//! them.
+//! Absent: indexes that must be right within a command, such as those of turns and of waiting rows.
 
 use crate::command::slot_ref;
 use crate::due::Deadlines;
@@ -23,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 mod tests;
 
 impl Ledger {
-    /// After each command, and after whatever else changes records.
+    /// Must be called after each command, and after any other change of records.
     pub(crate) fn settle_indexes(&mut self) {
         let runs = self.dirty.runs.take_stale();
         runs.iter().for_each(|no| self.index_run(*no));
@@ -34,7 +36,7 @@ impl Ledger {
         self.dirty.tokens.reuse(tokens);
     }
 
-    /// The same of workers and their slots alone, for an operation that reads their sums.
+    /// The same for workers and their slots only, for an operation that reads their sums.
     pub(crate) fn settle_slots(&mut self) {
         let sessions = self.dirty.workers.take_stale();
         sessions.iter().for_each(|session| self.index_worker(*session));
@@ -97,7 +99,7 @@ impl Ledger {
         Some(SlotUse { works, idle, ready, cordoned, free })
     }
 
-    /// Compares the indexes with such as are built from the records.
+    /// Compares the indexes with ones that are rebuilt from the records.
     pub(crate) fn check_indexes(&self) -> Result<(), String> {
         let (mut deadlines, mut tally) = (Deadlines::default(), Tally::default());
         let mut free: BTreeMap<OfferNo, usize> = BTreeMap::new();

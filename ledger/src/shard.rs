@@ -1,7 +1,7 @@
-//! Trainers claim shards, finish them and give them back.
+//! The operations of trainers on shards: claim, finish, give back.
 //!
-//! *Invariant:* a shard has one holder at a time, and what is said of it is heard from that one alone. Within a lineage
-//! every sample of an epoch is finished once; what a complete checkpoint counts on is not changed afterwards.
+//! *Invariant:* a shard has one holder at a time, and only that holder is heard about it. Within a lineage every
+//! sample of an epoch is finished once; samples that a complete checkpoint contains are not changed afterwards.
 
 use crate::apply::Context;
 use crate::id::{Attempt, DatasetNo, TrainingNo};
@@ -14,21 +14,21 @@ use crate::training::{TrainerRef, Training};
 use crate::training_refusal::TrainingRefusal;
 use serde::{Deserialize, Serialize};
 
-/// What trainers do with shards.
+/// The operations of trainers on shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShardOp {
     /// Takes one.
     Claim {
-        /// Who.
+        /// The trainer.
         by: TrainerRef,
-        /// Of which dataset, in the job's namespace.
+        /// The dataset, in the job's namespace.
         dataset: String,
         /// In which epoch.
         epoch: u64,
     },
     /// All of it is in the job's state.
     Finish {
-        /// Who.
+        /// The trainer.
         by: TrainerRef,
         /// Which.
         shard: ShardRef,
@@ -37,7 +37,7 @@ pub enum ShardOp {
     },
     /// Gives it back.
     Release {
-        /// Who.
+        /// The trainer.
         by: TrainerRef,
         /// Which.
         shard: ShardRef,
@@ -104,7 +104,7 @@ impl Ledger {
             next
         };
         let nothing = Reply::NoShard { finished: pass.is_finished() };
-        // A command that has granted all that it may grants nothing more: it is asked again.
+        // A command that has used up its grants grants nothing more; the trainer asks again.
         let Some((number, token)) = next.and_then(|next| Some((next, ctx.attempt()?))) else {
             return Ok(nothing);
         };
@@ -116,7 +116,7 @@ impl Ledger {
         Ok(Reply::Shard { number, token, from })
     }
 
-    /// The epoch is under way, or done.
+    /// Opens the epoch's pass, unless it is open or done.
     fn open_pass(
         &mut self,
         no: TrainingNo,
@@ -149,7 +149,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The holder has all of its shard in the job's state, or so many samples.
+    /// Ends a claim: the holder has all of its shard, or this many samples of it, in the job's state.
     fn end_claim(
         &mut self,
         by: &TrainerRef,
@@ -225,7 +225,7 @@ impl Ledger {
 }
 
 impl Training {
-    /// Refuses a step that a checkpoint, or the shard's last mark, is past.
+    /// Refuses a step before a checkpoint's, or before the shard's last mark.
     pub(crate) fn check_step(&self, trainer: &str, step: u64, mark: u64) -> Result<(), Rejection> {
         let sealed = (self.head.base != 0).then_some(self.head.step);
         let after = self.trainers.get(trainer).and_then(|trainer| trainer.after);

@@ -1,15 +1,15 @@
-//! In which order an epoch goes through the shards of a dataset.
+//! The order in which an epoch goes through the shards of a dataset.
 //!
-//! *Invariant:* the order is a permutation of all shards that depends on the dataset's name and seed, on the epoch and
-//! on the number of shards, and on nothing else; what a version makes of these never changes (the vectors below).
-//! Integers only.
+//! *Invariant:* the order is a permutation of all shards that depends on the dataset's name and seed, on the epoch
+//! and on the number of shards, and on nothing else; the order that a version computes never changes (the vectors
+//! below). Integers only.
 
 use crate::dataset::DatasetSpec;
 
-/// The version by which datasets that are made now are ordered.
+/// The order version of new datasets.
 pub const ORDER_VERSION: u32 = 1;
 
-/// What an epoch's order and its shards' seeds are drawn from.
+/// The inputs of an epoch's order and its shards' seeds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpochOf<'a> {
     pub(crate) dataset: &'a str,
@@ -28,8 +28,8 @@ impl EpochOf<'_> {
         hasher
     }
 
-    /// The shards in the order of the epoch: Fisher and Yates' shuffle, from the last place down, by numbers from
-    /// blake3's output, those refused that would favour some shards.
+    /// The shards in the order of the epoch: Fisher and Yates' shuffle, from the last place down, with numbers from
+    /// blake3's output, except for numbers that would favor some shards.
     pub(crate) fn order(&self) -> Vec<u32> {
         let shards = self.spec.shards();
         let mut order: Vec<u32> = (0..shards).collect();
@@ -46,7 +46,7 @@ impl EpochOf<'_> {
         order
     }
 
-    /// By which a reader may order the samples of a shard.
+    /// A seed by which a reader may order the samples of a shard.
     pub(crate) fn shard_seed(&self, shard: u32) -> u64 {
         let mut hasher = self.hasher("rollout shard seed 1");
         hasher.update(&shard.to_le_bytes());
@@ -64,9 +64,9 @@ pub(crate) fn first_u64(digest: &[u8; 32]) -> u64 {
 struct Numbers(blake3::OutputReader);
 
 impl Numbers {
-    /// A number below `bound`, which is 1 or more, each as likely as any other.
+    /// A uniformly distributed number below `bound`, which is 1 or more.
     fn below(&mut self, bound: u64) -> u64 {
-        // The largest multiple of the bound that there is room for: above it, some numbers would come once more.
+        // The largest multiple of the bound that fits: above it, some numbers would be more likely.
         let fair = u64::MAX - u64::MAX % bound;
         loop {
             let mut bytes = [0; 8];

@@ -1,8 +1,8 @@
 //! Which trainer a shard is preferred for: consistent hashing with virtual nodes.
 //!
 //! *Invariant:* a shard's owner depends on its dataset's name, its number and the names of the trainers alone. When a
-//! trainer goes, only its own shards move; when one comes, shards move to it alone, those of its arcs ([`Ring::arcs_of`]).
-//! A preference decides nothing: the claims do ([`crate::pass`]).
+//! trainer goes, only its own shards move; when one comes, shards move to it alone, those of its arcs
+//! ([`Ring::arcs_of`]). A preference decides nothing: the claims do ([`crate::pass`]).
 
 use crate::shard_order::first_u64;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,18 +13,18 @@ pub(crate) const POINTS: u32 = 150;
 /// The trainers on a circle of 64-bit numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ring {
-    /// Of two trainers at one point the first by name has it: so that who came first does not matter.
+    /// If two trainers share a point, the first by name owns it, so that the order of joining does not matter.
     points: BTreeMap<u64, BTreeSet<String>>,
 }
 
-/// A part of the circle that a trainer who comes takes over.
+/// A part of the circle that a joining trainer takes over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arc {
-    /// It begins behind this place; none: it is the whole circle.
+    /// It begins after this place; `None`: it is the whole circle.
     pub(crate) after: Option<u64>,
-    /// It ends with this one, beyond the largest number where that is no later than its beginning.
+    /// Its last point; the arc wraps around if this is not after its beginning.
     pub(crate) upto: u64,
-    /// Whose it is before; none where there are no trainers.
+    /// Its previous owner; `None` if there are no trainers.
     pub(crate) owner: Option<String>,
 }
 
@@ -32,7 +32,7 @@ fn point(trainer: &str, number: u32) -> u64 {
     hash("rollout ring 1", trainer, number)
 }
 
-/// Where a shard is on the circle.
+/// The position of a shard on the circle.
 pub(crate) fn place(dataset: &str, shard: u32) -> u64 {
     hash("rollout ring shard 1", dataset, shard)
 }
@@ -71,7 +71,7 @@ impl Ring {
         }
     }
 
-    /// What a trainer that is not there would take over. Arcs may overlap.
+    /// The arcs that a trainer would take over by joining. Arcs may overlap.
     pub(crate) fn arcs_of(&self, trainer: &str) -> Vec<Arc> {
         let Some((&last, _)) = self.points.last_key_value() else {
             return vec![Arc { after: None, upto: u64::MAX, owner: None }];
@@ -83,14 +83,14 @@ impl Ring {
         };
         let arc = |upto: u64| {
             let before = self.points.range(..upto).next_back().map_or(last, |(before, _)| *before);
-            // Where there is but one point, at this place, there is nothing between.
+            // With a single point, at this place, there is nothing in between.
             let after = Some(before).filter(|before| *before != upto);
             Arc { after, upto, owner: self.owner(upto).map(str::to_owned) }
         };
         points.filter(first_there).map(arc).collect()
     }
 
-    /// The trainer of the first point at or after the place; none where there are no trainers.
+    /// The trainer of the first point at or after the place; `None` if there are no trainers.
     pub(crate) fn owner(&self, place: u64) -> Option<&str> {
         #[cfg(test)]
         LOOK_UPS.with(|count| count.set(count.get() + 1));
@@ -101,7 +101,7 @@ impl Ring {
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has asked for an owner: what a change of the trainers costs.
+    /// How often this thread has looked up an owner: the cost of a change of the trainers.
     pub(crate) static LOOK_UPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 

@@ -1,8 +1,9 @@
-//! Workers and their slots as records of the image.
+//! Image records of workers and their slots.
 //!
-//! *Invariant:* as [`crate::image`]'s. From [`SCHEDULING_VERSION`] on, `W` has a worker and what its slots offer, and `Z` has
-//! what one slot holds, by session and slot; a slot that holds nothing has no `Z`. So a grant writes the record of its slot
-//! and of no other. Below that version `W` has everything, as builds of version 2 read it. Loading accepts both layouts.
+//! *Invariant:* as in [`crate::image`]. From [`SCHEDULING_VERSION`] on, `W` has a worker and what its slots offer,
+//! and `Z` has what one slot holds, by session and slot; a slot that holds nothing has no `Z`. So a grant writes only
+//! the record of its slot. Below that version `W` has everything, as builds of version 2 read it. Loading accepts
+//! both layouts.
 
 use crate::codec;
 use crate::gate::SCHEDULING_VERSION;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// All of a slot but its offer.
+/// A slot without its offer.
 #[derive(Serialize, Deserialize)]
 struct SlotRecord<'a> {
     held: Cow<'a, BTreeSet<(RunNo, Attempt)>>,
@@ -54,7 +55,7 @@ fn worker_record(worker: &Worker, version: u32) -> Vec<u8> {
     codec::encode(&Worker { slots, ..worker.clone() })
 }
 
-/// None for a slot that holds nothing.
+/// `None` for a slot that holds nothing.
 fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
     // Every field is named, so that a new one is not forgotten.
     let Slot {
@@ -87,12 +88,12 @@ fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
         cordon: cordon.as_deref().map(Cow::Borrowed),
     };
     let record = codec::encode(&record);
-    // Behind the version, each number, each length and each option is one byte of zero.
+    // After the version, each number, each length and each option is one zero byte.
     record.iter().skip(1).any(|byte| *byte != 0).then_some(record)
 }
 
 impl Dirty {
-    /// Every slot of a worker with so many.
+    /// Marks every slot of a worker with this many slots.
     pub(crate) fn mark_slots(&mut self, session: SessionId, slots: usize) {
         let slots = (0..slots).map(|slot| SlotRef { session, slot: SlotNo(slot as u16) });
         self.slots.extend(slots);

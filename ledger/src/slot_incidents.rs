@@ -1,21 +1,22 @@
-//! What ended badly at a slot, and when the ledger cordons the slot for it.
+//! The incidents of a slot, and when the ledger cordons the slot for them.
 //!
-//! *Invariant:* a slot lists its incidents since it last finished a row, at most [`limits::INCIDENTS_SPARE`] more than cordon
-//! it: deaths of its engine with the rows that ran, and reports of failed rows with the first row of each. A death replaces
-//! deaths that have one of its rows, and a failure replaces failures that do. A death goes when one of its rows is proven to
-//! be the cause. A failure counts if another slot has completed the row since, or if rows of two runs failed there. Rows with
-//! unreadable input say nothing as long as no other slot has completed them: the objects of two runs may be gone, and then
-//! every slot fails. As many incidents that count as the cluster's settings say (`setting.rs`) cordon the slot, unless
-//! `fleet_guard.rs` forbids it.
-//! A death counts at once where no other slot has one with rows of the same run. Each death costs the slot a start of its
-//! engine and makes trials of all rows that ran, and other slots run empty for these: a broken slot would do that to a run
-//! until others completed its rows, for as long as rows take. Where other slots have such deaths too, the rows may be why,
-//! and a death counts as a failure does, so that rows that kill every engine cordon no healthy slot. A slot is judged with
+//! *Invariant:* a slot lists its incidents since it last finished a row, at most [`limits::INCIDENTS_SPARE`] more than
+//! cordon it: deaths of its engine with the rows that ran, and reports of failed rows with the first row of each. A
+//! death replaces deaths that share a row with it, and a failure replaces failures that do. A death is removed when
+//! one of its rows is proven to be the cause. A failure counts if another slot has completed the row since, or if rows
+//! of two runs failed there. Rows with unreadable input prove nothing as long as no other slot has completed them: the
+//! objects of two runs may be gone, and then every slot fails. The cluster's settings (`setting.rs`) say how many
+//! incidents that count cordon the slot, unless `fleet_guard.rs` forbids it.
+//! A death counts at once if no other slot has one with rows of the same run. Each death costs the slot a restart of
+//! its engine and turns all rows that ran into trials, for which other slots run empty: a broken slot would do that
+//! to a run until others completed its rows. If other slots have such deaths too, the rows may be the cause, and a
+//! death counts as a failure does, so that rows that kill every engine cordon no healthy slot. A slot is judged with
 //! each of its incidents, and when a row of them is proven to be the cause.
-//! Deaths alone cordon a slot until it finishes a row of a trial, or until too few of them count. A cordon that needed
-//! failures ends with any finished row, or after [`limits::FAILURE_CORDON_MS`]: other slots may have gone meanwhile, and a
-//! repaired slot has no other way to show it.
-//! Below cluster version 3 the list has deaths outside of trials, none replaces another, and any slot may be cordoned.
+//! Deaths alone cordon a slot until it finishes a row of a trial, or until too few of them count. A cordon that
+//! needed failures ends with any finished row, or after [`limits::FAILURE_CORDON_MS`]: other slots may have gone
+//! meanwhile, and a repaired slot has no other way to show it.
+//! Below cluster version 3 the list has deaths outside of trials, none replaces another, and any slot may be
+//! cordoned.
 //! Absent: rows that are invalid, stores that refuse, and cordons of operators (`cordon.rs`).
 
 use crate::apply::Context;
@@ -32,7 +33,7 @@ use crate::worker::Slot;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What ended badly at a slot.
+/// An incident at a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SlotIncident {
     pub(crate) end: EndKind,
@@ -108,7 +109,7 @@ impl Slot {
         self.cordon.take().is_some()
     }
 
-    /// Lifts the ledger's own cordon and forgets what it was for, of a slot that is in no index.
+    /// Lifts the ledger's own cordon and drops its incidents, for a slot that is in no index.
     pub(crate) fn forget_incidents(&mut self) {
         self.incidents.clear();
         self.lift_cordon();
@@ -118,7 +119,7 @@ impl Slot {
         self.incidents.iter().filter(|incident| incident.is_death()).count()
     }
 
-    /// What happened there, for people. `code` is that of the latest death.
+    /// The incidents in words. `code` is that of the latest death.
     pub(crate) fn describe_incidents(&self, code: &str) -> String {
         let code = if code.is_empty() { String::new() } else { format!(" ({code})") };
         let deaths = self.deaths_listed();
@@ -200,8 +201,8 @@ impl Ledger {
             return;
         }
         let guarded = self.asks_a_second_slot();
-        // A slot with a full list was judged before: only rows that other slots have completed since say more. Unreadable rows
-        // fill the list too, but are no reason to judge.
+        // A slot with a full list was judged before: only rows that other slots have completed since are new
+        // evidence. Unreadable rows fill the list too, but are no reason to judge again.
         let unreadable = |known: &SlotIncident| known.end == EndKind::InputUnreadable;
         let full =
             held.incidents.len() >= self.incidents_max() && !held.incidents.iter().any(unreadable);
@@ -242,7 +243,7 @@ impl Ledger {
         death.runs().any(|no| self.incident_slots.another_died_of(no, slot))
     }
 
-    /// The incidents of a slot of which other slots completed all rows.
+    /// The incidents of a slot whose rows other slots have all completed.
     pub(crate) fn completed<'a>(
         &self,
         incidents: &'a [SlotIncident],
@@ -259,9 +260,9 @@ impl Ledger {
         !incident.rows.is_empty() && incident.rows.iter().all(done)
     }
 
-    /// Adds an incident. A full list makes room: without failures of rows that failed for good, then without its latest row
-    /// with unreadable input, then without its latest failure, then without its latest death, for other slots need time to
-    /// complete the rows of older ones. Below cluster version 3 the oldest death goes.
+    /// Adds an incident. A full list makes room by dropping failures of rows that failed for good, then its latest
+    /// row with unreadable input, then its latest failure, then its latest death: the latest ones go first because
+    /// other slots need time to complete the rows of older ones. Below cluster version 3 the oldest death is dropped.
     fn list_incident(&mut self, slot: SlotRef, incident: SlotIncident) {
         let most = self.incidents_max();
         let Some(held) = self.slot_mut(slot) else { return };
@@ -298,7 +299,7 @@ impl Ledger {
         listed
     }
 
-    /// Gives a slot back what remains of its incidents.
+    /// Puts the remaining incidents back into a slot.
     fn put_incidents(&mut self, slot: SlotRef, listed: Vec<SlotIncident>) {
         if self.slot(slot).is_none() {
             return;
@@ -309,13 +310,13 @@ impl Ledger {
         }
     }
 
-    /// Lifts the ledger's own cordon of a slot and forgets what it was for. Returns whether there was one.
+    /// Lifts the ledger's own cordon of a slot and drops its incidents. Returns whether there was a cordon.
     pub(crate) fn clear_incidents(&mut self, slot: SlotRef) -> bool {
         self.take_incidents(slot);
         self.slot_mut(slot).is_some_and(Slot::lift_cordon)
     }
 
-    /// Whether rows of an incident are there and have not failed for good.
+    /// Whether rows of an incident exist and have not failed for good.
     fn is_open(&self, incident: &SlotIncident) -> bool {
         let open = |(no, rows): &(RunNo, Rows)| {
             let run = self.runs.get(no);
@@ -324,7 +325,7 @@ impl Ledger {
         incident.rows.iter().any(open)
     }
 
-    /// A row is proven to be the cause: its incidents count against no slot any more.
+    /// A row is proven to be the cause: its incidents no longer count against any slot.
     pub(crate) fn clear_slots_of(&mut self, ctx: &Context, no: RunNo, row: u64) {
         let slots = self.incident_slots.of_row(no, row);
         for slot in &slots {
@@ -342,8 +343,8 @@ impl Ledger {
         }
     }
 
-    /// A slot has finished a row: nothing before counts against it. A cordon for deaths alone goes only with a row of a
-    /// trial, which the slot was given after the cordon. It may have had others before.
+    /// A slot has finished a row: nothing before counts against it. A cordon for deaths alone ends only with a row of
+    /// a trial, which the slot got after the cordon; it may have had other rows before.
     pub(crate) fn row_finished(&mut self, ctx: &Context, slot: SlotRef, in_trial: bool) {
         let Some(held) = self.slot(slot) else { return };
         let for_failures = held.is_cordoned_for_failures();
@@ -367,7 +368,8 @@ impl Ledger {
             let due = self.cordon_ends.first().filter(|end| end.0 <= self.meta.clock);
             let Some(&(at, slot)) = due else { break };
             self.cordon_ends.pop_first();
-            // Some entries are of cordons that ended earlier. They do not count: a member that was loaded has none of them.
+            // Some entries are of cordons that ended earlier. They must not count, because a member that was loaded
+            // from an image has none of them.
             let ends = self.slot(slot).is_some_and(|held| held.cordoned_until == Some(at));
             if !ends {
                 continue;

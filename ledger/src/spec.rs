@@ -1,7 +1,7 @@
-//! What a run asks for and what a slot offers, and when the two fit.
+//! What a run asks for, what a slot offers, and when the two fit.
 //!
-//! *Invariant:* a spec never changes after the run was created; its digest is what makes two
-//! submissions the same run.
+//! *Invariant:* a spec never changes after the run was created; two submissions with the same spec digest are the
+//! same run.
 
 use crate::condition;
 use crate::limits;
@@ -17,7 +17,7 @@ pub struct EngineSpec {
     pub model: String,
     /// Revision of the model, or empty.
     pub revision: String,
-    /// What is asked of it, `generate` as a rule.
+    /// The task, usually `generate`.
     pub task: String,
     /// Canonical JSON of further settings that alter results.
     pub options_json: String,
@@ -32,29 +32,29 @@ pub struct RunSpec {
     pub sampling_json: String,
     /// Labels that a slot must have, with these values.
     pub selector: BTreeMap<String, String>,
-    /// 0 to [`limits::PRIORITY_MAX`]; a higher one goes strictly first.
+    /// 0 to [`limits::PRIORITY_MAX`]; a higher priority is strictly served first.
     pub priority: u8,
     /// Share among runs of one priority, 1 to [`limits::WEIGHT_MAX`].
     pub weight: u32,
     /// Rows that may be held by workers at a time; 0 for no cap.
     pub running_rows_max: u64,
-    /// How long one attempt may hold a row, in ledger time; 0 for ever.
+    /// How long one attempt may hold a row, in ledger time; 0 for no limit.
     pub attempt_timeout_ms: u64,
     /// Rows that may fail for good before the run is paused.
     pub failures_max: u64,
     /// Attempts of a row that fails in a retryable way, 1 to [`limits::HISTORY_MAX`].
     pub attempts_max: u32,
-    /// Where its segments and parts are; empty for the cluster's store.
+    /// The store of its segments and parts; empty for the cluster's store.
     pub store_url: String,
-    /// What its user calls the input, for people.
+    /// The user's name for the input, for people.
     pub input_name: String,
     /// How to write the output, for the client alone.
     pub options_json: String,
-    /// Whether an idle slot may run, at the tail, what another runs already.
+    /// Whether an idle slot may run, at the tail, a row that another slot already runs.
     pub tail_duplicates: bool,
     /// Rows to run first, before any other; 0 for none.
     pub canary_rows: u64,
-    /// Of these, how many may fail for good before the run is paused.
+    /// How many of these may fail for good before the run is paused.
     pub canary_failures_max: u64,
     /// Ledger time from its end to its sealing; 0 for the cluster's default.
     pub run_ttl_ms: u64,
@@ -62,7 +62,7 @@ pub struct RunSpec {
     pub retention_ms: u64,
     /// Conditions on the versions and labels that a slot reports, by their names: `vllm` to `>=0.32`.
     pub require: BTreeMap<String, String>,
-    /// Ledger time from its creation to the end that it is given; 0 for none.
+    /// Ledger time from its creation to its deadline; 0 for none.
     pub deadline_ms: u64,
     /// The URL that gets the notice of its end; empty for none.
     pub notify_url: String,
@@ -115,8 +115,8 @@ impl RunSpec {
         Ok(())
     }
 
-    /// blake3 of the spec in its stable encoding, but for what its user calls the input: the same
-    /// rows from another path are the same run.
+    /// blake3 of the spec in its stable encoding, without the user's name for the input: the same rows from another
+    /// path are the same run.
     pub fn digest(&self) -> [u8; 32] {
         let spec = Self { input_name: String::new(), ..self.clone() };
         *blake3::hash(&crate::codec::encode(&spec)).as_bytes()
@@ -126,8 +126,8 @@ impl RunSpec {
 /// What one slot of a worker can run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SlotOffer {
-    /// Model URIs that it has loaded or may load; `*` for any. `name` for every revision, `name@revision` for that one, and
-    /// `name@` for an unknown revision. A run that asks for no revision takes any.
+    /// Model URIs that it has loaded or may load; `*` for any. `name` stands for every revision, `name@revision` for
+    /// that one, and `name@` for an unknown revision. A run without a revision accepts any.
     pub models: Vec<String>,
     /// Tasks that it can do; empty for `generate` alone.
     pub tasks: Vec<String>,
@@ -135,9 +135,9 @@ pub struct SlotOffer {
     pub labels: BTreeMap<String, String>,
     /// Kind of engine, for people.
     pub engine: String,
-    /// Why it can take no work; empty when it can.
+    /// Why it can take no work; empty if it can.
     pub ineligible: String,
-    /// What its engine runs with: versions by name, and the kind of device as `gpu`.
+    /// The versions that its engine runs with, by name, and the kind of device as `gpu`.
     pub versions: BTreeMap<String, String>,
 }
 
@@ -146,20 +146,20 @@ pub struct SlotOffer {
 pub(crate) enum Misfit {
     /// The slot takes no work at all.
     Ineligible,
-    /// It has not the model, or not the task.
+    /// It does not have the model or the task.
     Engine,
-    /// It has the model in another revision than the run asks for.
+    /// It has the model in a revision other than the run's.
     Revision,
     /// A label is missing or differs.
     Selector,
-    /// A version or a device is not what the run requires.
+    /// A version or a device does not meet the run's requirement.
     Require,
     /// Its worker has no access to the run's store.
     Store,
 }
 
 impl SlotOffer {
-    /// Whether this slot, of a worker that can use `stores` beside the cluster's, can run `spec`.
+    /// Whether this slot, of a worker that can use `stores` besides the cluster's, can run `spec`.
     ///
     /// # Errors
     /// The first thing that does not fit.
@@ -202,7 +202,7 @@ impl SlotOffer {
         })
     }
 
-    /// The revisions of a model that it names; an unknown one is empty.
+    /// The revisions that it names of a model; an unknown one is empty.
     pub(crate) fn revisions<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a str> {
         let split = self.models.iter().filter_map(|offer| offer.rsplit_once('@'));
         split.filter(move |(name, _)| *name == model || *name == "*").map(|(_, revision)| revision)
@@ -221,14 +221,14 @@ impl SlotOffer {
     }
 }
 
-/// Whether an offer is of this model, in whatever revision.
+/// Whether an offer is of this model, in any revision.
 fn names(offer: &str, model: &str) -> bool {
     let named = |name: &str| name == "*" || name == model;
     named(offer) || offer.rsplit_once('@').is_some_and(|(name, _)| named(name))
 }
 
-/// A slot offers any model (`*`), a model in whatever revision is asked for (`name`), or one revision
-/// alone (`name@revision`), which may be unknown. Who asks for no revision takes any.
+/// A slot offers any model (`*`), a model in any requested revision (`name`), or only one revision (`name@revision`),
+/// which may be unknown. A run without a revision accepts any.
 fn offers(offer: &str, engine: &EngineSpec) -> bool {
     let named = |name: &str| name == "*" || name == engine.model;
     named(offer)

@@ -1,13 +1,13 @@
-//! Stealing: rows that a slot gave up unstarted become another's, in one operation.
+//! Stealing: unstarted rows that a slot yields become another slot's, in one operation.
 //!
-//! *Invariant:* a row moves only while it is live under the attempt and session that gave it up, so
-//! a result that won first stays, and one that comes later is refused. What the thief cannot take
-//! is pending: no row is lost between the two, and none has two holders for it. A trial's rows stay
-//! together: they go back to their trial. What another slot runs too stays there alone.
-//! Rows that the thief failed last do not move to it while another slot fits: `avoided.rs`.
+//! *Invariant:* a row moves only while it is live under the attempt and session that yielded it, so a result that won
+//! first stays, and a later one is refused. Rows that the idle slot cannot take are pending: no row is lost between
+//! the two slots, and none has two holders. A trial's rows stay together: they go back to their trial. A row that
+//! another slot runs too stays with that slot alone. Rows that the idle slot failed last do not move to it while
+//! another slot fits: `avoided.rs`.
 //!
-//! Absent on purpose: the choice of thief and victim. The leader chooses from the queues that workers
-//! report to it, which are not in the log.
+//! Absent on purpose: the choice of the two slots. The leader chooses from the queues that workers report to it,
+//! which are not in the log.
 
 use crate::apply::Context;
 use crate::command::HeldRows;
@@ -21,7 +21,7 @@ use crate::rows::Rows;
 use crate::run::RunState;
 use std::collections::BTreeMap;
 
-/// Who gets rows, and the pull that they answer.
+/// The idle slot that gets rows, and the pull that they answer.
 pub(crate) struct Thief {
     pub(crate) slot: SlotRef,
     pub(crate) instance: u64,
@@ -74,7 +74,7 @@ impl Ledger {
         Ok(Reply::Stolen { granted, refused })
     }
 
-    /// Rows that the thief may be given: none where its pull was answered, or it takes no work.
+    /// Rows that the idle slot may get: none if its pull was answered, or it takes no work.
     fn room_of_thief(&mut self, thief: &Thief) -> u32 {
         if self.check_instance(thief.slot.session, thief.instance).is_err() {
             return 0;
@@ -134,7 +134,7 @@ impl Ledger {
         self.emit(ctx, EventKind::Stolen { victim, thief, lost: set.attempt, held });
     }
 
-    /// What was stolen is the answer to the thief's pull, also when it is repeated.
+    /// The stolen rows are the answer to the idle slot's pull, also when it is repeated.
     fn answer_thief(
         &mut self,
         thief: &Thief,

@@ -1,11 +1,11 @@
-//! The shared stores of training jobs: keys with values, and queues, one store a job and round.
+//! The shared stores of training jobs: keys with values, and queues, one store per job and round.
 //!
-//! *Invariant:* a store exists from its first use until it is dropped or was unused for
-//! [`limits::STORE_TTL_MS`]; its number is never used again. What it holds is counted exactly, and
-//! within its bounds and those of all stores together. A queue that is there has something in it.
+//! *Invariant:* a store exists from its first use until it is dropped or was unused for [`limits::STORE_TTL_MS`]; its
+//! number is never used again. Its contents are counted exactly, and stay within its bounds and those of all stores
+//! together. A queue that exists is not empty.
 //!
-//! Deliberately absent: waiting. A wait is a repeated read that the leader holds (`coordinator`), so
-//! the loss of a leader costs only time.
+//! Deliberately absent: waiting. A wait is a repeated read that the leader holds (`coordinator`), so the loss of a
+//! leader costs only time.
 
 use crate::command::StoreName;
 use crate::counts::Counts;
@@ -29,25 +29,25 @@ pub(crate) struct Store {
     pub(crate) bytes: u64,
 }
 
-/// What is one record of the image.
+/// The part that is one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoreHead {
     pub(crate) name: StoreName,
     pub(crate) used_at: LedgerMs,
 }
 
-/// What an entry takes of a store's bytes.
+/// The bytes that an entry counts in a store.
 pub(crate) fn weight(key: &[u8], value: &[u8]) -> u64 {
     (key.len() + value.len()) as u64
 }
 
-/// When a store that was last used then is forgotten.
+/// When a store that was last used then is removed.
 pub(crate) fn store_ends(used_at: LedgerMs) -> LedgerMs {
     LedgerMs(used_at.0.saturating_add(limits::STORE_TTL_MS))
 }
 
 impl Store {
-    /// Entries and bytes, counted anew.
+    /// Entries and bytes, counted from scratch.
     pub(crate) fn count(&self) -> (u64, u64) {
         let queued = self.queues.iter().flat_map(|(key, all)| all.iter().map(move |v| (key, v)));
         self.values
@@ -69,7 +69,7 @@ impl<'a> StoreView<'a> {
         self.store.values.get(key).map(Vec::as_slice)
     }
 
-    /// Whether the key has a value, or the queue of that name something in it.
+    /// Whether the key has a value, or the queue of that name is not empty.
     pub fn has(&self, key: &[u8]) -> bool {
         self.store.values.contains_key(key) || self.store.queues.contains_key(key)
     }
@@ -94,7 +94,7 @@ impl<'a> StoreView<'a> {
         self.store.values.keys().map(Vec::as_slice)
     }
 
-    /// The queues that have something in them, and what, first come first.
+    /// The non-empty queues and their elements, oldest first.
     pub fn queues(&self) -> impl Iterator<Item = (&'a [u8], &'a VecDeque<Vec<u8>>)> + use<'a> {
         self.store.queues.iter().map(|(key, all)| (key.as_slice(), all))
     }
@@ -117,12 +117,12 @@ impl Ledger {
         self.store_names.keys()
     }
 
-    /// Changes whenever a store does. No part of the state: it says that looking again is worth it.
+    /// Changes whenever a store changes. Not part of the state: it only tells readers to check again.
     pub fn store_changes(&self) -> u64 {
         self.store_changes
     }
 
-    /// The store of that name, made if need be, and used now.
+    /// The store of that name, created if needed, and marked as used now.
     pub(crate) fn use_store(&mut self, name: StoreName) -> Result<StoreNo, Rejection> {
         spec::check_name("job's", &name.job)?;
         if !self.namespaces.contains_key(&name.namespace) {
@@ -153,7 +153,7 @@ impl Ledger {
         Ok(no)
     }
 
-    /// Removes a store with all that it holds.
+    /// Removes a store with its contents.
     pub(crate) fn remove_store(&mut self, no: StoreNo) {
         let Some(store) = self.stores.remove(&no) else { return };
         self.store_names.remove(&store.head.name);
@@ -173,7 +173,7 @@ impl Ledger {
         }
     }
 
-    /// Rebuilds what is derived of the stores.
+    /// Rebuilds the state derived from the stores.
     pub(crate) fn derive_stores(&mut self) {
         for (no, store) in &mut self.stores {
             (store.entries, store.bytes) = store.count();
@@ -184,7 +184,7 @@ impl Ledger {
         }
     }
 
-    /// What has to hold of the stores.
+    /// Checks the invariants of stores.
     pub(crate) fn check_stores(&self) -> Result<(), String> {
         let mut bytes = 0;
         for (no, store) in &self.stores {
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_nobody_uses_for_a_day_is_forgotten() {
+    fn a_store_unused_for_a_day_is_dropped() {
         let mut ledger = Ledger::new([1; 16]);
         let name = |job: &str| StoreName { namespace: "default".into(), job: job.into(), round: 1 };
         ledger.use_store(name("idle")).unwrap();

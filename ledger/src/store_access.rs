@@ -1,7 +1,7 @@
 //! Owns: which object stores a worker can use, by the URLs of its registration.
 //!
-//! Invariant: from [`SCHEDULING_VERSION`] on, a URL allows what is below it too, by the rule of members and workers. Below
-//! that version it allows itself alone, so that a log replays as it did.
+//! Invariant: from [`SCHEDULING_VERSION`] on, a URL also allows everything below it, by the rule of members and
+//! workers. Below that version it allows only itself, so that a log replays as it did.
 //! Absent: the cluster's own store, which every worker can use, and the shared stores of training jobs (`store.rs`).
 
 use crate::gate::SCHEDULING_VERSION;
@@ -13,7 +13,7 @@ use rollout_store_url::allows;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StoreAccess {
     urls: Vec<String>,
-    /// Whether they allow what is below them. Not where there are none: such workers share their offers.
+    /// Whether they also allow URLs below them. False if there are no URLs, so that such workers share their offers.
     below: bool,
 }
 

@@ -1,10 +1,10 @@
-//! What is done to a store, with the meaning that `torch.distributed.Store` gives it.
+//! The operations on a store, with the meaning that `torch.distributed.Store` gives them.
 //!
-//! *Invariant:* an operation that is refused has changed nothing, and one of the same request is
-//! executed once: a repeated `Add` counts once, a repeated `Pop` gives the same element. The answer to a
-//! request fits a message. From cluster version 3 on, the store of a round is gone for good once a later round
-//! of the job is complete: a process that a round left behind cannot create it again. That of the latest complete round is
-//! for its members (`round_access.rs`).
+//! *Invariant:* a refused operation has changed nothing, and an operation of the same request is executed once: a
+//! repeated `Add` counts once, a repeated `Pop` gives the same element. The answer to a request fits a message. From
+//! cluster version 3 on, the store of a round is gone for good once a later round of the job is complete: a process
+//! that a round left behind cannot create it again. Only its members may use the store of the latest complete round
+//! (`round_access.rs`).
 
 use crate::apply::Context;
 use crate::command::{StoreName, StoreOp};
@@ -15,8 +15,7 @@ use crate::reply::{Rejection, Reply, StoreAnswer};
 use crate::seeded::{Bug, seeded};
 use crate::store::weight;
 
-/// The number at the beginning of a value, as C++ reads it: white space, a sign, digits, and
-/// whatever follows is not looked at.
+/// The number at the beginning of a value, as C++ reads it: white space, a sign and digits; the rest is ignored.
 pub(crate) fn number(value: &[u8]) -> Option<i64> {
     let value = value.trim_ascii_start();
     let (negative, digits) = match value.split_first()? {
@@ -50,9 +49,9 @@ fn check_pair(key: &[u8], value: &[u8]) -> Result<(), Rejection> {
     }
 }
 
-/// The pairs by key; of a key that is there twice, the last one.
+/// The pairs by key; for a duplicate key, the last one.
 fn last_of_each_key(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    // Stable: the later of two pairs comes behind the other.
+    // The sort is stable: the later of two pairs stays after the other.
     pairs.sort_by(|a, b| a.0.cmp(&b.0));
     pairs.dedup_by(|later, kept| {
         let same = later.0 == kept.0;
@@ -64,7 +63,7 @@ fn last_of_each_key(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>
     pairs
 }
 
-/// Whether what it is answered is remembered with a value, however small the request was.
+/// Whether its remembered answer contains a value, however small the request was.
 fn answers_value(op: &StoreOp) -> bool {
     match op {
         StoreOp::CompareSet { .. } | StoreOp::Pop { .. } => true,
@@ -103,7 +102,7 @@ impl Ledger {
         Ok(Reply::Store(answers.collect()))
     }
 
-    /// Nothing happens where there is no such store: it is gone already.
+    /// Has no effect if there is no such store: it is gone already.
     pub(crate) fn drop_store(
         &mut self,
         ctx: &Context,
@@ -167,7 +166,7 @@ impl Ledger {
         self.stores.get(&no)?.values.get(key).map(Vec::as_slice)
     }
 
-    /// All of the pairs or none; of a key that is there twice, the last.
+    /// Sets all of the pairs or none; for a duplicate key, the last one counts.
     fn store_set(
         &mut self,
         no: StoreNo,
@@ -195,7 +194,7 @@ impl Ledger {
         Ok(StoreAnswer::Done)
     }
 
-    /// Refuses what would be over a store's bounds, or those of all.
+    /// Refuses what would exceed a store's bounds, or those of all stores.
     fn check_room(&self, no: StoreNo, entries: u64, bytes: u64) -> Result<(), Rejection> {
         let Some(store) = self.stores.get(&no) else { return Ok(()) };
         let entries_max = match self.meta.version >= limits::FLEET_VERSION {
@@ -214,7 +213,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives a key its value, within all bounds.
+    /// Sets a key, within all bounds.
     fn put(&mut self, no: StoreNo, key: Vec<u8>, value: Vec<u8>) -> Result<(), Rejection> {
         check_pair(&key, &value)?;
         let old = self.value(no, &key).map(|old| weight(&key, old));
@@ -224,7 +223,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives a key its value: for those that [`Ledger::check_room`] had room for.
+    /// Sets a key, after [`Ledger::check_room`] found room for it.
     fn insert(&mut self, no: StoreNo, key: Vec<u8>, value: Vec<u8>) {
         let Some(store) = self.stores.get_mut(&no) else { return };
         let (key_bytes, new) = (key.len() as u64, weight(&key, &value));
@@ -321,7 +320,7 @@ mod tests {
         (key.as_bytes().to_vec(), value.to_vec())
     }
 
-    /// Sets keys to this value until there is no room for another; how many, and the refusal.
+    /// Sets keys to this value until there is no room for another; returns how many, and the refusal.
     fn fill(ledger: &mut Ledger, no: StoreNo, value: &[u8]) -> (u64, Rejection) {
         let mut set = 0u64;
         loop {
@@ -340,7 +339,7 @@ mod tests {
         assert!(matches!(refused, Rejection::Limit { .. }), "{refused}");
         assert_eq!(set, limits::STORE_BYTES_MAX / limits::STORE_VALUE_BYTES_MAX as u64 - 1);
         ledger.check_stores().unwrap();
-        // What makes no more of it is still taken, and what makes less.
+        // Changes that do not grow the store are still accepted, and those that shrink it.
         ledger.store_set(no, vec![(b"0".to_vec(), big.clone())]).unwrap();
         ledger.store_delete(no, b"0".to_vec());
         let two = vec![(b"x".to_vec(), big.clone()), (b"y".to_vec(), big)];
@@ -355,7 +354,7 @@ mod tests {
         let big = vec![0; limits::STORE_VALUE_BYTES_MAX];
         fill(&mut ledger, no, &big);
         let before = ledger.stores[&no].clone();
-        // What a key had counts once, however often it is set: there is room for one of the two others.
+        // A key counts once, however often it is set: there is room for one of the two others.
         let repeated = vec![pair("0", b""), pair("0", b""), pair("x", &big), pair("y", &big)];
         ledger.store_set(no, repeated).unwrap_err();
         assert_eq!(ledger.stores[&no].values, before.values, "all of the pairs or none");

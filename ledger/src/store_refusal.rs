@@ -1,9 +1,10 @@
-//! The store of a run refuses a worker, from cluster version 3 on.
+//! Handles a run's store that refuses a worker, from cluster version 3 on.
 //!
-//! *Invariant:* one worker that may not use a store pauses no run that others can go on with. The run is paused where the
-//! store has refused two workers since the run was last resumed, or where no ready slot of another worker fits it. Otherwise
-//! all that the worker has of the run comes back for the others: it could not bring a result of it.
-//! Absent: that the worker takes no more rows of the run. It sees that its store refuses it, and says that its slots are
+//! *Invariant:* one worker that may not use a store does not pause a run that other workers can continue. The run is
+//! paused if the store has refused two workers since the run was last resumed, or if no ready slot of another worker
+//! fits it. Otherwise all of the run's rows at the worker come back for the others: the worker could not store their
+//! results.
+//! Absent: that the worker takes no more rows of the run. It sees that its store refuses it, and reports its slots as
 //! ineligible.
 
 use crate::apply::Context;

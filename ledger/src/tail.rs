@@ -1,7 +1,8 @@
-//! Runs with no rows left to grant. Their results may wait.
+//! Runs with no rows left to grant. Reports of their results may wait.
 //!
-//! *Invariant:* an earlier report than the last one of its worker gets no slot another row: no row of the run is pending or
-//! will be appended, its results end no other slot's duplicate, and no cap waits for them.
+//! *Invariant:* if a worker reports results of such a run earlier than its last report, no slot gets another row for
+//! it: no row of the run is pending or will be appended, its results end no other slot's duplicate, and no cap waits
+//! for them.
 
 use crate::id::RunNo;
 use crate::ledger::Ledger;

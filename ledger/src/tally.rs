@@ -1,8 +1,9 @@
-//! Sums over runs and slots, kept as these change: for autoscalers, quotas, counts of runs, and the bound on cordons.
+//! Running sums over runs and slots: for autoscalers, quotas, counts of runs, and the bound on cordons.
 //!
-//! *Invariant:* after each command the sums are those of the runs that have not ended and of all slots (`settle.rs`). So
-//! a reader costs the number of models and lists of models, a quota one look, and a change what changed.
-//! Absent: sums that decide what a claim gets, as a namespace's running rows; those change within a command.
+//! *Invariant:* after each command the sums are those of the runs that have not ended and of all slots (`settle.rs`).
+//! So a reader pays for the number of models and lists of models, a quota for one lookup, and a change for what
+//! changed.
+//! Absent: sums that decide what a claim gets, such as a namespace's running rows; those change within a command.
 
 use crate::id::RunNo;
 use crate::looks::look;
@@ -10,7 +11,7 @@ use crate::pool_view::Pool;
 use crate::run::{Run, RunState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a run adds to the sums.
+/// The contribution of a run to the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RunRows {
     /// Rows that slots may be given.
@@ -41,7 +42,7 @@ struct Counted {
     rows: RunRows,
 }
 
-/// What a namespace has of what quotas bound.
+/// A namespace's usage of its quotas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     /// Runs that have not ended.
@@ -115,7 +116,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a run as it is now; `None` where it is gone.
+    /// Counts a run as it is now; `None` if it is gone.
     pub(crate) fn count_run(&mut self, no: RunNo, run: Option<&Run>) {
         match run.is_some_and(|run| run.head.state == RunState::Deleting) {
             true => self.deleting.insert(no),
@@ -151,7 +152,7 @@ impl Tally {
         }
     }
 
-    /// Counts a slot as it is now, that was counted otherwise before; `None` where it is or was not there.
+    /// Updates the count of a slot from its earlier state to its present one; `None` if it does not or did not exist.
     pub(crate) fn count_slot(
         &mut self,
         (namespace, models): (&str, &[String]),
@@ -186,7 +187,7 @@ impl Tally {
         lists.map(|(models, slots)| (models.as_slice(), slots))
     }
 
-    /// What a namespace has of what quotas bound.
+    /// A namespace's usage of its quotas.
     pub(crate) fn used(&self, namespace: &str) -> Used {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
@@ -229,7 +230,7 @@ impl Tally {
     }
 }
 
-/// Changes what is summed for a name. Nothing at all has no entry.
+/// Changes the sum for a name. A zero sum has no entry.
 fn change<V: Default + PartialEq>(
     sums: &mut BTreeMap<String, V>,
     name: &str,

@@ -1,11 +1,11 @@
-//! Join tokens: the holder of one gets a certificate with the role and the namespaces of the token.
+//! Join tokens: the holder of a token gets a certificate with the role and the namespaces of the token.
 //!
-//! *Invariant:* a token is spent at most `uses_max` times, and a repeat is no second use: a use is of one name and one
-//! public key, so that its repeat gets what was given before and nothing else. Secrets never come here, only their hashes.
-//! What is refused changes nothing.
+//! *Invariant:* a token is used at most `uses_max` times, and a repeat is no second use: a use belongs to one name
+//! and one public key, so that its repeat gets what was given before and nothing else. Secrets never come here, only
+//! their hashes. A refused operation changes nothing.
 //!
-//! Absent on purpose: certificates, which members sign when a use was granted; and who may make tokens. A restored cluster
-//! has none, or one that was revoked would be good again.
+//! Absent on purpose: certificates, which members sign once a use was granted; and who may make tokens. A restored
+//! cluster has none; otherwise a revoked one would be valid again.
 
 use crate::id::LedgerMs;
 use crate::ledger::Ledger;
@@ -15,7 +15,8 @@ use crate::spec::{check_labels, check_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a certificate by token may be of. An admin or a member is certified by hand: either could do everything.
+/// The role of a certificate issued for a token. Admins and members get certificates by hand: either could do
+/// everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenRole {
     /// An agent, under its own name.
@@ -24,36 +25,36 @@ pub enum TokenRole {
     Client,
 }
 
-/// What a token is good for.
+/// The spec of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSpec {
     /// The role of the certificate that its holder gets.
     pub role: TokenRole,
-    /// The only name that it is good for; `None`, for workers alone: any that no registered worker has.
+    /// The only name that it is valid for; `None`, for workers only: any name that no registered worker has.
     pub holder: Option<String>,
     /// The namespaces of the certificate; none: all.
     pub namespaces: Vec<String>,
     /// Labels of every slot of the worker.
     pub labels: BTreeMap<String, String>,
-    /// How long it is good, in ledger time from its creation on.
+    /// How long it is valid, in ledger time from its creation.
     pub ttl_ms: u64,
     /// How often.
     pub uses_max: u32,
 }
 
-/// What is done with tokens.
+/// The operations on tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenOp {
-    /// Makes one; the same again is answered as the first was.
+    /// Creates a token; a repeat gets the same answer.
     Create {
         /// Its name.
         name: String,
         /// blake3 of its secret, which has 128 random bits or more.
         secret_hash: [u8; 32],
-        /// What it is good for.
+        /// Its spec.
         spec: TokenSpec,
     },
-    /// Revokes the token: it cannot be used any more.
+    /// Revokes the token: it can no longer be used.
     Revoke {
         /// Its name.
         name: String,
@@ -69,9 +70,9 @@ pub struct TokenUse {
     pub token: String,
     /// blake3 of the secret that was shown.
     pub secret_hash: [u8; 32],
-    /// Who wants to be let in.
+    /// The identity to enroll.
     pub holder: String,
-    /// blake3 of the public key that is to be certified.
+    /// blake3 of the public key to certify.
     pub key_hash: [u8; 32],
 }
 
@@ -101,11 +102,11 @@ pub(crate) struct Token {
 pub struct TokenView {
     /// Its name.
     pub name: String,
-    /// What it is good for.
+    /// Its spec.
     pub spec: TokenSpec,
     /// How often it was used.
     pub uses: u32,
-    /// For how long it is good yet, in ledger time.
+    /// For how long it is still valid, in ledger time.
     pub left_ms: u64,
 }
 
@@ -194,10 +195,10 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// Whether a token can be used, as far as is known before the use is in the log. A repeat is allowed.
+    /// Checks whether a token can be used, as far as known before the use is in the log. A repeat is allowed.
     ///
     /// # Errors
-    /// [`Rejection::TokenRefused`], or [`Rejection::WorkerNameTaken`] where another one is registered under the name.
+    /// [`Rejection::TokenRefused`], or [`Rejection::WorkerNameTaken`] if another worker is registered under the name.
     pub fn check_use(&self, used: &TokenUse) -> Result<(), Rejection> {
         let token = self.tokens.get(&used.token).filter(|t| t.secret_hash == used.secret_hash);
         let Some(token) = token else {
@@ -237,7 +238,7 @@ impl Ledger {
         }
     }
 
-    /// Tokens whose time has passed go.
+    /// Removes expired tokens.
     pub(crate) fn forget_tokens(&mut self) {
         for name in self.deadlines.tokens.by(self.meta.clock) {
             self.tokens.remove(&name);

@@ -1,9 +1,9 @@
-//! Trainers come, stay, go and are lost; and the others recover.
+//! The operations of trainers: join, keep alive, leave, be lost, and recover.
 //!
-//! *Invariant:* a trainer that is lost with a part in the job's state tears its lineage, unless the job goes on
-//! without: any once the lineage has a checkpoint, and before that one with work of its own. The last trainer that
-//! leaves or is lost also tears the lineage if any work is in no checkpoint, because no trainer has it in its state
-//! then.
+//! *Invariant:* losing a trainer with a part in the job's state tears its lineage (it needs recovery), unless the job
+//! continues without it. Every trainer has such a part once the lineage has a checkpoint; before that, only one with
+//! work of its own. The last trainer that leaves or is lost also tears the lineage if any work is in no checkpoint,
+//! because no trainer has it in its state then.
 //! Absent: how a job recovers (`trainer/recovery.rs`).
 
 use self::recovery::Recovery;
@@ -24,41 +24,41 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 
-/// What trainers do, and what is done to a job.
+/// The operations of trainers, and on jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TrainerOp {
-    /// Joins the present lineage, or makes the job.
+    /// Joins the present lineage, or creates the job.
     Join {
         /// The job.
         job: TrainingName,
-        /// Who.
+        /// The trainer.
         trainer: TrainerDecl,
-        /// Of a job that this makes.
+        /// The policy of a job that this creates.
         on_loss: LossPolicy,
     },
-    /// Is there still.
+    /// Keep-alives of trainers.
     Keep {
         /// The job.
         job: TrainingName,
         /// Names and tickets, at most [`limits::TRAINERS_MAX`].
         trainers: Vec<(String, SessionId)>,
     },
-    /// Leaves. What it contributed stays, for the others have it, or a checkpoint does; with a shard claimed, it is
+    /// Leaves. Its contribution stays, because the others or a checkpoint have it; if it holds a shard, it counts as
     /// lost.
     Leave(TrainerRef),
     /// Begins the lineage of a round, or joins it.
     Recover {
         /// The job, made if need be.
         job: TrainingName,
-        /// Above that of the lineage before. 0, of a world of one: whatever comes next.
+        /// Above that of the previous lineage. 0, for a world of one: the next round.
         round: u64,
         /// All trainers by rank.
         world: Vec<String>,
-        /// Which of them asks.
+        /// The trainer that asks.
         trainer: TrainerDecl,
         /// The checkpoint; 0: the last complete one.
         from: u32,
-        /// What becomes of it when it loses a trainer.
+        /// Its policy for losing a trainer.
         on_loss: LossPolicy,
     },
     /// Removes a job without trainers, and with its objects its checkpoints.
@@ -74,7 +74,7 @@ pub struct TrainerDecl {
     pub host: String,
     /// Drawn when its process started.
     pub instance: u64,
-    /// Silent for so long, it is lost.
+    /// After this silence it is lost.
     pub keep_alive_ms: u64,
 }
 
@@ -132,7 +132,7 @@ impl Ledger {
         Ok(self.give_ticket(ctx, no, trainer))
     }
 
-    /// The trainer is in the world, at its end where it was not. It has no part in checkpoints that are open.
+    /// Adds the trainer to the world, at the end if it was not in it. It has no part in open checkpoints.
     fn add_trainer(&mut self, no: TrainingNo, name: &str) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         if training.trainers.contains_key(name) {
@@ -148,8 +148,8 @@ impl Ledger {
         self.dirty.trainers.insert((no, name.to_owned()));
     }
 
-    /// The trainer is in the world of its round: where it has gone since, at the rank that it had, for the others have
-    /// been told theirs. Behind those of the round are the ones who have joined.
+    /// Puts the trainer back into the world of its round. If it has left since, it gets its former rank, because the
+    /// others know theirs. Trainers that joined later come after those of the round.
     fn rejoin_round(&mut self, no: TrainingNo, name: &str, world: &[String]) {
         if self.trainings.get(&no).is_some_and(|t| t.trainers.contains_key(name)) {
             return;
@@ -160,8 +160,8 @@ impl Ledger {
         training.head.world.sort_by_key(|name| ranks.get(name).copied().unwrap_or(world.len()));
     }
 
-    /// One of that name that lived in another process is lost. Answers the refusal that this leads to, which is no
-    /// rejection, for something changed.
+    /// A trainer of that name in another process is lost. Returns the refusal that follows, which is no rejection,
+    /// because something changed.
     fn succeed(
         &mut self,
         ctx: &Context,
@@ -180,7 +180,7 @@ impl Ledger {
         Ok(torn.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
-    /// The trainer, which is in the world, has its ticket: the one that it had, if it had one.
+    /// Gives the trainer, which is in the world, its ticket: the one that it had, if any.
     fn give_ticket(&mut self, ctx: &Context, no: TrainingNo, decl: TrainerDecl) -> Reply {
         let now = self.meta.clock;
         let Some(training) = self.trainings.get_mut(&no) else { return Reply::Ok };
@@ -247,8 +247,8 @@ impl Ledger {
         self.lose_trainers(ctx, due, "it was silent");
     }
 
-    /// Loses trainers in this order. Nothing is preferred for any of them from the first on: else the last of a job that
-    /// ends would be offered the shards of all others.
+    /// Loses trainers in this order. From the first on, no shard is preferred for any of them: otherwise the last
+    /// trainer of a job that ends would be offered the shards of all others.
     pub(crate) fn lose_trainers(
         &mut self,
         ctx: &Context,
@@ -319,7 +319,7 @@ impl Ledger {
         }
     }
 
-    /// A trainer without shards is out of the world. Checkpoints that wait for it are given up.
+    /// Removes a trainer without shards from the world. Checkpoints that wait for it are given up.
     fn remove_trainer(&mut self, ctx: &Context, no: TrainingNo, name: &str) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let Some(trainer) = training.trainers.remove(name) else { return };
@@ -349,7 +349,7 @@ impl Ledger {
         self.emit_training(ctx, no, "torn", why);
     }
 
-    /// These go, or have gone, from the job's ring.
+    /// Removes these from the job's ring.
     fn prefer_no_more(&mut self, no: TrainingNo, names: &BTreeSet<String>) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         names.iter().for_each(|name| training.ring.remove(name));
@@ -381,7 +381,7 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// A job that goes is gone with the last of its checkpoints.
+    /// A job that is being deleted is removed with the last of its checkpoints.
     pub(crate) fn forget_training_if_empty(&mut self, no: TrainingNo) {
         let empty = |t: &crate::training::Training| t.head.deleting && t.checkpoints.is_empty();
         if !self.trainings.get(&no).is_some_and(empty) {

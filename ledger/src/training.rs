@@ -1,9 +1,9 @@
 //! A job's training: its lineage, its trainers, and the passes and checkpoints of both.
 //!
-//! *Invariant:* what is heard is of the present lineage and of a ticket that holds: recovering makes the next lineage
-//! and voids every ticket. A lineage that is torn, for it lost a trainer that may have had what the others' state lacks,
-//! or all of them with work that no checkpoint holds, does nothing but recover. A rank is a trainer's position in the
-//! world.
+//! *Invariant:* requests are accepted only for the present lineage and with a valid ticket: recovering makes the next
+//! lineage and voids every ticket. A lineage is torn if it lost a trainer whose work may be missing from the others'
+//! state, or lost all trainers with work that no checkpoint holds. A torn lineage accepts only a recovery. A rank is
+//! a trainer's position in the world.
 //!
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
@@ -39,13 +39,13 @@ pub struct TrainerRef {
     pub ticket: SessionId,
 }
 
-/// What becomes of a lineage that loses a trainer with a part in its state, or with work that no checkpoint holds.
+/// What happens to a lineage that loses a trainer with a part in its state, or with work that no checkpoint holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LossPolicy {
-    /// It is torn, and has to be recovered.
+    /// It is torn, and must be recovered.
     #[default]
     Recover,
-    /// What the trainer held is free from where it is known to have been: at least once, not exactly once.
+    /// The trainer's shards are free from its last known position: samples are read at least once, not exactly once.
     Continue,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Training {
     pub(crate) ring: Ring,
 }
 
-/// What is one record of the image.
+/// The part that is one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TrainingHead {
     pub(crate) name: TrainingName,
@@ -68,7 +68,7 @@ pub(crate) struct TrainingHead {
     pub(crate) lineage: u32,
     /// The number of the recovery that made the lineage; 0 for the first lineage, which no recovery made.
     pub(crate) round: u64,
-    /// What that recovery asked for, so that it is known again.
+    /// The request of that recovery, so that a repeat is recognized.
     pub(crate) asked: [u8; 32],
     pub(crate) on_loss: LossPolicy,
     /// The trainers by rank.
@@ -77,14 +77,14 @@ pub(crate) struct TrainingHead {
     pub(crate) base: u32,
     /// Its step.
     pub(crate) step: u64,
-    /// Which trainer it lost, on which host.
+    /// The lost trainer, and its host.
     pub(crate) torn: Option<(String, String)>,
     pub(crate) checkpoints_made: u32,
     /// How many complete checkpoints are kept; 0 for all.
     pub(crate) keep_last: u32,
-    /// Epochs of which the last complete checkpoint holds everything.
+    /// Epochs that the last complete checkpoint contains completely.
     pub(crate) done: BTreeMap<DatasetNo, Rows>,
-    /// It goes, once its checkpoints' objects are gone.
+    /// It is removed once its checkpoints' objects are gone.
     pub(crate) deleting: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct TrainingHead {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Trainer {
     pub(crate) host: String,
-    /// None: expected, and not there yet.
+    /// `None`: expected, but not there yet.
     pub(crate) ticket: Option<SessionId>,
     pub(crate) instance: u64,
     pub(crate) keep_alive_ms: u64,
@@ -100,13 +100,13 @@ pub(crate) struct Trainer {
     pub(crate) ends: LedgerMs,
     /// The latest step that it contributed to.
     pub(crate) contributed: Option<u64>,
-    /// The latest step of which a checkpoint counts on what it did up to there: one that it reported to, or that
-    /// was begun without it. What it does from now on is in later ones.
+    /// The latest step with a checkpoint that depends on its work up to there: one that it reported to, or that was
+    /// begun without it. Its later work goes into later checkpoints.
     pub(crate) after: Option<u64>,
 }
 
 impl Training {
-    /// Whether a job has anything to do with a dataset.
+    /// Whether a job uses a dataset.
     pub(crate) fn reads(&self, no: DatasetNo) -> bool {
         self.head.done.contains_key(&no)
             || self.passes.keys().any(|key| key.0 == no)
@@ -129,34 +129,34 @@ impl Training {
         })
     }
 
-    /// Whether a trainer did, or may have done, what no complete checkpoint holds.
+    /// Whether a trainer did, or may have done, work that no complete checkpoint holds.
     pub(crate) fn has_unsealed(&self, name: &str) -> bool {
         let contributed = self.trainers.get(name).and_then(|trainer| trainer.contributed);
         contributed.is_some_and(|step| !self.is_sealed(step)) || self.held_by(name).next().is_some()
     }
 
-    /// Whether the state of the other trainers may lack something without this one: its own work, or its part of the last
-    /// complete checkpoint, own or taken over. The next checkpoint would miss that part, and no state would hold what is
-    /// sealed.
+    /// Whether the other trainers' state may lack something without this one: its own work, or its part of the last
+    /// complete checkpoint, own or taken over. The next checkpoint would miss that part, and no state would hold the
+    /// sealed samples.
     pub(crate) fn needs(&self, name: &str) -> bool {
         self.head.base != 0 || self.has_unsealed(name)
     }
 
-    /// Whether no trainer is there, although no complete checkpoint holds some of the work.
+    /// Whether no trainer is left, although some work is in no complete checkpoint.
     pub(crate) fn is_deserted(&self) -> bool {
         let shards = || self.passes.values().flat_map(|pass| &pass.shards);
         self.trainers.values().all(|trainer| trainer.ticket.is_none())
             && shards().any(|shard| !shard.marks.is_empty())
     }
 
-    /// The shards under way.
+    /// The number of shards in open epochs.
     pub(crate) fn shards_open(&self) -> u64 {
         self.passes.values().map(|pass| pass.shards.len() as u64).sum()
     }
 }
 
 impl Ledger {
-    /// The job of that name, made if need be.
+    /// The job of that name, created if needed.
     pub(crate) fn training_for(&mut self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
         crate::spec::check_name("job's", &name.job)?;
         if let Some(&no) = self.training_names.get(name) {
@@ -187,7 +187,7 @@ impl Ledger {
         Ok(no)
     }
 
-    /// The job of that name, if there is one that does not go.
+    /// The job of that name, if it exists and is not being deleted.
     pub(crate) fn training_no(&self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
         let no = *self.training_names.get(name).ok_or(TrainingRefusal::JobUnknown)?;
         match self.trainings.get(&no).is_some_and(|t| t.head.deleting) {
@@ -196,7 +196,7 @@ impl Ledger {
         }
     }
 
-    /// The job of a trainer whose ticket holds, in a lineage that is not torn.
+    /// The job of a trainer with a valid ticket, in a lineage that is not torn.
     pub(crate) fn heard(&mut self, by: &TrainerRef) -> Result<TrainingNo, Rejection> {
         let no = self.training_no(&by.job)?;
         let Some(training) = self.trainings.get_mut(&no) else {
@@ -211,12 +211,12 @@ impl Ledger {
         Ok(no)
     }
 
-    /// Changes whenever a job does. No part of the state: it says that looking again is worth it.
+    /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.
     pub fn training_changes(&self) -> u64 {
         self.training_changes
     }
 
-    /// Rebuilds what is derived of the jobs; false where a record is missing.
+    /// Rebuilds the state derived from the jobs; false if a record is missing.
     pub(crate) fn derive_trainings(&mut self) -> bool {
         for (no, dataset) in &self.datasets {
             let name = (dataset.namespace.clone(), dataset.name.clone());
@@ -242,7 +242,7 @@ impl Ledger {
         true
     }
 
-    /// What has to hold of the jobs.
+    /// Checks the invariants of jobs.
     pub(crate) fn check_trainings(&self) -> Result<(), String> {
         let mut ends = BTreeSet::new();
         let mut tokens = BTreeSet::new();
@@ -296,7 +296,7 @@ impl Ledger {
     }
 }
 
-/// Refuses what a torn lineage may not do.
+/// Refuses an operation on a torn lineage.
 pub(crate) fn not_torn(head: &TrainingHead) -> Result<(), Rejection> {
     match &head.torn {
         Some((trainer, host)) => {

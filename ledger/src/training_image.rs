@@ -1,6 +1,6 @@
-//! Datasets and training jobs as records of the image.
+//! Image records of datasets and training jobs.
 //!
-//! *Invariant:* as [`crate::image`]'s. Keys: `D` dataset; `L` a job's head; `I` a trainer, by job and name; `H` some
+//! *Invariant:* as in [`crate::image`]. Keys: `D` dataset; `L` a job's head; `I` a trainer, by job and name; `H` some
 //! shards, by job, dataset, epoch and chunk; `U` a checkpoint, by job and number.
 
 use crate::codec;
@@ -23,7 +23,7 @@ fn dataset_key(no: DatasetNo) -> Vec<u8> {
 }
 
 impl Ledger {
-    /// What changed of datasets and jobs.
+    /// Drains the changes of datasets and jobs.
     pub(crate) fn drain_trainings(&self, dirty: &mut Dirty, delta: &mut ImageDelta) {
         for no in std::mem::take(&mut dirty.datasets) {
             delta.set(dataset_key(no), self.datasets.get(&no).map(codec::encode));

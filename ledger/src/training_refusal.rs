@@ -5,7 +5,7 @@
 use crate::reply::Rejection;
 use serde::{Deserialize, Serialize};
 
-/// A refusal that has to do with training jobs.
+/// A refusal about training jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum TrainingRefusal {
     /// No such job.
@@ -25,12 +25,12 @@ pub enum TrainingRefusal {
         "trainer {trainer} on {host} is gone, with state that the others may not have: recover first"
     )]
     Torn {
-        /// Who.
+        /// The trainer.
         trainer: String,
-        /// Where.
+        /// Its host.
         host: String,
     },
-    /// A recovery of that round was called otherwise, or a later one has been.
+    /// A recovery of that round had other arguments, or a later one has happened.
     #[error("the lineage's round is {round}, and it was begun otherwise")]
     RoundConflict {
         /// The present one.
@@ -42,20 +42,20 @@ pub enum TrainingRefusal {
     /// Another trainer has the shard, or it was finished under another claim.
     #[error("the claim is not the shard's present one")]
     ClaimStale,
-    /// A complete checkpoint, or a claim before, has that step.
+    /// A complete checkpoint, or an earlier claim, has that step.
     #[error("step {step} comes too late: {last} is the last one that counts")]
     StepStale {
         /// The step that was named.
         step: u64,
-        /// What it has to be above, or at the least.
+        /// The bound that it must exceed, or reach.
         last: u64,
     },
-    /// What is said of a shard cannot be.
+    /// The reported progress of a shard is impossible.
     #[error("{samples} samples of shard {shard} cannot be in at that step: {least} to {most} can")]
     Progress {
         /// The shard.
         shard: u32,
-        /// What was said.
+        /// The reported number.
         samples: u64,
         /// The fewest that can be.
         least: u32,
@@ -68,7 +68,7 @@ pub enum TrainingRefusal {
         /// The shard.
         shard: u32,
     },
-    /// A trainer of the world has not come.
+    /// A trainer of the world has not joined.
     #[error("trainer {0} has not joined yet")]
     TrainerMissing(String),
     /// The caller came after the checkpoint was begun.
@@ -80,7 +80,7 @@ pub enum TrainingRefusal {
     /// It is complete, given up, or being removed.
     #[error("the checkpoint is not open")]
     CheckpointClosed,
-    /// The rank said otherwise before.
+    /// The rank reported something else before.
     #[error("the rank has reported something else already")]
     ReportConflict,
 }

@@ -1,6 +1,6 @@
 //! Training jobs as their readers see them.
 //!
-//! *Invariant:* a view is of one moment, and lends nothing that could change.
+//! *Invariant:* a view shows one moment, and gives no access that could change the state.
 
 use crate::checkpoint::{Checkpoint, CheckpointState, RankReport};
 use crate::id::DatasetNo;
@@ -15,12 +15,12 @@ pub struct TrainingView<'a> {
     training: &'a Training,
 }
 
-/// Where a lineage is.
+/// The state of a lineage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineageView<'a> {
     /// Counts from 1.
     pub number: u32,
-    /// Of the recovery that began it; 0: none did.
+    /// The number of the recovery that began it; 0: none did.
     pub round: u64,
     /// The last complete checkpoint; 0: none.
     pub checkpoint: u32,
@@ -28,7 +28,7 @@ pub struct LineageView<'a> {
     pub step: u64,
     /// Trainers by rank.
     pub world: &'a [String],
-    /// Which trainer it lost, on which host.
+    /// The lost trainer, and its host.
     pub torn: Option<(&'a str, &'a str)>,
 }
 
@@ -52,7 +52,7 @@ pub struct PassView<'a> {
     pub dataset: &'a str,
     /// The epoch.
     pub epoch: u64,
-    /// How many shards are what.
+    /// Counts of shards by state.
     pub counts: PassCounts,
 }
 
@@ -63,7 +63,7 @@ pub struct ShardView<'a> {
     pub number: u32,
     /// Its position in the epoch's order.
     pub position: u32,
-    /// For which trainer it is preferred; empty: none.
+    /// The trainer for which it is preferred; empty: none.
     pub preferred: &'a str,
     /// The trainer that has it; empty if none has.
     pub holder: &'a str,
@@ -101,7 +101,7 @@ impl<'a> CheckpointView<'a> {
         self.checkpoint.step
     }
 
-    /// What people call it.
+    /// Its label for people.
     pub fn label(&self) -> &'a str {
         &self.checkpoint.label
     }
@@ -111,7 +111,7 @@ impl<'a> CheckpointView<'a> {
         self.checkpoint.state
     }
 
-    /// Each trainer by rank, with what it reported.
+    /// Each trainer by rank, with its report.
     pub fn ranks(&self) -> impl Iterator<Item = (&'a str, Option<&'a RankReport>)> + use<'a> {
         let checkpoint = self.checkpoint;
         (0..)
@@ -119,7 +119,7 @@ impl<'a> CheckpointView<'a> {
             .map(|(rank, name)| (name.as_str(), checkpoint.reports.get(&rank)))
     }
 
-    /// When it was begun, and when it was complete (0: it is not), for people.
+    /// When it was begun, and when it was completed (0: it is not complete), for people.
     pub fn wall_ms(&self) -> (u64, u64) {
         (self.checkpoint.begun_wall_ms, self.checkpoint.completed_wall_ms)
     }
@@ -144,7 +144,7 @@ impl<'a> TrainingView<'a> {
         }
     }
 
-    /// What becomes of a lineage that loses a trainer.
+    /// The policy for losing a trainer.
     pub fn on_loss(&self) -> LossPolicy {
         self.training.head.on_loss
     }
@@ -154,12 +154,12 @@ impl<'a> TrainingView<'a> {
         self.training.head.keep_last
     }
 
-    /// Whether it goes.
+    /// Whether it is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.training.head.deleting
     }
 
-    /// How many checkpoints it has begun, which is the number of the last.
+    /// How many checkpoints it has begun, which is also the number of the last one.
     pub fn checkpoints_made(&self) -> u32 {
         self.training.head.checkpoints_made
     }
@@ -183,7 +183,7 @@ impl<'a> TrainingView<'a> {
         Some((no, self.training.passes.get(&(no, epoch))?))
     }
 
-    /// The epochs under way.
+    /// The open epochs.
     pub fn passes(&self) -> impl Iterator<Item = PassView<'a>> + use<'a> {
         let ledger = self.ledger;
         self.training.passes.iter().filter_map(move |(&(no, epoch), pass)| {
@@ -192,7 +192,7 @@ impl<'a> TrainingView<'a> {
         })
     }
 
-    /// How many shards of an epoch are in each state; none if no trainer has begun the epoch.
+    /// Counts of an epoch's shards by state; `None` if no trainer has begun the epoch.
     pub fn counts(&self, dataset: &str, epoch: u64) -> Option<PassCounts> {
         let view = self.ledger.dataset(&self.name().namespace, dataset)?;
         if let Some((no, pass)) = self.pass(dataset, epoch) {
@@ -204,7 +204,7 @@ impl<'a> TrainingView<'a> {
         done.then_some(counts)
     }
 
-    /// The shards of an epoch under way from a number on.
+    /// The shards of an open epoch, from a number on.
     pub fn shards(&self, dataset: &str, epoch: u64, from: u32, limit: usize) -> Vec<ShardView<'a>> {
         let Some((_, pass)) = self.pass(dataset, epoch) else { return Vec::new() };
         let shards = (0u32..).zip(&pass.shards).skip(from as usize).take(limit);
@@ -242,7 +242,7 @@ impl<'a> TrainingView<'a> {
         Some(CheckpointView { job: self.name(), number, checkpoint })
     }
 
-    /// The complete checkpoints that would go if so many were kept.
+    /// The complete checkpoints to delete if `keep_last` were kept.
     pub fn prunable(&self, keep_last: u32) -> Vec<u32> {
         self.training.prunable(keep_last)
     }
@@ -269,8 +269,7 @@ impl Ledger {
         self.trainings.values().rev().map(move |training| TrainingView { ledger: self, training })
     }
 
-    /// Whether it is worth a trainer's while to claim: something is free, everything is finished, or it would be told
-    /// that it is not heard any more.
+    /// Whether a claim would get an answer: a shard is free, everything is finished, or the trainer would be refused.
     pub fn worth_claiming(&self, by: &TrainerRef, dataset: &str, epoch: u64) -> bool {
         let Some(view) = self.training(&by.job) else { return true };
         let theirs = view.training.trainers.get(&by.trainer).and_then(|trainer| trainer.ticket);
@@ -281,7 +280,7 @@ impl Ledger {
         pass.is_none_or(|(_, pass)| pass.has_free() || pass.is_finished())
     }
 
-    /// By which a reader may order the samples of a shard in an epoch.
+    /// A seed by which a reader may order the samples of a shard in an epoch.
     pub fn shard_seed(
         &self,
         namespace: &str,

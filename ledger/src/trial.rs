@@ -1,20 +1,19 @@
-//! Trials: rows that were running when an engine died, tried apart from all others.
+//! Trials (bisection): rows that were running when an engine died, tried apart from all others.
 //!
-//! *Invariant:* a trial's rows are pending, or, with a `not_before`, wait; they are in one trial
-//! and nowhere else. A trial is granted to a slot that holds nothing, and that slot gets nothing
-//! more before the trial's rows are decided or have come back. What comes back of a trial is a
-//! trial again. So an engine that dies in a trial died of one of its rows.
+//! *Invariant:* a trial's rows are pending or, with a `not_before`, waiting; they are in one trial and nowhere else.
+//! A trial is granted to a slot that holds nothing, and that slot gets nothing more until the trial's rows are
+//! decided or have come back. Rows that come back from a trial form a trial again. So an engine that dies in a trial
+//! was killed by one of its rows.
 //!
-//! A busy slot never runs empty by itself. The first one that pulls when a trial is ready empties
-//! itself for it: it is given nothing until it holds nothing. One slot does that for one trial, so
-//! the others go on.
+//! A busy slot never runs empty by itself. The first slot that pulls when a trial is ready empties itself for it: it
+//! gets nothing until it holds nothing. One slot does that for one trial, so the others continue.
 //!
-//! After an engine died of a trial, other slots than that engine's come first for a while, also when one of them has had the
-//! trial and gave it back: `incident.rs`. Below cluster version 3 only for a trial of one row.
+//! After a trial killed an engine, slots other than that engine's come first for a while, even if one of them has had
+//! the trial and gave it back: `incident.rs`. Below cluster version 3 this applies only to a trial of one row.
 //!
-//! A slot that the ledger itself has cordoned gets trials all the same, when it is empty and no slot without a cordon could
-//! have them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and no slot would
-//! be left to find them.
+//! A slot that the ledger itself has cordoned still gets trials if it is empty and no slot without a cordon could run
+//! them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and no slot
+//! would be left to find them.
 
 use crate::eligibility::NeedNo;
 use crate::id::{LedgerMs, RunNo, SlotRef};
@@ -27,10 +26,10 @@ use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 
-/// A trial's number within its run, from 1. What comes back of a trial keeps its number.
+/// A trial's number within its run, from 1. Rows that come back from a trial keep the number.
 pub(crate) type TrialNo = u32;
 
-/// Rows to be tried together and with no others.
+/// Rows to try together, with no others beside them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Trial {
     pub(crate) rows: Rows,
@@ -56,7 +55,7 @@ impl Run {
         self.flight.trials.insert(self.flight.trials_made, trial);
     }
 
-    /// Rows of an attempt are pending again: in their trial, where they were in one.
+    /// Makes rows of an attempt pending again, in their trial if they were in one.
     pub(crate) fn put_back(&mut self, trial: Option<TrialNo>, rows: &Rows) {
         match trial {
             None => self.bring_back(rows),
@@ -132,14 +131,14 @@ impl Ledger {
         }
     }
 
-    /// Whether a slot may be given rows at all, whatever there is.
+    /// Whether a slot takes any work at all.
     pub(crate) fn takes_work(&self, worker: &Worker, slot: usize) -> bool {
         worker.state == WorkerState::Ready
             && worker.slots.get(slot).is_some_and(|s| s.trial.is_none())
             && self.cordon_of(worker, slot).is_none()
     }
 
-    /// Whether a slot is one that the ledger itself has cordoned, and could be given a trial now.
+    /// Whether a slot has a cordon of the ledger's own, and could get a trial now.
     pub(crate) fn takes_only_trials(&self, worker: &Worker, slot: usize) -> bool {
         worker.state == WorkerState::Ready
             && worker.slots.get(slot).is_some_and(|s| s.trial.is_none() && s.rows_held == 0)
@@ -167,9 +166,9 @@ impl Ledger {
         own.min().map(|(_, no, trial)| (no, trial))
     }
 
-    /// The trial of a run that a slot may have: any, if it is `empty`; else one for which no other
-    /// slot empties itself. None for which other slots come first, as long as one of them could have it; and none for a slot
-    /// with a cordon, as long as there is one without.
+    /// The trial of a run that a slot may have: any trial if it is `empty`, otherwise one for which no other slot
+    /// empties itself. It excludes a trial for which other slots come first while one of them could have it. A slot
+    /// with a cordon gets none while there is a slot without one.
     pub(crate) fn offered_trial(&self, run: &Run, slot: SlotRef, empty: bool) -> Option<Offered> {
         let pulls = self.slot(slot)?;
         if run.flight.trials.is_empty() || !self.cordon_allows_trials(run, slot, pulls) {
@@ -194,7 +193,7 @@ impl Ledger {
             || !self.others(run, slot).any(|(w, number)| self.cordon_of(w, number).is_none())
     }
 
-    /// The other slots that could have rows of a run, but for silence and cordons.
+    /// The other slots that could have rows of a run, ignoring silence and cordons.
     pub(crate) fn others<'a>(
         &'a self,
         run: &'a Run,
@@ -213,8 +212,7 @@ impl Ledger {
         self.is_cordoned_by_itself(worker, number) && (in_trial || !run.flight.trials.is_empty())
     }
 
-    /// Whether a slot that empties itself is still on its way: it holds rows, and may get the trial
-    /// when it does no more.
+    /// Whether a slot is still emptying itself: it holds rows, and may get the trial once it holds none.
     fn may_empty(&self, slot: SlotRef) -> bool {
         let Some(worker) = self.workers.get(&slot.session) else { return false };
         let at = slot.slot.0 as usize;

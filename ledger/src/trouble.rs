@@ -1,11 +1,10 @@
-//! What is remembered of a row that failed at least once, and what each class of failure means.
+//! The history of a row that failed at least once, and what each class of failure means.
 //!
-//! *Invariant:* a row waits for its time, is pending, runs, or has failed for good; its trouble
-//! outlives all of these. Of a row that is done it is history: it decides nothing, is kept of at most
-//! [`limits::DONE_HISTORIES_MAX`] rows of a run, and goes with the run's rows. Each class has its own count, so that one kind of
-//! bad luck does not use up the patience for another; that of processes that ended without a word
-//! makes a suspect of a row and no strike. A row that was only beside another one when
-//! an engine died has a history and no strike.
+//! *Invariant:* a row waits for its time, is pending, runs, or has failed for good; its trouble outlives all of
+//! these. The trouble of a done row is only history: it decides nothing, is kept for at most
+//! [`limits::DONE_HISTORIES_MAX`] rows of a run, and goes with the run's rows. Each class has its own count, so that
+//! one kind of failure does not use up the retries of another. Worker crashes make a row a suspect and give no
+//! strike. A row that was only beside another one when an engine died has a history and no strike.
 
 use crate::command::{Evidence, FailureClass};
 use crate::id::{Attempt, LedgerMs};
@@ -27,15 +26,15 @@ pub struct FailedTry {
     pub code: String,
     /// For people.
     pub message: String,
-    /// What the class was decided by.
+    /// The evidence for the class.
     pub evidence: Evidence,
     /// Wall time, for people.
     pub wall_ms: u64,
-    /// What followed for the row.
+    /// The consequence for the row.
     pub ruling: Ruling,
 }
 
-/// What a failure meant for its row.
+/// The consequence of a failure for its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ruling {
     /// Nothing: it was no fault of the row, or another slot went on with it.
@@ -49,7 +48,7 @@ pub enum Ruling {
     Strike,
     /// It failed for good.
     Final,
-    /// It failed for good: engines died of it, and of nothing else.
+    /// It failed for good: it killed engines while it ran alone.
     Poison,
 }
 
@@ -96,9 +95,9 @@ pub struct Trouble {
     pub failed: bool,
     /// Times that a worker's process ended without a word while it ran this row.
     pub abrupt_ends: u32,
-    /// Who made its result, where it is done all the same.
+    /// The attempt that made its result, if it is done nevertheless.
     pub done: Option<DoneTry>,
-    /// Where it last failed or ended an engine. It has its own place in the record.
+    /// Where it last failed or killed an engine. The record stores it separately.
     #[serde(skip)]
     pub incident: Option<Incident>,
 }
@@ -114,7 +113,7 @@ pub struct DoneTry {
     pub wall_ms: u64,
 }
 
-/// What a failure means for its row.
+/// The verdict of a failure on its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Pending again at once.
@@ -126,7 +125,7 @@ pub(crate) enum Verdict {
 }
 
 impl Trouble {
-    /// Adds a failure of this row and says what it means. A slot that may not decide gives a strike and no verdict.
+    /// Adds a failure of this row and returns the verdict. A slot that may not decide gives a strike and no verdict.
     pub(crate) fn add(
         &mut self,
         mut failed: FailedTry,
@@ -164,8 +163,8 @@ impl Trouble {
         verdict
     }
 
-    /// Adds a failure that is no strike: a death that this row shares with others, or an attempt
-    /// beside which another one goes on.
+    /// Adds a failure that is no strike: a death that this row shares with others, or an attempt beside which another
+    /// one continues.
     pub(crate) fn excuse(&mut self, failed: FailedTry) {
         self.remember(failed);
     }
@@ -177,7 +176,7 @@ impl Trouble {
         self.history.push(failed);
     }
 
-    /// Its user wants it tried again: what it did is remembered, and counts no more.
+    /// A user retries the row: its history stays, and no longer counts.
     pub(crate) fn pardon(&mut self) {
         self.failed = false;
         self.strikes = Strikes::default();

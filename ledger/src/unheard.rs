@@ -1,11 +1,12 @@
-//! Rows that a worker may have started without a report before it fell silent.
+//! Unreported starts: rows that a worker may have started without a report before it fell silent.
 //!
-//! A row that takes its host down as soon as it starts is in no heartbeat. When its worker is suspect, the row is pending, as
-//! all rows that had not started, and goes to the next host. *Invariant:* such rows are remembered for as long as their
-//! session is suspect, and no longer. If the session ends so, it has ended abruptly for each of them that is undecided and
-//! that no two slots run. From [`limits::ABRUPT_ENDS_MAX`] times on a row is a suspect as those of `abrupt_end.rs`, and
-//! tried apart: at once if it is pending, else when the worker that has it is silent too. It is no proof, and never a
-//! strike: a trial is kept by a silent worker whole, so that what was in one is counted there.
+//! A row that crashes its host as soon as it starts is in no heartbeat. When its worker is suspect, the row is
+//! pending, like all rows that had not started, and goes to the next host. *Invariant:* such rows are remembered as
+//! long as their session is suspect, and no longer. If the session ends that way, it counts as a crash for each of
+//! them that is undecided and that no two slots run. From [`limits::ABRUPT_ENDS_MAX`] crashes on a row is a suspect
+//! like those of `abrupt_end.rs`, and is tried apart: at once if it is pending, otherwise when the worker that has it
+//! is silent too. A crash is no proof, and never a strike here: a silent worker keeps a trial whole, so
+//! `abrupt_end.rs` counts what was in one.
 
 use crate::abrupt_end::worker_lost;
 use crate::apply::Context;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 pub(crate) type Unheard = BTreeMap<(RunNo, Attempt), Rows>;
 
 impl Ledger {
-    /// A worker is silent, and may have started these rows beside those that are known to be `started`.
+    /// A worker is silent, and may have started these `unheard` rows besides those known to be `started`.
     pub(crate) fn suspect_unheard(
         &mut self,
         ctx: &Context,
@@ -55,7 +56,7 @@ impl Ledger {
         self.suspect(ctx, session, started, grace_ms)
     }
 
-    /// Takes the rows of which workers have ended often enough from one that is silent now.
+    /// Takes rows that have been through enough crashes from a worker that is silent now.
     fn try_often_unheard(&mut self, ctx: &Context, unheard: &Unheard) {
         for (&(no, attempt), rows) in unheard {
             let Some(run) = self.runs.get(&no) else { continue };
@@ -73,14 +74,15 @@ impl Ledger {
         }
     }
 
-    /// A session is heard, or is no more.
+    /// Drops the unreported starts of a session that is heard again, or is gone.
     pub(crate) fn forget_unheard(&mut self, session: SessionId) {
         if self.unheard.remove(&session).is_some() {
             self.dirty.unheard.insert(session);
         }
     }
 
-    /// What was unheard of a session whose process is no more, but for what it still holds: that is counted as its own.
+    /// Takes the unreported starts of a session whose process is gone, except for rows that it still holds, which are
+    /// counted separately.
     pub(crate) fn take_unheard(&mut self, session: SessionId) -> Unheard {
         let mut unheard = self.unheard.get(&session).cloned().unwrap_or_default();
         self.forget_unheard(session);
@@ -93,8 +95,8 @@ impl Ledger {
         unheard
     }
 
-    /// Counts the end of a process for rows that it may have run, wherever they are now; `kept` is what the next process
-    /// has of them on its disk.
+    /// Counts the crash of a process for rows that it may have run, wherever they are now; `kept` is what the next
+    /// process has of them on its disk.
     pub(crate) fn count_unheard(
         &mut self,
         ctx: &Context,

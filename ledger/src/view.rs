@@ -1,4 +1,4 @@
-//! What may be read from the state: small copies for services, never references into it.
+//! What services may read from the state: small copies, never references into it.
 //!
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
@@ -33,11 +33,11 @@ pub struct RunView {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// Its state.
     pub state: RunState,
     /// Why, when it is paused or cancelled.
     pub reason: String,
-    /// What its user asked for.
+    /// Its spec.
     pub spec: RunSpec,
     /// The digest of that.
     pub spec_digest: [u8; 32],
@@ -49,11 +49,11 @@ pub struct RunView {
     pub counts: Counts,
     /// Segments so far.
     pub segments: u32,
-    /// Where its rows are, once they are no longer in the ledger.
+    /// The location of its rows, once they are no longer in the ledger.
     pub sealed: Option<Sealed>,
     /// Whether its input is closed.
     pub input_closed: bool,
-    /// The rows that have to turn out well before others are granted; 0 for none.
+    /// The canary rows that must end well before others are granted; 0 for none.
     pub canary_rows: u64,
     /// When it was created, wall time.
     pub created_wall_ms: u64,
@@ -63,18 +63,18 @@ pub struct RunView {
     pub workers: u32,
     /// The log index of its latest end; 0 before.
     pub ended_index: u64,
-    /// Where its objects are, within its namespace.
+    /// The folder of its objects, within its namespace.
     pub folder: String,
     /// Whether the notice of its end was sent.
     pub notice: Notice,
 }
 
-/// A segment and what became of its rows.
+/// A segment and the outcomes of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentView {
-    /// Where its input is.
+    /// The location of its input.
     pub segment: SegmentRef,
-    /// For each row, where its result is: an index into `parts`, and the row of that part.
+    /// For each row, the location of its result: an index into `parts`, and the row of that part.
     pub results: Vec<Option<(u32, u32)>>,
     /// The parts that hold them.
     pub parts: Vec<PartDecl>,
@@ -85,15 +85,15 @@ pub struct SegmentView {
 /// A slot at a glance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotView {
-    /// What it offers.
+    /// Its offer.
     pub offer: SlotOffer,
     /// Rows that it holds.
     pub rows_held: u64,
     /// Rows that it has finished in this session.
     pub rows_done: u64,
-    /// Deaths of its engine in this session; below cluster version 3 but for those in trials.
+    /// Deaths of its engine in this session; below cluster version 3 without those in trials.
     pub deaths: u64,
-    /// Why it gets no work; `None` when it does.
+    /// Why it gets no work; `None` if it gets work.
     pub cordon: Option<String>,
     /// Whether it holds a trial, and so gets nothing else.
     pub in_trial: bool,
@@ -110,11 +110,11 @@ pub struct WorkerView {
     pub name: String,
     /// The process that it is.
     pub instance: u64,
-    /// Where a person finds it.
+    /// Its address, for people.
     pub address: String,
-    /// Where it stands.
+    /// Its state.
     pub state: WorkerState,
-    /// Whether it was asked to go, suspect or not.
+    /// Its drain, if it was asked to drain, suspect or not.
     pub drain: Option<Drain>,
     /// Its slots.
     pub slots: Vec<SlotView>,
@@ -122,21 +122,20 @@ pub struct WorkerView {
     pub versions: BTreeMap<String, String>,
 }
 
-/// The rows of a run that are neither fresh nor decided: who has them, or what they wait for.
+/// The rows of a run that are neither fresh nor decided: their holders, or what they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlightView {
-    /// Came back, and are granted before fresh rows.
+    /// Rows that came back, and are granted before fresh ones.
     pub returned: Rows,
     /// Attempts that hold rows, and the slots that they were granted to.
     pub live: Vec<(SlotRef, HeldRows)>,
     /// Second attempts of rows that others hold too.
     pub shadows: Vec<(SlotRef, HeldRows)>,
-    /// Attempts whose lease has ended, with the returned rows of which a late result is accepted.
+    /// Attempts whose lease has ended, with the returned rows for which a late result is accepted.
     pub lapsed: Vec<(SlotRef, HeldRows)>,
     /// Rows that wait after a failure, and until when.
     pub waiting: Vec<(u64, LedgerMs)>,
-    /// Rows that are tried together and apart from others: of pending trials, of those that wait,
-    /// and of attempts that are trials.
+    /// Trials: pending ones, waiting ones, and attempts that are trials.
     pub trials: Vec<TrialView>,
 }
 
@@ -158,7 +157,7 @@ pub struct TrialView {
 }
 
 impl Ledger {
-    /// Who has which rows of a run. For inspection; takes time in proportion to what it returns.
+    /// The holders of a run's rows. For inspection; takes time in proportion to what it returns.
     pub fn flight_view(&self, no: RunNo) -> Option<FlightView> {
         let run = self.runs.get(&no)?;
         let held = |grants: &BTreeMap<Attempt, Grant>| {
@@ -197,7 +196,7 @@ impl Ledger {
         self.runs.get(&no).map(|r| (r.head.namespace.clone(), r.head.folder.clone()))
     }
 
-    /// Whether a run's objects are in that folder of a namespace.
+    /// Whether a run of a namespace has that folder.
     pub fn has_folder(&self, namespace: &str, folder: &str) -> bool {
         let Some((name, _)) = folder.split_once('/') else { return false };
         let run = self.find_run(namespace, name).and_then(|no| self.runs.get(&no));
@@ -211,7 +210,7 @@ impl Ledger {
         ((live - paused) as u32, paused as u32, ended as u32)
     }
 
-    /// Who opened a client session, as `role/name`; none where there is no such session.
+    /// The holder of a client session, as `role/name`; `None` if there is no such session.
     pub fn client_holder(&self, session: SessionId) -> Option<&str> {
         self.clients.get(&session).map(|client| client.holder.as_str())
     }
@@ -268,7 +267,7 @@ impl Ledger {
         })
     }
 
-    /// Where one segment of a run's input is.
+    /// The location of one segment of a run's input.
     pub fn segment_ref(&self, no: RunNo, SegmentNo(number): SegmentNo) -> Option<SegmentRef> {
         let segment = self.runs.get(&no)?.segments.get(number as usize)?;
         Some(SegmentRef {
@@ -307,17 +306,17 @@ impl Ledger {
         })
     }
 
-    /// How many workers stand where, and how many slots they have. Takes the same time for any fleet.
+    /// Counts of workers by state, and of their slots. Takes the same time for any fleet.
     pub fn fleet(&self) -> Fleet {
         self.fleet
     }
 
-    /// Where a worker stands.
+    /// The state of a worker.
     pub fn worker_state(&self, session: SessionId) -> Option<WorkerState> {
         self.workers.get(&session).map(|w| w.state)
     }
 
-    /// Whether a worker was asked to go, and by when.
+    /// A worker's drain, with its deadline.
     pub fn worker_drain(&self, session: SessionId) -> Option<Drain> {
         self.workers.get(&session)?.drain
     }
@@ -340,8 +339,7 @@ impl Ledger {
         held.is_some_and(|held| held.last_pull >= seq)
     }
 
-    /// Whether proposing this pull would get an answer: rows, those that it got before, or the
-    /// news that its session is gone.
+    /// Whether proposing this pull would get an answer: rows, its earlier rows, or that its session is gone.
     pub fn answers_pull(&self, slot: SlotRef, seq: u64) -> bool {
         match self.workers.get(&slot.session).map(|w| w.slots.get(slot.slot.0 as usize)) {
             Some(Some(pulls)) => pulls.last_pull >= seq || self.has_work_for(slot),
@@ -364,7 +362,7 @@ impl Ledger {
         self.queues(session).into_iter().flatten().collect()
     }
 
-    /// The same by slot: what each was given, the oldest first.
+    /// The same by slot: the rows granted to each, the oldest first.
     pub fn queues(&self, session: SessionId) -> Vec<Vec<HeldRows>> {
         let queue = |slot: &Slot| {
             let mut held: Vec<(Attempt, RunNo)> = slot.held.iter().map(|h| (h.1, h.0)).collect();
@@ -379,7 +377,7 @@ impl Ledger {
         slots.iter().map(queue).collect()
     }
 
-    /// Whether a pull of this slot would get anything. What the leader asks before it proposes.
+    /// Whether a pull of this slot would get anything. The leader checks this before it proposes.
     pub fn has_work_for(&self, slot: SlotRef) -> bool {
         let Some((worker, pulls)) = self.pulling(slot) else { return false };
         self.turns_for(pulls).filter_map(|turn| self.runs.get(&turn.run)).any(|run| {
@@ -396,7 +394,7 @@ impl Ledger {
         let takes = self.takes_work(worker, at) || self.takes_only_trials(worker, at);
         let full = pulls.rows_held >= u64::from(limits::SLOT_ROWS_MAX)
             || self.namespace_room(&worker.namespace) == 0;
-        // One that has a trial to come empties itself first.
+        // A slot that will get a trial empties itself first.
         let waits = || pulls.rows_held > 0 && self.own_trial(slot).is_some();
         (takes && !full && !waits()).then_some((worker, pulls))
     }
@@ -425,7 +423,7 @@ impl Ledger {
         views.into_values().collect()
     }
 
-    /// The runs of which `victim` holds rows that `thief` may be given.
+    /// The runs of which `victim` holds rows that `thief` may get.
     pub fn stealable(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
         let (Some(holder), Some(held)) = (self.workers.get(&victim.session), self.slot(victim))
         else {

@@ -1,10 +1,10 @@
 //! Workers' registrations, and what each of their slots holds.
 //!
-//! *Invariant:* a slot lists exactly the live grants that name it. A session that has ended is
-//! gone with its slots; its attempts may live on as lapsed grants.
+//! *Invariant:* a slot lists exactly the live grants that name it. A session that has ended is gone with its slots;
+//! its attempts may live on as lapsed grants.
 //!
-//! Absent on purpose: when a worker was last heard. The leader knows, in memory; only what
-//! follows from silence is logged.
+//! Absent on purpose: when a worker was last heard. The leader knows that, in memory; only the consequences of
+//! silence are logged.
 
 use crate::eligibility::OfferNo;
 use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
@@ -16,26 +16,26 @@ use crate::tally::SlotUse;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a worker stands.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerState {
     /// It takes work.
     Ready,
-    /// It is silent: what it had not started is free, what it had started is kept until then.
+    /// It is silent: its unstarted rows are pending, and its started rows are kept until then.
     Suspect {
         /// Ledger time at which the session ends.
         until: LedgerMs,
-        /// How long the wait was, to begin anew when a new leader takes over.
+        /// The length of the wait, which restarts when a new leader takes over.
         grace_ms: u64,
     },
-    /// It takes no more work and finishes what it has.
+    /// It takes no more work and finishes its rows.
     Draining,
 }
 
-/// A worker was asked to go.
+/// A worker was asked to drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// Ledger time by which it has to be gone: then its session ends, whatever it still holds.
+    /// Ledger time by which it must be gone: then its session ends, whatever it still holds.
     pub until: Option<LedgerMs>,
 }
 
@@ -44,7 +44,7 @@ pub struct Drain {
 pub(crate) enum SessionEnd {
     /// Its worker left by itself.
     Left,
-    /// Without its worker's doing: it stayed silent, or another process took its name.
+    /// Without a request of its worker: it stayed silent, or another process took its name.
     Lost,
 }
 
@@ -66,18 +66,18 @@ pub(crate) struct Slot {
     pub(crate) last_grant: Vec<GrantedRows>,
     /// The trial that it holds: it gets nothing else meanwhile.
     pub(crate) trial: Option<(RunNo, Attempt)>,
-    /// Deaths of its engine; below cluster version 3 but for those in trials.
+    /// Deaths of its engine; below cluster version 3 without those in trials.
     pub(crate) deaths: u64,
-    /// What ended badly there since it last finished a row, oldest first.
+    /// Its incidents since it last finished a row, oldest first.
     #[serde(with = "as_deaths")]
     pub(crate) incidents: Vec<SlotIncident>,
-    /// When the ledger's own cordon ends by itself, if it needed failures of rows. The image has it from cluster version 3 on;
-    /// before, there is none.
+    /// When the ledger's own cordon ends by itself, if it needed failures of rows. The image has this field from
+    /// cluster version 3 on; before, there is no such end.
     #[serde(skip)]
     pub(crate) cordoned_until: Option<LedgerMs>,
-    /// The number of the latest death that its process has told of.
+    /// The number of the latest death that its process has reported.
     pub(crate) last_death: u64,
-    /// Why the ledger gives it no work; a new process begins anew.
+    /// Why the ledger cordoned it; a new process starts without a cordon.
     pub(crate) cordon: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Worker {
     pub(crate) instance: u64,
     pub(crate) address: String,
     pub(crate) state: WorkerState,
-    /// Asked to take no more work. Outlives suspicion; a new process begins anew.
+    /// Asked to take no more work. Outlives suspicion; a new process starts without it.
     pub(crate) drain: Option<Drain>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) stores: Vec<String>,
@@ -99,13 +99,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Where a worker stands that is heard.
+    /// The state of a worker that is heard.
     pub(crate) fn state_when_heard(&self) -> WorkerState {
         if self.drain.is_some() { WorkerState::Draining } else { WorkerState::Ready }
     }
 
-    /// Ledger time at which the session ends without a word from its worker: because the worker is
-    /// silent, or because it was to be gone by then.
+    /// Ledger time at which the session ends without a word from its worker: because the worker is silent, or because
+    /// its drain deadline passes.
     pub(crate) fn ends(&self) -> Option<LedgerMs> {
         look();
         let silent = match self.state {

@@ -1,8 +1,8 @@
-//! How workers come, fall silent, come back and go.
+//! How workers register, fall silent, return and leave.
 //!
-//! *Invariant:* one live registration a name, and one live process a registration. Whatever happens to a session, each of its rows
-//! stays its own, or is pending; none is lost between. What a process had in a slot that its successor lacks is the first
-//! slot's, for there its results are.
+//! *Invariant:* one live registration per name, and one live process per registration. Whatever happens to a session,
+//! each of its rows stays its own or becomes pending; none is lost in between. What a process had in a slot that its
+//! successor lacks goes to the successor's first slot, because its results are reported there.
 
 use crate::apply::Context;
 use crate::command::{HeldRows, Registration, slot_ref};
@@ -30,7 +30,7 @@ impl Ledger {
         if let Some(session) = holder {
             let worker = &self.workers[&session];
             let other = worker.instance != registration.instance;
-            // Also one that knows the session: it has a copy of the other's directory.
+            // This includes a process that knows the session: it has a copy of the other's directory.
             if registration.holder_alive && other {
                 let (name, address) = (worker.name.clone(), worker.address.clone());
                 return Err(Rejection::WorkerNameTaken { name, address });
@@ -70,7 +70,7 @@ impl Ledger {
         if holder.is_none() && self.workers.len() >= max {
             return Err(over("workers", max));
         }
-        // What it has now makes room for what it comes with.
+        // Its present slots make room for those that it registers with.
         let own =
             holder.and_then(|session| self.workers.get(&session)).map_or(0, |w| w.slots.len());
         let max = limits::ALL_SLOTS_MAX;
@@ -100,7 +100,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The same worker is back: it keeps what it still holds, and gives back the rest.
+    /// The same worker is back: it keeps what it still holds, and returns the rest.
     fn resume(&mut self, ctx: &Context, session: SessionId, registration: Registration) -> Reply {
         self.emit(ctx, EventKind::WorkerRegistered { session, resumed: true });
         self.adopt_lapsed(ctx, session);
@@ -196,7 +196,7 @@ impl Ledger {
             let Some((slot, rows)) = self.runs.get(&no).and_then(|r| r.holding(attempt)) else {
                 continue;
             };
-            // A trial is begun as soon as it is there, for its slot has nothing else.
+            // A trial starts as soon as it arrives, because its slot has nothing else.
             let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
             if grant.is_some_and(|grant| grant.trial.is_some()) {
                 continue;
@@ -226,7 +226,7 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    /// Asked again, the end can only come nearer.
+    /// A repeated request can only bring the deadline nearer.
     pub(crate) fn drain(
         &mut self,
         ctx: &Context,
@@ -296,7 +296,7 @@ impl Ledger {
         }
     }
 
-    /// Takes them out, before they change or go.
+    /// Removes them, before they change or disappear.
     pub(crate) fn unindex_slots(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
         for (number, slot) in worker.slots.iter_mut().enumerate() {

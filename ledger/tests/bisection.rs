@@ -1,9 +1,8 @@
-//! Bisection alone: groups of rows with poison among them, on fleets of one to three slots, with
-//! leaders that change and members that are loaded from their images at any moment. Time hardly moves: `blame.rs` has more
-//! of it.
+//! Bisection alone: groups of rows with poison rows among them, on fleets of one to three slots, with changing
+//! leaders and members that are loaded from their images at any moment. Time hardly advances; `blame.rs` covers that.
 //!
-//! Nobody is there to lift a cordon. However it goes: every poison row fails, every other row is done and has never had a strike, and
-//! engines die at most `log2(rows) + 2` times for each poison row.
+//! No operator lifts a cordon. In every case each poison row fails, every other row is done and has never had a
+//! strike, and engines die at most `log2(rows) + 2` times for each poison row.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -19,7 +18,7 @@ use fleet::Fleet;
 
 const RUN: RunNo = RunNo(1);
 
-/// A run of so many rows in a cluster of this version, and one worker with so many slots.
+/// A run of this many rows in a cluster of this version, and one worker with this many slots.
 fn fleet(rows: u32, (slots, version): (usize, u32)) -> Fleet {
     let mut fleet = Fleet::new(version);
     fleet.run("default", "chat", rows);
@@ -27,8 +26,8 @@ fn fleet(rows: u32, (slots, version): (usize, u32)) -> Fleet {
     fleet
 }
 
-/// One slot runs what it was given, `together` rows at a time. What waited when its engine died goes on in the next
-/// one, if it `keeps` that, or comes back. Returns how often its engine died.
+/// One slot runs its rows, `together` rows at a time. Rows that waited when its engine died continue in the next
+/// engine if the slot `keeps` them, or come back. Returns how often its engine died.
 fn run(
     fleet: &mut Fleet,
     at: usize,
@@ -74,7 +73,8 @@ fn play(
         if failover {
             fleet.lead();
         }
-        // Each slot asks in its turn, and another as it comes: of one that never asks a cordoned one would wait for ever.
+        // Each slot asks in turn, and a random one in between: a cordoned slot would wait forever for a slot that
+        // never asks.
         let at = match turn % 2 {
             0 => turn / 2 % slots,
             _ => usize::from(choice) % slots,
@@ -88,7 +88,7 @@ fn play(
         if fleet.ledger.run_view(RUN).expect("there").state == RunState::Finished {
             break;
         }
-        // Whoever is to come before the slot that asks may never do so: then time decides.
+        // The slots that come first may never ask: then time decides.
         fleet.tick(if memory { 5000 } else { u64::from(idle > 0) * 1500 });
         prop_assert!(idle < 20, "there is work, and nobody gets it");
     }
@@ -142,7 +142,7 @@ fn a_batch_of_nothing_but_poison_is_isolated_too() {
 }
 
 #[test]
-fn a_fleet_of_one_that_its_queue_cordons_isolates_them_all_the_same() {
+fn a_single_slot_cordoned_by_its_queue_still_isolates_the_rows() {
     let poison = (0..64).step_by(4).collect();
     for (memory, version) in [(false, 2), (true, 2), (false, 3), (true, 3)] {
         play(64, &poison, (1, version), (4, true), memory, &[(0, false)]).expect("isolated");

@@ -1,6 +1,7 @@
-//! Whom the ledger blames where engines die, with a clock that moves: engines take a minute to load, rows take half of one.
+//! What the ledger blames when engines die, with a clock that advances: engines take a minute to load, rows half a
+//! minute.
 //!
-//! A broken slot makes no good row poison and is cordoned; a row that kills engines is found, and costs no healthy slot
+//! A broken slot poisons no good row and is cordoned; a row that kills engines is found, and costs no healthy slot
 //! more than its engine.
 
 #[path = "bisection/fleet.rs"]
@@ -26,7 +27,7 @@ struct Engine {
     broken: bool,
     /// It fails whatever it is given, at once.
     refuses: bool,
-    /// When it is done with what it has, or loaded.
+    /// When it has finished its rows, or has loaded.
     free_at: u64,
     held: Vec<HeldRows>,
     deaths: u32,
@@ -35,7 +36,7 @@ struct Engine {
 struct Story {
     fleet: Fleet,
     engines: Vec<Engine>,
-    /// Runs of which every row kills the engine.
+    /// Runs in which every row kills the engine.
     deadly: Vec<RunNo>,
 }
 
@@ -57,7 +58,7 @@ impl Story {
         self.engines.extend(engines.iter().map(engine));
     }
 
-    /// What happens until then, or until no run goes on.
+    /// Plays everything until then, or until no run continues.
     fn go(&mut self, until: u64) {
         while self.fleet.ledger.run_views("").iter().any(|run| run.state == RunState::Running) {
             let next = (0..self.engines.len()).min_by_key(|at| (self.engines[*at].free_at, *at));
@@ -71,7 +72,7 @@ impl Story {
         }
     }
 
-    /// An engine tells what it has done, and gets more.
+    /// An engine reports its results, and gets more rows.
     fn turn(&mut self, at: usize) {
         for held in std::mem::take(&mut self.engines[at].held) {
             self.fleet.done(at, held);
@@ -106,8 +107,8 @@ impl Story {
     }
 }
 
-/// A broken slot among healthy ones, of which all rows take so long. Returns whether all rows are done, whether the slot is
-/// cordoned at the end, and how often its engine died.
+/// A broken slot among healthy ones, with rows that take `row_ms`. Returns whether all rows are done, whether the
+/// slot is cordoned at the end, and how often its engine died.
 fn one_is_broken(version: u32, healthy: usize, row_ms: u64, rows: u32) -> (bool, bool, u32) {
     let mut story = Story::new(version);
     let run = story.fleet.run("default", "chat", rows);
@@ -334,7 +335,7 @@ fn a_row_waits_for_a_second_slot_for_ten_minutes_at_most_and_says_so() {
     assert_eq!(fleet.ledger.next_deadline().map(|at| at.0), Some(10 * MINUTE));
     fleet.tick(1);
     assert_eq!(fleet.ledger.blocked(run), "");
-    // It never asked: the one that is there decides, and is not cleared by that.
+    // The second slot never asked: the first one decides, and is not cleared by that.
     let held = fleet.pull(0, 1).remove(0).held;
     fleet.died(0, vec![held], FailureClass::EngineDied);
     assert_eq!(fleet.ledger.item(run, 0).expect("there").place, ItemPlace::Failed);
@@ -373,7 +374,7 @@ fn a_slot_that_comes_while_a_row_runs_is_asked_before_the_row_fails() {
 }
 
 #[test]
-fn a_worker_that_registers_anew_is_no_second_slot() {
+fn a_worker_that_registers_again_is_no_second_slot() {
     let (mut fleet, run) = struck(3);
     fleet.op(OpKind::Deregister { session: fleet.slots[0].0.session });
     let again = fleet.worker("default", "w1", 1);

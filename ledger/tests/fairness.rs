@@ -1,8 +1,9 @@
-//! Shares are max-min fair by weight, whatever slots can serve which runs.
+//! Shares are max-min fair by weight, whatever runs each slot can serve.
 //!
-//! The reference: among all ways to give the rows that the slots pulled to the runs that they fit, the one in which the
-//! run with the least rows for its weight has as many as it can, then the next one, and so on. It is found run set by run
-//! set: the set whose slots pulled the fewest rows for its weight gets just these, and the rest shares what is left.
+//! The reference: consider all ways to give the rows that the slots pulled to the runs that they fit. Choose the one
+//! in which the run with the fewest rows for its weight has as many as it can, then the next run, and so on. It is
+//! computed set by set: the set of runs whose slots pulled the fewest rows for its weight gets exactly these, and the
+//! remaining runs share what is left.
 
 #![expect(
     clippy::disallowed_types,
@@ -158,7 +159,7 @@ fn fair(fleet: &Fleet, given: &[f64]) -> Vec<f64> {
     shares
 }
 
-/// Each of `phases` is 10,000 pulls with these runs open, as bits; the others do not exist yet, or are paused.
+/// Each of `phases` is 10,000 pulls with these runs open, as bits; the other runs do not exist yet, or are paused.
 fn shares_are_fair(fleet: &Fleet, phases: &[u32], turns: &[u32]) -> TestCaseResult {
     let mut bench = Bench::new();
     let count = fleet.weights.len();
@@ -265,8 +266,8 @@ fn a_run_that_comes_late_neither_starves_nor_is_starved() {
 
 #[test]
 fn a_late_run_that_fits_a_slow_and_a_fast_slot_starves_no_other() {
-    // Two runs with nothing in common, one of which was served a hundred times as much; then one that shares a slot with
-    // each of them.
+    // Two runs without common slots, one of which was served a hundred times as much; then a run that shares a slot
+    // with each of them.
     let mut bench = Bench::new();
     let (fast, slow) = (bench.run("f", 1, 400_000), bench.run("s", 1, 400_000));
     let (at_fast, at_slow) =
@@ -318,7 +319,7 @@ fn a_run_that_was_paused_while_another_came_is_not_starved_by_it() {
     assert!(got[0].abs_diff(got[1]) <= (got[0] + got[1]) / 20, "runs {old} and {new} got {got:?}");
 }
 
-/// One run for slots of its own, one for others, and one that fits all of them and comes late, when the first was served far
+/// One run with its own slots, one with others, and a late run that fits all of them, when the first was served far
 /// more rows than the second.
 struct Bridge {
     bench: Bench,
@@ -342,7 +343,7 @@ impl Bridge {
         Self { bench, runs: [first, second, late], slots, seq: u64::from(first_rows) }
     }
 
-    /// What each run gets by so many pulls of one row at each of these slots.
+    /// What each run gets from this many pulls of one row at each of these slots.
     fn pulls(&mut self, pulls: u64, slots: &[usize]) -> [u64; 3] {
         let mut got = [0; 3];
         for _ in 0..pulls {
@@ -370,7 +371,7 @@ fn a_late_run_is_not_starved_where_the_slots_that_were_served_more_pull_no_longe
     assert!(got[1].abs_diff(got[2]) <= 100, "{got:?}");
 }
 
-/// One run has a slot of its own and goes far ahead of another; both share a second slot.
+/// One run has a slot of its own and gets far ahead of another; both share a second slot.
 fn far_ahead() -> (Bench, [RunNo; 2], [SlotRef; 2]) {
     let mut bench = Bench::new();
     let (ahead, behind) = (bench.run("a", 1, 4_200_000), bench.run("b", 1, 2_200_000));
@@ -397,7 +398,7 @@ fn rows_before(bench: &mut Bench, slot: SlotRef, first: RunNo, rows_max: u32) ->
 
 #[test]
 fn what_was_served_long_ago_fades() {
-    // The slot of its own pulls no longer.
+    // Its own slot no longer pulls.
     let (mut bench, [ahead, behind], [_, shared]) = far_ahead();
     let waits = rows_before(&mut bench, shared, ahead, limits::CLAIM_ROWS_MAX);
     assert!(waits > 0 && waits <= 1 << 14, "{ahead} waited for {waits} rows of {behind}");

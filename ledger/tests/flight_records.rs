@@ -1,7 +1,9 @@
-//! What workers hold of a run, in the image: each lease in a record of its own from version 3 on, all in one before.
+//! The image's records of what workers hold of a run: one record per lease from version 3 on, one record for all of
+//! them before.
 //!
-//! *Invariant:* an image that every delta was written to has the records of the ledger, byte for byte, in either layout and
-//! across the command that changes it; and a delta of the newer one names what changed and not what is in flight.
+//! *Invariant:* an image that every delta was written to has the records of the ledger, byte for byte, in either
+//! layout and across the command that changes the layout. A delta of the newer layout contains what changed and not
+//! everything in flight.
 
 #[allow(dead_code, reason = "other tests need the rest of it")]
 #[path = "limits/bench.rs"]
@@ -25,7 +27,7 @@ fn write(image: &mut Image, delta: ImageDelta) {
     image.extend(delta.puts);
 }
 
-/// The image is what the ledger says, and what it loads is the same ledger.
+/// Checks that the image matches the ledger, and loads as an equal ledger.
 fn check(image: &Image, ledger: &Ledger) {
     let mut all = Image::new();
     ledger.for_each_record(|key, value| drop(all.insert(key.to_vec(), value.to_vec())));
@@ -47,7 +49,7 @@ fn last(bench: &mut Bench, slot: SlotRef, seq: u64, rows: u32) -> HeldRows {
     bench.pull(slot, seq, rows).remove(0)
 }
 
-/// A run whose rows are in all states: live, lapsed beside live, lapsed alone, returned in two chunks, run twice.
+/// A run with rows in all states: live, lapsed beside live, lapsed alone, returned in two chunks, run twice.
 fn in_flight(bench: &mut Bench) -> RunNo {
     let run = bench.run("r", RunSpec { tail_duplicates: true, ..spec() }, 9000);
     let digest = *blake3::hash(&[[1; 32]; 3].concat()).as_bytes();
@@ -67,7 +69,7 @@ fn in_flight(bench: &mut Bench) -> RunNo {
     let odd = fourth.rows.iter().step_by(2).map(|row| (row, 1));
     let odd = HeldRows { rows: Rows::from_ranges(odd).expect("ascending"), ..fourth };
     bench.granted(complete(slots[3], run, vec![odd]));
-    // The returned ones are all somebody's again, but for a few; then the last slot runs what another one runs.
+    // Almost all returned rows have a holder again; then the last slot runs a row that another slot runs.
     last(bench, slots[3], 2, 3990);
     last(bench, slots[1], 2, 2990);
     let fifth = last(bench, slots[4], 1, 10);
@@ -96,7 +98,7 @@ fn the_image_is_converted_with_the_delta_after_the_version_was_raised() {
     check(&image, &bench.ledger);
     assert!(tags(&image, b'O') > 3 && tags(&image, b'V') > 0, "{:?}", image.keys());
 
-    // It goes on from there, also where it was loaded.
+    // It continues from there, also after loading.
     let mut loaded = Ledger::load(image.clone()).expect("it loads");
     assert_eq!(loaded.drain_dirty(), ImageDelta::default(), "nothing has changed since");
     bench.tick_to(62_000);
@@ -127,7 +129,7 @@ fn every_delta_of_either_version_brings_the_image_up_to_date() {
         in_flight(&mut bench);
         write(&mut image, bench.ledger.drain_dirty());
         check(&image, &bench.ledger);
-        // The silent one is back, in another process, with what it had.
+        // The silent worker is back, in a new process, with its rows.
         let next = Registration { instance: 2, ..registration("a", 1) };
         bench.granted(register(next));
         write(&mut image, bench.ledger.drain_dirty());
@@ -146,7 +148,7 @@ fn a_delta_takes_no_more_bytes_for_what_others_hold() {
         bench.run("r", spec(), 100_000);
         for number in 0..others {
             let slot = bench.worker(&format!("w{number}"), 1);
-            // Of every third one the rows come back in pieces, beside those of the others.
+            // Every third slot's rows come back in pieces, next to those of the others.
             let held = last(&mut bench, slot, 1, 10);
             if number.is_multiple_of(3) {
                 bench.granted(OpKind::Nack { slot, held: vec![held] });
@@ -210,7 +212,7 @@ fn a_row_that_is_decided_writes_its_block_unless_its_segment_is_older() {
     step(&mut bench, 4076, true);
     let (bytes, blocks) = step(&mut bench, 10, true);
     assert!(bytes < 1000 && blocks == 1, "{bytes} bytes in {blocks} blocks");
-    // One that ends a block and begins another.
+    // A row that ends one block, and one that begins another.
     assert_eq!(step(&mut bench, 256, true).1, 2);
     step(&mut bench, 4096 - 266, true);
     let (_, blocks) = step(&mut bench, 1, false);

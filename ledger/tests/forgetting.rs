@@ -1,7 +1,7 @@
 //! Ten runs of a million rows, one after another, take the memory and the image of one.
 //!
-//! Memory is counted by the allocator, so that nothing is left out: a map that never shrinks or an
-//! index that keeps a run's number would show.
+//! The allocator counts memory, so that nothing is left out: a map that never shrinks or an index that keeps a run's
+//! number would show.
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::{

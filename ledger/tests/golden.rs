@@ -1,8 +1,8 @@
-//! Bytes that are read for ever: a command, a reply and a record of each kind.
+//! Bytes that must stay readable forever: a command, a reply and a record of each kind.
 //!
-//! These lines never change, new ones are added. A difference here means that members of two
-//! versions would disagree, or that a log on disk is no longer read. `ROLLOUT_REWRITE=1` writes
-//! the files anew; whoever does that has a reason that no cluster has seen the old bytes.
+//! These lines never change; new ones are added. A difference here means that members of two versions would disagree,
+//! or that a log on disk is no longer readable. `ROLLOUT_REWRITE=1` rewrites the files; use it only if no cluster has
+//! seen the old bytes.
 
 #[path = "golden/commands.rs"]
 mod commands;
@@ -157,7 +157,7 @@ fn an_image_of_before_arrivals_had_tickets_is_read() {
     let loaded = Ledger::load(older).expect("whole");
     loaded.check_invariants().expect("holds");
     assert_ne!(loaded.state_digest(), ledger.state_digest());
-    // Tickets of a barrier that is not there are none.
+    // Tickets of a missing barrier must be refused.
     let alone = records.iter().filter(|r| r.0[0] != b'B').cloned();
     assert!(Ledger::load(alone).is_err());
 }

@@ -1,4 +1,4 @@
-//! One record of incidents: what a row and a slot remember of deaths of engines and failures together.
+//! Incidents: what a row and a slot remember of engine deaths and failures.
 
 #[allow(dead_code, reason = "other tests need the rest of it")]
 #[path = "bisection/fleet.rs"]
@@ -12,7 +12,7 @@ use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction};
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
 
-/// A run of so many rows, and workers of one slot.
+/// A run of this many rows, and workers with one slot.
 fn fleet(rows: u32, workers: &[&str]) -> (Fleet, RunNo) {
     let mut fleet = Fleet::new(3);
     let run = fleet.run("default", "chat", rows);
@@ -69,7 +69,7 @@ fn a_failure_at_a_second_slot_hides_no_death_at_the_first() {
 }
 
 #[test]
-fn another_slot_of_a_worker_that_registers_anew_is_a_second_slot() {
+fn another_slot_of_a_worker_that_registers_again_is_a_second_slot() {
     let mut fleet = Fleet::new(3);
     let run = fleet.run("default", "chat", 1);
     fleet.worker("default", "w", 2);

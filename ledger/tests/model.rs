@@ -1,9 +1,9 @@
-//! The ledger against a model that is too simple to be wrong: a vector of rows for each run, each
-//! row with its state, no ranges, no indices, no counters.
+//! Compares the ledger with a model that is too simple to be wrong: a vector of rows for each run, each row with its
+//! state, no ranges, no indexes, no counters.
 //!
-//! After every command: the same replies to the letter, the same state of every row, the same
-//! counts; the invariants; and a ledger that was loaded from the image stays equal to the one that
-//! was not, in chain and digest. For ever: what was once accepted of a row is what is there.
+//! After every command it checks: identical replies, the same state of every row, the same counts; the invariants;
+//! and that a ledger that was loaded from the image stays equal to the one that was not, in chain and digest. At all
+//! times: what was once accepted for a row stays.
 
 #[path = "model/actions.rs"]
 mod actions;
@@ -80,7 +80,7 @@ struct Pair {
     loaded: Ledger,
     /// What was ever accepted: the blob and the row in it, by run and row.
     accepted: BTreeMap<(u32, usize), ([u8; 32], u32)>,
-    /// What a reader of events knows.
+    /// The knowledge of a reader of events.
     told: events::Told,
     /// How often what happened, for a test of the stories themselves.
     events: BTreeMap<String, u64>,
@@ -177,8 +177,8 @@ impl Pair {
         Ok(())
     }
 
-    /// However a story goes, a cluster can be restored from its end: nothing that was decided changes, nobody has
-    /// anything any more, and what goes through the image comes to the same.
+    /// A cluster can be restored from the end of any story: decided rows do not change, no worker or client holds
+    /// anything any more, and restoring through the image gives the same result.
     fn restore(&self) -> TestCaseResult {
         let mut image = BTreeMap::new();
         self.ledger.for_each_record(|key, value| drop(image.insert(key.to_vec(), value.to_vec())));
@@ -222,7 +222,7 @@ impl Pair {
     }
 }
 
-/// What a reply says, without its numbers.
+/// A reply without its numbers.
 fn events_of(reply: &Reply) -> Vec<String> {
     let word = |what: &dyn std::fmt::Debug| {
         let text = format!("{what:?}");

@@ -1,4 +1,4 @@
-//! What an autoscaler is told: rows to do, by model, and the slots that could do them.
+//! What an autoscaler gets: pending rows by model, and the slots that could run them.
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::Pool;
@@ -80,7 +80,7 @@ fn a_pool_counts_the_rows_of_its_model_and_the_slots_that_could_take_them() {
     let run = played.run("r1", "small", 100);
     assert_eq!(played.pool("small"), Pool { pending: 100, ..Pool::default() });
     let session = played.worker("w1", &[&["small"], &["small@v2", "big"], &["*"]]);
-    // "small@v2" is a slot of the model; which revision a run wants is not looked at.
+    // "small@v2" is a slot of the model; the run's revision is ignored.
     assert_eq!(played.pool("small"), Pool { pending: 100, running: 0, slots: 3, idle: 3 });
     assert_eq!(played.pool("big"), Pool { slots: 2, idle: 2, ..Pool::default() });
     played.claim(session, 0, 30);
@@ -95,7 +95,7 @@ fn a_pool_counts_the_rows_of_its_model_and_the_slots_that_could_take_them() {
 }
 
 #[test]
-fn a_pool_that_nobody_needs_and_no_slot_names_is_not_there() {
+fn a_pool_without_rows_and_slots_is_not_listed() {
     let mut played = Played::new();
     played.worker("w1", &[&["*"]]);
     assert!(played.ledger.pools().is_empty());

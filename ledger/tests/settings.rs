@@ -1,4 +1,4 @@
-//! The setting `cordon-after`: after how many failures in a row that count the ledger cordons a slot.
+//! The setting `cordon-after`: the number of counted failures in a row after which the ledger cordons a slot.
 
 #[allow(dead_code, reason = "other tests need the rest of it")]
 #[path = "bisection/fleet.rs"]
@@ -14,7 +14,7 @@ const SECOND: u64 = 1000;
 /// The key of the settings' record.
 const KEY: &[u8] = b"Ms";
 
-/// A run, and two workers of one slot.
+/// A run, and two workers with one slot each.
 fn fleet() -> Fleet {
     let mut fleet = Fleet::new(3);
     fleet.run("default", "chat", 100);
@@ -27,12 +27,12 @@ fn setting(value: u32) -> OpKind {
     OpKind::Setting(SettingOp::CordonAfter(value))
 }
 
-/// An engine of the first slot dies, of no row.
+/// The engine of the first slot dies without a row.
 fn die(fleet: &mut Fleet) {
     fleet.died(0, Vec::new(), FailureClass::EngineDied);
 }
 
-/// Fails the next row at the first slot.
+/// Fails the next row on the first slot.
 fn fail_next(fleet: &mut Fleet) -> HeldRows {
     let held = fleet.pull(0, 1).remove(0).held;
     let (slot, class) = (fleet.slots[0].0, FailureClass::Transient);

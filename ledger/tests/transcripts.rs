@@ -1,10 +1,10 @@
-//! Stories of the ledger, told in `tests/testdata/*.txt`: a command, `----`, and what it answered.
+//! Stories of the ledger in `tests/testdata/*.txt`: a command, `----`, and its answer.
 //!
-//! After every command the invariants hold, and a second ledger that applies the same bytes (and
-//! is now and then replaced by one loaded from the image) gives the same replies, chain and state.
+//! After every command the invariants hold, and a second ledger that applies the same bytes (and is now and then
+//! replaced by one loaded from the image) gives the same replies, chain and state.
 //!
-//! Regenerate the answers with `ROLLOUT_REWRITE=1 cargo test -p rollout-ledger --test transcripts`
-//! and read the difference: it is the change of behaviour.
+//! Regenerate the answers with `ROLLOUT_REWRITE=1 cargo test -p rollout-ledger --test transcripts` and review the
+//! difference: it is the change of behavior.
 
 #[path = "transcript/args.rs"]
 mod args;

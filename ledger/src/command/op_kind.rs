@@ -1,6 +1,6 @@
 //! The kinds of operations.
 //!
-//! *Invariant:* as that of [`crate::command`]: no variant's encoding changes, and new ones are added at the end.
+//! *Invariant:* as in [`crate::command`]: no variant's encoding changes, and new ones are added at the end.
 
 use super::{
     BlobRef, Evidence, FailureClass, HeldRows, PartDecl, Registration, RunAction, SegmentDecl,
@@ -23,7 +23,7 @@ use crate::token::TokenOp;
 use crate::trainer::TrainerOp;
 use serde::{Deserialize, Serialize};
 
-/// The operations. Who may ask for which is the coordinator's business.
+/// The operations. The coordinator checks which client may request which.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpKind {
     /// Opens a client session.
@@ -39,9 +39,9 @@ pub enum OpKind {
         namespace: String,
         /// Name within it.
         name: String,
-        /// What it asks for.
+        /// The spec.
         spec: Box<RunSpec>,
-        /// Where its objects are if this creates it: its name, and what no other creation has.
+        /// The folder of its objects if this creates it: its name with a unique suffix.
         folder: String,
     },
     /// Appends segments to an open input.
@@ -64,7 +64,7 @@ pub enum OpKind {
     ControlRun {
         /// The run.
         run: RunNo,
-        /// What to do with it.
+        /// The action.
         action: RunAction,
         /// Why, for people.
         reason: String,
@@ -76,11 +76,11 @@ pub enum OpKind {
         /// The session.
         session: SessionId,
     },
-    /// A worker is silent: what it has not started is free, no more is granted to it.
+    /// A worker is silent: its unstarted rows become pending, and it gets no more.
     Suspect {
         /// The session.
         session: SessionId,
-        /// What it is known to have started, which it keeps for the grace period.
+        /// The rows it is known to have started, which it keeps for the grace period.
         started: Vec<HeldRows>,
         /// How long, in ledger time.
         grace_ms: u64,
@@ -90,20 +90,20 @@ pub enum OpKind {
         /// The session.
         session: SessionId,
     },
-    /// A worker takes no more work, by its own or an operator's wish.
+    /// A worker takes no more work, on its own or an operator's request.
     Drain {
         /// The session.
         session: SessionId,
-        /// In how much ledger time it has to be gone; 0 for no bound. A later call may only bring
-        /// the end nearer.
+        /// The ledger time within which it must be gone; 0 for no bound. A later call may only bring the deadline
+        /// nearer.
         deadline_ms: u64,
     },
     /// Grants pending rows to a slot.
     Claim {
-        /// Who pulls.
+        /// The pulling slot.
         slot: SlotRef,
-        /// The process that pulls: what a dead one asked for must not go to its successor, who
-        /// would not know of it.
+        /// The pulling process: rows that a dead process pulled must not go to its successor, which would not know of
+        /// them.
         instance: u64,
         /// Counts the slot's pulls: the same one gets the same answer.
         seq: u64,
@@ -112,7 +112,7 @@ pub enum OpKind {
     },
     /// Rows are done: their results are in a durable part.
     Complete {
-        /// Who says so.
+        /// The reporting slot.
         slot: SlotRef,
         /// The run.
         run: RunNo,
@@ -123,9 +123,9 @@ pub enum OpKind {
     },
     /// An attempt failed.
     Fail {
-        /// Who says so.
+        /// The reporting slot.
         slot: SlotRef,
-        /// What failed.
+        /// The failed rows.
         held: HeldRows,
         /// Which policy applies.
         class: FailureClass,
@@ -133,14 +133,14 @@ pub enum OpKind {
         code: String,
         /// For people.
         message: String,
-        /// What the class was decided by.
+        /// The evidence for the class.
         evidence: Evidence,
     },
-    /// Rows come back unstarted or unfinished through no fault of theirs.
+    /// Returns rows, unstarted or unfinished, through no fault of theirs.
     Nack {
-        /// Who says so.
+        /// The reporting slot.
         slot: SlotRef,
-        /// What comes back.
+        /// The returned rows.
         held: Vec<HeldRows>,
     },
     /// Creates a namespace, or changes its cap.
@@ -150,23 +150,22 @@ pub enum OpKind {
         /// Rows that its runs together may have at workers; 0 for no cap.
         running_rows_max: u64,
     },
-    /// Moves rows that a slot gave up unstarted to one that has nothing to do.
+    /// Moves unstarted rows that a slot yielded to an idle one.
     Steal {
-        /// Who gave them up.
+        /// The slot that yielded them.
         victim: SlotRef,
-        /// What it gave up.
+        /// The yielded rows.
         held: Vec<HeldRows>,
-        /// Who gets them. Where it can take none, they are pending.
+        /// The slot that gets them. Rows that it cannot take become pending.
         thief: SlotRef,
-        /// The process that pulls for the thief.
+        /// The pulling process of the thief.
         instance: u64,
         /// The thief's pull that this answers.
         seq: u64,
     },
-    /// Gives a slot rows that others run already, at the tail of a run that allows it: the first
-    /// result wins.
+    /// Gives a slot rows that other slots already run, at the tail of a run that allows it: the first result wins.
     Duplicate {
-        /// Who pulls.
+        /// The pulling slot.
         slot: SlotRef,
         /// The process that pulls.
         instance: u64,
@@ -177,11 +176,11 @@ pub enum OpKind {
     },
     /// A slot's engine died with these rows started.
     EngineDied {
-        /// Whose engine.
+        /// The engine's slot.
         slot: SlotRef,
-        /// Counts the deaths that the slot's process tells of, from 1; 0: it does not count them.
+        /// Numbers the deaths that the slot's process reports, from 1; 0: it does not count them.
         number: u64,
-        /// What it had started and not finished, of all runs.
+        /// The started and unfinished rows, of all runs.
         started: Vec<HeldRows>,
         /// [`FailureClass::EngineDied`] or [`FailureClass::OutOfMemory`], by the evidence.
         class: FailureClass,
@@ -189,7 +188,7 @@ pub enum OpKind {
         code: String,
         /// For people.
         message: String,
-        /// What is known of the death.
+        /// The evidence about the death.
         evidence: Evidence,
     },
     /// Stops grants to a worker or to one of its slots, or allows them again.
@@ -233,48 +232,47 @@ pub enum OpKind {
         /// The log index at which the run had ended when its manifest was made.
         ended_index: u64,
     },
-    /// An ended run goes: its name stays taken until its objects are gone.
+    /// Deletes an ended run; its name stays taken until its objects are gone.
     DeleteRun {
         /// The run.
         run: RunNo,
     },
-    /// The objects of a deleted run are gone, and with this the run.
+    /// The objects of a deleted run are gone; this removes the run.
     ForgetRun {
         /// The run.
         run: RunNo,
     },
-    /// Operations on a shared store, in order, each with an answer of its own. Without any, the
-    /// store is used all the same, and lives on.
+    /// Operations on a shared store, in order, each with its own answer. Without operations, this still counts as a
+    /// use and keeps the store alive.
     Store {
         /// Which.
         store: StoreName,
-        /// At most [`limits::STORE_OPS_MAX`](crate::limits::STORE_OPS_MAX), of which
-        /// [`limits::STORE_VALUE_OPS_MAX`](crate::limits::STORE_VALUE_OPS_MAX) may be answered with a value.
+        /// At most [`limits::STORE_OPS_MAX`](crate::limits::STORE_OPS_MAX), of which at most
+        /// [`limits::STORE_VALUE_OPS_MAX`](crate::limits::STORE_VALUE_OPS_MAX) may return a value.
         ops: Vec<StoreOp>,
     },
-    /// A shared store goes with all that it holds.
+    /// Drops a shared store with its contents.
     DropStore {
         /// Which.
         store: StoreName,
     },
-    /// Takes part in a job and joins its rendezvous, in the place of what was there under the name.
+    /// Takes part in a job and joins its rendezvous, replacing an earlier participant of the name.
     Join {
         /// The job, made if need be.
         job: JobName,
-        /// Who.
+        /// The participant.
         participant: Box<ParticipantDecl>,
-        /// On what terms.
+        /// The rendezvous configuration.
         terms: Terms,
     },
-    /// Takes part in a job without joining its rendezvous, in the place of what was there under the
-    /// name.
+    /// Takes part in a job without joining its rendezvous, replacing an earlier participant of the name.
     Participate {
         /// The job, made if need be.
         job: JobName,
-        /// Who.
+        /// The participant.
         participant: Box<ParticipantDecl>,
     },
-    /// A participant goes.
+    /// A participant leaves.
     Leave {
         /// Its ticket.
         ticket: SessionId,
@@ -283,7 +281,7 @@ pub enum OpKind {
     LoseParticipant {
         /// Its ticket.
         ticket: SessionId,
-        /// For how long; `None` where the leader has never heard it.
+        /// The length of the silence; `None` if the leader has never heard it.
         silent_ms: Option<u64>,
     },
     /// Closes a job's rendezvous for new participants.
@@ -297,11 +295,11 @@ pub enum OpKind {
         job: JobName,
         /// The barrier, made if need be.
         barrier: String,
-        /// Which use of it.
+        /// The generation.
         generation: u64,
-        /// Who has arrived; `None` for the participant of that name, made if need be.
+        /// The ticket of the arriving participant; `None` for the participant of that name, created if needed.
         ticket: Option<SessionId>,
-        /// Without a ticket: who it is.
+        /// Identifies the participant if it has no ticket.
         participant: Box<ParticipantDecl>,
         /// The participants that the generation waits for.
         spec: BarrierSpec,
@@ -312,7 +310,7 @@ pub enum OpKind {
         job: JobName,
         /// The barrier.
         barrier: String,
-        /// Which use of it; 0 for the one that waits.
+        /// The generation; 0 for the one that waits.
         generation: u64,
         /// Why, for people.
         reason: String,
@@ -325,12 +323,12 @@ pub enum OpKind {
     Shard(ShardOp),
     /// Something is done to a checkpoint.
     Checkpoint(CheckpointOp),
-    /// Records that the objects of a sealed run that its manifest does not name are gone from the store.
+    /// Records that the store no longer has objects of a sealed run that its manifest does not name.
     Swept {
         /// The run.
         run: RunNo,
     },
-    /// Changes what a namespace may use.
+    /// Changes a namespace's quota.
     SetQuota(Quota),
     /// The coordinator delivered a notification of a run's end, or gave it up.
     Noticed {
@@ -338,27 +336,28 @@ pub enum OpKind {
         run: RunNo,
         /// The log index of its end.
         index: u64,
-        /// Whether it was acknowledged; else it is given up.
+        /// Whether it was acknowledged; otherwise it is given up.
         delivered: bool,
     },
-    /// Something is done with a join token.
+    /// An operation on a join token.
     Token(TokenOp),
-    /// As [`OpKind::Suspect`], of a worker that may have started more than it was heard to have.
+    /// As [`OpKind::Suspect`], for a worker that may have started more rows than it reported.
     SuspectUnheard {
         /// The session.
         session: SessionId,
-        /// What it is known to have started, which it keeps for the grace period.
+        /// The rows it is known to have started, which it keeps for the grace period.
         started: Vec<HeldRows>,
-        /// What else it may have started, of its own: free at once, and counted if its session ends unheard.
+        /// Further rows of its own that it may have started: pending at once, and counted if its session ends without
+        /// a word.
         unheard: Vec<HeldRows>,
         /// How long, in ledger time.
         grace_ms: u64,
     },
     /// A change of the list of revoked certificates.
     Revocation(RevocationOp),
-    /// The leader reports what it has seen of the members.
+    /// The leader's observation of the members.
     Member(MemberOp),
-    /// As [`OpKind::Store`], by a member of the round whose store it is.
+    /// As [`OpKind::Store`], by a member of the store's round.
     RoundStore {
         /// Which.
         store: StoreName,

@@ -9,20 +9,20 @@ pub struct StoreName {
     pub namespace: String,
     /// The job.
     pub job: String,
-    /// The round of its rendezvous; 0 for what outlives rounds.
+    /// The round of its rendezvous; 0 for a store that outlives rounds.
     pub round: u64,
 }
 
 /// An operation on a shared store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreOp {
-    /// Gives keys their values, all of them or none.
+    /// Sets keys to values, all or none.
     Set {
         /// Keys and values.
         #[serde(with = "crate::bytes_field::pairs")]
         pairs: Vec<(Vec<u8>, Vec<u8>)>,
     },
-    /// Adds to the number that the key's value spells, 0 where there is none, and answers the sum.
+    /// Adds to the number in the key's value, 0 if there is none, and answers the sum.
     Add {
         /// The key.
         #[serde(with = "crate::bytes_field")]
@@ -30,16 +30,16 @@ pub enum StoreOp {
         /// How much, less than nothing included.
         delta: i64,
     },
-    /// Sets the key if its value is the expected one, or if it has none and nothing is expected.
-    /// Answers the value that it has then; of a key without one, what was expected.
+    /// Sets the key if its value is the expected one, or if it has none and nothing is expected. Answers the value
+    /// afterwards; for a key without a value, the expected one.
     CompareSet {
         /// The key.
         #[serde(with = "crate::bytes_field")]
         key: Vec<u8>,
-        /// What its value has to be.
+        /// The expected value.
         #[serde(with = "crate::bytes_field")]
         expected: Vec<u8>,
-        /// What it becomes.
+        /// The new value.
         #[serde(with = "crate::bytes_field")]
         desired: Vec<u8>,
     },
@@ -52,22 +52,22 @@ pub enum StoreOp {
         #[serde(with = "crate::bytes_field")]
         value: Vec<u8>,
     },
-    /// Removes a key; answers 1, or 0 where it had no value.
+    /// Removes a key; answers 1, or 0 if it had no value.
     Delete {
         /// The key.
         #[serde(with = "crate::bytes_field")]
         key: Vec<u8>,
     },
-    /// Adds to the end of a queue and answers its length.
+    /// Appends to a queue and answers its length.
     Push {
         /// The queue.
         #[serde(with = "crate::bytes_field")]
         queue: Vec<u8>,
-        /// What to add.
+        /// The element.
         #[serde(with = "crate::bytes_field")]
         value: Vec<u8>,
     },
-    /// Takes the first of a queue.
+    /// Pops the first element of a queue.
     Pop {
         /// The queue.
         #[serde(with = "crate::bytes_field")]

@@ -1,7 +1,7 @@
-//! How needs and offers come into cohorts and out of them.
+//! How needs and offers enter and leave cohorts.
 //!
-//! *Invariant:* no two cohorts of a namespace have the same needs, and none is without offers. A cohort keeps its number
-//! when its needs change, so what is sorted by cohort stays sorted.
+//! *Invariant:* no two cohorts of a namespace have the same needs, and none is without offers. A cohort keeps its
+//! number when its needs change, so what is sorted by cohort stays sorted.
 
 use super::{Cohort, CohortKey, CohortNo, Eligibility, Need, NeedKey, NeedNo, OfferNo};
 use super::{Offers, Shape, ShapeNo};
@@ -19,7 +19,7 @@ fn count(offers: &Offers) -> usize {
 }
 
 impl Need {
-    /// What it makes of all offers of a shape, where that is the same.
+    /// Its verdict on all offers of a shape, if it is the same for all.
     fn judges(&self, shape: &Shape) -> Option<bool> {
         let mut spec = self.spec.clone();
         let (selector, require) = (&mut spec.selector, &mut spec.require);
@@ -56,7 +56,7 @@ impl Eligibility {
         for cohort in cohorts {
             self.add_need_to(cohort, number, &mut judged);
         }
-        // Not before it is in all of its cohorts.
+        // Only once it is in all of its cohorts.
         self.join_equal(family);
         number
     }
@@ -69,7 +69,8 @@ impl Eligibility {
         }
     }
 
-    /// A cohort gets a need that no other has yet, or those of its offers that meet it become another cohort.
+    /// Adds a need that no other cohort has yet to a cohort, or splits off the offers that meet it into another
+    /// cohort.
     fn add_need_to(
         &mut self,
         number: CohortNo,
@@ -115,7 +116,7 @@ impl Eligibility {
         self.version += 1;
     }
 
-    /// Which offers of a shape in a cohort meet a need; `None` where none does.
+    /// Which offers of a shape in a cohort meet a need; `None` if none does.
     fn meets(
         &self,
         need: NeedNo,
@@ -141,7 +142,7 @@ impl Eligibility {
         }
     }
 
-    /// All slots of a cohort meet a need that is new.
+    /// Adds a new need that all slots of a cohort meet.
     fn insert_need(&mut self, number: CohortNo, no: NeedNo) {
         self.rekey(number, |needs| {
             needs.insert(no);
@@ -158,8 +159,8 @@ impl Eligibility {
         self.relist(number);
     }
 
-    /// A need of a cohort, and of no other thing any more, is gone. If another cohort has the same needs now, they become
-    /// one.
+    /// Removes a need from a cohort; the need no longer exists elsewhere. If another cohort has the same needs now,
+    /// the two merge.
     fn remove_need_of(&mut self, number: CohortNo, need: NeedNo) {
         if let Some(other) = self.rekey(number, |needs| {
             needs.remove(&need);
@@ -169,8 +170,8 @@ impl Eligibility {
         self.relist(number);
     }
 
-    /// Changes the needs of a cohort in place. Another cohort that has the same needs already keeps its place among the
-    /// keys, and is returned.
+    /// Changes the needs of a cohort in place. If another cohort already has the same needs, it keeps its key, and is
+    /// returned.
     fn rekey(
         &mut self,
         number: CohortNo,
@@ -178,7 +179,7 @@ impl Eligibility {
     ) -> Option<CohortNo> {
         let cohort = self.cohorts.get_mut(&number)?;
         let own = (std::mem::take(&mut cohort.namespace), std::mem::take(&mut cohort.needs));
-        // Neither of the two copies is made anew: a cohort may have as many needs as there are runs.
+        // Reuse both copies: a cohort may have as many needs as there are runs.
         let (mut key, _) = self.cohort_numbers.remove_entry(&own)?;
         (cohort.namespace, cohort.needs) = own;
         change(&mut cohort.needs);
@@ -194,7 +195,7 @@ impl Eligibility {
         other
     }
 
-    /// Makes one of two cohorts with the same needs, of which `other` is known by these.
+    /// Merges two cohorts with the same needs; `other` has the key.
     fn merge(&mut self, number: CohortNo, other: CohortNo) {
         let len = |no| self.cohorts.get(&no).map_or(0, |cohort: &Cohort| count(&cohort.offers));
         let (kept, gone) = match len(number) > len(other) {
@@ -241,8 +242,8 @@ impl Eligibility {
         number
     }
 
-    /// Notes of offers that they are in this cohort from now on. Returns how many of their slots take work, which their
-    /// cohorts of before do not count any more.
+    /// Moves offers to this cohort. Returns how many of their slots take work, which their former cohorts no longer
+    /// count.
     fn place(&mut self, offers: &Offers, cohort: CohortNo) -> usize {
         let mut free = 0;
         for no in offers.values().flatten() {
@@ -292,7 +293,7 @@ impl Eligibility {
         self.cohort_numbers.remove(&(namespace, needs));
     }
 
-    /// A cohort that lists the first turns of these needs, or does not, is gone.
+    /// Removes a cohort, whether or not it lists the first turns of these needs.
     fn unlist_firsts(&mut self, needs: &BTreeSet<NeedNo>, cohort: CohortNo) {
         for need in needs {
             if let Some(need) = self.needs.get_mut(need) {
@@ -302,7 +303,7 @@ impl Eligibility {
     }
 }
 
-/// Takes the offers that meet a need out of those of a cohort.
+/// Removes the offers that meet a need from those of a cohort.
 fn take_met(offers: &mut Offers, met: BTreeMap<ShapeNo, Meets>) -> Offers {
     let mut taken = Offers::new();
     for (shape, meets) in met {

@@ -1,11 +1,12 @@
-//! Which needs are met by the same cohorts.
+//! Groups the needs that the same cohorts meet.
 //!
-//! A *family* is needs that the same cohorts meet. Thousands of runs that are each pinned to a host make a cohort for each
-//! of these hosts, and all of these cohorts meet the needs of hundreds of other runs. A walk over the cohorts by families
-//! looks at each cohort and each need once, not at each pair of them.
+//! A *family* is a group of needs that the same cohorts meet. Thousands of runs that are each pinned to a host create
+//! a cohort for each of these hosts, and all of these cohorts meet the needs of hundreds of other runs. A walk over
+//! the cohorts by families visits each cohort and each need once, not each pair of them.
 //!
-//! *Invariant:* the needs of a family have the same cohorts. Two families may have the same cohorts too: that costs looks
-//! and nothing else. A family is found by a sum over its cohorts, which is a hint: the cohorts are compared.
+//! *Invariant:* the needs of a family have the same cohorts. Two families may have the same cohorts too, which costs
+//! lookups and nothing else. A family is found by a sum over its cohorts, which is only a hint: the cohorts
+//! themselves are compared.
 
 use super::{CohortNo, Eligibility, NeedNo};
 use crate::looks::look;
@@ -23,7 +24,7 @@ pub(super) struct Family {
     mark: u64,
 }
 
-/// A number that looks random (the finalizer of SplitMix64).
+/// A pseudorandom number (the finalizer of SplitMix64).
 fn mark(cohort: CohortNo) -> u64 {
     let mut mixed = cohort.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -73,7 +74,7 @@ impl Eligibility {
         cohorts
     }
 
-    /// The families of just these needs. Those of which other needs are members too are split.
+    /// The families of exactly these needs. Families with other members too are split.
     pub(super) fn families_of(&mut self, needs: &BTreeSet<NeedNo>) -> BTreeSet<FamilyNo> {
         let mut members: BTreeMap<FamilyNo, BTreeSet<NeedNo>> = BTreeMap::new();
         for no in needs {
@@ -84,7 +85,7 @@ impl Eligibility {
         members.into_iter().map(|(family, own)| self.split(family, own)).collect()
     }
 
-    /// Makes a family of some members of one. Those of all of it are one already.
+    /// Makes a family of some members of a family. All of its members already form one.
     fn split(&mut self, number: FamilyNo, own: BTreeSet<NeedNo>) -> FamilyNo {
         let Some(family) = self.families.get_mut(&number) else { return number };
         if own.len() == family.needs.len() {
@@ -133,7 +134,7 @@ impl Eligibility {
         }
     }
 
-    /// Makes one of a family and another one with the same cohorts, where that is known.
+    /// Merges a family with another one with the same cohorts, if such a family is found.
     pub(super) fn join_equal(&mut self, number: FamilyNo) {
         let Some(family) = self.families.get(&number) else { return };
         let other = *self.marks.entry(family.mark).or_insert(number);
@@ -154,7 +155,7 @@ impl Eligibility {
         }
     }
 
-    /// Notes of needs that they are of this family from now on.
+    /// Moves needs to this family.
     fn take_in(&mut self, family: FamilyNo, needs: &BTreeSet<NeedNo>) {
         for no in needs {
             if let Some(need) = self.needs.get_mut(no) {
@@ -177,7 +178,7 @@ impl Eligibility {
         }
     }
 
-    /// Each thing that is kept twice is the same in both places.
+    /// Checks that everything kept twice is the same in both places.
     #[cfg(test)]
     pub(super) fn check_families(&self) {
         for (number, family) in &self.families {

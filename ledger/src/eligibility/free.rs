@@ -1,7 +1,7 @@
 //! Slots that take work, counted by offer and by cohort.
 //!
-//! *Invariant:* a slot is counted here as its own record says (`settle.rs`). A cohort's count is the sum over its offers, also
-//! after offers have moved to another cohort.
+//! *Invariant:* the counts match the slots' own records (`settle.rs`). A cohort's count is the sum over its offers,
+//! also after offers have moved to another cohort.
 //! Absent: which slots these are.
 
 use super::{Eligibility, OfferNo};
@@ -10,7 +10,7 @@ use crate::looks::look;
 use std::collections::BTreeMap;
 
 impl Eligibility {
-    /// A slot of an offer takes work, or takes none any more.
+    /// Counts a slot of an offer that starts or stops taking work.
     pub(crate) fn count_free(&mut self, number: OfferNo, was: bool, is: bool) {
         let Some(offer) = self.offers.get_mut(&number).filter(|_| was != is) else { return };
         let Some(cohort) = self.cohorts.get_mut(&offer.cohort) else { return };
@@ -22,8 +22,8 @@ impl Eligibility {
         }
     }
 
-    /// Whether more than so many of the slots that meet a run's need take work. Costs the cohorts that meet it, however many
-    /// slots they have.
+    /// Whether more than `count` of the slots that meet a run's need take work. Costs the cohorts that meet it,
+    /// however many slots they have.
     pub(crate) fn has_more_free(&self, no: RunNo, count: usize) -> bool {
         let mut free = 0;
         self.cohorts(no).any(|number| {

@@ -1,4 +1,4 @@
-//! The index beside a comparison of every run with every slot.
+//! Compares the index with a comparison of every run with every slot.
 
 use super::*;
 use crate::gate::SCHEDULING_VERSION;
@@ -14,7 +14,7 @@ fn labels(all: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
-/// One of the things that runs ask for.
+/// One of the needs of runs.
 fn spec(kind: u8) -> RunSpec {
     let engine = |model: &str, revision: &str| EngineSpec {
         model: model.into(),
@@ -72,7 +72,7 @@ fn offer(kind: u8, host: u8) -> (SlotOffer, StoreAccess) {
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// A run comes, is served, or has nothing to give for now.
+    /// A run comes, is served, or has no rows to give for now.
     SetRun(u8, u8, u8, Option<(u8, u8)>),
     EndRun(u8),
     /// A host with slots comes.
@@ -197,7 +197,7 @@ impl Both {
         host.namespace == run.namespace && host.offer.0.fits(&run.spec, &host.offer.1).is_ok()
     }
 
-    /// Compares what the index says with what it should say.
+    /// Compares the index with the expected result.
     fn check(&self) {
         let needs = |host: &Host| -> BTreeSet<NeedKey> {
             let fitting = self.runs.values().filter(|run| Self::fits(host, run));
@@ -343,7 +343,7 @@ proptest! {
     }
 }
 
-/// An index with so many hosts of one slot, each with a label of its own. `model_of` says what each offers.
+/// An index with this many hosts of one slot, each with its own label. `model_of` gives the model that each offers.
 fn fleet(hosts: u32, model_of: impl Fn(u32) -> &'static str) -> Eligibility {
     let mut index = Eligibility::default();
     for host in 0..hosts {
@@ -360,7 +360,7 @@ fn fleet(hosts: u32, model_of: impl Fn(u32) -> &'static str) -> Eligibility {
 }
 
 impl Eligibility {
-    /// What it costs that the first run of a need comes or goes.
+    /// The cost of adding or removing the first run of a need.
     fn cost_of(&mut self, change: impl FnOnce(&mut Self)) -> (usize, usize, usize) {
         self.work = Work::default();
         change(self);
@@ -398,8 +398,8 @@ fn where_some_hosts_meet_a_need_those_of_the_smaller_side_move() {
     };
     assert_eq!(comes(&mut index, 0), (1, 300, 0), "those of m leave the others");
     assert_eq!(comes(&mut index, 1), (1, 0, 0), "those of n are a cohort already");
-    assert_eq!(comes(&mut index, 2), (0, 0, 0), "nobody has it");
-    // Hosts are compared one by one where a need asks for what differs between them.
+    assert_eq!(comes(&mut index, 2), (0, 0, 0), "no slot has it");
+    // Hosts are compared one by one if a need depends on what differs between them.
     let pinned = RunSpec { selector: labels(&[("instance_id", "i-7")]), ..spec(0) };
     let cost = index.cost_of(|index| index.set_run(RunNo(9), ("a", &pinned), None));
     assert_eq!(cost, (1, 1, 300));

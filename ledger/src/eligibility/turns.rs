@@ -1,9 +1,9 @@
-//! Whose turn it is at a slot.
+//! Which run is next at a slot.
 //!
-//! *Invariant:* the order is that of the turns alone, whatever the numbers of needs. Looking takes time in proportion to
-//! what is looked at: a cohort of many needs lists their first turns at each priority. One of few does not. A fleet whose
-//! hosts are pinned one by one has many such cohorts, and a run that fits all of them would have to change every list
-//! whenever it is served.
+//! *Invariant:* only the turns decide the order, never the numbers of needs. A lookup takes time in proportion to
+//! what it visits: a cohort of many needs lists their first turns at each priority, and a cohort of few needs does
+//! not. A fleet whose hosts are pinned one by one has many small cohorts, and a run that fits all of them would
+//! otherwise change every list whenever it is served.
 
 use super::{CohortNo, Eligibility, Need, NeedNo, Turn};
 use crate::id::RunNo;
@@ -68,8 +68,8 @@ impl Eligibility {
         }
     }
 
-    /// Begins or ends the list of a cohort's first turns, after its needs have changed. Needs that have none yet, and needs
-    /// without turns that are gone, change nothing in it.
+    /// Starts or drops the list of a cohort's first turns after its needs have changed. Adding or removing needs
+    /// without turns does not change the list.
     pub(super) fn relist(&mut self, number: CohortNo) {
         let Some(cohort) = self.cohorts.get_mut(&number) else { return };
         let lists = cohort.needs.len() > FEW_NEEDS;
@@ -88,8 +88,8 @@ impl Eligibility {
         cohort.firsts = lists.then_some(firsts);
     }
 
-    /// The needs of a cohort of which runs have something to give, each with its first turn, in the order of these. Only
-    /// those after a turn, if one is given.
+    /// The needs of a cohort whose runs have rows to give, each with its first turn, ordered by turn. Only those
+    /// after a turn, if one is given.
     pub(crate) fn giving(
         &self,
         cohort: CohortNo,
@@ -112,13 +112,13 @@ impl Eligibility {
         listed.filter(is_first).map(|(turn, need)| (*turn, *need)).chain(few)
     }
 
-    /// The runs that slots of a cohort could serve, in their turns.
+    /// The runs that slots of a cohort could serve, in turn order.
     pub(crate) fn turns_at(&self, cohort: CohortNo) -> impl Iterator<Item = Turn> {
         let last = Turn { priority: Reverse(0), time: u64::MAX, run: RunNo(u32::MAX) };
         self.merged(self.giving(cohort, None), last)
     }
 
-    /// Of these, the ones of a priority.
+    /// Those of one priority.
     pub(crate) fn turns_of_priority(
         &self,
         number: CohortNo,
@@ -138,14 +138,14 @@ impl Eligibility {
         self.merged(listed.map(|(turn, need)| (*turn, *need)).chain(few), last)
     }
 
-    /// The turns of needs of which these are the first ones, up to a last one, in their order.
+    /// Merges the turns of needs, given the first turn of each, up to a last turn, in order.
     fn merged(
         &self,
         firsts: impl Iterator<Item = (Turn, NeedNo)>,
         last: Turn,
     ) -> impl Iterator<Item = Turn> {
         let mut firsts = firsts.peekable();
-        // The next turn of each need of which one was taken.
+        // The next turn of each need from which one was taken.
         let mut nexts: BinaryHeap<Reverse<(Turn, NeedNo)>> = BinaryHeap::new();
         std::iter::from_fn(move || {
             let first = firsts.peek().map(|first| first.0);
@@ -163,12 +163,12 @@ impl Eligibility {
         })
     }
 
-    /// The runs of a need that have something to give, in their turns.
+    /// The runs of a need that have rows to give, in turn order.
     pub(crate) fn turns_of(&self, need: NeedNo) -> impl Iterator<Item = Turn> {
         self.needs.get(&need).into_iter().flat_map(|need| need.turns.iter().copied())
     }
 
-    /// Of these, the ones of a priority.
+    /// Those of one priority.
     pub(crate) fn turns(&self, need: NeedNo, priority: u8) -> impl Iterator<Item = Turn> {
         look();
         let (first, last) = bounds(Reverse(priority));

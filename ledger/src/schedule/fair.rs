@@ -1,13 +1,14 @@
 //! Fair sharing by virtual time: the rows that a run was served, divided by its weight.
 //!
 //! A pull is served from the run with the least virtual time among those that the slot fits. Slots that fit different
-//! runs share one clock for each run, so a run that one slot has served already waits at the others: in the long run the
-//! shares are max-min fair by weight, whatever the overlap (`tests/fairness.rs`).
+//! runs share one clock for each run, so a run that one slot has served already waits at the others: in the long run
+//! the shares are max-min fair by weight, whatever the overlap (`tests/fairness.rs`).
 //!
-//! *Invariant:* a run saves up nothing while it has nothing to give. When it joins, its time is at least that of the run
-//! that is served next at the slots where that one is latest, and at most a few turns more ([`levels`](super::levels)),
-//! so it neither waits behind what others were served before nor keeps them waiting until it has caught up. Old service
-//! fades: where a time reaches [`TIME_MAX`], all are halved, which keeps their order.
+//! *Invariant:* a run saves up nothing while it has nothing to give. When it joins, its time is at least that of the
+//! run that is served next at the slots where that time is latest, and at most a few turns more
+//! ([`levels`](super::levels)), so it neither waits behind what others were served before nor keeps them waiting
+//! until it has caught up. Old service fades: when a time reaches [`TIME_MAX`], all are halved, which keeps their
+//! order.
 
 use super::{Candidate, Share};
 use crate::eligibility::Turn;
@@ -19,13 +20,14 @@ use std::collections::BTreeMap;
 
 /// Virtual time of one row of a run of weight 1.
 const ROW: u64 = 1 << 20;
-/// The virtual time at which all are halved: that of a run of weight 1 after 2^14 rows. A run that was served faster, at
-/// slots that others do not fit, waits for at most so many rows for each unit of weight once it shares slots with them.
+/// The virtual time at which all are halved: that of a run of weight 1 after 2^14 rows. A run that was served faster,
+/// at slots that others do not fit, waits for at most this many rows per unit of weight once it shares slots with
+/// them.
 const TIME_MAX: u64 = ROW << 14;
 /// By how much a run that joins may be ahead of those that it joins: a fair share is never further ahead than one turn.
 pub(super) const AHEAD_MAX: u64 = 4 * limits::QUANTUM_ROWS as u64 * ROW;
 
-/// Virtual time after so many more rows.
+/// Virtual time after this many more rows.
 fn later(time: u64, rows: u64, weight: u64) -> u64 {
     time.saturating_add(rows.saturating_mul(ROW) / weight.max(1))
 }
@@ -48,12 +50,12 @@ impl Ledger {
         share
     }
 
-    /// What a pull gets, and the virtual times of the runs that give it.
+    /// The result of a pull, and the new virtual times of the runs that serve it.
     fn pick(&self, slot: SlotRef, mut left: u64, empty: bool) -> (Share, BTreeMap<RunNo, u64>) {
         let (mut share, mut times) = (Share::default(), BTreeMap::new());
         let Some(pulls) = self.slot(slot) else { return (share, times) };
         let mut unseen = self.turns_for(pulls).peekable();
-        // Those that gave something and have more.
+        // Runs that gave rows and have more.
         let mut seen: BTreeMap<Turn, Candidate> = BTreeMap::new();
         while left > 0 {
             let again = seen.first_key_value().map(|(turn, _)| *turn);

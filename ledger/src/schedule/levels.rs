@@ -1,19 +1,19 @@
 //! Keeps the virtual times of runs comparable while runs come and slots go.
 //!
-//! Times are compared at slots, so they mean something only among runs that share slots, directly or through other runs:
-//! a *group*. Two groups may have been served at very different rates, and neither owes the other anything.
+//! Times are compared at slots, so they are meaningful only among runs that share slots, directly or through other
+//! runs: a *group*. Two groups may have been served at very different rates, and neither owes the other anything.
 //!
-//! *Invariant:* whatever moves times here keeps the order of the runs of a group. A run that joins two groups makes them
-//! one: the group behind is moved up first, as a whole, so that it has no claim to what the other was served before.
-//! When slots go, or the set of open runs changes, other shares are fair from then on. What a run was behind until then
-//! is forgotten but for [`AHEAD_MAX`].
+//! *Invariant:* every move of times here keeps the order of the runs of a group. A run that joins two groups merges
+//! them: the group behind is first moved up as a whole, so that it has no claim to what the other was served before.
+//! When slots go, or the set of open runs changes, other shares are fair from then on. How far a run was behind until
+//! then is forgotten except for [`AHEAD_MAX`].
 //!
-//! A run joins whenever it has something to give again, which one at its cap does after each completion. That costs a look
-//! at each cohort of the run, and of a cohort with few needs a look at each of them. Runs that join together are not listed
-//! until it is their turn, so none of them looks past the others. Groups are looked for only where levels are more than
-//! [`AHEAD_MAX`] apart. Gaps are closed when a run opens, ends, is paused or resumed, and when a session ends, however many
-//! do in one `Tick`. Either costs the cohorts and the needs of the namespace, but not each pair of these
-//! ([`eligibility`](crate::eligibility)), and closing gaps a sort of its turns.
+//! A run joins whenever it has something to give again; a run at its cap does so after each completion. That costs
+//! one lookup per cohort of the run, and in a cohort with few needs one per need. Runs that join together are not
+//! listed until it is their turn, so none of them scans past the others. Groups are computed only if levels are more
+//! than [`AHEAD_MAX`] apart. Gaps are closed when a run opens, ends, is paused or resumed, and when a session ends,
+//! however many do in one `Tick`. Either costs the cohorts and the needs of the namespace, but not each pair of these
+//! ([`eligibility`](crate::eligibility)); closing gaps also costs a sort of its turns.
 
 use super::fair::AHEAD_MAX;
 use crate::eligibility::{CohortNo, NeedNo, Turn};
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 struct Group {
     needs: Vec<NeedNo>,
-    /// Where a run joins it: with the run that is served next, at the slots where that one is latest.
+    /// The time at which a run joins it: that of the run served next, at the slots where that time is latest.
     level: Option<u64>,
 }
 
@@ -42,8 +42,8 @@ impl Ledger {
             return;
         }
         let turns: Vec<Turn> = joining.iter().filter_map(|no| self.index.turn(*no)).collect();
-        // Where several join, each of them would look past all others: they are listed as they join. One alone is cheaper
-        // to look past than to take out.
+        // If several join, each would have to skip all others, so they are listed as they join. A single one is
+        // cheaper to skip than to remove.
         let several = turns.len() > 1;
         let joining = if several { BTreeSet::new() } else { joining };
         if several {
@@ -52,7 +52,7 @@ impl Ledger {
         for namespace in namespaces {
             self.close_gaps(&namespace, &joining);
         }
-        // Each one counts for those behind it.
+        // Each joining run counts for the later ones.
         for turn in turns {
             let time = self.time_to_join(turn, &joining);
             match several {
@@ -62,14 +62,14 @@ impl Ledger {
         }
     }
 
-    /// Changes the turn of a run that stays what it is otherwise.
+    /// Changes only the turn of a run.
     fn list(&mut self, no: RunNo, turn: Option<Turn>) {
         if let Some(run) = self.runs.get(&no) {
             self.index.set_run(no, (&run.head.namespace, &run.head.spec), turn);
         }
     }
 
-    /// Lists a run that is in no list, at this time.
+    /// Lists an unlisted run at this time.
     fn list_at(&mut self, turn: Turn, time: u64) {
         if let Some(run) = self.runs.get_mut(&turn.run).filter(|run| run.head.service != time) {
             run.head.service = time;
@@ -78,14 +78,14 @@ impl Ledger {
         self.list(turn.run, Some(Turn { time, ..turn }));
     }
 
-    /// A run has come, ended, or was paused or resumed: what was fair in its namespace may be so no more.
+    /// A run was created, ended, paused or resumed: the fair shares in its namespace may have changed.
     pub(crate) fn reshape_with(&mut self, no: RunNo) {
         if let Some(run) = self.runs.get(&no) {
             self.reshaped.insert(run.head.namespace.clone());
         }
     }
 
-    /// The time of a run that joins those that have something to give, but for `joining`.
+    /// The time of a run that joins the runs with rows to give, ignoring `joining`.
     fn time_to_join(&mut self, turn: Turn, joining: &BTreeSet<RunNo>) -> u64 {
         let priority = turn.priority.0;
         let level = |cohort: CohortNo| {
@@ -104,13 +104,13 @@ impl Ledger {
         turn.time.clamp(last, last.saturating_add(AHEAD_MAX))
     }
 
-    /// The time of the run of a need that is served next, but for `joining`.
+    /// The time of the next run of a need, ignoring `joining`.
     fn first_time(&self, need: NeedNo, priority: u8, joining: &BTreeSet<RunNo>) -> Option<u64> {
         let mut turns = self.index.turns(need, priority);
         turns.find(|turn| !joining.contains(&turn.run)).map(|turn| turn.time)
     }
 
-    /// The groups to which these cohorts belong, of which it is known where a run joins them.
+    /// The groups to which these cohorts belong, given the levels at which a run joins them.
     fn groups(
         &self,
         cohorts: &BTreeMap<CohortNo, Option<u64>>,

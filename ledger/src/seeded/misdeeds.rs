@@ -1,10 +1,10 @@
-//! What seeded bugs of the ledger do instead of the right thing, where that is more than to leave
-//! out a check. No build without the feature `seeded-bugs` has any of it.
+//! The behavior of the ledger's seeded bugs, if it is more than leaving out a check. Only builds with the feature
+//! `seeded-bugs` have it.
 //!
-//! *Invariant:* each keeps the counts of grants and of decided rows, so that it shows in what
-//! clients see and not as a panic of the arithmetic.
+//! *Invariant:* each bug keeps the counts of grants and of decided rows, so that it shows in what clients see and not
+//! as an arithmetic panic.
 
-// What the ledger must not use is what some of these use.
+// Some of these use types and methods that the ledger must not use.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use crate::client::Client;
@@ -24,7 +24,7 @@ pub(crate) fn own_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A client as an image has it.
+/// A client as in an image.
 pub(crate) fn imaged_client(client: &Client) -> Client {
     let mut client = client.clone();
     if seeded(Bug::RepliesNotInSnapshot) {
@@ -33,7 +33,7 @@ pub(crate) fn imaged_client(client: &Client) -> Client {
     client
 }
 
-/// A row's trouble as an image has it.
+/// A row's trouble as in an image.
 pub(crate) fn imaged_trouble(trouble: &Trouble) -> Trouble {
     let mut trouble = trouble.clone();
     if seeded(Bug::StrikesNotInSnapshot) {
@@ -61,7 +61,7 @@ impl Run {
 }
 
 impl Ledger {
-    /// What a completion is granted beyond what its attempt may decide.
+    /// The rows that a completion is granted beyond those that its attempt may decide.
     pub(crate) fn misjudge(
         &mut self,
         (no, set): (RunNo, &HeldRows),
@@ -72,7 +72,7 @@ impl Ledger {
             () if seeded(Bug::OvertakenAttemptAccepted) => self.take_from_anyone(no, &rest),
             () => return (accepted, rest),
         };
-        // What an attempt still holds is released with what it decides; the others are not its own.
+        // Rows that an attempt still holds are released when it decides them; the others are not its own.
         let holds = self.runs.get(&no).is_some_and(|run| run.holding(set.attempt).is_some());
         if !holds {
             rest.subtract(&more);
@@ -117,7 +117,7 @@ impl Ledger {
         taken
     }
 
-    /// Rows given back under an attempt that does not hold them, which are pending then.
+    /// Rows returned under an attempt that does not hold them, which become pending.
     pub(crate) fn nack_of_anyone(&mut self, no: RunNo, rows: &Rows) -> Rows {
         let mut taken = Rows::default();
         let Some(run) = self.runs.get_mut(&no).filter(|_| seeded(Bug::NackOfAnyone)) else {

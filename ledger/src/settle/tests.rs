@@ -1,4 +1,4 @@
-//! What reading and ticking cost, in records that are looked at.
+//! Measures the cost of reading and ticking, in visited records.
 
 use crate::apply::Context;
 use crate::command::{
@@ -18,14 +18,15 @@ use crate::view::Pool;
 const RUNS: u32 = 30;
 const WORKERS: u16 = 20;
 const SLOTS: u16 = 8;
-/// Looks at the one run, worker and slot that an operation changes. It changes some more than once.
+/// Visits to the one run, worker and slot that an operation changes. It changes some more than once.
 const FEW: u64 = 30;
 
 /// A ledger, and the index of its last entry.
 struct Bench(Ledger, u64);
 
 impl Bench {
-    /// Runs with deadlines and time-outs of two models, and workers with slots of either, of which some hold rows.
+    /// Runs of two models with deadlines and timeouts, and workers with slots of either model, some of which hold
+    /// rows.
     fn new() -> Self {
         let mut bench = Self(Ledger::new([1; 16]), 0);
         bench.apply(Body::OpenEpoch, 0);
@@ -102,7 +103,7 @@ impl Bench {
         self.op(OpKind::Claim { slot, instance: 1, seq, rows_max: 10 });
     }
 
-    /// A slot fails a row of those that it is given first.
+    /// A slot fails the first row that it gets.
     fn fail_next(&mut self, slot: SlotRef, seq: u64, class: FailureClass) -> HeldRows {
         let claim = OpKind::Claim { slot, instance: 1, seq, rows_max: 1 };
         let Reply::Granted(mut granted) = self.op(claim) else { panic!("no rows") };
@@ -226,7 +227,7 @@ fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
     for fits in [true, false] {
         let ledger = &bench.0;
         let (run, worker) = (&ledger.runs[&failed.run], &ledger.workers[&own.session]);
-        // The two models make two cohorts, of which one has the model of the run.
+        // The two models make two cohorts; one has the model of the run.
         assert_eq!(looks_of(|| assert_eq!(ledger.another_worker_fits(run, worker), fits)), 1);
         let kept = |rows: &Rows| ledger.kept_of(own, failed.run, rows);
         let looks = looks_of(|| assert_eq!(kept(&failed.rows), failed.rows));

@@ -1,7 +1,8 @@
 //! How a job recovers: a new lineage begins from a checkpoint.
 //!
-//! *Invariant:* a recovery is known by its round: all trainers that ask for the same one get the same lineage, and each the
-//! rank that its world says. What is not in the checkpoint is undone, and trainers of the lineage before are heard no more.
+//! *Invariant:* a recovery is identified by its round: all trainers that ask for the same round get the same lineage,
+//! and each gets the rank that its world says. Work that is not in the checkpoint is undone, and trainers of the
+//! previous lineage are refused from then on.
 
 use super::TrainerDecl;
 use crate::apply::Context;
@@ -16,15 +17,15 @@ use crate::training::{LossPolicy, Trainer, TrainingName};
 use crate::training_refusal::TrainingRefusal;
 use std::collections::BTreeSet;
 
-/// What a trainer asks for when its job recovers.
+/// A trainer's request when its job recovers.
 pub(super) struct Recovery {
-    /// The round of the rendezvous; 0 where the job has none.
+    /// The round of the rendezvous; 0 if the job has none.
     pub(super) round: u64,
     /// Names of all trainers, by rank.
     pub(super) world: Vec<String>,
     /// The checkpoint to begin from; 0: the base of the lineage.
     pub(super) from: u32,
-    /// What a later loss means.
+    /// The policy for a later loss.
     pub(super) on_loss: LossPolicy,
 }
 

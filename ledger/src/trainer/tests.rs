@@ -16,7 +16,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// With a dataset of so many shards.
+    /// A cluster with a dataset of this many shards.
     fn new(shards: u32) -> Self {
         let mut cluster = Self { ledger: Ledger::new([1; 16]), index: 0 };
         cluster.command(0, Body::OpenEpoch);
@@ -108,7 +108,7 @@ fn a_trainer_that_comes_or_goes_costs_what_it_has_and_all_that_end_at_once_cost_
 }
 
 #[test]
-fn what_is_preferred_for_whom_is_as_if_asked_anew_whoever_comes_and_goes() {
+fn preferences_match_a_recomputation_after_any_trainer_comes_or_goes() {
     let mut cluster = Cluster::new(500);
     let (first, _) = cluster.join(0..1);
     cluster.claim(&first[0]);
@@ -121,7 +121,7 @@ fn what_is_preferred_for_whom_is_as_if_asked_anew_whoever_comes_and_goes() {
                 cluster.leave(std::slice::from_ref(one));
                 cluster.ledger.check_invariants().unwrap();
             }
-            // One that left with a shard was lost: the job goes on where it was.
+            // A trainer that left with a shard was lost: the job continues from its last known position.
             assert_eq!(cluster.ledger.training(&job()).unwrap().trainers().count(), 1);
         }
     }

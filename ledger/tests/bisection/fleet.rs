@@ -1,4 +1,4 @@
-//! A ledger with runs and slots, and what is said to it. A member may be loaded from its image at any moment.
+//! A ledger with runs and slots, and the commands to it. A member may be loaded from its image at any moment.
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
@@ -18,7 +18,7 @@ pub(crate) struct Fleet {
     pub(crate) clock: u64,
     /// Every slot, in the order of registration, and its latest pull.
     pub(crate) slots: Vec<(SlotRef, u64)>,
-    /// Invariants are checked after every so many commands.
+    /// The number of commands between two checks of the invariants.
     pub(crate) check_every: u64,
 }
 
@@ -57,7 +57,7 @@ impl Fleet {
         run
     }
 
-    /// A worker with so many slots; returns the number of the first.
+    /// Adds a worker with this many slots; returns the number of the first.
     pub(crate) fn worker(&mut self, namespace: &str, name: &str, slots: usize) -> usize {
         let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
         let registration = Registration {

@@ -1,4 +1,4 @@
-//! One command of each kind, in an order in which each finds what it speaks of.
+//! One command of each kind, ordered so that each finds the objects that it names.
 
 use crate::training;
 use rollout_ledger::id::{
@@ -153,7 +153,7 @@ fn revoke_certificates() -> Command {
     ]))
 }
 
-/// What a leader reports of members. The ledger keeps one of each state.
+/// A leader's reports of members, so that the ledger has one in each state.
 pub(crate) fn members() -> Command {
     let started = |id, name: &str| MemberOp::Started { id, name: name.into(), started_ms: 900 };
     let started_ms = 900;
@@ -213,7 +213,7 @@ pub(crate) fn setting() -> Command {
     op(OpKind::Setting(SettingOp::CordonAfter(5)))
 }
 
-/// A worker that has started more than it was heard to have, of a run of its own; as entry `index`.
+/// A worker that may have started more rows than it reported, of its own run; as entry `index`.
 fn suspect_unheard(index: u64) -> Command {
     let (run, session) = (RunNo(2), SessionId::at(index, 2));
     let slot = SlotRef { session, slot: SlotNo(0) };

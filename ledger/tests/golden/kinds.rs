@@ -1,7 +1,7 @@
-//! Which kinds of commands have bytes that are kept.
+//! The kinds of commands that need golden bytes.
 //!
-//! *Invariant:* [`ALL`] has every kind of every type that a command contains. A kind that the ledger gains does not compile
-//! here until it is listed, and then the test fails until a golden command has one.
+//! *Invariant:* [`ALL`] has every kind of every type that a command contains. When the ledger gains a kind, this file
+//! does not compile until the kind is listed, and then the test fails until a golden command contains it.
 
 use crate::{commands, more};
 use rollout_ledger::{
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 type Names = BTreeSet<&'static str>;
 
-/// A function a type that names the kind of a value, and the list of all kinds.
+/// Defines a function per type that names the kind of a value, and the list of all kinds.
 macro_rules! kinds {
     ($($name:ident($kind:ident): $($variant:ident)+;)*) => {
         $(fn $name(value: &$kind) -> &'static str {

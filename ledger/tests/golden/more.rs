@@ -1,7 +1,7 @@
-//! Commands beside those that the records are made of: what came with version 3, and values that the others leave out.
+//! Commands besides those that make the golden records: operations of version 3, and values that the others lack.
 //!
-//! *Invariant:* these are encoded and decoded, and none is applied, so a new one changes no line of another file. A kind of
-//! operation that the ledger gains has its examples here, at the end of [`all`].
+//! *Invariant:* these are encoded and decoded, but not applied, so a new one changes no line of another file. When the
+//! ledger gains a kind of operation, its examples go here, at the end of [`all`].
 
 use crate::commands::{arrive, blob, command, op, participant, registration, spec};
 use crate::training;
@@ -109,7 +109,7 @@ fn tokens() -> Command {
     ops(all.map(OpKind::Token))
 }
 
-/// Each class, of one row and of an engine, with all evidence and with none.
+/// Each failure class, for one row and for an engine, with all evidence and with none.
 fn failures() -> Command {
     let slot = SlotRef { session: SessionId::at(300, 1), slot: SlotNo(7) };
     let held = || HeldRows {
@@ -144,7 +144,7 @@ fn failures() -> Command {
     ops(failed.into_iter().chain(died))
 }
 
-/// Each policy, for those who join and for those who recover.
+/// Each policy, for a join and for a recovery.
 fn trainers() -> Command {
     let policies = [LossPolicy::Recover, LossPolicy::Continue];
     let job = training::job;
@@ -177,7 +177,7 @@ fn arrivals() -> Command {
     ops(all)
 }
 
-/// Specs with every field and with none, and what a run is told.
+/// Specs with every field and with none, and other operations on runs.
 fn runs() -> Command {
     let create = |name: &str, spec: RunSpec| OpKind::CreateRun {
         namespace: "team".into(),

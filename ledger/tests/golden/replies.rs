@@ -1,8 +1,8 @@
 //! One reply of each kind, with one refusal of each kind in it.
 //!
-//! *Invariant:* each kind has an example. A kind that the ledger gains does not compile here until it has one, and an example
-//! under the name of another kind fails the test. What an example has in it is not empty: each field, each element of a list
-//! and each option is in the bytes.
+//! *Invariant:* each kind has an example. When the ledger gains a kind, this file does not compile until the kind has
+//! an example, and an example under the name of another kind fails the test. No part of an example is empty: each
+//! field, each element of a list and each option is in the bytes.
 
 use crate::commands::blob;
 use crate::{hex, lock};
@@ -13,7 +13,7 @@ use rollout_ledger::{
 };
 use std::fmt::Debug;
 
-/// A function that gives the examples of a type by the names of their kinds.
+/// Defines a function that returns the examples of a type by the names of their kinds.
 macro_rules! examples {
     ($all:ident, $kind:ident, { $($variant:ident: $example:expr,)* }) => {
         fn $all() -> Vec<(&'static str, $kind)> {
@@ -27,7 +27,7 @@ macro_rules! examples {
     };
 }
 
-/// Each example is of the kind that it stands for.
+/// Each example has the kind of its name.
 fn checked<T: Debug>(
     examples: Vec<(&'static str, T)>,
     name: fn(&T) -> &'static str,

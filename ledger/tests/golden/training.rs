@@ -1,4 +1,4 @@
-//! Commands about datasets and training jobs.
+//! Golden commands for datasets and training jobs.
 
 use crate::commands::{blob, command, op};
 use rollout_ledger::id::{Attempt, SessionId};

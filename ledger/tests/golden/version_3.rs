@@ -1,7 +1,7 @@
 //! The whole image of a cluster of version 3.
 //!
-//! *Invariant:* there is a record of each kind that a member of version 3 writes, those included that share a letter with
-//! another kind. Nothing in the story is refused, so its replies are in the chain of the record `M` as they are meant.
+//! *Invariant:* there is a record of each kind that a member of version 3 writes, including kinds that share a letter
+//! with another kind. No command of the story is refused, so the chain in record `M` covers the intended replies.
 
 use crate::commands::{blob, command, fail, members, participant, registration, spec};
 use crate::{Records, hex, lock, played};
@@ -13,7 +13,7 @@ use rollout_ledger::{
     Terms,
 };
 
-/// Only these workers serve it, so what they claim is of the new run.
+/// Only these workers serve it, so the rows that they claim belong to the new run.
 const MODEL: &str = "hf://fresh";
 
 struct Story {
@@ -112,14 +112,14 @@ fn register(name: &str, instance: u64) -> OpKind {
     }))
 }
 
-/// Some of the rows of a grant, by their place in it.
+/// Some of the rows of a grant, by their position in it.
 fn some(held: &HeldRows, from: usize, count: usize) -> HeldRows {
     let rows: Vec<(u64, u32)> = held.rows.iter().skip(from).take(count).map(|r| (r, 1)).collect();
     assert_eq!(rows.len(), count, "the grant has fewer rows: {held:?}");
     HeldRows { rows: Rows::from_ranges(rows).expect("ascending"), ..held.clone() }
 }
 
-/// One slot completes two rows, fails one, ends its engine under two, and is refused by the store.
+/// One slot completes two rows, fails one, loses its engine with two, and is refused by the store.
 fn at_workers(story: &mut Story) {
     let (index, replies) = story.ops(new_run());
     assert!(matches!(replies[0], Reply::Run { run: FRESH, created: true, .. }), "{replies:?}");
@@ -150,7 +150,7 @@ fn at_workers(story: &mut Story) {
     story.claim(second, 80);
 }
 
-/// As the failures of `commands`, of another slot and other rows.
+/// Like the failures of `commands`, with another slot and other rows.
 fn failed(at: SlotRef, of: HeldRows, is: FailureClass) -> OpKind {
     match fail(is, 0) {
         OpKind::Fail { class, code, message, evidence, .. } => {
@@ -189,7 +189,7 @@ fn told() -> Ledger {
     story.ledger
 }
 
-/// How often a text is in a record.
+/// How often a record contains a text.
 fn count(record: &[u8], text: &[u8]) -> usize {
     record.windows(text.len()).filter(|bytes| *bytes == text).count()
 }
@@ -198,7 +198,7 @@ fn has(records: &[(Vec<u8>, Vec<u8>)], what: &str, is: impl Fn(&[u8], &[u8]) -> 
     assert!(records.iter().any(|(key, value)| is(key, value)), "no record of {what}");
 }
 
-/// Some kinds of records share their letter with another, which the key or the length tells.
+/// Some kinds of records share their letter with another; the key or the length distinguishes them.
 fn check_kinds(all: &[(Vec<u8>, Vec<u8>)]) {
     for tag in b'A'..=b'Z' {
         has(all, &format!("kind {}", char::from(tag)), |key, _| key[0] == tag);

@@ -1,4 +1,4 @@
-//! A ledger to try bounds on, and what is said to it.
+//! A ledger for testing bounds, and the commands to it.
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
@@ -92,7 +92,7 @@ impl Bench {
         bench
     }
 
-    /// Another one, that was loaded from the image of this one, of which none was taken before.
+    /// A copy that is loaded from the image of this one, which had no image before.
     pub(crate) fn reloaded(&mut self) -> Self {
         let image: BTreeMap<_, _> = self.ledger.drain_dirty().puts.into_iter().collect();
         let ledger = Ledger::load(image).expect("what was drained loads");
@@ -174,7 +174,7 @@ impl Bench {
         }
     }
 
-    /// A run with so many rows, whose input is open.
+    /// A run with this many rows, with an open input.
     pub(crate) fn run(&mut self, name: &str, spec: RunSpec, rows: u32) -> RunNo {
         let Reply::Run { run, .. } = self.granted(create(name, spec)) else { panic!("no run") };
         let whole =
@@ -188,7 +188,7 @@ impl Bench {
         run
     }
 
-    /// What a pull gets.
+    /// The result of a pull.
     pub(crate) fn pull(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> Vec<HeldRows> {
         match self.granted(claim(slot, seq, rows_max)) {
             Reply::Granted(grants) => grants.into_iter().map(|grant| grant.held).collect(),

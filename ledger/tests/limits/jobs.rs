@@ -1,4 +1,4 @@
-//! Bounds of training jobs: who takes part, rendezvous, barriers.
+//! Bounds of training jobs: participants, rendezvous, barriers.
 
 use crate::bench::{Bench, job, participant};
 use rollout_ledger::{
@@ -55,7 +55,7 @@ fn room_for_jobs() {
     assert!(!there(&bench, 0) && there(&bench, 1) && there(&bench, 2));
     let stores: Vec<bool> = (0..3).map(|n| bench.ledger.store(&store(n)).is_some()).collect();
     assert_eq!(stores, [true, false, false], "that of round 0 outlives rounds");
-    // Where somebody takes part, a job stays, and no use of one that is there costs another.
+    // A job with participants stays, and using an existing job removes no other.
     bench.granted(close(0));
     assert!(there(&bench, 1) && !there(&bench, 2));
     bench.granted(close(0));
@@ -68,7 +68,7 @@ pub(crate) fn participants() {
     let one = |n: usize| participate("j", participant(&format!("p{n}")));
     bench.all_granted((0..limits::PARTICIPANTS_MAX).map(one));
     bench.over(limits::PARTICIPANTS_MAX as u64, participate("j", participant("more")));
-    // One that is there is replaced.
+    // An existing participant is replaced.
     bench.granted(participate("j", participant("p0")));
     let terms = |max| Terms { min: 1, max, join_timeout_ms: 1, last_call_ms: 1 };
     let join = |max: usize| OpKind::Join {
@@ -110,7 +110,7 @@ fn departures_of_names_taken_again() {
     };
     let lost = came(&mut bench, 0);
     bench.granted(OpKind::LoseParticipant { ticket: lost, silent_ms: Some(7) });
-    // Others are replaced, and come back after they had left, more often than there is room for.
+    // Others are replaced, and return after leaving, more often than there is room for.
     for n in 1..=most {
         came(&mut bench, n);
         came(&mut bench, n);
@@ -165,7 +165,7 @@ pub(crate) fn barriers() {
     let waits = |n: usize| arrive(&format!("b{n}"), 1, "a", among(Among::Count(2), 1000));
     bench.all_granted((0..limits::BARRIERS_MAX).map(waits));
     bench.over(limits::BARRIERS_MAX as u64, waits(limits::BARRIERS_MAX));
-    // One that waits for nobody makes room.
+    // A barrier that does not wait makes room.
     bench.granted(arrive("b3", 1, "b", among(Among::Count(2), 1000)));
     bench.granted(waits(limits::BARRIERS_MAX));
     let view = bench.ledger.job(&job("j")).expect("a job");
@@ -199,7 +199,7 @@ pub(crate) fn ttl() {
     ttl_with_stores();
 }
 
-/// The next job of a name counts rounds from 1: it finds no store of a round, and nobody loses one that is in use.
+/// The next job of a name counts rounds from 1: it finds no store of a round, and no store in use is dropped.
 fn ttl_with_stores() {
     let mut bench = Bench::new();
     let store = |round| StoreName { namespace: "default".into(), job: "j".into(), round };

@@ -1,7 +1,8 @@
-//! Every bound of `ledger/src/limits.rs` is tried: what is at it is granted, what is one over it is refused, or does not
-//! happen, and leaves no trace.
+//! Tests every bound of `ledger/src/limits.rs`: a request at the bound is granted; one beyond it is refused, or has
+//! no effect, and leaves no trace.
 //!
-//! *Invariant:* the table has every constant of that file; one that is added there fails the first test until it is here.
+//! *Invariant:* the table has every constant of that file; a new constant fails the first test until it is listed
+//! here.
 
 mod bench;
 mod jobs;
@@ -16,11 +17,11 @@ mod workers;
 
 use std::collections::BTreeSet;
 
-/// Those that the ledger only names: who applies them is tried where they are applied.
+/// Bounds that the ledger only defines: they are tested where they are applied.
 const ELSEWHERE: &[&str] = &[
-    // What the coordinator's answers show of who is missing: `coordinator/src/grpc/barrier.rs`.
+    // Missing participants in the coordinator's answers: `coordinator/src/grpc/barrier.rs`.
     "MISSING_MAX",
-    // What the coordinator puts into a dataset's spec that says nothing: `coordinator/src/grpc/training_convert.rs`.
+    // The coordinator's default in a dataset's spec: `coordinator/src/grpc/training_convert.rs`.
     "SHARD_SAMPLES_DEFAULT",
 ];
 

@@ -1,4 +1,4 @@
-//! Bounds of what is remembered of members.
+//! Bounds of the records of members.
 
 use crate::bench::Bench;
 use rollout_ledger::{Body, LeaderCause, MemberOp, OpKind, SCHEDULING_VERSION, limits};

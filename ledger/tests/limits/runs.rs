@@ -93,7 +93,7 @@ pub(crate) fn ops_per_command() {
     assert!(!refused.is_empty() && refused.iter().all(over));
 }
 
-/// A grant of each of so many runs is one attempt each.
+/// A grant from each of this many runs makes one attempt each.
 pub(crate) fn grants_per_command() {
     let mut bench = Bench::new();
     let most = limits::GRANTS_PER_COMMAND_MAX;
@@ -179,11 +179,11 @@ pub(crate) fn runs() {
     let mut bench = Bench::new();
     bench.all_granted((0..limits::RUNS_MAX).map(|n| create(&format!("r{n}"), spec())));
     bench.over(limits::RUNS_MAX as u64, create("more", spec()));
-    // One that is there already is found.
+    // An existing run is found.
     bench.granted(create("r0", spec()));
 }
 
-/// What a sealed run keeps does not depend on how much its user said of it.
+/// The size of a sealed run does not depend on the size of its spec.
 pub(crate) fn sealed_bytes() {
     let record = |json: usize| -> usize {
         let mut bench = Bench::new();
@@ -228,7 +228,7 @@ pub(crate) fn clients() {
     bench.granted(request(sessions[0], 1, 0));
     bench.granted(request(sessions[1], 1, 0));
     bench.granted(open_client("more"));
-    // One made room: of those that were used at the same time, the oldest.
+    // One session made room: the oldest of those used at the same time.
     let known: Vec<bool> = (0..3)
         .map(|n| !matches!(bench.op(request(sessions[n], 2, 0)), Reply::Rejected(_)))
         .collect();
@@ -236,7 +236,7 @@ pub(crate) fn clients() {
     clients_of_one_holder();
 }
 
-/// From version 3 on who opens many sessions ends its own.
+/// From version 3 on an identity that opens many sessions ends its own.
 fn clients_of_one_holder() {
     let mut bench = Bench::new();
     bench.command(Body::SetVersion(rollout_ledger::SCHEDULING_VERSION));
@@ -313,7 +313,7 @@ pub(crate) fn duplicate_after() {
     assert_eq!(grants.iter().map(|grant| grant.held.rows.len()).sum::<u64>(), 3);
 }
 
-/// Attempts that a run may ask for, and those that are remembered of a row.
+/// The attempts that a run may request, and those remembered for a row.
 pub(crate) fn history() {
     let mut bench = Bench::new();
     let of = |attempts_max| RunSpec { attempts_max, ..spec() };
@@ -390,7 +390,7 @@ pub(crate) fn namespaces() {
     bench.granted(make("n1"));
 }
 
-/// Of so many rows that failed and are done, each is told how; of one more nothing is kept.
+/// The histories of this many failed and done rows are kept; one more is not.
 pub(crate) fn done_histories() {
     let mut bench = Bench::new();
     let all = limits::DONE_HISTORIES_MAX as u32 + 1;

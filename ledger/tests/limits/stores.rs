@@ -106,7 +106,7 @@ pub(crate) fn bytes() {
     let mut bench = Bench::new();
     fill(&mut bench, "j");
     over(&mut bench, "j", limits::STORE_BYTES_MAX, set(vec![(b"x".to_vec(), Vec::new())]));
-    // What makes no more of it is still taken.
+    // Changes that do not grow it are still accepted.
     done(&mut bench, "j", set(vec![(b"0001".to_vec(), b"less".to_vec())]));
     done(&mut bench, "j", set(vec![(b"x".to_vec(), Vec::new())]));
 }
@@ -128,8 +128,8 @@ pub(crate) fn stores() {
     bench.all_granted((0..limits::STORES_MAX).map(|n| open(format!("j{n}"))));
     bench.over(limits::STORES_MAX as u64, open("more".into()));
     bench.granted(open("j0".into()));
-    // The jobs that are remembered take no room of those that come: with each that is forgotten its round's store goes, and
-    // those that outlive rounds have room of their own.
+    // Remembered jobs take no room from new ones: when a job is forgotten, its round's store is dropped too, and
+    // stores that outlive rounds have separate room.
     let mut bench = Bench::new();
     bench.granted(open("outlives".into()));
     for n in 0..=limits::JOBS_MAX {
@@ -174,7 +174,7 @@ pub(crate) fn value_ops() {
     let pop = || StoreOp::Pop { queue: b"q".to_vec() };
     let most = limits::STORE_VALUE_OPS_MAX;
     for op in [compare(), pop()] {
-        // Nothing of what is refused: no element is gone of which nobody could be told.
+        // A refused request has no effect: no element is popped without an answer.
         let mut ops = vec![StoreOp::Delete { key: b"k".to_vec() }];
         ops.extend(vec![op; most + 1]);
         bench.over(most as u64, OpKind::Store { store: store("j"), ops });
@@ -229,7 +229,7 @@ pub(crate) fn reply_bytes_of_a_client() {
     let last = remember_most(&mut bench, session);
     let bound = limits::CLIENT_REPLIES_BYTES_MAX;
     bench.over(bound, asked(session, (last + 1, 0), vec![compare()]));
-    // What is remembered is told again, and whoever acknowledges has room.
+    // A remembered answer is repeated, and a client that acknowledges has room.
     bench.granted(asked(session, (last, 0), vec![compare()]));
     bench.granted(asked(session, (last + 2, 1), vec![compare()]));
     bench.over(bound, asked(session, (last + 3, 1), vec![compare()]));
@@ -250,11 +250,11 @@ pub(crate) fn reply_bytes_of_all() {
     }
     let mut restored = bench.reloaded();
     bench.tick_to(1);
-    // What is remembered is told again, what answers no value is taken, and nobody is forgotten for it.
+    // A remembered answer is repeated, an operation without a value is accepted, and no session is dropped for it.
     bench.granted(asked(all[0], (seq, 0), vec![compare()]));
     bench.granted(asked(other, (2, 0), add()));
     bench.granted(asked(all[1], (seq, 0), vec![compare()]));
-    // Who asks for a value is answered: of those who have some, the one that nobody used for longest is forgotten.
+    // A request for a value is answered: the longest-unused session with values is dropped.
     let pop = || StoreOp::Pop { queue: b"q".to_vec() };
     let whole = vec![b'x'; limits::STORE_VALUE_BYTES_MAX];
     let popped = Reply::Store(vec![StoreAnswer::Value(Some(whole))]);
@@ -267,7 +267,8 @@ pub(crate) fn reply_bytes_of_all() {
     let mut others = all.iter().filter(|session| **session != all[2]);
     assert!(others.all(|session| !unknown(&mut bench, *session)));
     assert_eq!(bench.granted(asked(other, (3, 0), vec![pop()])), popped, "once");
-    // One that was loaded from its image does the same, and none is forgotten for its own request, though it comes first.
+    // A ledger loaded from its image does the same, and no session is dropped for its own request, although it comes
+    // first.
     let twice = || asked(all[0], (seq + 1, 1), vec![compare(), compare()]);
     let reply = restored.granted(twice());
     assert!(unknown(&mut restored, all[1]), "all were used at one time: the oldest but one");
@@ -296,7 +297,7 @@ fn reply_bytes_of_one_holder() {
     };
     assert_eq!(known(&bench), greedy.len() - 1, "one of them made room for the last");
     assert_eq!(bench.ledger.client_holder(greedy[0]), None, "the oldest of them");
-    // Of one that was loaded from its image it is the same.
+    // A ledger loaded from its image behaves the same.
     let restored = bench.reloaded();
     for mut bench in [bench, restored] {
         let other = session_of(&mut bench, "client/other");
@@ -307,7 +308,7 @@ fn reply_bytes_of_one_holder() {
     }
 }
 
-/// Of two identities that have the same, the one that asks for more makes room for it.
+/// Of two identities with equal bytes, the one that asks for more makes the room itself.
 fn reply_bytes_of_equal_holders() {
     let mut bench = Bench::new();
     bench.command(Body::SetVersion(rollout_ledger::SCHEDULING_VERSION));

@@ -148,7 +148,7 @@ pub(crate) fn checkpoints_open() {
     let most = limits::CHECKPOINTS_OPEN_MAX as u64;
     bench.all_granted((1..=most).map(|step| begin(&by, step)));
     bench.over(most, begin(&by, most + 1));
-    // One that is given up is open no more.
+    // A checkpoint that is given up is no longer open.
     bench.granted(OpKind::Checkpoint(CheckpointOp::Abort { job: name("j"), number: 1 }));
     bench.granted(begin(&by, most + 1));
 }

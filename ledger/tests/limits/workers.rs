@@ -1,4 +1,4 @@
-//! Bounds of workers, and of what is forgiven to rows and engines.
+//! Bounds of workers, and of the failures that rows and engines are allowed.
 
 use crate::bench::{self, Bench, claim, register, registration, rows, spec, text};
 use rollout_ledger::id::{SlotNo, SlotRef};
@@ -22,7 +22,7 @@ pub(crate) fn workers() {
     bench.command(Body::SetVersion(limits::FLEET_VERSION));
     bench.all_granted(many(limits::WORKERS_MAX, 1));
     bench.over(limits::WORKERS_MAX as u64, register(registration("more", 1)));
-    // One that is there already comes again.
+    // An existing worker registers again.
     bench.granted(register(registration("w0", 1)));
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn all_slots() {
     bench.all_granted(many(full, limits::SLOTS_MAX));
     let over = limits::ALL_SLOTS_MAX as u64;
     bench.over(over, register(registration("more", 1)));
-    // A worker that comes again with fewer makes room, also where the count is derived from the image.
+    // A worker that registers again with fewer slots makes room, also if the count is derived from the image.
     bench.granted(register(registration("w0", limits::SLOTS_MAX - 1)));
     let mut bench = bench.reloaded();
     bench.granted(register(registration("more", 1)));
@@ -70,7 +70,7 @@ pub(crate) fn cordons() {
         })
         .collect();
     bench.all_granted(sessions.iter().map(|s| cordon(bench::at(*s), String::new())));
-    // Those that are gone are counted: a name stays cordoned.
+    // Workers that are gone count: a name stays cordoned.
     bench.granted(OpKind::Deregister { session: sessions[0] });
     let more = bench.worker("more", 1);
     bench.over(limits::CORDONS_MAX as u64, cordon(more, String::new()));
@@ -109,7 +109,7 @@ fn died(slot: SlotRef, number: u64, started: Vec<HeldRows>, class: FailureClass)
     }
 }
 
-/// Deaths without a row: nothing but the engine is to blame.
+/// Deaths without a row: only the engine is to blame.
 pub(crate) fn deaths_in_row() {
     let mut bench = Bench::new();
     let slot = bench.worker("w", 1);
@@ -127,7 +127,7 @@ pub(crate) fn deaths_in_row() {
     }
 }
 
-/// Ten slots of which one after another keeps dying: so many are cordoned, and no more.
+/// Ten slots whose engines keep dying, one after another: only the allowed share is cordoned.
 pub(crate) fn cordoned_percent() {
     let mut bench = Bench::new();
     bench.command(Body::SetVersion(SCHEDULING_VERSION));
@@ -160,7 +160,7 @@ pub(crate) fn cordoned_percent() {
     assert!(view.slots[0].cordon.is_some(), "others take its work");
 }
 
-/// What is remembered of deaths stays small, however many there are.
+/// The record of deaths stays small, however many there are.
 pub(crate) fn deaths_held() {
     let bytes = |deaths: u64| {
         let mut bench = Bench::new();
@@ -178,7 +178,7 @@ pub(crate) fn deaths_held() {
     assert_eq!(bytes(most), bytes(most + 1), "and no more");
 }
 
-/// A row of a worker of its own, tried until it has failed for good; how many times that takes.
+/// Retries a row at a worker of its own until it has failed for good; returns how many times that takes.
 fn strikes(class: FailureClass) -> u32 {
     let mut bench = Bench::new();
     let run = bench.run("r", spec(), 1);
@@ -228,7 +228,7 @@ pub(crate) fn second_slot_wait() {
     other_slots_come_first_for(SCHEDULING_VERSION, limits::SECOND_SLOT_WAIT_MS);
 }
 
-/// A slot that fails rows of two runs gets none for so long.
+/// A slot that fails rows of two runs gets none for this long.
 pub(crate) fn failure_cordon() {
     let mut bench = Bench::new();
     bench.command(Body::SetVersion(SCHEDULING_VERSION));
@@ -268,7 +268,8 @@ pub(crate) fn abrupt_ends() {
     assert_eq!(rows(&held), 1, "a trial of one");
 }
 
-/// Three workers whose sessions end at the same time, each with so many attempts; how many sessions are left after a tick.
+/// Three workers whose sessions end at the same time, each with this many attempts; returns how many sessions are
+/// left after a tick.
 fn left_after_a_tick(version: u32, attempts: usize) -> (Bench, usize) {
     let mut bench = Bench::new();
     bench.command(Body::SetVersion(version));
@@ -288,7 +289,7 @@ fn left_after_a_tick(version: u32, attempts: usize) -> (Bench, usize) {
     (bench, left)
 }
 
-/// The loss of many workers takes several ticks, each of which is due as soon as the one before it is over.
+/// The loss of many workers takes several ticks, each due as soon as the previous one is done.
 pub(crate) fn tick_attempts() {
     let each = limits::TICK_ATTEMPTS_MAX * 2 / 3;
     assert_eq!(left_after_a_tick(SCHEDULING_VERSION - 1, each).1, 0, "as builds of before do");
@@ -347,7 +348,7 @@ fn replaced_incidents_take_no_place_of_others() {
     assert_eq!(bench.ledger.state_digest(), loaded.ledger.state_digest());
 }
 
-/// Cordons that are over at the same time end in several ticks, each of which is due at once.
+/// Cordons that expire at the same time end in several ticks, each due at once.
 pub(crate) fn tick_cordons() {
     let broken = limits::TICK_CORDONS_MAX + 1;
     let all = (broken * 100).div_ceil(limits::CORDONED_PERCENT_MAX);

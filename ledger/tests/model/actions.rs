@@ -1,8 +1,7 @@
-//! Random commands: what honest workers and users do, and what they get wrong.
+//! Random commands: correct ones of workers and users, and wrong ones.
 //!
-//! An action names things by small numbers that are resolved against the model's past when it is
-//! played, so that most of them hit something: an old grant, a session that has ended, a pull that
-//! was answered.
+//! An action names things by small numbers that are resolved against the model's past when it runs, so that most of
+//! them hit something: an old grant, a session that has ended, a pull that was answered.
 
 use crate::job_acts::JobAct;
 use crate::jobs::Job;
@@ -89,7 +88,7 @@ pub(crate) enum Act {
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
 
-/// What becomes of all that a slot holds.
+/// What happens to all rows that a slot holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Settled {
     Done,
@@ -149,14 +148,14 @@ impl Act {
                 OpKind::Seal { run, manifest: blob("manifest".into()), ended_index }
             }
             Act::Swept { run } => {
-                // One that is sealed, where there is one: few are.
+                // A sealed run, if there is one: few are sealed.
                 let sealed = |r: &&Run| r.gone.is_some_and(|gone| gone.sealed) && !r.forgotten;
                 let at = model.runs.iter().position(|r| sealed(&r));
                 let run = at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1));
                 OpKind::Swept { run }
             }
             Act::Forget { run } => {
-                // One that can be forgotten, where there is one: few are.
+                // A run that can be forgotten, if there is one: few can.
                 let at =
                     model.runs.iter().position(|r| r.state == RunState::Deleting && !r.forgotten);
                 OpKind::ForgetRun {
@@ -183,7 +182,7 @@ impl Act {
                 runs_max: runs.map(|runs| if runs % 2 > 0 { 0 } else { runs.into() }),
             }),
             Act::Noticed { run, stale, delivered } => {
-                // One that is due, where there is one.
+                // A due notification, if there is one.
                 let due = |r: &&Run| matches!(r.notice, Notice::Due { .. }) && !r.forgotten;
                 let at = model.runs.iter().position(|r| due(&r));
                 let run = at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1));
@@ -206,7 +205,7 @@ impl Act {
                 match unheard.map(|unheard| named(&unheard)) {
                     None => OpKind::Suspect { session, started, grace_ms },
                     Some(mut unheard) => {
-                        // As a leader names them: of what the worker holds.
+                        // As a leader names them: from the rows that the worker holds.
                         let slots = model.workers.get(&session).map_or(0, |w| w.slots.len());
                         let slots = (0..slots).map(|n| SlotRef { session, slot: SlotNo(n as u16) });
                         unheard.extend(slots.flat_map(|slot| model.sets_at(slot)));
@@ -274,7 +273,7 @@ impl Act {
                 let thief = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
                 let instance = instance(model, thief.session) + u64::from(other);
                 let seq = next_pull(model, thief, seq);
-                // Half of them speak of what the victim holds now, the others of what it once held.
+                // Half of them name rows that the victim holds now, the others rows that it once held.
                 let held = match picks.len() {
                     1 | 2 => model.sets_at(victim),
                     _ => sets.into_iter().map(|s| s.1).collect(),

@@ -1,6 +1,6 @@
-//! Which commands there are, by name, and which of them a reply grants.
+//! The names of all commands, and which of them a reply grants.
 //!
-//! *Invariant:* every variant has a name and is in the list of them: a new one does not compile until it has a name here, and
+//! *Invariant:* every variant has a name and is in the list: a new one does not compile until it has a name here, and
 //! fails the test of random stories until they reach it.
 
 use rollout_ledger::{
@@ -9,7 +9,8 @@ use rollout_ledger::{
 };
 use std::collections::BTreeMap;
 
-/// A function from a value to its name, and the list of all names: one table for both. No wildcard stands for a variant.
+/// Defines a function from a value to its name, and the list of all names, from one table. No wildcard covers a
+/// variant.
 macro_rules! names {
     ($name:ident, $all:ident, $kind:ty, { $($pattern:pat => $text:literal,)* }) => {
         fn $name(value: &$kind) -> &'static str {
@@ -115,7 +116,7 @@ names!(store_op, STORE_OPS, StoreOp, {
     StoreOp::Pop { .. } => "pop",
 });
 
-/// How often each command was given, and how often it was granted what it asked for.
+/// How often each command was given, and how often it was granted.
 #[derive(Debug, Default)]
 pub(crate) struct Commands(BTreeMap<&'static str, (u64, u64)>);
 
@@ -144,7 +145,7 @@ impl Commands {
         }
     }
 
-    /// Those that were never granted.
+    /// The commands that were never granted.
     pub(crate) fn never_granted(&self) -> Vec<&'static str> {
         let all = [BODIES, OPS, STORE_OPS].concat();
         let count = |name: &str| self.0.get(name).map_or(0, |count| count.1);
@@ -152,7 +153,7 @@ impl Commands {
     }
 }
 
-/// Whether it got what it asked for, or a part of that.
+/// Whether the request was granted, at least in part.
 fn granted(reply: &Reply) -> bool {
     match reply {
         Reply::Rejected(_) | Reply::NoShard { .. } => false,

@@ -1,4 +1,4 @@
-//! The ledger's state, row by row, beside the model's.
+//! Compares the ledger's state with the model's, row by row.
 
 use crate::naive::Model;
 use crate::rows::{Row, RowState};
@@ -41,7 +41,7 @@ fn stores(ledger: &Ledger, model: &Model) -> TestCaseResult {
     Ok(())
 }
 
-/// Submitted = pending + waiting + running + done + failed + dropped, of every run, by what anybody is shown of it.
+/// Checks submitted = pending + waiting + running + done + failed + dropped for every run, by its public counts.
 pub(crate) fn conserved(ledger: &Ledger) -> TestCaseResult {
     for view in ledger.run_views("") {
         let c = view.counts;

@@ -1,4 +1,4 @@
-//! Cordons of slots: those of operators, by name, and those that the ledger puts up itself after incidents.
+//! Cordons of slots: those of operators, by name, and those that the ledger sets itself after incidents.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{Row, RowState};
@@ -126,8 +126,8 @@ impl Model {
         }
     }
 
-    /// Of the ready slots with a model beside this one: how many there are, how many the ledger has cordoned, and how many
-    /// take work.
+    /// The other ready slots with a model: how many there are, how many the ledger has cordoned, and how many take
+    /// work.
     fn beside(&self, slot: SlotRef, model: &str) -> (usize, usize, usize) {
         let namespace = &self.workers[&slot.session].namespace;
         let mut found = (0, 0, 0);
@@ -185,7 +185,7 @@ impl Model {
         }
     }
 
-    /// A row is the cause: no slot is to blame for what ended with it.
+    /// A row is the cause: no slot is to blame for its incidents.
     pub(crate) fn clear_slots_of(&mut self, row: (u32, u64)) {
         let mut lifted = false;
         let mut concerned = Vec::new();

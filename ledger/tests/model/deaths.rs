@@ -1,4 +1,4 @@
-//! Engines that die and processes that end without a word: what may have run is counted, and tried apart.
+//! Engine deaths and worker crashes: counts the rows that may have run, and tries them apart.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{RowState, kind, only, refuse};
@@ -8,7 +8,7 @@ use rollout_ledger::id::{Attempt, LedgerMs, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{FailureClass, HeldRows, Rejection, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What may have run of an attempt: where, of which run, which rows, and whether it was a trial of one row.
+/// What may have run of an attempt: the slot, the run, the rows, and whether it was a trial of one row.
 type Ran = (SlotRef, u32, Vec<u64>, bool);
 
 impl Model {
@@ -188,7 +188,7 @@ impl Model {
         self.count_unheard(unheard);
     }
 
-    /// What a silent worker may have started, and has no more.
+    /// The rows that a silent worker may have started, and no longer has.
     fn take_unheard(
         &mut self,
         session: SessionId,

@@ -1,4 +1,4 @@
-//! Rows that a second worker runs while a first one does, one by one.
+//! Duplicates in the model, one by one: rows that a second worker runs while a first one does.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, RowState};
@@ -16,8 +16,7 @@ impl Run {
             && self.pending() == 0
     }
 
-    /// The rows that another worker has had for a second and that nobody else runs, from the oldest
-    /// attempt on.
+    /// The rows that another worker has had for a second and that no third one runs, from the oldest attempt on.
     fn duplicable(&self, session: SessionId, now: u64) -> Vec<u64> {
         let mut rows: Vec<(Attempt, u64)> = Vec::new();
         for (number, row) in (0..).zip(&self.rows) {
@@ -78,8 +77,8 @@ impl Model {
     }
 }
 
-/// Who lost rows to one set, first those that came later than the winner or beside it, then those
-/// that had the rows first.
+/// The slots that lost rows to one set: first those with attempts later than or beside the winner's, then those that
+/// had the rows first.
 pub(crate) fn grouped(no: RunNo, lost: Vec<(Attempt, Lease, u64)>) -> Vec<Outrun> {
     let mut rivals: BTreeMap<(bool, Attempt), Vec<(Lease, u64)>> = BTreeMap::new();
     for (winner, rival, row) in lost {

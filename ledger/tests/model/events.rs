@@ -1,5 +1,5 @@
-//! What a reader of events alone believes, beside the ledger: who holds which row, which rows are
-//! done and failed, who is there and what each run is up to.
+//! Rebuilds state from events alone and compares it with the ledger: which worker holds which row, which rows are
+//! done and failed, which workers exist, and the state of each run.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -47,9 +47,9 @@ impl Told {
             EventKind::RunCreated { run } => {
                 prop_assert!(self.runs.insert(run.0, "resumed").is_none());
             }
-            // Its canary passed: it goes on as it is.
+            // Its canary passed: its state does not change.
             EventKind::RunChanged { to: "canary_passed", .. } => {}
-            // Somebody was told of its end, or nobody will be.
+            // Its completion was notified, or the notification was given up.
             EventKind::RunChanged { to: "notified" | "notice_given_up", .. } => {}
             EventKind::RunChanged { run, to, .. } => {
                 self.runs.insert(run.0, to);
@@ -98,7 +98,7 @@ impl Told {
         Ok(())
     }
 
-    /// An attempt has a row no more; where two had it, the other goes on.
+    /// An attempt no longer has a row; if two attempts had it, the other continues.
     fn leave(&mut self, row: (u32, u64), attempt: Attempt) -> bool {
         let other = match (self.shadows.remove(&row), self.held.get(&row)) {
             (Some(shadow), _) if shadow == attempt => return true,
@@ -112,7 +112,7 @@ impl Told {
         true
     }
 
-    /// Whoever read all events knows what the ledger knows.
+    /// Checks that a reader of all events knows what the ledger knows.
     pub(crate) fn same(&self, ledger: &Ledger) -> TestCaseResult {
         let (mut held, mut shadows) = (BTreeMap::new(), BTreeMap::new());
         let (mut done, mut failed) = (BTreeSet::new(), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Fair sharing, one row after the other: every run has a clock, and the one that is behind is next.
+//! Fair sharing, one row after the other: every run has a clock, and the run that is behind is next.
 
 use crate::naive::Model;
 use crate::rows::{Lease, Row, RowState};
@@ -67,8 +67,8 @@ impl Model {
         names
     }
 
-    /// Runs that had nothing to give before and have something now are not behind those that had; and where other shares
-    /// are fair now, nobody is far behind the next one.
+    /// Runs that had no rows to give and have some now are not behind those that had; and if the fair shares have
+    /// changed, no run is far behind the next one.
     pub(crate) fn settle_fairly(&mut self, before: &Before) {
         if !self.is_fair() {
             return;
@@ -166,7 +166,7 @@ impl Model {
         run.time = run.time.clamp(last, last + AHEAD);
     }
 
-    /// Whether a slot has what a run asks for.
+    /// Whether a slot meets a run's need.
     fn meets(&self, no: u32, slot: SlotRef) -> bool {
         let run = &self.runs[no as usize - 1];
         let worker = &self.workers[&slot.session];
@@ -201,11 +201,11 @@ impl Model {
             let offer = *offers
                 .entry(no)
                 .or_insert_with(|| self.offered(no, slot, empty && order.is_empty()));
-            // What it failed last is for others.
+            // Rows that it failed last are for others.
             let avoids = self.avoids(slot, no);
             let may = |row: &Row| ordinary(row) && !row.is_avoided(&avoids);
             let some_kept = |row: &Row| ordinary(row) && row.is_avoided(&avoids);
-            // Where some are kept from the slot, it gets others that failed after those that did not.
+            // If some rows are kept from the slot, the others follow the order of `turn_beside_kept`.
             let first = |run: &Run| match run.rows.iter().any(some_kept) {
                 true => run.first_by(may, Row::turn_beside_kept),
                 false => run.first(may),

@@ -1,4 +1,4 @@
-//! Random commands for training jobs: few names and few jobs, so that much meets.
+//! Random commands for training jobs: few names and few jobs, so that many commands collide.
 
 use crate::jobs::KEEP_ALIVE_MS;
 use crate::naive::Model;
@@ -53,13 +53,13 @@ fn decl(who: u8) -> ParticipantDecl {
     }
 }
 
-/// The ticket of the nth who takes part, or one that is nobody's.
+/// The ticket of the nth participant, or an unknown one.
 fn ticket(model: &Model, job: u8, nth: u8) -> SessionId {
     let who = model.jobs.get(&name(job)).and_then(|j| j.who.get(usize::from(nth)));
     who.map_or(SessionId(7), |who| who.ticket)
 }
 
-/// One that is ahead of the latest by so many.
+/// A generation that is `ahead` of the latest.
 fn generation(model: &Model, job: u8, barrier: &str, ahead: i8) -> u64 {
     let gens = model.jobs.get(&name(job)).and_then(|j| j.barriers.get(barrier));
     let last =
@@ -68,7 +68,7 @@ fn generation(model: &Model, job: u8, barrier: &str, ahead: i8) -> u64 {
     next.saturating_add_signed(ahead.into()).max(1)
 }
 
-/// What a job's participants say of a generation: mostly all the same.
+/// The definition that a job's participants give for a generation: mostly the same.
 fn spec(job: u8, set: u8, generation: u64) -> BarrierSpec {
     let names = |names: &[&str]| Among::Members(names.iter().map(|n| (*n).to_owned()).collect());
     let among = match (set, job % 3) {

@@ -1,5 +1,5 @@
-//! Training jobs: a list of participants in the order in which they came, each with a word for where it
-//! stands, and barriers as lists of names.
+//! Training jobs in the model: a list of participants in the order in which they came, each with its state, and
+//! barriers as lists of names.
 
 #[path = "jobs_barriers.rs"]
 mod barriers;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// What all participants of the stories ask for.
 pub(crate) const KEEP_ALIVE_MS: u64 = 15_000;
 
-/// Where a participant stands, and until when it waits there.
+/// The state of a participant, and until when it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Apart,
@@ -42,7 +42,7 @@ pub(crate) struct Gen {
     spec: BarrierSpec,
     /// Names, or how many.
     waits_for: Result<Vec<String>, usize>,
-    /// Who, and by which ticket.
+    /// The participants that arrived, and their tickets.
     arrived: Vec<(String, SessionId)>,
     until: u64,
     /// How it ended.
@@ -58,7 +58,7 @@ pub(crate) struct Job {
     closed: bool,
     last_call: Option<u64>,
     roster: Vec<String>,
-    /// Who may use the store of the latest complete round; none: everybody.
+    /// The holders that may use the store of the latest complete round; empty: everyone.
     pub(crate) holders: Vec<String>,
     gone: Vec<(String, &'static str)>,
     pub(crate) barriers: BTreeMap<String, Vec<Gen>>,
@@ -100,7 +100,7 @@ impl Job {
         if self.complete {
             return;
         }
-        // First who was late, then who was one too many, each in the order in which they came.
+        // First late participants, then surplus ones, each in order of arrival.
         for redundant in [false, true] {
             for i in 0..self.who.len() {
                 let until = match self.who[i].place {
@@ -122,7 +122,7 @@ impl Job {
         }
     }
 
-    /// The round that is complete, or else the last one that was.
+    /// The round that is complete, or else the last complete one.
     pub(crate) fn latest_complete(&self) -> u64 {
         self.rounds_over + u64::from(self.complete)
     }
@@ -165,7 +165,7 @@ impl Job {
         self.who.push(Who { name: name.to_owned(), ticket, place, holder: None });
     }
 
-    /// Where a barrier ends by somebody's going.
+    /// Removes a participant, which may end barriers.
     fn go(&mut self, name: &str, why: &'static str, notes: &mut Vec<&'static str>) {
         let Some(at) = self.at(name) else { return };
         self.who.remove(at);
@@ -219,7 +219,7 @@ impl Model {
         let (ticket, reply) = self.comes(decl.keep_alive_ms);
         let holder = self.joiner.clone();
         self.on_job(&name, |job, now, notes| {
-            // It leaves the round that it was of, or the place that it had beside it.
+            // It leaves its round, or its place outside of it.
             if let Some(at) = job.at(&decl.name)
                 && matches!(job.who[at].place, Place::Member(_) | Place::Redundant)
             {

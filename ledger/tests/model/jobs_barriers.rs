@@ -1,4 +1,5 @@
-//! Barriers of jobs: who has arrived at a generation of one, whom it waits for, and how it ends.
+//! Barriers of jobs in the model: which participants have arrived at a generation, which ones it waits for, and how
+//! it ends.
 
 use super::{Gen, Job, KEEP_ALIVE_MS, Place};
 use crate::naive::{Model, Outcome};
@@ -137,7 +138,7 @@ impl Model {
 }
 
 impl Job {
-    /// Another process has the name: what the earlier one arrived at and waits there for has not been arrived at.
+    /// A new process has the name: the earlier one's arrivals at waiting generations are void.
     pub(super) fn void(&mut self, name: &str, notes: &mut Vec<&'static str>) {
         for gens in self.barriers.values_mut() {
             let Some(g) = gens.last_mut().filter(|g| g.end.is_none() && g.has(name)) else {
@@ -153,7 +154,7 @@ impl Job {
         self.barriers.retain(|_, gens| !gens.is_empty());
     }
 
-    /// Somebody has arrived who may.
+    /// Counts a valid arrival.
     fn count_arrival(
         &mut self,
         (barrier, number): (&str, u64),
@@ -161,7 +162,7 @@ impl Job {
         begins: Option<Gen>,
         notes: &mut Vec<&'static str>,
     ) {
-        // Of a round who left is missing as well as who was lost: nobody else takes its rank.
+        // In a round, a member that left is missing just like a lost one: no other participant takes its rank.
         let mut gone = Vec::new();
         if let Some(Gen { waits_for: Ok(names), spec, .. }) = &begins {
             for name in names.iter().filter(|n| self.at(n).is_none()) {

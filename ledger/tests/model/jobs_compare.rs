@@ -1,4 +1,4 @@
-//! The ledger's jobs beside the model's.
+//! Compares the ledger's jobs with the model's.
 
 use super::{Job, Place};
 use rollout_ledger::id::LedgerMs;

@@ -1,5 +1,5 @@
-//! A run from its creation until it is forgotten: its input, what its user does to it, and what is left of it
-//! after its end.
+//! A run from its creation until it is deleted: its input, its user's operations, and what is left of it after its
+//! end.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::Row;

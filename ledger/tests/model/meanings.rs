@@ -1,5 +1,4 @@
-//! What the small numbers of an action mean when it is played: the runs, sessions, grants and pulls of the model's
-//! past.
+//! Resolves the small numbers of an action when it runs to the runs, sessions, grants and pulls of the model's past.
 
 use crate::actions::{Pick, Settled};
 use crate::naive::Model;
@@ -76,18 +75,18 @@ pub(crate) fn settle(model: &Model, worker: u8, slot: u8, how: Settled) -> OpKin
     }
 }
 
-/// The process that registered last, or one that never did.
+/// The process that registered last, or one that never registered.
 pub(crate) fn instance(model: &Model, session: SessionId) -> u64 {
     model.workers.get(&session).map_or(0, |w| w.instance)
 }
 
-/// The death that a slot told of last.
+/// The death that a slot reported last.
 pub(crate) fn last_death(model: &Model, slot: SlotRef) -> u64 {
     let worker = model.workers.get(&slot.session);
     worker.and_then(|w| w.slots.get(usize::from(slot.slot.0))).map_or(0, |s| s.last_death)
 }
 
-/// A pull of a slot, counted from its last one that was answered.
+/// A pull of a slot, counted from its last answered one.
 pub(crate) fn next_pull(model: &Model, slot: SlotRef, by: i8) -> u64 {
     let worker = model.workers.get(&slot.session);
     let pulls = worker.and_then(|w| w.slots.get(usize::from(slot.slot.0)).map(|s| s.last_pull));
@@ -111,7 +110,7 @@ pub(crate) fn run_no(model: &Model, run: u8) -> RunNo {
 pub(crate) fn segments(model: &Model, run: u8, rows: [u8; 2], from: i8) -> OpKind {
     let no = run_no(model, run);
     let have = model.runs.get(no.0 as usize - 1).map_or(0, |r| r.segments.len() as u32);
-    // Most go on where the input ends; the others repeat, conflict, or leave a gap.
+    // Most continue where the input ends; the others repeat, conflict, or leave a gap.
     let from = if from < 0 { have } else { have.saturating_add_signed(i32::from(from) * 3 - 2) };
     let decl = |(i, rows): (u32, u8)| {
         let rows = u32::from(rows).max(1);
@@ -206,7 +205,7 @@ pub(crate) fn who(model: &Model, slot: SlotRef, by: Option<u8>) -> SlotRef {
     SlotRef { session: other.map_or(SessionId(1), |s| s.0), slot: SlotNo(u16::from(back % 2)) }
 }
 
-/// Rows of a grant of the past, or `None` when there is no such grant, or it has no such rows.
+/// Rows of an earlier grant, or `None` if there is no such grant, or it has no such rows.
 pub(crate) fn held(model: &Model, pick: Pick) -> Option<(SlotRef, HeldRows)> {
     let (slot, held) = model.grants.iter().rev().nth(usize::from(pick.back))?;
     let chosen = held.rows.iter().filter(|r| pick.mask >> (r % 16) & 1 == 1);

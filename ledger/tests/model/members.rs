@@ -1,4 +1,4 @@
-//! Members in the model: a list that is searched, the events that follow, and the acts about them.
+//! Members in the model: a list that is searched, the events that follow, and the actions on them.
 
 use crate::naive::{Model, Outcome};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use rollout_ledger::{
 /// What is known of a member: id, name, process, and what that does.
 type Seen = (u64, String, u64, &'static str);
 
-/// What the model knows of all.
+/// The model's knowledge of all members.
 #[derive(Default)]
 pub(crate) struct MembersModel {
     leader: (String, u64),
@@ -27,7 +27,7 @@ impl MembersModel {
     }
 }
 
-/// What is said of three members, each with three processes.
+/// Reports about three members, each with three processes.
 #[derive(Clone, Debug)]
 pub(crate) enum MemberAct {
     Leads { member: u8, cause: LeaderCause },

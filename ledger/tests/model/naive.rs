@@ -51,14 +51,14 @@ pub(crate) struct Model {
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
     pub(crate) trials: BTreeSet<Attempt>,
-    /// Every grant that was ever made, for those who want to speak of one.
+    /// Every grant ever made, for actions that name one.
     pub(crate) grants: Vec<(SlotRef, rollout_ledger::HeldRows)>,
     /// Every session that ever was, and its worker's name.
     pub(crate) sessions: Vec<(SessionId, String)>,
     /// What happened that no reply shows.
     pub(crate) events: Vec<String>,
     pub(crate) op: u32,
-    /// Who asks for the operation, if it is a client's request.
+    /// The client that requests the operation, if any.
     pub(crate) caller: Option<String>,
     /// The same, if its session was opened in version 3.
     pub(crate) joiner: Option<String>,
@@ -132,7 +132,7 @@ impl Model {
                 }
                 replies
             }
-            // Whoever applied it computes a digest; nothing is another.
+            // A digest request changes nothing.
             Body::DigestAt => vec![Reply::Ok],
             Body::SetVersion(version) => {
                 if self.version < 3 && *version >= 3 {

@@ -1,4 +1,4 @@
-//! Rows, one by one: what a completion, a result that is carried over, a failure and a return do to each.
+//! Rows, one by one: the effect of a completion, a carried result, a failure and a return on each.
 
 use crate::duplicates::grouped;
 use crate::naive::{Model, Outcome};

@@ -1,4 +1,4 @@
-//! What namespaces may use, and whether somebody was told of a run's end, in the model: both are counted anew each time.
+//! Quotas of namespaces and run-completion notifications in the model: both are counted from scratch each time.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::RowState;
@@ -6,7 +6,7 @@ use crate::runs::Run;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::{Notice, Quota, Rejection, Reply};
 
-/// Beside rows at workers: rows that wait, and runs.
+/// The bounds of pending rows, and of runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     pending_rows_max: u64,
@@ -34,7 +34,7 @@ impl Model {
         self.runs.iter().filter(move |r| r.namespace == namespace && !r.forgotten && !r.ended())
     }
 
-    /// Refused, where the namespace has all the runs that it may have.
+    /// Refused if the namespace has all the runs that it may have.
     pub(crate) fn room_for_a_run(&self, namespace: &str) -> Outcome {
         let max = self.bounds.get(namespace).map_or(0, |bounds| bounds.runs_max.into());
         let used = self.live(namespace).count() as u64;
@@ -56,7 +56,7 @@ impl Model {
         }
     }
 
-    /// Runs that have ended since this was called last, or have begun anew.
+    /// Notes runs that have ended or were reopened since the last call.
     pub(crate) fn note_ends(&mut self) {
         let index = self.index;
         for run in &mut self.runs {

@@ -1,4 +1,4 @@
-//! Revocations in the model: a list that is searched, and the acts about them.
+//! Revocations in the model: a list that is searched, and the actions on it.
 
 use crate::naive::{Model, Outcome};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn whose_certificates(number: u8) -> Revoked {
     }
 }
 
-/// Nobody, one whom nobody revokes, and the two, with certificates of time 2.
+/// No author, one who is never revoked, and the two who are, with certificates from time 2.
 fn author(number: u8) -> Option<RevocationAuthor> {
     (number > 0)
         .then(|| RevocationAuthor { identity: format!("worker/w{}", number - 1), not_before_s: 2 })
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// The list, as the ledger has it but for wall time.
+    /// The list as the ledger has it, without wall times.
     pub(crate) fn revocations(&self) -> BTreeMap<Revoked, Revocation> {
         self.revocations.iter().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! One row: where it stands, who has a lease of it, and what counts against it.
+//! One row: its state, its leases, and what counts against it.
 
 use rollout_ledger::id::{Attempt, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{FailureClass, HeldRows, RefusedRows, Rejection, Rows};
@@ -18,7 +18,7 @@ impl Default for RowState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowState {
-    /// With the lease that has lapsed, while nobody else was given the row.
+    /// With the lapsed lease, until another slot gets the row.
     Pending {
         late: Option<Lease>,
     },
@@ -33,7 +33,7 @@ pub(crate) enum RowState {
     Failed,
 }
 
-/// The worker and slot where a row last failed or ended an engine, and until when others come first.
+/// The worker and slot where a row last failed or killed an engine, and until when others come first.
 #[derive(Clone, Debug)]
 pub(crate) struct Incident {
     pub(crate) at: (String, SlotNo),
@@ -49,13 +49,13 @@ pub(crate) struct Row {
     pub(crate) strikes: [u32; 4],
     /// The trial that it is in, pending, waiting or running.
     pub(crate) trial: Option<u32>,
-    /// Whether anybody ever had it.
+    /// Whether it was ever granted.
     pub(crate) granted: bool,
     /// Whether its result was carried over.
     pub(crate) carried: bool,
-    /// Who else runs it, beside its lease.
+    /// The second lease under which it also runs.
     pub(crate) shadow: Option<Lease>,
-    /// Where it last failed or ended an engine.
+    /// Where it last failed or killed an engine.
     pub(crate) incident: Option<Incident>,
     /// Whether it ever failed, since it was submitted.
     pub(crate) failed_once: bool,
@@ -74,7 +74,7 @@ pub(crate) fn kind(class: FailureClass) -> usize {
 }
 
 impl Row {
-    /// Whether a slot does not get it: it is of those that the slot avoids.
+    /// Whether a slot does not get it, because it is among the rows that the slot avoids.
     pub(crate) fn is_avoided(&self, avoids: &Option<(String, Option<SlotNo>)>) -> bool {
         let (Some((worker, slot)), Some((name, number))) = (self.excluded(), avoids) else {
             return false;
@@ -87,8 +87,8 @@ impl Row {
         self.incident.as_ref().filter(|i| i.until.is_some()).map(|i| &i.at)
     }
 
-    /// Its place among the rows for a slot that others are kept from: rows that somebody had and that no slot comes last for,
-    /// then those that failed elsewhere, then fresh ones.
+    /// Its place among the rows for a slot from which others are kept: first rows that were granted before and have
+    /// no open incident, then rows that failed elsewhere, then fresh ones.
     pub(crate) fn turn_beside_kept(&self) -> (u8, Option<(String, SlotNo)>) {
         match self.excluded() {
             Some(at) => (1, Some(at.clone())),

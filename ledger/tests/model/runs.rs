@@ -1,4 +1,4 @@
-//! Runs, as vectors of rows: what is counted of them, their canary, and when they pause and end.
+//! Runs as vectors of rows: their counts, their canary, and when they pause and end.
 
 use crate::rows::{Lease, Row, RowState};
 use crate::trials::Excluded;
@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) segments: Vec<SegmentDecl>,
     pub(crate) rows: Vec<Row>,
     pub(crate) deficit: u64,
-    /// Its clock, where the version shares fairly.
+    /// Its clock, if the version shares fairly.
     pub(crate) time: u64,
     pub(crate) retries: u64,
     pub(crate) returned: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Run {
     /// What is left of it once its rows are gone.
     pub(crate) gone: Option<Gone>,
     pub(crate) forgotten: bool,
-    /// The index of its latest end; 0 while it goes on.
+    /// The index of its latest end; 0 while it continues.
     pub(crate) ended_index: u64,
     pub(crate) swept: bool,
     pub(crate) folder: String,
@@ -126,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Pauses a run that cannot go on.
+    /// Pauses a run that cannot continue.
     pub(crate) fn stops(&mut self, store: bool, failed_now: bool) -> bool {
         let failed = self.count(|s| *s == RowState::Failed);
         let hopeless = store || failed_now && failed > self.spec.failures_max;

@@ -1,4 +1,4 @@
-//! Who gets rows: one row after the other.
+//! Which slots get rows: one row after the other.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, Row, RowState};
@@ -191,7 +191,7 @@ impl Model {
         self.runs[no as usize - 1].spec.priority
     }
 
-    /// Whether a run has a row for this slot, but for trials and for its namespace's cap.
+    /// Whether a run has a row for this slot, ignoring trials and its namespace's cap.
     fn can_serve(&self, no: u32, slot: SlotRef, priority: u8) -> bool {
         let run = &self.runs[no as usize - 1];
         run.spec.priority == priority

@@ -1,4 +1,4 @@
-//! Rows that go from one slot to another, one by one.
+//! Stealing in the model: rows that move from one slot to another, one by one.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, RowState};

@@ -1,4 +1,4 @@
-//! Shared stores: two maps each, and every operation on them spelled out.
+//! Shared stores in the model: two maps each, and every operation on them spelled out.
 
 use crate::jobs::{Job, Place};
 use crate::naive::{Model, Outcome};
@@ -34,7 +34,7 @@ impl Model {
         Ok(Reply::Store(answers))
     }
 
-    /// The ticket has to be a member's of the round that is complete.
+    /// The ticket must belong to a member of the complete round.
     pub(crate) fn check_ticket(
         &self,
         name: &StoreName,
@@ -88,7 +88,7 @@ impl Model {
                 StoreAnswer::Done
             }
             StoreOp::Add { key, delta } => {
-                // What follows a number is not looked at.
+                // Anything after the number is ignored.
                 let text = store.values.get(&key).cloned().unwrap_or_else(|| b"0".to_vec());
                 let text = String::from_utf8_lossy(&text).into_owned();
                 let sign = usize::from(text.starts_with('-'));

@@ -1,4 +1,4 @@
-//! Random stories: which commands come, how often, and what many of them begin with.
+//! Random stories: which commands occur, how often, and the beginnings that many stories share.
 
 use crate::actions::{Act, Pick, Settled, Step};
 use crate::job_acts::job_act;
@@ -11,8 +11,8 @@ use rollout_ledger::{FailureClass, RunAction, StoreOp};
 
 const RUNS: u8 = 4;
 
-/// Half of the stories have engines that die. Many begin at the tail of a run, and some with rows of
-/// which engines have died.
+/// Half of the stories have engines that die. Many begin at the tail of a run, and some with rows that have killed
+/// engines.
 pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     let story = prop_oneof![story_of(false), story_of(true)];
     let begin = prop_oneof![
@@ -32,7 +32,7 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// Somebody is let in, in a cluster that others have used; now and then in one that has no tokens yet.
+/// A client enrolls, in a cluster that others have used; now and then in one that has no tokens yet.
 fn token_story() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => prop::collection::vec(token_act().prop_map(Act::Token), 1..3).prop_map(Step::Ops),
@@ -91,7 +91,7 @@ fn training_story() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// One slot's engine has died three times, each time of so many rows, and another's of some of them.
+/// One slot's engine has died three times, each time of this many rows, and another slot's engine of some of them.
 fn guilty(rows: u8) -> Vec<Step> {
     let died = |worker, max| {
         let claim = Act::Claim { worker, slot: 0, seq: 1, max };
@@ -102,7 +102,7 @@ fn guilty(rows: u8) -> Vec<Step> {
     first.chain((0..3).flat_map(|_| died(1, 1))).collect()
 }
 
-/// One slot is all there is, and its queue kills one engine after another: what they died of is tried there all the same.
+/// There is only one slot, and its queue kills one engine after another: the trials run there anyway.
 fn shut_in(rows: u8) -> Vec<Step> {
     let cordon = |worker, slot| Act::Cordon { worker, slot, cordoned: true };
     let claim = Act::Claim { worker: 0, slot: 0, seq: 1, max: rows };
@@ -113,7 +113,7 @@ fn shut_in(rows: u8) -> Vec<Step> {
     acts.into_iter().map(|act| Step::Ops(vec![act])).collect()
 }
 
-/// One worker holds all rows of a run for so long that the other runs some of them too.
+/// One worker holds all rows of a run so long that the other runs some of them too.
 fn tail() -> Vec<Step> {
     let claim = |slot| Act::Claim { worker: 0, slot, seq: 1, max: 59 };
     let close = |run| Act::Close { run, wrong: false };

@@ -1,4 +1,5 @@
-//! Join tokens in the model: each use is kept as it was said, and counted anew each time. And the acts about them.
+//! Join tokens in the model: each use is kept as reported, and counted from scratch each time. And the actions on
+//! them.
 
 use crate::naive::{Model, Outcome};
 use proptest::prelude::*;
@@ -133,7 +134,7 @@ impl Model {
         self.tokens.retain(|_, token| token.ends_at > now);
     }
 
-    /// What tokens there are, as the ledger shows them.
+    /// The tokens, as the ledger shows them.
     pub(crate) fn token_views(&self) -> Vec<TokenView> {
         let good = self.tokens.iter().filter(|(_, token)| token.ends_at > self.clock);
         let view = |(name, token): (&String, &Token)| TokenView {
@@ -146,7 +147,7 @@ impl Model {
     }
 }
 
-/// Nobody is let in by a token of before.
+/// Checks that a restored cluster accepts no earlier token.
 pub(crate) fn restored_has_none(restored: &Ledger) -> bool {
     restored.token_views().is_empty()
 }

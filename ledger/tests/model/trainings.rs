@@ -1,8 +1,8 @@
-//! Training jobs, sample by sample: for each the step after which it is in, and whether a complete checkpoint has it.
-//! A checkpoint keeps a copy of all. No rings, no bitmaps, no marks, no indices.
+//! Training jobs, sample by sample: for each sample the step after which it is in, and whether a complete checkpoint
+//! has it. A checkpoint keeps a copy of everything. No rings, no bitmaps, no marks, no indexes.
 //!
-//! That every sample is in once is checked as it comes in: one that is in already comes in no more, along the lineage
-//! that survives.
+//! Each sample is checked when it comes in: a sample that is in already must not come in again along the lineage that
+//! survives.
 
 #[path = "trainings_checkpoints.rs"]
 mod checkpoints;
@@ -26,7 +26,7 @@ pub(crate) const DATASETS: [&str; 2] = ["pile", "tiny"];
 #[derive(Default, Debug)]
 pub(crate) struct Trainings {
     pub(crate) datasets: BTreeMap<String, DatasetSpec>,
-    /// When each was made: what is said of several is looked at in this order.
+    /// The order of creation, in which reports about several are checked.
     made: Vec<String>,
     pub(crate) jobs: BTreeMap<TrainingName, Job>,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Trainer {
     instance: u64,
     ends: u64,
     keep_ms: u64,
-    /// The latest step it contributed to; the latest that somebody counts on.
+    /// The latest step it contributed to; the latest one that a checkpoint depends on.
     contributed: Option<u64>,
     after: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Random deeds of trainers: what honest ones do, and what they get wrong.
+//! Random commands of trainers: correct ones and wrong ones.
 
 use crate::naive::Model;
 use crate::trainings::{DATASETS, Job};
@@ -175,7 +175,7 @@ impl Train {
 
     fn recover(&self, job: Option<&Job>, trainer: String) -> OpKind {
         let present = job.map_or(0, |job| job.round);
-        // Most join what another has begun, where it was.
+        // Most join the round that another trainer has begun.
         let (round, sizes) = match self.number % 8 {
             0 => (present + 1, 1),
             1 | 2 => (present + 1, 2),
@@ -204,7 +204,7 @@ impl Train {
         })
     }
 
-    /// Ends a claim of the trainer, or of somebody.
+    /// Ends a claim of the trainer, or of any trainer.
     fn end(&self, job: Option<&Job>, by: TrainerRef) -> OpKind {
         let mut claims = job.into_iter().flat_map(|job| &job.claims);
         let mine = |claim: &(&(String, u64, u32), &(String, Attempt))| {

@@ -1,4 +1,5 @@
-//! Checkpoints of training jobs, sample by sample: begun, reported by every rank, and sealed with a copy of all.
+//! Checkpoints of training jobs, sample by sample: begun, reported by every rank, and sealed with a copy of
+//! everything.
 
 use super::{Cell, Cells, Checkpoint, Job, refuse};
 use crate::naive::{Model, Outcome};
@@ -162,7 +163,7 @@ impl Model {
             }
             let Some(cells) = job.shard(&at) else { return refuse(TrainingRefusal::ClaimStale) };
             let least = cells.iter().filter(|c| c.is_in_at(step)).count() as u32;
-            // As many as there were when somebody first spoke of a later step, or as a holder may have read.
+            // As many as were in at the first report of a later step, or as a holder may have read.
             let later = cells.iter().filter_map(|c| c.step).filter(|s| *s > step).min();
             let most = match later {
                 Some(later) => cells.iter().filter(|c| c.is_in_at(later)).count() as u32,

@@ -1,4 +1,4 @@
-//! The ledger's training jobs beside the model's.
+//! Compares the ledger's training jobs with the model's.
 
 use super::{Cell, Job, Trainings};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Shards of an epoch: their order, for whom each is preferred, who claims which, and what comes of a claim.
+//! Shards of an epoch: their order, the trainer that each is preferred for, the claims, and what follows from a
+//! claim.
 
 use super::{Cell, Job, refuse};
 use crate::naive::{Model, Outcome};
@@ -44,7 +45,7 @@ fn blank(spec: &DatasetSpec) -> Vec<Vec<Cell>> {
 }
 
 impl Job {
-    /// For whom a shard is preferred.
+    /// The trainer for which a shard is preferred.
     pub(super) fn owner(&self, dataset: &str, shard: u32) -> Option<&String> {
         let place = point("rollout ring shard 1", dataset, shard);
         let points = self
@@ -81,7 +82,7 @@ impl Job {
         owned(name).last().copied()
     }
 
-    /// What an open checkpoint was told of a shard.
+    /// The progress reported to an open checkpoint for a shard.
     pub(super) fn said(&self, at: &(String, u64, u32)) -> Option<(usize, u64)> {
         let open = self.checkpoints.iter().filter(|c| c.is_open());
         let said = open.flat_map(|c| c.progress.iter().map(move |p| (p, c.step)));

@@ -1,4 +1,4 @@
-//! Trainers of a job: how they come and go, what the loss of one does to the lineage, and how a lineage begins anew.
+//! Trainers of a job: how they come and go, what the loss of one does to the lineage, and how a new lineage begins.
 
 use super::{Checkpoint, Job, Trainer, refuse};
 use crate::naive::{Model, Outcome};
@@ -97,7 +97,7 @@ impl Model {
         let open = contributed.is_some_and(|step| job.base().is_none_or(|b| b.step < step));
         let held: Vec<_> =
             job.claims.iter().filter(|c| c.1.0 == trainer).map(|c| c.0.clone()).collect();
-        // Of what a checkpoint has of it nobody else may have anything.
+        // No other trainer may have the part that a checkpoint has of it.
         let matters = open || !held.is_empty() || job.base().is_some();
         if matters && !open && held.is_empty() {
             self.note("trainer lost with nothing but its part of a checkpoint");
@@ -127,7 +127,7 @@ impl Model {
         }
     }
 
-    /// What is in and not sealed is in nobody's state once nobody is there.
+    /// Unsealed samples are in no state once no trainer is left.
     fn remove_trainer(&mut self, name: &TrainingName, trainer: &str) {
         let Some(job) = self.trainings.jobs.get_mut(name) else { return };
         job.remove(trainer);

@@ -1,4 +1,4 @@
-//! Trials: rows that are tried apart, who is offered them, and failed rows that are tried again.
+//! Trials: rows that are tried apart, the slots that get them, and failed rows that are retried.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{Row, RowState};
@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A slot, and until when any other comes before it.
 pub(crate) type Excluded = (SlotRef, LedgerMs);
 
-/// A pending or waiting trial as both sides show it: rows, until when, who empties itself for it, who comes after others.
+/// A pending or waiting trial as both sides show it: its rows, until when it waits, the slot that empties itself for
+/// it, the slot that comes after others.
 pub(crate) type Shown = (Vec<u64>, Option<LedgerMs>, Option<SlotRef>, Option<Excluded>);
 
 impl Run {
@@ -222,7 +223,7 @@ impl Model {
             && self.held_at(slot).next().is_none()
     }
 
-    /// Nobody empties himself for what is not there.
+    /// Clears slots that empty themselves for a trial that no longer exists.
     pub(crate) fn tidy(&mut self) {
         for run in &mut self.runs {
             let ready = run.ready_trials();

@@ -40,10 +40,10 @@ pub(crate) struct Worker {
     pub(crate) instance: u64,
     pub(crate) address: String,
     pub(crate) suspect: Option<(u64, u64)>,
-    /// What it may have started when it fell silent: run, attempt and row.
+    /// Rows that it may have started when it fell silent: run, attempt and row.
     pub(crate) unheard: BTreeSet<(u32, Attempt, u64)>,
     pub(crate) draining: bool,
-    /// When it has to be gone.
+    /// When it must be gone.
     pub(crate) gone_by: Option<u64>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) stores: Vec<String>,
@@ -156,7 +156,7 @@ impl Model {
         Reply::Registered { session, resumed: true, dropped }
     }
 
-    /// What it still has of slots that are gone is the first one's; but a trial has no company.
+    /// Rows of slots that are gone move to the first slot, except that a trial must run alone.
     fn move_to_first(&mut self, session: SessionId, slots: usize) {
         let first = SlotRef { session, slot: SlotNo(0) };
         let in_trial = self.trial_at(first);
@@ -215,8 +215,8 @@ impl Model {
         dropped
     }
 
-    /// What lapsed and is nobody else's is the session's again, attempt by attempt; but a trial has
-    /// no company.
+    /// Lapsed rows without another holder are the session's again, attempt by attempt, except that a trial must run
+    /// alone.
     fn adopt(&mut self, session: SessionId) {
         for at in 0..self.runs.len() {
             let late = |row: &Row| match row.state {
@@ -258,7 +258,7 @@ impl Model {
         }
     }
 
-    /// What a session that is gone left to a worker that still has it.
+    /// Moves rows of a session that is gone to a worker that still has them.
     fn adopt_held(&mut self, session: SessionId, held: &[HeldRows], slots: usize) {
         for set in held {
             let gone = |lease: &Lease| !self.workers.contains_key(&lease.slot.session);

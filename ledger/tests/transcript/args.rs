@@ -1,7 +1,7 @@
-//! `name key=value key="a value" flag`: one line of input, and the small notations in it.
+//! Parses `name key=value key="a value" flag`: one line of input, and the short notations in it.
 //!
-//! Rows are `0-3,7`; a set is `attempt:rows`, with its run before it where none is implied
-//! (`run:attempt:rows`); an attempt or session is `index.position`.
+//! Rows are `0-3,7`; a set is `attempt:rows`, with its run before it where none is implied (`run:attempt:rows`); an
+//! attempt or session is `index.position`.
 
 use rollout_ledger::Rows;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl Args {
         self.list(key).iter().map(pair).collect()
     }
 
-    /// Nothing was given that nobody asked for.
+    /// Fails if an argument was not used.
     pub(crate) fn finish(self) -> Parsed<()> {
         match self.values.keys().next() {
             Some(key) => Err(format!("{key}= means nothing in: {}", self.line)),

@@ -1,4 +1,4 @@
-//! Namespaces, tokens and revocations.
+//! Operations on namespaces, tokens and revocations.
 
 use crate::args::{Args, Parsed};
 use rollout_ledger::{OpKind, Quota, RevocationAuthor, Revoked, TokenOp, TokenRole, TokenSpec};

@@ -1,4 +1,4 @@
-//! Rendezvous, barriers and shared stores.
+//! Operations on rendezvous, barriers and shared stores.
 
 use crate::args::{self, Args, Parsed};
 use crate::world::World;
@@ -99,7 +99,7 @@ pub(crate) fn store(args: &mut Args) -> Parsed<OpKind> {
         ops.push(StoreOp::Push { queue, value });
     }
     ops.extend(args.list("pop").into_iter().map(|q| StoreOp::Pop { queue: q.into_bytes() }));
-    // Example: long=2000, a key of so many bytes
+    // Example: long=2000, a key of this many bytes
     if let Some(bytes) = args.get("long") {
         let bytes: usize = bytes.parse().map_err(|_| format!("{bytes} is no number"))?;
         ops.push(StoreOp::Set { pairs: vec![(vec![b'k'; bytes], Vec::new())] });

@@ -1,4 +1,4 @@
-//! What a leader reports of members.
+//! A leader's reports of members.
 
 use crate::args::{Args, Parsed};
 use rollout_ledger::{LeaderCause, MemberOp, OpKind};

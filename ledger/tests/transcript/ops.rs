@@ -1,4 +1,4 @@
-//! From a line of input to an operation.
+//! Turns a line of input into an operation.
 
 use crate::args::{self, Args, Parsed};
 use crate::identity_ops::{author, create_token, quota, whose_certificates};
@@ -95,7 +95,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "pause" => control(world, args, RunAction::Pause)?,
         "resume" => control(world, args, RunAction::Resume)?,
         "cancel" => control(world, args, RunAction::Cancel)?,
-        // Example: seal run=chat at=7, with a manifest of what it was when it had ended at 7; without: of now
+        // Example: seal run=chat at=7, with a manifest as of its end at 7; without `at`: as of now
         "seal" => seal(world, args)?,
         "swept" => OpKind::Swept { run: run(world, &args.text("run")?)? },
         "delete" => OpKind::DeleteRun { run: run(world, &args.text("run")?)? },

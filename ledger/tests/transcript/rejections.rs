@@ -1,7 +1,7 @@
-//! Which refusals the stories tell of.
+//! Which rejections the stories contain.
 //!
-//! *Invariant:* [`ALL`] are all that the ledger knows: one that it gains does not compile here until it is listed, and is
-//! then looked for in the stories.
+//! *Invariant:* [`ALL`] lists every rejection of the ledger: a new one does not compile until it is listed here, and
+//! the test then requires it in the stories.
 
 use rollout_ledger::{RefusedRows, Rejection, Reply, StoreAnswer, TrainingRefusal};
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Runs, their input, and results that are carried over.
+//! Operations on runs, their input, and carried results.
 
 use crate::args::{self, Args, Parsed};
 use crate::ops::{blob, run};

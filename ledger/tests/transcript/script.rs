@@ -1,7 +1,7 @@
-//! The format: comments and blank lines, then one or more lines of input, `----`, the answer up to
-//! the next blank line.
+//! The format: comments and blank lines, then one or more lines of input, `----`, and the answer up to the next blank
+//! line.
 //!
-//! *Invariant:* replaying a file writes the same file but for its answers.
+//! *Invariant:* replaying a file writes the same file except for its answers.
 
 use crate::world::World;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Replies and states as a story shows them.
+//! Formats replies and states for a story.
 
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{
@@ -138,7 +138,7 @@ fn generation(out: &mut String, barrier: &str, g: &Generation) {
     let _ = writeln!(out, ": {how}");
 }
 
-/// What a store holds.
+/// The contents of stores.
 fn stores(out: &mut String, ledger: &Ledger) {
     for name in ledger.store_names() {
         let Some(store) = ledger.store(name) else { continue };
@@ -171,7 +171,7 @@ fn granted(granted: &GrantedRows) -> String {
     format!("{}{alone} (segment {})", held(&granted.held), numbers.join(","))
 }
 
-/// What those who follow are told, beside the reply.
+/// An event, which followers get besides the reply.
 pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
     let worker = |session: &SessionId| match ledger.worker_name(*session) {
         Some((_, name)) => name.to_owned(),
@@ -243,7 +243,7 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
     format!("  {}:{} {text}", event.index, event.position)
 }
 
-/// Every join token: how often it was used, and how long it is good yet.
+/// Every join token: how often it was used, and how long it is still valid.
 pub(crate) fn tokens(ledger: &Ledger) -> String {
     let lines = ledger.token_views().into_iter().map(|t| {
         let holder = t.spec.holder.map_or(String::new(), |holder| format!(" {holder}"));
@@ -284,7 +284,7 @@ pub(crate) fn settings(ledger: &Ledger) -> String {
     lines.join("\n")
 }
 
-/// Everything that a story may want to see, but for what is empty.
+/// Everything that a story may want to see, without empty parts.
 pub(crate) fn state(ledger: &Ledger) -> String {
     let mut out = format!("clock {} epoch {}\n", ledger.clock(), ledger.epoch());
     for view in ledger.run_views("") {

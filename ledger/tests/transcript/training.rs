@@ -1,4 +1,4 @@
-//! Datasets, trainers, shards and checkpoints, as a story writes and shows them.
+//! Operations on datasets, trainers, shards and checkpoints in stories, and how their replies are shown.
 
 use crate::args::{self, Args, Parsed};
 use crate::ops::blob;

@@ -1,5 +1,4 @@
-//! Two ledgers that apply the same entries, the image that one of them drains into, and the names
-//! by which a story calls things.
+//! Two ledgers that apply the same entries, the image that one of them drains into, and the names that a story uses.
 
 use crate::args::{self, Args, Parsed};
 use crate::{ops, rejections, show};
@@ -39,8 +38,7 @@ impl World {
         }
     }
 
-    /// Does what a block of input says: a directive alone on its line, or operations that share
-    /// one log entry.
+    /// Runs a block of input: a directive alone on its line, or operations that share one log entry.
     pub(crate) fn block(&mut self, input: &[&str]) -> Parsed<String> {
         let (&first, rest) = input.split_first().ok_or("nothing before ----")?;
         let mut args = Args::parse(first)?;
@@ -151,8 +149,8 @@ impl World {
     }
 
     fn operations(&mut self, epoch: u64, term: u64, at: u64, lines: &[&str]) -> Parsed<String> {
-        // A line may name what a line before it makes, so each is read against the ledger as the
-        // lines before would leave it.
+        // A line may name an object that an earlier line creates, so each line is read against the ledger after the
+        // earlier lines.
         let before = self.ledger.clone();
         let mut ops: Vec<Op> = Vec::new();
         for line in lines {
@@ -221,7 +219,7 @@ impl World {
         }
     }
 
-    /// Goes on as a new cluster, with a twin that made it of the image.
+    /// Continues as a new cluster, with a twin that was restored from the image.
     fn restore(&mut self, cluster: u64) -> String {
         let id = [cluster as u8; 16];
         let mut image = BTreeMap::new();
@@ -241,7 +239,7 @@ impl World {
         )
     }
 
-    /// Writes what changed into the image and goes on with a twin that is loaded from it.
+    /// Writes the changes into the image and continues with a twin that is loaded from it.
     fn reload(&mut self) -> Parsed<String> {
         let delta = self.ledger.drain_dirty();
         let changed = delta.puts.len();

@@ -1,4 +1,4 @@
-//! What keeping times comparable costs, in records that are looked at.
+//! Measures the cost of keeping times comparable, in visited records.
 
 use crate::command::{BlobRef, Body, Command, OpKind, Registration, RunAction, SegmentDecl};
 use crate::gate::SCHEDULING_VERSION;
@@ -54,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// A run of one row, for one host where it is pinned to it.
+    /// A run of one row, pinned to `host` if given.
     fn run(&mut self, model: &str, host: Option<u32>) -> RunNo {
         let spec = RunSpec {
             engine: EngineSpec { model: model.into(), ..EngineSpec::default() },
@@ -77,7 +77,7 @@ impl Bench {
 fn closing_gaps_costs_the_cohorts_and_the_needs_and_not_each_pair_of_them() {
     const HOSTS: u32 = 60;
     const MODELS: u32 = 40;
-    /// Each cohort once, and each need twice. A pair of them is a look too where it is looked at.
+    /// Each cohort once, and each need twice. A visited pair of them counts as a visit too.
     const LOOKS: u64 = 4 * (HOSTS + HOSTS + MODELS) as u64;
     let mut bench = Bench::new();
     let sessions: Vec<SessionId> = (0..HOSTS).map(|host| bench.host(host)).collect();
