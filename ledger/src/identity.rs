@@ -1,0 +1,9 @@
+//! Owns: who may speak: client sessions, join tokens, revocations, the members as seen, quotas.
+
+pub(crate) mod client;
+pub(crate) mod member;
+pub(crate) mod quota;
+pub(crate) mod remembered;
+pub(crate) mod revocation;
+pub(crate) mod session_room;
+pub(crate) mod token;

@@ -1,0 +1,18 @@
+//! Owns: what every part of the ledger stands on: numbers, sets of rows, encodings, bounds, replies.
+//!
+//! Invariant: nothing here knows a domain.
+
+pub mod id;
+pub mod limits;
+pub(crate) mod bytes_field;
+pub(crate) mod codec;
+pub(crate) mod condition;
+pub(crate) mod counted;
+pub(crate) mod counts;
+pub(crate) mod due;
+pub(crate) mod looks;
+pub(crate) mod marks;
+pub(crate) mod namespace;
+pub(crate) mod reply;
+pub(crate) mod rows;
+pub(crate) mod training_refusal;

@@ -1,0 +1,307 @@
+//! A job's training: its lineage, its trainers, and the passes and checkpoints of both.
+//!
+//! *Invariant:* requests are accepted only for the present lineage and with a valid ticket: recovering makes the next
+//! lineage and voids every ticket. A lineage is torn if it lost a trainer whose work may be missing from the others'
+//! state, or lost all trainers with work that no checkpoint holds. A torn lineage accepts only a recovery. A rank is
+//! a trainer's position in the world.
+//!
+//! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
+
+use crate::checkpoint::Checkpoint;
+use crate::counts::Counts;
+use crate::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
+use crate::ledger::Ledger;
+use crate::pass::Pass;
+use crate::reply::Rejection;
+use crate::rows::Rows;
+use crate::shard_ring::Ring;
+use crate::training_refusal::TrainingRefusal;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The name of a job within a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TrainingName {
+    /// Its namespace.
+    pub namespace: String,
+    /// The job.
+    pub job: String,
+}
+
+/// The trainer that sends a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainerRef {
+    /// The job.
+    pub job: TrainingName,
+    /// The trainer's name.
+    pub trainer: String,
+    /// The ticket that it was given.
+    pub ticket: SessionId,
+}
+
+/// What happens to a lineage that loses a trainer with a part in its state, or with work that no checkpoint holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LossPolicy {
+    /// It is torn, and must be recovered.
+    #[default]
+    Recover,
+    /// The trainer's shards are free from its last known position: samples are read at least once, not exactly once.
+    Continue,
+}
+
+/// One job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Training {
+    pub(crate) head: TrainingHead,
+    pub(crate) trainers: BTreeMap<String, Trainer>,
+    pub(crate) passes: BTreeMap<(DatasetNo, u64), Pass>,
+    pub(crate) checkpoints: BTreeMap<u32, Checkpoint>,
+    /// Derived of the world.
+    pub(crate) ring: Ring,
+}
+
+/// The part that is one record of the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TrainingHead {
+    pub(crate) name: TrainingName,
+    /// Counts from 1.
+    pub(crate) lineage: u32,
+    /// The number of the recovery that made the lineage; 0 for the first lineage, which no recovery made.
+    pub(crate) round: u64,
+    /// The request of that recovery, so that a repeat is recognized.
+    pub(crate) asked: [u8; 32],
+    pub(crate) on_loss: LossPolicy,
+    /// The trainers by rank.
+    pub(crate) world: Vec<String>,
+    /// The last complete checkpoint of the lineage; 0: none.
+    pub(crate) base: u32,
+    /// Its step.
+    pub(crate) step: u64,
+    /// The lost trainer, and its host.
+    pub(crate) torn: Option<(String, String)>,
+    pub(crate) checkpoints_made: u32,
+    /// How many complete checkpoints are kept; 0 for all.
+    pub(crate) keep_last: u32,
+    /// Epochs that the last complete checkpoint contains completely.
+    pub(crate) done: BTreeMap<DatasetNo, Rows>,
+    /// It is removed once its checkpoints' objects are gone.
+    pub(crate) deleting: bool,
+}
+
+/// One trainer of the present lineage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Trainer {
+    pub(crate) host: String,
+    /// `None`: expected, but not there yet.
+    pub(crate) ticket: Option<SessionId>,
+    pub(crate) instance: u64,
+    pub(crate) keep_alive_ms: u64,
+    /// When it is lost, once it has a ticket.
+    pub(crate) ends: LedgerMs,
+    /// The latest step that it contributed to.
+    pub(crate) contributed: Option<u64>,
+    /// The latest step with a checkpoint that depends on its work up to there: one that it reported to, or that was
+    /// begun without it. Its later work goes into later checkpoints.
+    pub(crate) after: Option<u64>,
+}
+
+impl Training {
+    /// Whether a job uses a dataset.
+    pub(crate) fn reads(&self, no: DatasetNo) -> bool {
+        self.head.done.contains_key(&no)
+            || self.passes.keys().any(|key| key.0 == no)
+            || self.checkpoints.values().any(|checkpoint| checkpoint.holds(no))
+    }
+
+    /// Whether a step is in the last complete checkpoint.
+    pub(crate) fn is_sealed(&self, step: u64) -> bool {
+        self.head.base != 0 && step <= self.head.step
+    }
+
+    /// Shards that a trainer has claimed.
+    pub(crate) fn held_by<'a>(
+        &'a self,
+        trainer: &'a str,
+    ) -> impl Iterator<Item = (DatasetNo, u64, u32)> + use<'a> {
+        self.passes.iter().flat_map(move |(&(dataset, epoch), pass)| {
+            let held = pass.held.get(trainer).into_iter().flatten();
+            held.map(move |&shard| (dataset, epoch, shard))
+        })
+    }
+
+    /// Whether a trainer did, or may have done, work that no complete checkpoint holds.
+    pub(crate) fn has_unsealed(&self, name: &str) -> bool {
+        let contributed = self.trainers.get(name).and_then(|trainer| trainer.contributed);
+        contributed.is_some_and(|step| !self.is_sealed(step)) || self.held_by(name).next().is_some()
+    }
+
+    /// Whether the other trainers' state may lack something without this one: its own work, or its part of the last
+    /// complete checkpoint, own or taken over. The next checkpoint would miss that part, and no state would hold the
+    /// sealed samples.
+    pub(crate) fn needs(&self, name: &str) -> bool {
+        self.head.base != 0 || self.has_unsealed(name)
+    }
+
+    /// Whether no trainer is left, although some work is in no complete checkpoint.
+    pub(crate) fn is_deserted(&self) -> bool {
+        let shards = || self.passes.values().flat_map(|pass| &pass.shards);
+        self.trainers.values().all(|trainer| trainer.ticket.is_none())
+            && shards().any(|shard| !shard.marks.is_empty())
+    }
+
+    /// The number of shards in open epochs.
+    pub(crate) fn shards_open(&self) -> u64 {
+        self.passes.values().map(|pass| pass.shards.len() as u64).sum()
+    }
+}
+
+impl Ledger {
+    /// The job of that name, created if needed.
+    pub(crate) fn training_for(&mut self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
+        crate::spec::check_name("job's", &name.job)?;
+        if let Some(&no) = self.training_names.get(name) {
+            return match self.trainings.get(&no).is_some_and(|t| t.head.deleting) {
+                true => Err(TrainingRefusal::JobDeleting.into()),
+                false => Ok(no),
+            };
+        }
+        if !self.namespaces.contains_key(&name.namespace) {
+            return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
+        }
+        if self.trainings_in.get(&name.namespace) >= crate::limits::TRAININGS_MAX {
+            let what = "training jobs of one namespace".into();
+            return Err(Rejection::Limit { what, max: crate::limits::TRAININGS_MAX as u64 });
+        }
+        self.meta.trainings_made += 1;
+        let no = TrainingNo(self.meta.trainings_made);
+        let head = TrainingHead {
+            name: name.clone(),
+            lineage: 1,
+            keep_last: crate::limits::KEEP_LAST_DEFAULT,
+            ..TrainingHead::default()
+        };
+        self.trainings.insert(no, Training { head, ..Training::default() });
+        self.training_names.insert(name.clone(), no);
+        self.trainings_in.add(&name.namespace);
+        self.dirty.trainings.insert(no);
+        Ok(no)
+    }
+
+    /// The job of that name, if it exists and is not being deleted.
+    pub(crate) fn training_no(&self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
+        let no = *self.training_names.get(name).ok_or(TrainingRefusal::JobUnknown)?;
+        match self.trainings.get(&no).is_some_and(|t| t.head.deleting) {
+            true => Err(TrainingRefusal::JobDeleting.into()),
+            false => Ok(no),
+        }
+    }
+
+    /// The job of a trainer with a valid ticket, in a lineage that is not torn.
+    pub(crate) fn heard(&mut self, by: &TrainerRef) -> Result<TrainingNo, Rejection> {
+        let no = self.training_no(&by.job)?;
+        let Some(training) = self.trainings.get_mut(&no) else {
+            return Err(TrainingRefusal::JobUnknown.into());
+        };
+        let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.ticket);
+        if theirs != Some(by.ticket) {
+            return Err(TrainingRefusal::TicketVoid.into());
+        }
+        not_torn(&training.head)?;
+        self.training_changes += 1;
+        Ok(no)
+    }
+
+    /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.
+    pub fn training_changes(&self) -> u64 {
+        self.training_changes
+    }
+
+    /// Rebuilds the state derived from the jobs; false if a record is missing.
+    pub(crate) fn derive_trainings(&mut self) -> bool {
+        for (no, dataset) in &self.datasets {
+            let name = (dataset.namespace.clone(), dataset.name.clone());
+            self.dataset_names.insert(name, *no);
+        }
+        for (no, training) in &mut self.trainings {
+            if training.head.lineage == 0 {
+                return false;
+            }
+            self.training_names.insert(training.head.name.clone(), *no);
+            self.trainings_in.add(&training.head.name.namespace);
+            training.ring = Ring::of(&training.head.world);
+            for ((dataset, epoch), pass) in &mut training.passes {
+                let Some(dataset) = self.datasets.get(dataset) else { return false };
+                if pass.shards.len() != dataset.spec.shards() as usize {
+                    return false;
+                }
+                pass.derive(dataset, *epoch, &training.ring);
+            }
+            let ends = training.trainers.iter().filter(|(_, t)| t.ticket.is_some());
+            self.trainer_ends.extend(ends.map(|(name, t)| (t.ends, *no, name.clone())));
+        }
+        true
+    }
+
+    /// Checks the invariants of jobs.
+    pub(crate) fn check_trainings(&self) -> Result<(), String> {
+        let mut ends = BTreeSet::new();
+        let mut tokens = BTreeSet::new();
+        for (no, training) in &self.trainings {
+            let job = format!("training job {no}");
+            let world: BTreeSet<&String> = training.head.world.iter().collect();
+            if world.len() != training.head.world.len()
+                || !world.into_iter().eq(training.trainers.keys())
+            {
+                return Err(format!("{job}: its world and its trainers differ"));
+            }
+            let there = training.trainers.iter().filter(|(_, trainer)| trainer.ticket.is_some());
+            ends.extend(there.map(|(name, trainer)| (trainer.ends, *no, name.clone())));
+            for (&(dataset, epoch), pass) in &training.passes {
+                self.check_pass(training, dataset, epoch, pass, &mut tokens)
+                    .map_err(|why| format!("{job}, {dataset}/{epoch}: {why}"))?;
+            }
+            training.check_checkpoints().map_err(|why| format!("{job}: {why}"))?;
+        }
+        if ends != self.trainer_ends {
+            return Err("the index of trainers' ends differs".into());
+        }
+        if self.training_names.len() != self.trainings.len() {
+            return Err("the index of training jobs' names differs".into());
+        }
+        let counted = self.training_names.keys().map(|name| name.namespace.as_str());
+        if counted.collect::<Counts>() != self.trainings_in {
+            return Err("the counts of training jobs by namespace differ".into());
+        }
+        Ok(())
+    }
+
+    fn check_pass(
+        &self,
+        training: &Training,
+        dataset: DatasetNo,
+        epoch: u64,
+        pass: &Pass,
+        tokens: &mut BTreeSet<Attempt>,
+    ) -> Result<(), String> {
+        let Some(dataset) = self.datasets.get(&dataset) else { return Err("no dataset".into()) };
+        if *pass != Pass::with(pass.shards.clone(), dataset, epoch, &training.ring) {
+            return Err("what is derived differs".into());
+        }
+        for (number, shard) in (0..).zip(&pass.shards) {
+            shard
+                .check(dataset.spec.shard_len(number), training, tokens)
+                .map_err(|why| format!("shard {number}: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses an operation on a torn lineage.
+pub(crate) fn not_torn(head: &TrainingHead) -> Result<(), Rejection> {
+    match &head.torn {
+        Some((trainer, host)) => {
+            Err(TrainingRefusal::Torn { trainer: trainer.clone(), host: host.clone() }.into())
+        }
+        None => Ok(()),
+    }
+}
