@@ -1,6 +1,5 @@
 //! Owns: runs, their rows and leases, what slots may serve them, and who is to blame for a failure.
 
-pub mod claim;
 pub(crate) mod abrupt_end;
 pub(crate) mod attempts;
 pub(crate) mod avoided;
@@ -8,6 +7,7 @@ pub(crate) mod blame;
 pub(crate) mod blocked;
 pub(crate) mod canary;
 pub(crate) mod carry;
+pub mod claim;
 pub(crate) mod complete;
 pub(crate) mod deadline;
 pub(crate) mod disjoint;

@@ -7,5 +7,3 @@ pub(crate) mod size;
 pub(crate) mod slot_image;
 pub(crate) mod worker;
 pub(crate) mod worker_ops;
-
-pub(crate) use size::*;

@@ -2,14 +2,14 @@
 //!
 //! Invariant: nothing here knows a domain.
 
-pub mod id;
-pub mod limits;
 pub(crate) mod bytes_field;
 pub(crate) mod codec;
 pub(crate) mod condition;
 pub(crate) mod counted;
 pub(crate) mod counts;
 pub(crate) mod due;
+pub mod id;
+pub mod limits;
 pub(crate) mod looks;
 pub(crate) mod marks;
 pub(crate) mod namespace;

@@ -1,9 +1,7 @@
 //! Owns: the state as a whole: commands, apply, versions, image, digest, invariants.
 
-pub mod clock;
-pub mod seeded;
-pub mod view;
 pub(crate) mod apply;
+pub mod clock;
 pub(crate) mod command;
 pub(crate) mod digest;
 pub(crate) mod event;
@@ -14,4 +12,6 @@ pub(crate) mod image_load;
 pub(crate) mod invariants;
 pub(crate) mod ledger;
 pub(crate) mod restore;
+pub mod seeded;
 pub(crate) mod settle;
+pub mod view;

@@ -20,5 +20,3 @@ pub(crate) mod store_ops;
 pub(crate) mod trainer;
 pub(crate) mod training_image;
 pub(crate) mod training_view;
-
-pub(crate) use state::*;

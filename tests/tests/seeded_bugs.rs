@@ -10,7 +10,7 @@ const FEATURE: &str = "seeded-bugs";
 /// crate is missing.
 fn compiled(optimized: bool) -> String {
     let dir = tempfile::tempdir().expect("a directory");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ledger/src/seeded.rs");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ledger/src/machine/seeded.rs");
     let mut rustc = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()));
     rustc.args(["--edition", "2024", "--crate-type", "lib", "--emit", "metadata"]);
     rustc.args(["--cfg", "feature=\"seeded-bugs\""]);

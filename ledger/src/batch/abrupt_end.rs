@@ -11,16 +11,16 @@
 //! The end of a draining worker counts for no row, because that worker may exit before its rows finish. A row that
 //! two slots run continues at the other slot.
 
-use crate::apply::Context;
-use crate::command::{Evidence, FailureClass, HeldRows};
-use crate::event::EventKind;
-use crate::fail::Failure;
-use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::rows::Rows;
-use crate::trouble::{FailedTry, Ruling, backoff_ms};
-use crate::worker::WorkerState;
+use crate::batch::fail::Failure;
+use crate::batch::trouble::{FailedTry, Ruling, backoff_ms};
+use crate::fleet::worker::WorkerState;
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{Evidence, FailureClass, HeldRows};
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 
 /// What may have run of one attempt.
 struct Ran {

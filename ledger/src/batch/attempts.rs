@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* every change goes through this type, so that no attempt changes without a mark.
 
-use crate::grant::Grant;
-use crate::id::Attempt;
+use crate::batch::grant::Grant;
+use crate::kernel::id::Attempt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

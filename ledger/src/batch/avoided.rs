@@ -9,13 +9,13 @@
 //! of its worker fits. Both restrictions end with the incident's wait. Absent: the trials that a slot must not get
 //! (`incident.rs`).
 
-use crate::id::{RunNo, SlotNo, SlotRef};
-use crate::incident::{Incident, NamedSlot};
-use crate::ledger::Ledger;
-use crate::returned::Returned;
-use crate::rows::Rows;
-use crate::run::Run;
-use crate::worker::{Worker, WorkerState};
+use crate::batch::incident::{Incident, NamedSlot};
+use crate::batch::returned::Returned;
+use crate::batch::run::Run;
+use crate::fleet::worker::{Worker, WorkerState};
+use crate::kernel::id::{RunNo, SlotNo, SlotRef};
+use crate::kernel::rows::Rows;
+use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returned rows by the slot of their open incident, and the reverse.
@@ -207,7 +207,7 @@ impl Ledger {
 
     /// Whether another slot of the same worker takes work and fits a run.
     fn another_slot_fits(&self, run: &Run, worker: &Worker, slot: SlotNo) -> bool {
-        let fits = |(number, other): (usize, &crate::worker::Slot)| {
+        let fits = |(number, other): (usize, &crate::fleet::worker::Slot)| {
             number != usize::from(slot.0)
                 && self.index.fits(other.offer_no, run.no)
                 && self.cordon_of(worker, number).is_none()
@@ -264,9 +264,9 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::LedgerMs;
-    use crate::incident::EndKind;
-    use crate::trouble::Trouble;
+    use crate::batch::incident::EndKind;
+    use crate::batch::trouble::Trouble;
+    use crate::kernel::id::LedgerMs;
 
     /// There are so many rows and workers that this would take minutes if each row cost a visit to each worker's
     /// list.

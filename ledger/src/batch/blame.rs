@@ -10,14 +10,14 @@
 //! (`engine_death.rs`), which slot is given which trial (`trial.rs`), how readers see the wait (`second_slot.rs`),
 //! and what operators cordon (`cordon.rs`).
 //!
-//! [`limits::SECOND_SLOT_WAIT_MS`]: crate::limits::SECOND_SLOT_WAIT_MS
+//! [`limits::SECOND_SLOT_WAIT_MS`]: crate::kernel::limits::SECOND_SLOT_WAIT_MS
 
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{RunNo, SlotRef};
-use crate::incident::Incident;
-use crate::ledger::Ledger;
-use crate::run::Run;
-use crate::worker::WorkerState;
+use crate::batch::incident::Incident;
+use crate::batch::run::Run;
+use crate::fleet::worker::WorkerState;
+use crate::kernel::id::{RunNo, SlotRef};
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
 
 /// The conclusion from an engine death with a row that ran alone.
 pub(crate) struct Conclusion {

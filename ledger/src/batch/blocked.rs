@@ -4,13 +4,13 @@
 //! proportion to their distinct needs, not to the number of runs. Offers that lack a run's model or task are checked
 //! once for all runs with the same models and tasks.
 
-use crate::eligibility::NeedNo;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::RunNo;
-use crate::ledger::Ledger;
-use crate::run::{Run, RunState};
-use crate::spec::{Misfit, RunSpec, SlotOffer};
-use crate::store_access::StoreAccess;
+use crate::batch::eligibility::NeedNo;
+use crate::batch::run::{Run, RunState};
+use crate::batch::spec::{Misfit, RunSpec, SlotOffer};
+use crate::batch::store_access::StoreAccess;
+use crate::kernel::id::RunNo;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most slots of one offer to name if they take no work at all.
@@ -232,10 +232,10 @@ fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>, version: u32) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
-    use crate::id::{CoordEpoch, LedgerMs, SegmentNo};
-    use crate::ledger::EntryId;
-    use crate::reply::Reply;
+    use crate::kernel::id::{CoordEpoch, LedgerMs, SegmentNo};
+    use crate::kernel::reply::Reply;
+    use crate::machine::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
+    use crate::machine::ledger::EntryId;
 
     fn apply(ledger: &mut Ledger, body: Body) -> Reply {
         let index = ledger.applied().index + 1;

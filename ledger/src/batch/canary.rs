@@ -4,10 +4,10 @@
 //! rows are decided and at most `canary_failures_max` failed for good, or when the run is resumed after more failed;
 //! it never starts again.
 
-use crate::apply::Context;
-use crate::id::RunNo;
-use crate::ledger::Ledger;
-use crate::run::{Run, RunState};
+use crate::batch::run::{Run, RunState};
+use crate::kernel::id::RunNo;
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
 
 impl Run {
     /// Whether the run is still in its canary.

@@ -7,16 +7,16 @@
 //! Absent on purpose: matching results to rows. The submitter compares item ids and writes the part; the ledger sees
 //! only digests and row numbers.
 
-use crate::apply::Context;
-use crate::command::{HeldRows, PartDecl};
-use crate::event::EventKind;
-use crate::id::{Attempt, PartNo, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{RefusedRows, Rejection, Reply};
-use crate::rows::Rows;
-use crate::run::{Run, RunState};
-use crate::segment::Outcome;
+use crate::batch::run::{Run, RunState};
+use crate::batch::segment::Outcome;
+use crate::kernel::id::{Attempt, PartNo, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::{RefusedRows, Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{HeldRows, PartDecl};
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 
 /// The slot that events name for carried rows, which have none.
 const NOBODY: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
@@ -76,7 +76,7 @@ impl Ledger {
         run.decide(&free, place, |segment| {
             dirty.insert((no, segment));
         });
-        let chunk = part_no.0 / crate::image::PARTS_PER_RECORD;
+        let chunk = part_no.0 / crate::machine::image::PARTS_PER_RECORD;
         run.parts.push(part);
         self.dirty.parts.insert((no, chunk));
         self.dirty.runs.insert(no);

@@ -4,17 +4,17 @@
 //! grants of the first one. Only the process that registered last may pull. A trial is granted alone, and a slot that
 //! has a trial, or empties itself for one, gets nothing else.
 
-use crate::apply::Context;
-use crate::command::HeldRows;
-use crate::event::EventKind;
-use crate::grant::Grant;
-use crate::id::{Attempt, RunNo, SessionId, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{GrantedRows, Rejection, Reply};
-use crate::rows::Rows;
-use crate::trial::TrialNo;
-use crate::worker::{Slot, WorkerState};
+use crate::batch::grant::Grant;
+use crate::batch::trial::TrialNo;
+use crate::fleet::worker::{Slot, WorkerState};
+use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::{GrantedRows, Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::HeldRows;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 
 impl Ledger {
     pub(crate) fn claim(

@@ -6,19 +6,19 @@
 //! whether its lease has lapsed since. A worker reports the results of all its slots as one part, through any of
 //! them: each row is credited to the slot that holds it.
 
-use crate::apply::Context;
-use crate::command::{HeldRows, PartDecl};
-use crate::event::EventKind;
-use crate::gate::ROWS_OF_SEVERAL_SLOTS;
-use crate::id::{Attempt, PartNo, RunNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Outrun, RefusedRows, Rejection, Reply};
-use crate::rows::Rows;
-use crate::run::{Run, RunState};
-use crate::seeded::{Bug, seeded};
-use crate::segment::Outcome;
-use crate::trouble::DoneTry;
+use crate::batch::run::{Run, RunState};
+use crate::batch::segment::Outcome;
+use crate::batch::trouble::DoneTry;
+use crate::kernel::id::{Attempt, PartNo, RunNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::{Outrun, RefusedRows, Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{HeldRows, PartDecl};
+use crate::machine::event::EventKind;
+use crate::machine::gate::ROWS_OF_SEVERAL_SLOTS;
+use crate::machine::ledger::Ledger;
+use crate::machine::seeded::{Bug, seeded};
 
 /// The details of a completion's reply.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl Ledger {
             let counts = &mut run.head.counts;
             counts.tokens_in = counts.tokens_in.saturating_add(part.tokens_in);
             counts.tokens_out = counts.tokens_out.saturating_add(part.tokens_out);
-            let chunk = run.parts.len() as u32 / crate::image::PARTS_PER_RECORD;
+            let chunk = run.parts.len() as u32 / crate::machine::image::PARTS_PER_RECORD;
             run.parts.push(part);
             self.dirty.parts.insert((no, chunk));
             self.dirty.runs.insert(no);

@@ -5,12 +5,12 @@
 //!
 //! Absent on purpose: wall time. Without a leader, ledger time stands still, and no deadline comes nearer.
 
-use crate::apply::Context;
-use crate::id::LedgerMs;
-use crate::ledger::Ledger;
-use crate::looks::look;
-use crate::reply::Rejection;
-use crate::run::{Run, RunState};
+use crate::batch::run::{Run, RunState};
+use crate::kernel::id::LedgerMs;
+use crate::kernel::looks::look;
+use crate::kernel::reply::Rejection;
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
 
 impl Run {
     /// Its deadline, if it has one and has not ended.

@@ -4,10 +4,10 @@
 //! rows that came back, the return of a worker, and the end of a row that two slots run cost only what they touch,
 //! however many attempts there are.
 
-use crate::attempts::Attempts;
-use crate::grant::Grant;
-use crate::id::{Attempt, SessionId, SlotRef};
-use crate::rows::Rows;
+use crate::batch::attempts::Attempts;
+use crate::batch::grant::Grant;
+use crate::kernel::id::{Attempt, SessionId, SlotRef};
+use crate::kernel::rows::Rows;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;

@@ -5,17 +5,17 @@
 //! fails or is lost leaves the row to the other, without a strike. A row that has ever failed gets no shadow, nor
 //! does a row of a trial: running a row twice must not kill more engines.
 
-use crate::apply::Context;
-use crate::command::HeldRows;
-use crate::event::EventKind;
-use crate::grant::Grant;
-use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{GrantedRows, Outrun, Rejection, Reply};
-use crate::rows::Rows;
-use crate::run::{Run, RunState};
-use crate::trouble::FailedTry;
+use crate::batch::grant::Grant;
+use crate::batch::run::{Run, RunState};
+use crate::batch::trouble::FailedTry;
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::{GrantedRows, Outrun, Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::HeldRows;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 use std::cmp::Reverse;
 
 impl Run {

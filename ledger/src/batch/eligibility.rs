@@ -24,10 +24,10 @@ mod free;
 mod tests;
 mod turns;
 
-use crate::id::{RunNo, SlotRef};
-use crate::looks::look;
-use crate::spec::{RunSpec, SlotOffer};
-use crate::store_access::StoreAccess;
+use crate::batch::spec::{RunSpec, SlotOffer};
+use crate::batch::store_access::StoreAccess;
+use crate::kernel::id::{RunNo, SlotRef};
+use crate::kernel::looks::look;
 use families::Family;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,9 +2,9 @@
 //!
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
-use crate::eligibility::{CohortNo, NeedNo};
-use crate::id::{LedgerMs, RunNo, SlotRef};
-use crate::ledger::Ledger;
+use crate::batch::eligibility::{CohortNo, NeedNo};
+use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
+use crate::machine::ledger::Ledger;
 use std::cmp::Reverse;
 
 /// A run at its tail, whose running rows idle slots may duplicate.
@@ -58,7 +58,7 @@ impl Ledger {
         let tails = self.tail_runs.iter().filter_map(|no| self.runs.get(no));
         let mut tails: Vec<_> = tails.filter(|run| run.at_tail()).collect();
         tails.sort_unstable_by_key(|run| (Reverse(run.head.spec.priority), run.no));
-        let tail = |run: &crate::run::Run| {
+        let tail = |run: &crate::batch::run::Run| {
             let held = run.duplicable(None, now, rows_max);
             let rows = held.into_iter().map(|(slot, rows)| (slot, rows.len() as u32)).collect();
             Tail { run: run.no, rows }

@@ -12,17 +12,17 @@
 //!
 //! A process numbers its deaths, so a death that it reports again to the next leader counts once.
 
-use crate::apply::Context;
-use crate::command::{FailureClass, HeldRows};
-use crate::event::EventKind;
-use crate::fail::{Failure, bound_failure};
-use crate::id::{LedgerMs, RunNo, SlotRef};
-use crate::incident::EndKind;
-use crate::ledger::Ledger;
-use crate::reply::{RefusedRows, Rejection, Reply};
-use crate::rows::Rows;
-use crate::slot_incidents::SlotIncident;
-use crate::trouble::{FailedTry, Ruling, Verdict, backoff_ms};
+use crate::batch::fail::{Failure, bound_failure};
+use crate::batch::incident::EndKind;
+use crate::batch::slot_incidents::SlotIncident;
+use crate::batch::trouble::{FailedTry, Ruling, Verdict, backoff_ms};
+use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
+use crate::kernel::reply::{RefusedRows, Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{FailureClass, HeldRows};
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 use std::collections::BTreeMap;
 
 impl Ledger {

@@ -4,24 +4,24 @@
 //! its rows are pending already; trying to ends the attempt. The policy of its class decides what a failure means;
 //! the ledger counts failures so that the counts survive a failover.
 
-use crate::apply::Context;
-use crate::command::{Evidence, FailureClass, HeldRows};
-use crate::event::EventKind;
-use crate::grant::Grant;
+use crate::batch::grant::Grant;
+use crate::batch::incident::EndKind;
+use crate::batch::run::RunState;
+use crate::batch::segment::Outcome;
+use crate::batch::trouble::{FailedTry, Ruling, Verdict};
+use crate::fleet::worker::Slot;
 #[cfg(feature = "seeded-bugs")]
-use crate::id::LedgerMs;
-use crate::id::{Attempt, RunNo, SlotRef};
-use crate::incident::EndKind;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{RefusedRows, Rejection, Reply};
-use crate::rows::Rows;
-use crate::run::RunState;
+use crate::kernel::id::LedgerMs;
+use crate::kernel::id::{Attempt, RunNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::{RefusedRows, Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{Evidence, FailureClass, HeldRows};
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 #[cfg(feature = "seeded-bugs")]
-use crate::seeded::{Bug, seeded};
-use crate::segment::Outcome;
-use crate::trouble::{FailedTry, Ruling, Verdict};
-use crate::worker::Slot;
+use crate::machine::seeded::{Bug, seeded};
 
 /// A worker's report of a failed attempt.
 pub(crate) struct Failure {
@@ -118,7 +118,7 @@ impl Ledger {
         let now = self.meta.clock;
         #[cfg(feature = "seeded-bugs")]
         let now = match seeded(Bug::WallClockInApply) {
-            true => LedgerMs(now.0 + crate::seeded::own_ms() % 100),
+            true => LedgerMs(now.0 + crate::machine::seeded::own_ms() % 100),
             false => now,
         };
         let run = self.runs.get_mut(&no)?;

@@ -10,14 +10,14 @@
 //!
 //! Absent: which incidents count (`slot_incidents.rs`), and cordons of operators, which are not bounded.
 
-use crate::apply::Context;
-use crate::id::{RunNo, SlotRef};
-use crate::incident::EndKind;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::looks::look;
-use crate::run::{Run, RunState};
-use crate::slot_incidents::SlotIncident;
+use crate::batch::incident::EndKind;
+use crate::batch::run::{Run, RunState};
+use crate::batch::slot_incidents::SlotIncident;
+use crate::kernel::id::{RunNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::looks::look;
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
 use std::collections::BTreeSet;
 
 /// Suffix of the reason of each pause by this module, for people. `PauseState::at_cordon_limit` records the cause. If

@@ -1,23 +1,23 @@
 //! Image records of what workers hold of a run.
 //!
-//! *Invariant:* as in [`crate::image`]. From [`SCHEDULING_VERSION`] on a record changes only with its contents: `O`
+//! *Invariant:* as in [`crate::machine::image`]. From [`SCHEDULING_VERSION`] on a record changes only with its contents: `O`
 //! has one attempt, by run and number; `V` some of the returned rows, by run and chunk; and `F` the rest, which is
 //! small. Below that version `F` has everything, as builds of version 2 read it. The command that raises the version
 //! marks everything, so that the next delta converts the image. Loading accepts both layouts.
 
-use crate::attempts::Attempts;
-use crate::codec;
-use crate::disjoint::DisjointAttempts;
-use crate::gate::SCHEDULING_VERSION;
-use crate::grant::Grant;
-use crate::id::{Attempt, LedgerMs, RunNo, SlotRef};
-use crate::image::{ImageDelta, run_key};
-use crate::image_load::{LoadError, bad, number, read};
-use crate::ledger::Ledger;
-use crate::returned::{ROWS_PER_RECORD, Returned};
-use crate::rows::Rows;
-use crate::run::{InFlight, Run};
-use crate::trial::{Trial, TrialNo};
+use crate::batch::attempts::Attempts;
+use crate::batch::disjoint::DisjointAttempts;
+use crate::batch::grant::Grant;
+use crate::batch::returned::{ROWS_PER_RECORD, Returned};
+use crate::batch::run::{InFlight, Run};
+use crate::batch::trial::{Trial, TrialNo};
+use crate::kernel::codec;
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SlotRef};
+use crate::kernel::rows::Rows;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::image::{ImageDelta, run_key};
+use crate::machine::image_load::{LoadError, bad, number, read};
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -9,14 +9,14 @@
 //! Absent on purpose: the manifest and the objects. The leader writes the manifest before it proposes `Seal`, and
 //! removes the objects before it proposes `ForgetRun`.
 
-use crate::apply::Context;
-use crate::codec;
-use crate::command::BlobRef;
-use crate::id::{LedgerMs, RunNo};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
-use crate::run::{InFlight, PauseState, Run, RunHead, RunState};
+use crate::batch::run::{InFlight, PauseState, Run, RunHead, RunState};
+use crate::kernel::codec;
+use crate::kernel::id::{LedgerMs, RunNo};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::command::BlobRef;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
 /// The location of a sealed run's rows.

@@ -4,9 +4,9 @@
 //! attempt until one of the two ends (`duplicate.rs`). The rows of a *live* grant run. The rows of a *lapsed* grant
 //! are pending again, and until another slot gets them the ledger accepts a late result under that attempt.
 
-use crate::id::{LedgerMs, SlotRef};
-use crate::rows::Rows;
-use crate::trial::TrialNo;
+use crate::batch::trial::TrialNo;
+use crate::kernel::id::{LedgerMs, SlotRef};
+use crate::kernel::rows::Rows;
 use serde::{Deserialize, Serialize};
 
 /// The rows of one attempt.

@@ -15,12 +15,12 @@
 //! Absent: which pending rows an incident keeps from a slot (`avoided.rs`), what follows if an engine dies again
 //! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
-use crate::id::{LedgerMs, RunNo, SlotNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::run::{InFlight, Run};
-use crate::trial::TrialNo;
-use crate::trouble::Trouble;
+use crate::batch::run::{InFlight, Run};
+use crate::batch::trial::TrialNo;
+use crate::batch::trouble::Trouble;
+use crate::kernel::id::{LedgerMs, RunNo, SlotNo, SlotRef};
+use crate::kernel::limits;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
 /// How rows ended at a slot.

@@ -7,14 +7,14 @@
 //! costs its own rows, and not those of the others.
 //! Absent: which incidents count, and when they are removed (`slot_incidents.rs`).
 
-use crate::id::{RunNo, SessionId, SlotNo, SlotRef};
-use crate::looks::look;
-use crate::rows::Rows;
-use crate::slot_incidents::SlotIncident;
+use crate::batch::slot_incidents::SlotIncident;
+use crate::kernel::id::{RunNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::looks::look;
+use crate::kernel::rows::Rows;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer blocks are cut: a slot holds at most this many rows.
-const LEVEL_MAX: u32 = crate::limits::SLOT_ROWS_MAX.ilog2();
+const LEVEL_MAX: u32 = crate::kernel::limits::SLOT_ROWS_MAX.ilog2();
 
 /// A block of rows of a run: its length as a power of two, and its start as a multiple of the length.
 type Block = (RunNo, u32, u64);
@@ -98,7 +98,7 @@ impl IncidentSlots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::incident::EndKind;
+    use crate::batch::incident::EndKind;
 
     #[test]
     fn a_range_is_found_by_each_of_its_rows_and_by_no_other() {

@@ -3,13 +3,13 @@
 //! *Invariant:* a row shows in exactly one state, the one by which the invariants of a run know it. A page costs in
 //! proportion to the rows that it returns, and to the segments that it skips.
 
-use crate::command::PartDecl;
-use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::rows::Rows;
-use crate::run::Run;
-use crate::segment::Outcome;
-use crate::trouble::Trouble;
+use crate::batch::run::Run;
+use crate::batch::segment::Outcome;
+use crate::batch::trouble::Trouble;
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
+use crate::kernel::rows::Rows;
+use crate::machine::command::PartDecl;
+use crate::machine::ledger::Ledger;
 
 /// The states of a row, for filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@
 //!
 //! Absent on purpose: sending, and what is sent. The leader does that.
 
-use crate::apply::Context;
-use crate::id::{LedgerMs, RunNo};
-use crate::ledger::Ledger;
-use crate::reply::Reply;
-use crate::run::{Run, RunState};
+use crate::batch::run::{Run, RunState};
+use crate::kernel::id::{LedgerMs, RunNo};
+use crate::kernel::reply::Reply;
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
 /// The state of a run-completion notification.

@@ -1,20 +1,20 @@
 //! Image records of the outcomes of a segment's rows.
 //!
-//! *Invariant:* as in [`crate::image`]. A segment in which nothing was decided before
+//! *Invariant:* as in [`crate::machine::image`]. A segment in which nothing was decided before
 //! [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) has its outcomes in records `Y` of [`ROWS_PER_RECORD`] rows, by
 //! run, segment and block; a block without outcomes has no record, and the segment's own record `S` is short. So
 //! deciding a row writes its block and not its segment. An older segment keeps its layout, all of it in `S`:
 //! converting all of them at once would take seconds on every member.
 
-use crate::codec;
-use crate::command::BlobRef;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{RunNo, SegmentNo};
-use crate::image::{ImageDelta, run_key};
-use crate::image_load::{LoadError, bad, read};
-use crate::ledger::Ledger;
-use crate::run::Run;
-use crate::segment::{Outcome, Segment};
+use crate::batch::run::Run;
+use crate::batch::segment::{Outcome, Segment};
+use crate::kernel::codec;
+use crate::kernel::id::{RunNo, SegmentNo};
+use crate::machine::command::BlobRef;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::image::{ImageDelta, run_key};
+use crate::machine::image_load::{LoadError, bad, read};
+use crate::machine::ledger::Ledger;
 use serde::Serialize;
 
 /// Rows that share a record. A segment has at most as many blocks as [`Segment`] has marks.

@@ -7,13 +7,13 @@
 //! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against the first rows in
 //! order.
 
-use crate::eligibility::{CohortNo, NeedNo, Turn};
-use crate::id::SlotRef;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::run::Run;
-use crate::trial::TrialNo;
-use crate::worker::Slot;
+use crate::batch::eligibility::{CohortNo, NeedNo, Turn};
+use crate::batch::run::Run;
+use crate::batch::trial::TrialNo;
+use crate::fleet::worker::Slot;
+use crate::kernel::id::SlotRef;
+use crate::kernel::limits;
+use crate::machine::ledger::Ledger;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
@@ -151,15 +151,15 @@ impl<'a> Outlook<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{
+    use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
+    use crate::kernel::id::RunNo;
+    use crate::kernel::id::{CoordEpoch, LedgerMs, SegmentNo, SlotNo};
+    use crate::kernel::looks::looks_of;
+    use crate::kernel::reply::Reply;
+    use crate::machine::command::{
         BlobRef, Body, Command, Evidence, FailureClass, OpKind, Registration, SegmentDecl,
     };
-    use crate::id::RunNo;
-    use crate::id::{CoordEpoch, LedgerMs, SegmentNo, SlotNo};
-    use crate::ledger::EntryId;
-    use crate::looks::looks_of;
-    use crate::reply::Reply;
-    use crate::spec::{EngineSpec, RunSpec, SlotOffer};
+    use crate::machine::ledger::EntryId;
 
     /// A ledger, and the index of its last entry.
     struct Bench(Ledger, u64);

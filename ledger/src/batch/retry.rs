@@ -3,14 +3,14 @@
 //! *Invariant:* finished rows do not change. A retried row keeps its history and has no strike; a run that had
 //! finished runs again, and finishes again.
 
-use crate::apply::Context;
-use crate::event::EventKind;
-use crate::id::RunNo;
-use crate::ledger::Ledger;
-use crate::notice::Notice;
-use crate::reply::{Rejection, Reply};
-use crate::rows::Rows;
-use crate::run::RunState;
+use crate::batch::notice::Notice;
+use crate::batch::run::RunState;
+use crate::kernel::id::RunNo;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 
 impl Ledger {
     pub(crate) fn retry_rows(

@@ -6,7 +6,7 @@
 //!
 //! The image stores them in chunks of [`ROWS_PER_RECORD`] rows, so that a record changes only where rows do.
 
-use crate::rows::Rows;
+use crate::kernel::rows::Rows;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -204,7 +204,7 @@ impl Returned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec;
+    use crate::kernel::codec;
     use proptest::prelude::*;
 
     fn rows(set: &BTreeSet<u64>) -> Rows {

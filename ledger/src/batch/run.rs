@@ -4,20 +4,20 @@
 //! which are decided), returned, in a trial that is ready, in a live grant, waiting (its trouble says until when), or
 //! decided in its segment. The first three are the pending ones; trials go first, then returned rows.
 
-use crate::attempts::Attempts;
-use crate::avoided::{Avoided, KeptFrom};
-use crate::command::PartDecl;
-use crate::disjoint::DisjointAttempts;
-use crate::forget::Sealed;
-use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
-use crate::notice::Notice;
-use crate::reply::SegmentRef;
-use crate::returned::Returned;
-use crate::rows::Rows;
-use crate::segment::{Outcome, Segment};
-use crate::spec::RunSpec;
-use crate::trial::{Trial, TrialNo};
-use crate::trouble::Trouble;
+use crate::batch::attempts::Attempts;
+use crate::batch::avoided::{Avoided, KeptFrom};
+use crate::batch::disjoint::DisjointAttempts;
+use crate::batch::forget::Sealed;
+use crate::batch::notice::Notice;
+use crate::batch::returned::Returned;
+use crate::batch::segment::{Outcome, Segment};
+use crate::batch::spec::RunSpec;
+use crate::batch::trial::{Trial, TrialNo};
+use crate::batch::trouble::Trouble;
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
+use crate::kernel::reply::SegmentRef;
+use crate::kernel::rows::Rows;
+use crate::machine::command::PartDecl;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,18 +3,18 @@
 //! *Invariant:* all of them may be repeated: the same creation finds the same run, the same segment is the same
 //! segment, and closing a closed input with the same digest changes nothing.
 
-use crate::apply::Context;
-use crate::command::{RunAction, SegmentDecl};
-use crate::event::EventKind;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{RunNo, SegmentNo};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
-use crate::run::{PauseState, Run, RunHead, RunState};
-use crate::seeded::{Bug, seeded};
-use crate::segment::Segment;
-use crate::spec::{self, RunSpec};
+use crate::batch::run::{PauseState, Run, RunHead, RunState};
+use crate::batch::segment::Segment;
+use crate::batch::spec::{self, RunSpec};
+use crate::kernel::id::{RunNo, SegmentNo};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::command::{RunAction, SegmentDecl};
+use crate::machine::event::EventKind;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
+use crate::machine::seeded::{Bug, seeded};
 
 impl Ledger {
     pub(crate) fn create_run(
@@ -200,7 +200,7 @@ impl Ledger {
         run.head.ended_at = self.meta.clock;
         run.head.ended_index = ctx.index();
         self.waiting.retain(|w| w.1 != no);
-        let (dirty, mut waited) = (&mut self.dirty.troubles, crate::rows::Rows::default());
+        let (dirty, mut waited) = (&mut self.dirty.troubles, crate::kernel::rows::Rows::default());
         for (&row, trouble) in run.troubles.iter_mut().filter(|t| t.1.not_before.is_some()) {
             trouble.not_before = None;
             dirty.insert((no, row));

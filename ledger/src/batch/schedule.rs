@@ -8,11 +8,11 @@ mod fair;
 mod levels;
 mod turns;
 
-use crate::eligibility::Turn;
-use crate::id::{RunNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::trial::{Offered, TrialNo};
-use crate::worker::Slot;
+use crate::batch::eligibility::Turn;
+use crate::batch::trial::{Offered, TrialNo};
+use crate::fleet::worker::Slot;
+use crate::kernel::id::{RunNo, SlotRef};
+use crate::machine::ledger::Ledger;
 
 /// A run that could serve a pull.
 struct Candidate {

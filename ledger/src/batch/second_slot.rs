@@ -4,11 +4,11 @@
 //! visited. The answer is empty unless the run has nothing else to give.
 //! Absent: which trials and rows a slot does not get (`incident.rs`, `avoided.rs`).
 
-use crate::counted::counted;
-use crate::incident::EndKind;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::run::Run;
+use crate::batch::incident::EndKind;
+use crate::batch::run::Run;
+use crate::kernel::counted::counted;
+use crate::kernel::limits;
+use crate::machine::ledger::Ledger;
 
 /// The most slots to name with their rows.
 const NAMED_MAX: usize = 3;

@@ -6,10 +6,10 @@
 //! This is the dense part of the state: one word per row, allocated when the first row of the segment is decided. All
 //! other per-row state is for rows in flight or in trouble.
 
-use crate::command::BlobRef;
-use crate::id::PartNo;
-use crate::limits::SEGMENT_ROWS_MAX;
-use crate::outcome_image::ROWS_PER_RECORD;
+use crate::batch::outcome_image::ROWS_PER_RECORD;
+use crate::kernel::id::PartNo;
+use crate::kernel::limits::SEGMENT_ROWS_MAX;
+use crate::machine::command::BlobRef;
 use serde::{Deserialize, Serialize};
 
 /// The outcome of one row, in one word.

@@ -4,16 +4,16 @@
 //! it. A trial runs alone on its slot: rows that would run beside it stay pending.
 //! Absent: when sessions begin, fall silent and end (`worker_ops.rs`).
 
-use crate::apply::Context;
-use crate::command::{HeldRows, slot_ref};
-use crate::event::EventKind;
-use crate::grant::Grant;
-use crate::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::rows::Rows;
-use crate::run::RunState;
-use crate::segment::Outcome;
-use crate::worker::Slot;
+use crate::batch::grant::Grant;
+use crate::batch::run::RunState;
+use crate::batch::segment::Outcome;
+use crate::fleet::worker::Slot;
+use crate::kernel::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{HeldRows, slot_ref};
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 
 impl Ledger {
     /// How many attempts a session holds, or would hold again if it were heard: the cost of its loss and its return.
@@ -209,9 +209,9 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::LedgerMs;
-    use crate::limits;
-    use crate::run::{Run, RunHead};
+    use crate::batch::run::{Run, RunHead};
+    use crate::kernel::id::LedgerMs;
+    use crate::kernel::limits;
 
     #[test]
     fn a_worker_that_comes_back_looks_at_no_run_but_those_that_have_what_lapsed() {

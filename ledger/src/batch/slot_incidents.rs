@@ -19,17 +19,17 @@
 //! cordoned.
 //! Absent: rows that are invalid, stores that refuse, and cordons of operators (`cordon.rs`).
 
-use crate::apply::Context;
-use crate::command::FailureClass;
-use crate::counted::counted;
-use crate::event::EventKind;
-use crate::id::{LedgerMs, RunNo, SlotRef};
-use crate::incident::EndKind;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::rows::Rows;
-use crate::segment::Outcome;
-use crate::worker::Slot;
+use crate::batch::incident::EndKind;
+use crate::batch::segment::Outcome;
+use crate::fleet::worker::Slot;
+use crate::kernel::counted::counted;
+use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::FailureClass;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -76,9 +76,9 @@ fn are_of_one_run(incidents: &[SlotIncident]) -> bool {
 /// The encoding of a slot's incidents below cluster version 3: all of them are deaths.
 pub(crate) mod as_deaths {
     use super::SlotIncident;
-    use crate::id::RunNo;
-    use crate::incident::EndKind;
-    use crate::rows::Rows;
+    use crate::batch::incident::EndKind;
+    use crate::kernel::id::RunNo;
+    use crate::kernel::rows::Rows;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(crate) fn serialize<S: Serializer>(

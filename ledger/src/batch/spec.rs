@@ -3,10 +3,10 @@
 //! *Invariant:* a spec never changes after the run was created; two submissions with the same spec digest are the
 //! same run.
 
-use crate::condition;
-use crate::limits;
-use crate::reply::Rejection;
-use crate::store_access::StoreAccess;
+use crate::batch::store_access::StoreAccess;
+use crate::kernel::condition;
+use crate::kernel::limits;
+use crate::kernel::reply::Rejection;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -119,7 +119,7 @@ impl RunSpec {
     /// path are the same run.
     pub fn digest(&self) -> [u8; 32] {
         let spec = Self { input_name: String::new(), ..self.clone() };
-        *blake3::hash(&crate::codec::encode(&spec)).as_bytes()
+        *blake3::hash(&crate::kernel::codec::encode(&spec)).as_bytes()
     }
 }
 

@@ -9,16 +9,16 @@
 //! Absent on purpose: the choice of the two slots. The leader chooses from the queues that workers report to it,
 //! which are not in the log.
 
-use crate::apply::Context;
-use crate::command::HeldRows;
-use crate::event::EventKind;
-use crate::grant::Grant;
-use crate::id::{Attempt, RunNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{GrantedRows, Rejection, Reply};
-use crate::rows::Rows;
-use crate::run::RunState;
+use crate::batch::grant::Grant;
+use crate::batch::run::RunState;
+use crate::kernel::id::{Attempt, RunNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::{GrantedRows, Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::HeldRows;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 use std::collections::BTreeMap;
 
 /// The idle slot that gets rows, and the pull that they answer.

@@ -4,9 +4,9 @@
 //! workers. Below that version it allows only itself, so that a log replays as it did.
 //! Absent: the cluster's own store, which every worker can use, and the shared stores of training jobs (`store.rs`).
 
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::SessionId;
-use crate::ledger::Ledger;
+use crate::kernel::id::SessionId;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
 use rollout_store_url::allows;
 
 /// See the module.

@@ -7,11 +7,11 @@
 //! Absent: that the worker takes no more rows of the run. It sees that its store refuses it, and reports its slots as
 //! ineligible.
 
-use crate::apply::Context;
-use crate::id::{Attempt, RunNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::run::{Run, RunState};
-use crate::worker::Worker;
+use crate::batch::run::{Run, RunState};
+use crate::fleet::worker::Worker;
+use crate::kernel::id::{Attempt, RunNo, SlotRef};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
 
 impl Ledger {
     /// The store refuses a worker. The run remembers the first one since it was last resumed: a second one pauses it.

@@ -4,9 +4,9 @@
 //! it: no row of the run is pending or will be appended, its results end no other slot's duplicate, and no cap waits
 //! for them.
 
-use crate::id::RunNo;
-use crate::ledger::Ledger;
-use crate::run::RunState;
+use crate::batch::run::RunState;
+use crate::kernel::id::RunNo;
+use crate::machine::ledger::Ledger;
 
 impl Ledger {
     /// Whether a run has no more rows for any slot, however soon its results are reported.

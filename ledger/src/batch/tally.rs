@@ -5,10 +5,10 @@
 //! changed.
 //! Absent: sums that decide what a claim gets, such as a namespace's running rows; those change within a command.
 
-use crate::id::RunNo;
-use crate::looks::look;
-use crate::pool_view::Pool;
-use crate::run::{Run, RunState};
+use crate::batch::run::{Run, RunState};
+use crate::fleet::pool_view::Pool;
+use crate::kernel::id::RunNo;
+use crate::kernel::looks::look;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The contribution of a run to the sums.

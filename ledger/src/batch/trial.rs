@@ -15,13 +15,13 @@
 //! them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and no slot
 //! would be left to find them.
 
-use crate::eligibility::NeedNo;
-use crate::id::{LedgerMs, RunNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::looks::look;
-use crate::rows::Rows;
-use crate::run::Run;
-use crate::worker::{Slot, Worker, WorkerState};
+use crate::batch::eligibility::NeedNo;
+use crate::batch::run::Run;
+use crate::fleet::worker::{Slot, Worker, WorkerState};
+use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
+use crate::kernel::looks::look;
+use crate::kernel::rows::Rows;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::cmp::Reverse;

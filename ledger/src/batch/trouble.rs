@@ -6,11 +6,11 @@
 //! one kind of failure does not use up the retries of another. Worker crashes make a row a suspect and give no
 //! strike. A row that was only beside another one when an engine died has a history and no strike.
 
-use crate::command::{Evidence, FailureClass};
-use crate::id::{Attempt, LedgerMs};
-use crate::incident::Incident;
-use crate::limits;
-use crate::seeded::{Bug, seeded};
+use crate::batch::incident::Incident;
+use crate::kernel::id::{Attempt, LedgerMs};
+use crate::kernel::limits;
+use crate::machine::command::{Evidence, FailureClass};
+use crate::machine::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
 
 /// One attempt that failed.

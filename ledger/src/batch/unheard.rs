@@ -8,17 +8,17 @@
 //! is silent too. A crash is no proof, and never a strike here: a silent worker keeps a trial whole, so
 //! `abrupt_end.rs` counts what was in one.
 
-use crate::abrupt_end::worker_lost;
-use crate::apply::Context;
-use crate::command::HeldRows;
-use crate::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
-use crate::rows::Rows;
-use crate::segment::Outcome;
-use crate::trouble::{FailedTry, Ruling};
-use crate::worker::WorkerState;
+use crate::batch::abrupt_end::worker_lost;
+use crate::batch::segment::Outcome;
+use crate::batch::trouble::{FailedTry, Ruling};
+use crate::fleet::worker::WorkerState;
+use crate::kernel::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::HeldRows;
+use crate::machine::ledger::Ledger;
 use std::collections::BTreeMap;
 
 /// Rows of one session, by attempt.

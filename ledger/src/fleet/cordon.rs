@@ -7,14 +7,14 @@
 //! fleet for good. From cluster version 3 on the ledger cordons only few slots of a model and never the last:
 //! `fleet_guard.rs`.
 
-use crate::apply::Context;
-use crate::command::slot_ref;
-use crate::event::EventKind;
-use crate::id::{SessionId, SlotNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
-use crate::worker::Worker;
+use crate::fleet::worker::Worker;
+use crate::kernel::id::{SessionId, SlotNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::command::slot_ref;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 //! page costs the number of models with rows plus the number of distinct lists of models that slots offer.
 //! Absent on purpose: labels, namespaces and revisions. If they matter, more than one pool shares a model's name.
 
-use crate::ledger::Ledger;
+use crate::machine::ledger::Ledger;
 use std::collections::BTreeMap;
 
 /// The work for one model, and the capacity for it.

@@ -6,11 +6,11 @@
 //!
 //! Absent on purpose: settings of one member or worker, which are in their configuration files.
 
-use crate::apply::Context;
-use crate::event::EventKind;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
 /// The current settings.
@@ -116,7 +116,7 @@ impl Ledger {
         if !self.settings.are_valid() {
             return Err(format!("settings are out of bounds: {:?}", self.settings));
         }
-        let low = self.meta.version < crate::gate::SCHEDULING_VERSION;
+        let low = self.meta.version < crate::machine::gate::SCHEDULING_VERSION;
         match low && self.settings != Settings::default() {
             true => Err("the cluster's version knows no settings".into()),
             false => Ok(()),

@@ -4,7 +4,7 @@
 //! *Invariant:* the counts are those of the registered workers. Every change of a worker's state or slots is counted
 //! here as a removal of the old worker and an addition of the new one.
 
-use crate::worker::{Worker, WorkerState};
+use crate::fleet::worker::{Worker, WorkerState};
 
 /// Workers by state, and all their slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

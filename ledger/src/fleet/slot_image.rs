@@ -1,19 +1,19 @@
 //! Image records of workers and their slots.
 //!
-//! *Invariant:* as in [`crate::image`]. From [`SCHEDULING_VERSION`] on, `W` has a worker and what its slots offer,
+//! *Invariant:* as in [`crate::machine::image`]. From [`SCHEDULING_VERSION`] on, `W` has a worker and what its slots offer,
 //! and `Z` has what one slot holds, by session and slot; a slot that holds nothing has no `Z`. So a grant writes only
 //! the record of its slot. Below that version `W` has everything, as builds of version 2 read it. Loading accepts
 //! both layouts.
 
-use crate::codec;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
-use crate::image::{Dirty, ImageDelta, key};
-use crate::image_load::{LoadError, bad, number, read};
-use crate::ledger::Ledger;
-use crate::reply::GrantedRows;
-use crate::slot_incidents::SlotIncident;
-use crate::worker::{Slot, Worker};
+use crate::batch::slot_incidents::SlotIncident;
+use crate::fleet::worker::{Slot, Worker};
+use crate::kernel::codec;
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::reply::GrantedRows;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::image::{Dirty, ImageDelta, key};
+use crate::machine::image_load::{LoadError, bad, number, read};
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;

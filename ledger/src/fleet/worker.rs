@@ -6,13 +6,13 @@
 //! Absent on purpose: when a worker was last heard. The leader knows that, in memory; only the consequences of
 //! silence are logged.
 
-use crate::eligibility::OfferNo;
-use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
-use crate::looks::look;
-use crate::reply::GrantedRows;
-use crate::slot_incidents::{SlotIncident, as_deaths};
-use crate::spec::SlotOffer;
-use crate::tally::SlotUse;
+use crate::batch::eligibility::OfferNo;
+use crate::batch::slot_incidents::{SlotIncident, as_deaths};
+use crate::batch::spec::SlotOffer;
+use crate::batch::tally::SlotUse;
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId};
+use crate::kernel::looks::look;
+use crate::kernel::reply::GrantedRows;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

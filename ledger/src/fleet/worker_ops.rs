@@ -4,18 +4,18 @@
 //! each of its rows stays its own or becomes pending; none is lost in between. What a process had in a slot that its
 //! successor lacks goes to the successor's first slot, because its results are reported there.
 
-use crate::apply::Context;
-use crate::command::{HeldRows, Registration, slot_ref};
-use crate::event::EventKind;
-use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::looks::look;
-use crate::reply::{Rejection, Reply};
-use crate::rows::Rows;
-use crate::spec;
-use crate::store_access::StoreAccess;
-use crate::worker::{SessionEnd, Slot, Worker, WorkerState};
+use crate::batch::spec;
+use crate::batch::store_access::StoreAccess;
+use crate::fleet::worker::{SessionEnd, Slot, Worker, WorkerState};
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId};
+use crate::kernel::limits;
+use crate::kernel::looks::look;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{HeldRows, Registration, slot_ref};
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 
 impl Ledger {
     pub(crate) fn register(
@@ -312,7 +312,9 @@ impl Ledger {
     }
 
     /// The slots of all workers, for invariants and views.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (&Worker, crate::id::SlotRef, &Slot)> {
+    pub(crate) fn slots(
+        &self,
+    ) -> impl Iterator<Item = (&Worker, crate::kernel::id::SlotRef, &Slot)> {
         self.workers.values().flat_map(|w| {
             let slots = w.slots.iter().enumerate().inspect(|_| look());
             slots.map(move |(i, slot)| (w, slot_ref(w.id, i), slot))

@@ -5,13 +5,13 @@
 //! stores' values in remembered answers are counted exactly and bounded: a single client is refused more, and across
 //! clients one session makes room (`remembered`).
 
-use crate::counts::Counts;
-use crate::id::{LedgerMs, SessionId};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::remembered::RememberedValues;
-use crate::reply::{Rejection, Reply};
-use crate::seeded::{Bug, seeded};
+use crate::identity::remembered::RememberedValues;
+use crate::kernel::counts::Counts;
+use crate::kernel::id::{LedgerMs, SessionId};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::ledger::Ledger;
+use crate::machine::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,12 +6,12 @@
 //!
 //! Absent on purpose: the list of members. Consensus has it, and the leader reports which members have left it.
 
-use crate::apply::Context;
-use crate::event::EventKind;
-use crate::id::CoordEpoch;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
+use crate::kernel::id::CoordEpoch;
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -250,7 +250,7 @@ impl Ledger {
         if seen.len() > limits::MEMBERS_SEEN_MAX {
             return Err(format!("{} members were seen", seen.len()));
         }
-        let low = self.meta.version < crate::gate::SCHEDULING_VERSION;
+        let low = self.meta.version < crate::machine::gate::SCHEDULING_VERSION;
         match low && self.members != Members::default() {
             true => Err("the cluster's version knows no reports of members".into()),
             false => Ok(()),

@@ -5,12 +5,12 @@
 //!
 //! `tally.rs` keeps the usage as runs change, so a check is one lookup. Absent on purpose: counters in the records.
 
-use crate::command::OpKind;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::namespace::Namespace;
-use crate::reply::{Rejection, Reply};
-use crate::spec;
+use crate::batch::spec;
+use crate::kernel::limits;
+use crate::kernel::namespace::Namespace;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::command::OpKind;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
 /// A change of a namespace's quota. A field that is `None` stays as it is; 0 means no bound.

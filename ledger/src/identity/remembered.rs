@@ -4,11 +4,11 @@
 //! than its own holder, counting the bytes that need the room. So one identity that fills the memory ends its own
 //! sessions first.
 
-use crate::client::Client;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{LedgerMs, SessionId};
-use crate::ledger::Ledger;
-use crate::limits;
+use crate::identity::client::Client;
+use crate::kernel::id::{LedgerMs, SessionId};
+use crate::kernel::limits;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

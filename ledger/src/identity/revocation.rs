@@ -7,10 +7,10 @@
 //!
 //! Absent on purpose: certificates. Each member checks the certificates of its callers against this list.
 
-use crate::apply::Context;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,10 +6,10 @@
 //! Absent: whether a new session may be opened at all while the sessions that would be forgotten are in use; the
 //! leader decides that before it proposes one ([`Ledger::makes_room_of`]).
 
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{LedgerMs, SessionId};
-use crate::ledger::Ledger;
-use crate::limits;
+use crate::kernel::id::{LedgerMs, SessionId};
+use crate::kernel::limits;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
 
 /// The session that a new one would end.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@
 //! Absent on purpose: certificates, which members sign once a use was granted; and who may make tokens. A restored
 //! cluster has none; otherwise a revoked one would be valid again.
 
-use crate::id::LedgerMs;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
-use crate::spec::{check_labels, check_name};
+use crate::batch::spec::{check_labels, check_name};
+use crate::kernel::id::LedgerMs;
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

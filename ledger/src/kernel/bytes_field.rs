@@ -71,8 +71,8 @@ pub(crate) mod pairs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec;
-    use crate::command::StoreOp;
+    use crate::kernel::codec;
+    use crate::machine::command::StoreOp;
 
     /// As commands had them before.
     #[derive(Serialize, Deserialize)]

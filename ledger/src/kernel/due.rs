@@ -5,7 +5,7 @@
 //! of a `Tick` may have changed the record of an entry, so each step reads the record before it acts.
 //! Absent: what has an order of its own elsewhere: waiting rows, stores and jobs.
 
-use crate::id::{LedgerMs, RunNo, SessionId};
+use crate::kernel::id::{LedgerMs, RunNo, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records by the time at which they are due.

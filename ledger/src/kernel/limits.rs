@@ -13,7 +13,7 @@ pub const SLOT_ROWS_MAX: u32 = 16_384;
 /// Rows in one part of results.
 pub const PART_ROWS_MAX: u64 = 4096;
 /// Operations in one command. With the grants that they make they stay below
-/// [`POSITIONS_PER_ENTRY`](crate::id::POSITIONS_PER_ENTRY).
+/// [`POSITIONS_PER_ENTRY`](crate::kernel::id::POSITIONS_PER_ENTRY).
 pub const OPS_PER_COMMAND_MAX: usize = 4096;
 /// Grants made by one command.
 pub const GRANTS_PER_COMMAND_MAX: u32 = 4096;
@@ -39,7 +39,7 @@ pub const WORKERS_BEFORE_MAX: usize = 4096;
 pub const ALL_SLOTS_MAX: usize = 262_144;
 /// The cluster version that introduced more workers and larger stores: members with an earlier build refuse what is
 /// over their bounds.
-pub const FLEET_VERSION: u32 = crate::gate::SCHEDULING_VERSION;
+pub const FLEET_VERSION: u32 = crate::machine::gate::SCHEDULING_VERSION;
 /// Namespaces that operators make.
 pub const NAMESPACES_MAX: usize = 1024;
 /// Runs that have not been forgotten.

@@ -3,7 +3,7 @@
 //! *Invariant:* `default` exists from the start, and no namespace is ever removed while it has runs. `running` is
 //! derived from the runs.
 
-use crate::cordon::NameCordon;
+use crate::fleet::cordon::NameCordon;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

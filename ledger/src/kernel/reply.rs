@@ -3,11 +3,11 @@
 //! *Invariant:* replies are part of the replicated computation. They enter the digest chain, so a member that answers
 //! differently is detected.
 
-use crate::codec;
-use crate::command::{BlobRef, HeldRows};
-use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
-use crate::rows::Rows;
-use crate::training_refusal::TrainingRefusal;
+use crate::kernel::codec;
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
+use crate::kernel::rows::Rows;
+use crate::kernel::training_refusal::TrainingRefusal;
+use crate::machine::command::{BlobRef, HeldRows};
 use serde::{Deserialize, Serialize};
 
 /// The answer to one operation, or to a command without operations.

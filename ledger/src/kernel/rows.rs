@@ -21,7 +21,8 @@ impl Rows {
     pub fn from_ranges(ranges: impl IntoIterator<Item = (u64, u32)>) -> Option<Self> {
         let mut rows = Self::default();
         for (start, len) in ranges {
-            if len == 0 || start.checked_add(u64::from(len))? > crate::limits::RUN_ROWS_MAX {
+            if len == 0 || start.checked_add(u64::from(len))? > crate::kernel::limits::RUN_ROWS_MAX
+            {
                 return None;
             }
             if rows.0.last().is_some_and(|&(s, l)| start < s + u64::from(l)) {

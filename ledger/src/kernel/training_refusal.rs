@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* refusals are replies: replicated, and the same at every member.
 
-use crate::reply::Rejection;
+use crate::kernel::reply::Rejection;
 use serde::{Deserialize, Serialize};
 
 /// A refusal about training jobs.

@@ -3,20 +3,20 @@
 //! *Invariant:* a rejected operation changed nothing. An operation depends on the other operations of its command
 //! only through their effect on the state.
 
-use crate::barrier_ops::Arriving;
-use crate::client::Client;
-use crate::codec;
-use crate::command::{Body, Command, Op, OpKind, RequestId};
-use crate::event::EventKind;
-use crate::fail::Failure;
-use crate::gate::{check_kind, check_version};
-use crate::id::{Attempt, CoordEpoch, RunNo, SessionId};
-use crate::ledger::{EntryId, Ledger, UnknownCommand};
-use crate::limits;
-use crate::quota::is_bounded;
-use crate::reply::{Rejection, Reply};
-use crate::seeded::{Bug, seeded};
-use crate::steal::Thief;
+use crate::batch::fail::Failure;
+use crate::batch::steal::Thief;
+use crate::identity::client::Client;
+use crate::identity::quota::is_bounded;
+use crate::kernel::codec;
+use crate::kernel::id::{Attempt, CoordEpoch, RunNo, SessionId};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::command::{Body, Command, Op, OpKind, RequestId};
+use crate::machine::event::EventKind;
+use crate::machine::gate::{check_kind, check_version};
+use crate::machine::ledger::{EntryId, Ledger, UnknownCommand};
+use crate::machine::seeded::{Bug, seeded};
+use crate::training::barrier_ops::Arriving;
 
 /// An operation's log position, and the ids that it may still make.
 pub(crate) struct Context {
@@ -318,7 +318,7 @@ impl Ledger {
     }
 
     /// The run with that number, if it exists.
-    pub(crate) fn run_mut(&mut self, no: RunNo) -> Result<&mut crate::run::Run, Rejection> {
+    pub(crate) fn run_mut(&mut self, no: RunNo) -> Result<&mut crate::batch::run::Run, Rejection> {
         self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)
     }
 }

@@ -4,17 +4,17 @@
 //! effects only in a `Tick`, which the leader proposes when [`Ledger::next_deadline`] has come. No member expires
 //! anything on its own.
 
-use crate::apply::Context;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::looks::look;
-use crate::reply::Reply;
-use crate::rows::Rows;
-use crate::run::Run;
-use crate::store;
-use crate::worker::{SessionEnd, WorkerState};
+use crate::batch::run::Run;
+use crate::fleet::worker::{SessionEnd, WorkerState};
+use crate::kernel::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
+use crate::kernel::limits;
+use crate::kernel::looks::look;
+use crate::kernel::reply::Reply;
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
+use crate::training::store;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one `Tick` may still do of the work that grows with the number of workers lost at once. It bounds how long a

@@ -8,10 +8,12 @@
 mod op_kind;
 mod store_op;
 
-use crate::codec;
-use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
-use crate::rows::Rows;
-use crate::spec::SlotOffer;
+use crate::batch::spec::SlotOffer;
+use crate::kernel::codec;
+use crate::kernel::id::{
+    Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
+};
+use crate::kernel::rows::Rows;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -36,7 +38,7 @@ pub struct Command {
 pub enum Body {
     /// Opens dispatch for the command's epoch, which must be the term that committed it.
     OpenEpoch,
-    /// Operations in order, at most [`limits::OPS_PER_COMMAND_MAX`](crate::limits).
+    /// Operations in order, at most [`limits::OPS_PER_COMMAND_MAX`](crate::kernel::limits).
     Ops(Vec<Op>),
     /// Time passes: everything due by [`Command::at`] happens.
     Tick,

@@ -7,9 +7,9 @@
 //!
 //! *Invariant:* both depend on the log alone, never on when images were written.
 
-use crate::codec;
-use crate::ledger::{EntryId, Ledger};
-use crate::reply::Reply;
+use crate::kernel::codec;
+use crate::kernel::reply::Reply;
+use crate::machine::ledger::{EntryId, Ledger};
 
 /// The chain is kept at every index that is a multiple of this.
 pub(crate) const MARK_EVERY: u64 = 4096;

@@ -7,14 +7,14 @@
 //! Absent on purpose: what a process does to itself (a member that fences itself says so locally), and how long
 //! events are kept.
 
-use crate::apply::Context;
-use crate::command::{FailureClass, HeldRows};
-use crate::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotRef};
-use crate::job::JobName;
-use crate::ledger::Ledger;
-use crate::member::LeaderCause;
-use crate::rows::Rows;
-use crate::training::TrainingName;
+use crate::identity::member::LeaderCause;
+use crate::kernel::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotRef};
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{FailureClass, HeldRows};
+use crate::machine::ledger::Ledger;
+use crate::training::job::JobName;
+use crate::training::state::TrainingName;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,18 +7,18 @@
 //! do not show the new meaning, a constant here that `apply` compares with the cluster's version.
 //! Absent: how the version is raised.
 
-use crate::barrier::{Among, Policy};
-use crate::checkpoint::CheckpointOp;
-use crate::command::{Body, FailureClass, OpKind, RunAction, StoreOp};
-use crate::dataset::DatasetOp;
-use crate::member::{LeaderCause, MemberOp};
-use crate::reply::Rejection;
-use crate::revocation::RevocationOp;
-use crate::setting::SettingOp;
-use crate::shard::ShardOp;
-use crate::token::TokenOp;
-use crate::trainer::TrainerOp;
-use crate::training::LossPolicy;
+use crate::fleet::setting::SettingOp;
+use crate::identity::member::{LeaderCause, MemberOp};
+use crate::identity::revocation::RevocationOp;
+use crate::identity::token::TokenOp;
+use crate::kernel::reply::Rejection;
+use crate::machine::command::{Body, FailureClass, OpKind, RunAction, StoreOp};
+use crate::training::barrier::{Among, Policy};
+use crate::training::checkpoint::CheckpointOp;
+use crate::training::dataset::DatasetOp;
+use crate::training::shard::ShardOp;
+use crate::training::state::LossPolicy;
+use crate::training::trainer::TrainerOp;
 
 /// The cluster version from which on the ledger schedules by virtual time, bounds what one `Tick` ends, keeps each
 /// attempt in a record of its own, lets a worker's store URL allow the URLs below it, keeps the store of a complete round
@@ -200,7 +200,7 @@ fn check(needs: u32, version: u32) -> Result<(), Rejection> {
 mod tests {
     use super::*;
     use crate::StoreName;
-    use crate::id::RunNo;
+    use crate::kernel::id::RunNo;
 
     const TABLES: [&[(&str, u32)]; 17] = [
         BODIES,

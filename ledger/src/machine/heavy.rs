@@ -4,9 +4,9 @@
 //! *Invariant:* each kind is here by name: a new one does not compile without.
 //! Absent: commands that take long because of their bytes, and how the caller of `apply` handles heavy commands.
 
-use crate::command::{Body, Command, Op, OpKind};
-use crate::shard::ShardOp;
-use crate::trainer::TrainerOp;
+use crate::machine::command::{Body, Command, Op, OpKind};
+use crate::training::shard::ShardOp;
+use crate::training::trainer::TrainerOp;
 
 impl Command {
     /// Whether applying it may take milliseconds though it has few bytes.
@@ -84,7 +84,7 @@ fn grows_with_state(op: &Op) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{CoordEpoch, LedgerMs, SessionId};
+    use crate::kernel::id::{CoordEpoch, LedgerMs, SessionId};
 
     #[test]
     fn what_does_much_is_heavy_however_few_its_bytes() {

@@ -7,20 +7,22 @@
 //! Keys of the ledger begin with an upper-case letter. Other users of the image, such as the membership of the
 //! cluster, have keys that begin with a lower-case letter.
 
-use crate::bytes_field::Bytes;
-use crate::client::Client;
-use crate::codec;
-use crate::flight_image::FLIGHT_TAGS;
-use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo};
-use crate::job::Job;
-use crate::ledger::Ledger;
-use crate::marks::Marks;
-use crate::member::Members;
-use crate::revocation::Revoked;
-use crate::round_access::RoundAccess;
-use crate::run::{PauseState, Run, RunHead};
-use crate::setting::Settings;
-use crate::trouble::Trouble;
+use crate::batch::flight_image::FLIGHT_TAGS;
+use crate::batch::run::{PauseState, Run, RunHead};
+use crate::batch::trouble::Trouble;
+use crate::fleet::setting::Settings;
+use crate::identity::client::Client;
+use crate::identity::member::Members;
+use crate::identity::revocation::Revoked;
+use crate::kernel::bytes_field::Bytes;
+use crate::kernel::codec;
+use crate::kernel::id::{
+    DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo,
+};
+use crate::kernel::marks::Marks;
+use crate::machine::ledger::Ledger;
+use crate::training::job::Job;
+use crate::training::round_access::RoundAccess;
 use std::collections::BTreeSet;
 
 /// Parts of one run that share a record.
@@ -146,7 +148,7 @@ fn head_record(head: &RunHead) -> Vec<u8> {
 
 fn trouble_record(trouble: &Trouble) -> Vec<u8> {
     #[cfg(feature = "seeded-bugs")]
-    let trouble = &crate::seeded::imaged_trouble(trouble);
+    let trouble = &crate::machine::seeded::imaged_trouble(trouble);
     match &trouble.incident {
         None => codec::encode(trouble),
         Some(incident) => codec::encode(&(trouble, incident)),
@@ -155,7 +157,7 @@ fn trouble_record(trouble: &Trouble) -> Vec<u8> {
 
 fn client_record(client: &Client) -> Vec<u8> {
     #[cfg(feature = "seeded-bugs")]
-    let client = &crate::seeded::imaged_client(client);
+    let client = &crate::machine::seeded::imaged_client(client);
     codec::encode(client)
 }
 

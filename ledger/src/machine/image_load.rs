@@ -3,19 +3,19 @@
 //! *Invariant:* loading restores what was drained. A record that cannot be read, or that belongs to nothing, is an
 //! error: the member stops rather than serve a state that is not the cluster's.
 
-use crate::barrier::Barrier;
-use crate::bytes_field::Decoded;
-use crate::codec;
-use crate::id::{JobNo, RunNo, SessionId, StoreNo};
-use crate::image::{ACCESS, HOLDERS_KEY, MEMBERS_KEY, SETTINGS_KEY};
-use crate::incident::Incident;
-use crate::job::Job;
-use crate::ledger::{Ledger, Meta};
-use crate::revocation::Revoked;
-use crate::run::{PauseState, Run, RunHead};
-use crate::setting::Settings;
-use crate::store::Store;
-use crate::trouble::Trouble;
+use crate::batch::incident::Incident;
+use crate::batch::run::{PauseState, Run, RunHead};
+use crate::batch::trouble::Trouble;
+use crate::fleet::setting::Settings;
+use crate::identity::revocation::Revoked;
+use crate::kernel::bytes_field::Decoded;
+use crate::kernel::codec;
+use crate::kernel::id::{JobNo, RunNo, SessionId, StoreNo};
+use crate::machine::image::{ACCESS, HOLDERS_KEY, MEMBERS_KEY, SETTINGS_KEY};
+use crate::machine::ledger::{Ledger, Meta};
+use crate::training::barrier::Barrier;
+use crate::training::job::Job;
+use crate::training::store::Store;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
@@ -99,22 +99,22 @@ impl Ledger {
             !run.head.name.is_empty() && (end == run.head.rows || !run.has_rows())
         };
         if let Some(run) = ledger.runs.values().find(|run| !whole(run)) {
-            return Err(bad(&crate::image::run_key(b'R', run.no, &[])));
+            return Err(bad(&crate::machine::image::run_key(b'R', run.no, &[])));
         }
         if let Some((no, _)) = ledger.stores.iter().find(|(_, s)| s.head.name.job.is_empty()) {
-            return Err(bad(&crate::image::store_key(b'J', *no, &[])));
+            return Err(bad(&crate::machine::image::store_key(b'J', *no, &[])));
         }
         if let Some((no, _)) = ledger.jobs.iter().find(|(_, j)| j.head.name.job.is_empty()) {
-            return Err(bad(&crate::image::job_key(b'G', *no, &[])));
+            return Err(bad(&crate::machine::image::job_key(b'G', *no, &[])));
         }
         for (no, job) in &ledger.jobs {
             // Tickets of a barrier that does not exist.
             if let Some((name, _)) = job.barriers.iter().find(|b| b.1.generations.is_empty()) {
-                return Err(bad(&crate::image::job_key(b'A', *no, name.as_bytes())));
+                return Err(bad(&crate::machine::image::job_key(b'A', *no, name.as_bytes())));
             }
         }
         if let Some(no) = ledger.runs.values().find(|run| !run.counts_fit()).map(|run| run.no) {
-            return Err(bad(&crate::image::run_key(b'R', no, &[])));
+            return Err(bad(&crate::machine::image::run_key(b'R', no, &[])));
         }
         if !ledger.derive_trainings() {
             return Err(bad(b"L"));

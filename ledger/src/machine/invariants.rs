@@ -2,15 +2,15 @@
 //!
 //! The first violation is described in words, so that a failing test says which invariant broke.
 
-use crate::eligibility::{NeedNo, Turn};
-use crate::fleet::Fleet;
-use crate::id::{Attempt, RunNo};
-use crate::ledger::Ledger;
-use crate::rows::Rows;
-use crate::run::{InFlight, Run, RunState};
-use crate::segment::Outcome;
-use crate::store_access::StoreAccess;
-use crate::worker::WorkerState;
+use crate::batch::eligibility::{NeedNo, Turn};
+use crate::batch::run::{InFlight, Run, RunState};
+use crate::batch::segment::Outcome;
+use crate::batch::store_access::StoreAccess;
+use crate::fleet::size::Fleet;
+use crate::fleet::worker::WorkerState;
+use crate::kernel::id::{Attempt, RunNo};
+use crate::kernel::rows::Rows;
+use crate::machine::ledger::Ledger;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

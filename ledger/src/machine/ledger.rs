@@ -3,32 +3,32 @@
 //! *Invariant:* two ledgers that applied the same entries are equal, whatever they were loaded from and however their
 //! images were cut. The fields below the line are derived from those above it and rebuilt on loading.
 
-use crate::client::Client;
-use crate::command::StoreName;
-use crate::counts::Counts;
-use crate::dataset::Dataset;
-use crate::due::Deadlines;
-use crate::eligibility::{Eligibility, NeedNo, Turn};
-use crate::event::Event;
-use crate::fleet::Fleet;
-use crate::id::{
+use crate::batch::eligibility::{Eligibility, NeedNo, Turn};
+use crate::batch::incident_slots::IncidentSlots;
+use crate::batch::run::{Run, RunState};
+use crate::batch::tally::Tally;
+use crate::batch::unheard::Unheard;
+use crate::fleet::setting::Settings;
+use crate::fleet::size::Fleet;
+use crate::fleet::worker::Worker;
+use crate::identity::client::Client;
+use crate::identity::member::Members;
+use crate::identity::remembered::RememberedValues;
+use crate::identity::revocation::{Revocation, Revoked};
+use crate::identity::token::Token;
+use crate::kernel::counts::Counts;
+use crate::kernel::due::Deadlines;
+use crate::kernel::id::{
     CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, SlotRef, StoreNo, TrainingNo,
 };
-use crate::image::Dirty;
-use crate::incident_slots::IncidentSlots;
-use crate::job::{Job, JobName};
-use crate::member::Members;
-use crate::namespace::{self, Namespace};
-use crate::remembered::RememberedValues;
-use crate::revocation::{Revocation, Revoked};
-use crate::run::{Run, RunState};
-use crate::setting::Settings;
-use crate::store::Store;
-use crate::tally::Tally;
-use crate::token::Token;
-use crate::training::{Training, TrainingName};
-use crate::unheard::Unheard;
-use crate::worker::Worker;
+use crate::kernel::namespace::{self, Namespace};
+use crate::machine::command::StoreName;
+use crate::machine::event::Event;
+use crate::machine::image::Dirty;
+use crate::training::dataset::Dataset;
+use crate::training::job::{Job, JobName};
+use crate::training::state::{Training, TrainingName};
+use crate::training::store::Store;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,7 +169,7 @@ pub(crate) struct Meta {
     /// The run whose turn it is within each priority.
     pub(crate) turns: BTreeMap<u8, RunNo>,
     pub(crate) chain: [u8; 32],
-    /// The chain at the latest multiples of [`crate::digest::MARK_EVERY`].
+    /// The chain at the latest multiples of [`crate::machine::digest::MARK_EVERY`].
     pub(crate) chain_marks: BTreeMap<u64, [u8; 32]>,
 }
 

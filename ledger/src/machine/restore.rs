@@ -8,15 +8,15 @@
 //! Absent on purpose: a command for it. The new cluster's log begins after its state, and its indexes continue, so
 //! that no id of the old cluster is ever made again.
 
-use crate::apply::Context;
-use crate::counts::Counts;
-use crate::due::Due;
-use crate::id::{CoordEpoch, SessionId, TrainingNo};
-use crate::image::Dirty;
-use crate::ledger::{EntryId, Ledger};
-use crate::member::Members;
-use crate::remembered::RememberedValues;
-use crate::worker::SessionEnd;
+use crate::fleet::worker::SessionEnd;
+use crate::identity::member::Members;
+use crate::identity::remembered::RememberedValues;
+use crate::kernel::counts::Counts;
+use crate::kernel::due::Due;
+use crate::kernel::id::{CoordEpoch, SessionId, TrainingNo};
+use crate::machine::apply::Context;
+use crate::machine::image::Dirty;
+use crate::machine::ledger::{EntryId, Ledger};
 
 /// The most ancestor clusters that a restored cluster lists; the oldest are dropped.
 pub const ANCESTORS_MAX: usize = 16;

@@ -9,16 +9,16 @@
 //! them.
 //! Absent: indexes that must be right within a command, such as those of turns and of waiting rows.
 
-use crate::command::slot_ref;
-use crate::due::Deadlines;
-use crate::eligibility::OfferNo;
-use crate::id::{RunNo, SessionId, SlotRef};
-use crate::incident_slots::IncidentSlots;
-use crate::ledger::Ledger;
-use crate::looks::look;
-use crate::run::{Run, RunState};
-use crate::tally::{SlotUse, Tally};
-use crate::worker::{Worker, WorkerState};
+use crate::batch::eligibility::OfferNo;
+use crate::batch::incident_slots::IncidentSlots;
+use crate::batch::run::{Run, RunState};
+use crate::batch::tally::{SlotUse, Tally};
+use crate::fleet::worker::{Worker, WorkerState};
+use crate::kernel::due::Deadlines;
+use crate::kernel::id::{RunNo, SessionId, SlotRef};
+use crate::kernel::looks::look;
+use crate::machine::command::slot_ref;
+use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(test)]

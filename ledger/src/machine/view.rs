@@ -2,26 +2,26 @@
 //!
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
-pub use crate::blocked::Blocked;
-use crate::command::{HeldRows, PartDecl};
-pub use crate::fleet::Fleet;
-use crate::forget::Sealed;
-use crate::grant::Grant;
-use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
-pub use crate::incident::{EndKind, Incident, NamedSlot};
-pub use crate::item_view::{ItemPlace, ItemState, ItemView};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::notice::Notice;
-pub use crate::pool_view::Pool;
-use crate::reply::SegmentRef;
-use crate::rows::Rows;
-use crate::run::Run;
-pub use crate::run::{Counts, RunState};
-use crate::spec::{RunSpec, SlotOffer};
-pub use crate::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
-pub use crate::worker::{Drain, WorkerState};
-use crate::worker::{Slot, Worker};
+pub use crate::batch::blocked::Blocked;
+use crate::batch::forget::Sealed;
+use crate::batch::grant::Grant;
+pub use crate::batch::incident::{EndKind, Incident, NamedSlot};
+pub use crate::batch::item_view::{ItemPlace, ItemState, ItemView};
+use crate::batch::notice::Notice;
+use crate::batch::run::Run;
+pub use crate::batch::run::{Counts, RunState};
+use crate::batch::spec::{RunSpec, SlotOffer};
+pub use crate::batch::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
+pub use crate::fleet::pool_view::Pool;
+pub use crate::fleet::size::Fleet;
+pub use crate::fleet::worker::{Drain, WorkerState};
+use crate::fleet::worker::{Slot, Worker};
+use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::reply::SegmentRef;
+use crate::kernel::rows::Rows;
+use crate::machine::command::{HeldRows, PartDecl};
+use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A run at a glance.

@@ -6,12 +6,12 @@
 //!
 //! Deliberately absent: notifying the participants (`coordinator`).
 
-use crate::id::{LedgerMs, SessionId};
-use crate::job::{Departed, Departure};
-use crate::limits;
-use crate::reply::Rejection;
-use crate::seeded::{Bug, seeded};
-use crate::spec;
+use crate::batch::spec;
+use crate::kernel::id::{LedgerMs, SessionId};
+use crate::kernel::limits;
+use crate::kernel::reply::Rejection;
+use crate::machine::seeded::{Bug, seeded};
+use crate::training::job::{Departed, Departure};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -2,15 +2,17 @@
 //!
 //! *Invariant:* a refused arrival has changed nothing; a repeated arrival counts once.
 
-use crate::apply::Context;
-use crate::barrier::{Among, Barrier, BarrierEnd, BarrierFailure, BarrierSpec, Generation};
-use crate::id::{JobNo, LedgerMs, SessionId};
-use crate::job::{Departed, Departure, Job, JobName, ParticipantDecl, Told};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::rendezvous::Standing;
-use crate::reply::{Rejection, Reply};
-use crate::spec;
+use crate::batch::spec;
+use crate::kernel::id::{JobNo, LedgerMs, SessionId};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::training::barrier::{
+    Among, Barrier, BarrierEnd, BarrierFailure, BarrierSpec, Generation,
+};
+use crate::training::job::{Departed, Departure, Job, JobName, ParticipantDecl, Told};
+use crate::training::rendezvous::Standing;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The participant that arrives.

@@ -7,11 +7,11 @@
 //!
 //! Deliberately absent: bytes. A rank's report names a manifest, which names its objects.
 
-use crate::command::BlobRef;
-use crate::id::DatasetNo;
-use crate::pass::SealedShards;
-use crate::rows::Rows;
-use crate::training::{TrainerRef, Training, TrainingName};
+use crate::kernel::id::DatasetNo;
+use crate::kernel::rows::Rows;
+use crate::machine::command::BlobRef;
+use crate::training::pass::SealedShards;
+use crate::training::state::{TrainerRef, Training, TrainingName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -219,7 +219,11 @@ impl Training {
 }
 
 impl Checkpoint {
-    fn check(&self, head: &crate::training::TrainingHead, number: u32) -> Result<(), String> {
+    fn check(
+        &self,
+        head: &crate::training::state::TrainingHead,
+        number: u32,
+    ) -> Result<(), String> {
         if number > head.checkpoints_made {
             return Err("it was never made".into());
         }

@@ -3,18 +3,18 @@
 //! *Invariant:* a checkpoint becomes complete only with the last report of all ranks, in the same command that seals
 //! what was done up to its step. Older open checkpoints are given up then: recovery would never use them.
 
-use crate::apply::Context;
-use crate::checkpoint::{
+use crate::kernel::id::{DatasetNo, TrainingNo};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::kernel::rows::Rows;
+use crate::kernel::training_refusal::TrainingRefusal;
+use crate::machine::apply::Context;
+use crate::machine::event::EventKind;
+use crate::machine::ledger::Ledger;
+use crate::training::checkpoint::{
     Checkpoint, CheckpointOp, CheckpointState, RankReport, Sealed, ShardProgress,
 };
-use crate::event::EventKind;
-use crate::id::{DatasetNo, TrainingNo};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
-use crate::rows::Rows;
-use crate::training::{TrainerRef, Training, TrainingName};
-use crate::training_refusal::TrainingRefusal;
+use crate::training::state::{TrainerRef, Training, TrainingName};
 use std::collections::BTreeMap;
 
 /// A pass, one of its shards, and how many of the shard's samples are in.

@@ -5,12 +5,12 @@
 //!
 //! Deliberately absent: the samples, and how they are read. `format` and `metadata` are for the reader.
 
-use crate::id::DatasetNo;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply};
-use crate::shard_order::{EpochOf, ORDER_VERSION};
-use crate::spec::check_name;
+use crate::batch::spec::check_name;
+use crate::kernel::id::DatasetNo;
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::ledger::Ledger;
+use crate::training::shard_order::{EpochOf, ORDER_VERSION};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

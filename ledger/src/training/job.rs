@@ -8,15 +8,15 @@
 //! Deliberately absent: keep-alives. The leader measures silence in memory (`coordinator`) and reports here only
 //! which participants were silent for too long.
 
-use crate::barrier::Barrier;
-use crate::counts::Counts;
-use crate::id::{JobNo, LedgerMs, SessionId};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::rendezvous::{Rendezvous, Standing};
-use crate::reply::Rejection;
-use crate::round_access::RoundAccess;
-use crate::spec;
+use crate::batch::spec;
+use crate::kernel::counts::Counts;
+use crate::kernel::id::{JobNo, LedgerMs, SessionId};
+use crate::kernel::limits;
+use crate::kernel::reply::Rejection;
+use crate::machine::ledger::Ledger;
+use crate::training::barrier::Barrier;
+use crate::training::rendezvous::{Rendezvous, Standing};
+use crate::training::round_access::RoundAccess;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -4,16 +4,16 @@
 //! *Invariant:* every change of a job goes through [`Ledger::change_job`], which applies the consequences, keeps the
 //! indexes and emits the events. A refusal comes before any change.
 
-use crate::apply::Context;
-use crate::command::StoreName;
-use crate::event::EventKind;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{JobNo, LedgerMs, SessionId, StoreNo};
-use crate::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::rendezvous::{Standing, Terms};
-use crate::reply::{Rejection, Reply};
+use crate::kernel::id::{JobNo, LedgerMs, SessionId, StoreNo};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::command::StoreName;
+use crate::machine::event::EventKind;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
+use crate::training::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
+use crate::training::rendezvous::{Standing, Terms};
 
 impl Job {
     /// Refuses one participant too many.

@@ -2,12 +2,12 @@
 //!
 //! *Invariant:* reading changes nothing.
 
-use crate::barrier::Generation;
-use crate::command::StoreName;
-use crate::id::{JobNo, SessionId};
-use crate::job::{Departure, Job, JobName, Participant};
-use crate::ledger::Ledger;
-use crate::rendezvous::{Rendezvous, Standing};
+use crate::kernel::id::{JobNo, SessionId};
+use crate::machine::command::StoreName;
+use crate::machine::ledger::Ledger;
+use crate::training::barrier::Generation;
+use crate::training::job::{Departure, Job, JobName, Participant};
+use crate::training::rendezvous::{Rendezvous, Standing};
 use std::ops::Bound;
 
 /// A job.

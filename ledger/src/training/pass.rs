@@ -5,12 +5,12 @@
 //! in. A shard is free, held by one trainer, or finished, and never held by two trainers at a time. The fields below
 //! the line are derived.
 //!
-//! Deliberately absent: which trainer may claim ([`crate::shard`]), and when a checkpoint is complete
-//! ([`crate::checkpoint_ops`]).
+//! Deliberately absent: which trainer may claim ([`crate::training::shard`]), and when a checkpoint is complete
+//! ([`crate::training::checkpoint_ops`]).
 
-use crate::dataset::Dataset;
-use crate::id::Attempt;
-use crate::shard_ring::{Arc, Ring, place};
+use crate::kernel::id::Attempt;
+use crate::training::dataset::Dataset;
+use crate::training::shard_ring::{Arc, Ring, place};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -375,7 +375,7 @@ impl Shard {
     pub(crate) fn check(
         &self,
         len: u32,
-        training: &crate::training::Training,
+        training: &crate::training::state::Training,
         tokens: &mut BTreeSet<Attempt>,
     ) -> Result<(), String> {
         let mut last = Mark { step: 0, samples: self.sealed };

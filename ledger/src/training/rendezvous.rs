@@ -10,11 +10,11 @@
 //!
 //! Deliberately absent: notifying the participants (`coordinator`).
 
-use crate::id::LedgerMs;
-use crate::job::{Departure, Job, ParticipantDecl, Told};
-use crate::limits;
-use crate::reply::Rejection;
-use crate::seeded::{Bug, seeded};
+use crate::kernel::id::LedgerMs;
+use crate::kernel::limits;
+use crate::kernel::reply::Rejection;
+use crate::machine::seeded::{Bug, seeded};
+use crate::training::job::{Departure, Job, ParticipantDecl, Told};
 use serde::{Deserialize, Serialize};
 
 /// The rendezvous configuration of a job.

@@ -9,14 +9,14 @@
 //! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks without a
 //! ticket.
 
-use crate::apply::Context;
-use crate::command::StoreName;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::SessionId;
-use crate::job::{Job, JobName};
-use crate::ledger::Ledger;
-use crate::rendezvous::{RoundMember, Standing};
-use crate::reply::Rejection;
+use crate::kernel::id::SessionId;
+use crate::kernel::reply::Rejection;
+use crate::machine::apply::Context;
+use crate::machine::command::StoreName;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
+use crate::training::job::{Job, JobName};
+use crate::training::rendezvous::{RoundMember, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

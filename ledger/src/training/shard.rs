@@ -3,15 +3,15 @@
 //! *Invariant:* a shard has one holder at a time, and only that holder is heard about it. Within a lineage every
 //! sample of an epoch is finished once; samples that a complete checkpoint contains are not changed afterwards.
 
-use crate::apply::Context;
-use crate::id::{Attempt, DatasetNo, TrainingNo};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::pass::{Mark, Pass, ShardClaim, ShardState, record_of};
-use crate::reply::{Rejection, Reply};
-use crate::seeded::{Bug, seeded};
-use crate::training::{TrainerRef, Training};
-use crate::training_refusal::TrainingRefusal;
+use crate::kernel::id::{Attempt, DatasetNo, TrainingNo};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::kernel::training_refusal::TrainingRefusal;
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::machine::seeded::{Bug, seeded};
+use crate::training::pass::{Mark, Pass, ShardClaim, ShardState, record_of};
+use crate::training::state::{TrainerRef, Training};
 use serde::{Deserialize, Serialize};
 
 /// The operations of trainers on shards.

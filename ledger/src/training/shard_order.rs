@@ -4,7 +4,7 @@
 //! and on the number of shards, and on nothing else; the order that a version computes never changes (the vectors
 //! below). Integers only.
 
-use crate::dataset::DatasetSpec;
+use crate::training::dataset::DatasetSpec;
 
 /// The order version of new datasets.
 pub const ORDER_VERSION: u32 = 1;

@@ -7,15 +7,15 @@
 //!
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
-use crate::checkpoint::Checkpoint;
-use crate::counts::Counts;
-use crate::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
-use crate::ledger::Ledger;
-use crate::pass::Pass;
-use crate::reply::Rejection;
-use crate::rows::Rows;
-use crate::shard_ring::Ring;
-use crate::training_refusal::TrainingRefusal;
+use crate::kernel::counts::Counts;
+use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
+use crate::kernel::reply::Rejection;
+use crate::kernel::rows::Rows;
+use crate::kernel::training_refusal::TrainingRefusal;
+use crate::machine::ledger::Ledger;
+use crate::training::checkpoint::Checkpoint;
+use crate::training::pass::Pass;
+use crate::training::shard_ring::Ring;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -158,7 +158,7 @@ impl Training {
 impl Ledger {
     /// The job of that name, created if needed.
     pub(crate) fn training_for(&mut self, name: &TrainingName) -> Result<TrainingNo, Rejection> {
-        crate::spec::check_name("job's", &name.job)?;
+        crate::batch::spec::check_name("job's", &name.job)?;
         if let Some(&no) = self.training_names.get(name) {
             return match self.trainings.get(&no).is_some_and(|t| t.head.deleting) {
                 true => Err(TrainingRefusal::JobDeleting.into()),
@@ -168,16 +168,19 @@ impl Ledger {
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
         }
-        if self.trainings_in.get(&name.namespace) >= crate::limits::TRAININGS_MAX {
+        if self.trainings_in.get(&name.namespace) >= crate::kernel::limits::TRAININGS_MAX {
             let what = "training jobs of one namespace".into();
-            return Err(Rejection::Limit { what, max: crate::limits::TRAININGS_MAX as u64 });
+            return Err(Rejection::Limit {
+                what,
+                max: crate::kernel::limits::TRAININGS_MAX as u64,
+            });
         }
         self.meta.trainings_made += 1;
         let no = TrainingNo(self.meta.trainings_made);
         let head = TrainingHead {
             name: name.clone(),
             lineage: 1,
-            keep_last: crate::limits::KEEP_LAST_DEFAULT,
+            keep_last: crate::kernel::limits::KEEP_LAST_DEFAULT,
             ..TrainingHead::default()
         };
         self.trainings.insert(no, Training { head, ..Training::default() });

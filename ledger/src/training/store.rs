@@ -7,13 +7,13 @@
 //! Deliberately absent: waiting. A wait is a repeated read that the leader holds (`coordinator`), so the loss of a
 //! leader costs only time.
 
-use crate::command::StoreName;
-use crate::counts::Counts;
-use crate::id::{LedgerMs, StoreNo};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::Rejection;
-use crate::spec;
+use crate::batch::spec;
+use crate::kernel::counts::Counts;
+use crate::kernel::id::{LedgerMs, StoreNo};
+use crate::kernel::limits;
+use crate::kernel::reply::Rejection;
+use crate::machine::command::StoreName;
+use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -76,7 +76,7 @@ impl<'a> StoreView<'a> {
 
     /// The key's value as the number that [`StoreOp::Add`](crate::StoreOp::Add) would add to.
     pub fn number(&self, key: &[u8]) -> Option<i64> {
-        crate::store_ops::number(self.get(key)?)
+        crate::training::store_ops::number(self.get(key)?)
     }
 
     /// Keys with a value.

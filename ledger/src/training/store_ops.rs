@@ -6,14 +6,14 @@
 //! that a round left behind cannot create it again. Only its members may use the store of the latest complete round
 //! (`round_access.rs`).
 
-use crate::apply::Context;
-use crate::command::{StoreName, StoreOp};
-use crate::id::StoreNo;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::reply::{Rejection, Reply, StoreAnswer};
-use crate::seeded::{Bug, seeded};
-use crate::store::weight;
+use crate::kernel::id::StoreNo;
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply, StoreAnswer};
+use crate::machine::apply::Context;
+use crate::machine::command::{StoreName, StoreOp};
+use crate::machine::ledger::Ledger;
+use crate::machine::seeded::{Bug, seeded};
+use crate::training::store::weight;
 
 /// The number at the beginning of a value, as C++ reads it: white space, a sign and digits; the rest is ignored.
 pub(crate) fn number(value: &[u8]) -> Option<i64> {
@@ -283,7 +283,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::StoreName;
+    use crate::machine::command::StoreName;
 
     fn ledger() -> (Ledger, StoreNo) {
         let mut ledger = Ledger::new([1; 16]);

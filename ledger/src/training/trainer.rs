@@ -7,16 +7,16 @@
 //! Absent: how a job recovers (`trainer/recovery.rs`).
 
 use self::recovery::Recovery;
-use crate::apply::Context;
-use crate::id::{LedgerMs, SessionId, TrainingNo};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::pass::{Mark, ShardState, record_of};
-use crate::reply::{Rejection, Reply};
-use crate::shard_ring::Ring;
-use crate::spec::check_name;
-use crate::training::{LossPolicy, Trainer, TrainerRef, TrainingName, not_torn};
-use crate::training_refusal::TrainingRefusal;
+use crate::batch::spec::check_name;
+use crate::kernel::id::{LedgerMs, SessionId, TrainingNo};
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::kernel::training_refusal::TrainingRefusal;
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::training::pass::{Mark, ShardState, record_of};
+use crate::training::shard_ring::Ring;
+use crate::training::state::{LossPolicy, Trainer, TrainerRef, TrainingName, not_torn};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -383,7 +383,8 @@ impl Ledger {
 
     /// A job that is being deleted is removed with the last of its checkpoints.
     pub(crate) fn forget_training_if_empty(&mut self, no: TrainingNo) {
-        let empty = |t: &crate::training::Training| t.head.deleting && t.checkpoints.is_empty();
+        let empty =
+            |t: &crate::training::state::Training| t.head.deleting && t.checkpoints.is_empty();
         if !self.trainings.get(&no).is_some_and(empty) {
             return;
         }

@@ -1,14 +1,14 @@
 //! Image records of datasets and training jobs.
 //!
-//! *Invariant:* as in [`crate::image`]. Keys: `D` dataset; `L` a job's head; `I` a trainer, by job and name; `H` some
+//! *Invariant:* as in [`crate::machine::image`]. Keys: `D` dataset; `L` a job's head; `I` a trainer, by job and name; `H` some
 //! shards, by job, dataset, epoch and chunk; `U` a checkpoint, by job and number.
 
-use crate::codec;
-use crate::id::{DatasetNo, TrainingNo};
-use crate::image::{Dirty, ImageDelta, key};
-use crate::image_load::{LoadError, bad, number, read};
-use crate::ledger::Ledger;
-use crate::training::Training;
+use crate::kernel::codec;
+use crate::kernel::id::{DatasetNo, TrainingNo};
+use crate::machine::image::{Dirty, ImageDelta, key};
+use crate::machine::image_load::{LoadError, bad, number, read};
+use crate::machine::ledger::Ledger;
+use crate::training::state::Training;
 
 fn job_key(tag: u8, no: TrainingNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
@@ -116,7 +116,7 @@ impl Ledger {
                 let shards: Vec<_> = read(key, value)?;
                 let training = self.loading_training(key)?;
                 let pass = training.passes.entry((dataset, epoch)).or_default();
-                if usize::from(record) * crate::pass::SHARDS_PER_RECORD as usize
+                if usize::from(record) * crate::training::pass::SHARDS_PER_RECORD as usize
                     != pass.shards.len()
                 {
                     return Err(bad(key));

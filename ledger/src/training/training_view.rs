@@ -2,11 +2,11 @@
 //!
 //! *Invariant:* a view shows one moment, and gives no access that could change the state.
 
-use crate::checkpoint::{Checkpoint, CheckpointState, RankReport};
-use crate::id::DatasetNo;
-use crate::ledger::Ledger;
-use crate::pass::{Pass, PassCounts, ShardState};
-use crate::training::{LossPolicy, TrainerRef, Training, TrainingName};
+use crate::kernel::id::DatasetNo;
+use crate::machine::ledger::Ledger;
+use crate::training::checkpoint::{Checkpoint, CheckpointState, RankReport};
+use crate::training::pass::{Pass, PassCounts, ShardState};
+use crate::training::state::{LossPolicy, TrainerRef, Training, TrainingName};
 
 /// A job.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Tests every bound of `ledger/src/limits.rs`: a request at the bound is granted; one beyond it is refused, or has
+//! Tests every bound of `ledger/src/kernel/limits.rs`: a request at the bound is granted; one beyond it is refused, or has
 //! no effect, and leaves no trace.
 //!
 //! *Invariant:* the table has every constant of that file; a new constant fails the first test until it is listed

@@ -5,7 +5,7 @@
 
 use super::{Cohort, CohortKey, CohortNo, Eligibility, Need, NeedKey, NeedNo, OfferNo};
 use super::{Offers, Shape, ShapeNo};
-use crate::store_access::StoreAccess;
+use crate::batch::store_access::StoreAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which offers of a shape in a cohort meet a need.

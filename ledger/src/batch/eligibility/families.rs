@@ -9,7 +9,7 @@
 //! themselves are compared.
 
 use super::{CohortNo, Eligibility, NeedNo};
-use crate::looks::look;
+use crate::kernel::looks::look;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A family's number. It means nothing outside one process.

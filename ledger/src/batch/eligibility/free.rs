@@ -5,8 +5,8 @@
 //! Absent: which slots these are.
 
 use super::{Eligibility, OfferNo};
-use crate::id::RunNo;
-use crate::looks::look;
+use crate::kernel::id::RunNo;
+use crate::kernel::looks::look;
 use std::collections::BTreeMap;
 
 impl Eligibility {

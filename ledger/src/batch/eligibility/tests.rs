@@ -1,10 +1,10 @@
 //! Compares the index with a comparison of every run with every slot.
 
 use super::*;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{SessionId, SlotNo};
-use crate::looks::looks_of;
-use crate::spec::EngineSpec;
+use crate::batch::spec::EngineSpec;
+use crate::kernel::id::{SessionId, SlotNo};
+use crate::kernel::looks::looks_of;
+use crate::machine::gate::SCHEDULING_VERSION;
 use proptest::prelude::*;
 
 const NAMESPACES: [&str; 2] = ["a", "b"];

@@ -6,8 +6,8 @@
 //! otherwise change every list whenever it is served.
 
 use super::{CohortNo, Eligibility, Need, NeedNo, Turn};
-use crate::id::RunNo;
-use crate::looks::look;
+use crate::kernel::id::RunNo;
+use crate::kernel::looks::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Bound::{Excluded, Included, Unbounded};

@@ -11,11 +11,11 @@
 //! order.
 
 use super::{Candidate, Share};
-use crate::eligibility::Turn;
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{RunNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
+use crate::batch::eligibility::Turn;
+use crate::kernel::id::{RunNo, SlotRef};
+use crate::kernel::limits;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::Ledger;
 use std::collections::BTreeMap;
 
 /// Virtual time of one row of a run of weight 1.

@@ -13,12 +13,12 @@
 //! listed until it is their turn, so none of them scans past the others. Groups are computed only if levels are more
 //! than [`AHEAD_MAX`] apart. Gaps are closed when a run opens, ends, is paused or resumed, and when a session ends,
 //! however many do in one `Tick`. Either costs the cohorts and the needs of the namespace, but not each pair of these
-//! ([`eligibility`](crate::eligibility)); closing gaps also costs a sort of its turns.
+//! ([`eligibility`](crate::batch::eligibility)); closing gaps also costs a sort of its turns.
 
 use super::fair::AHEAD_MAX;
-use crate::eligibility::{CohortNo, NeedNo, Turn};
-use crate::id::RunNo;
-use crate::ledger::Ledger;
+use crate::batch::eligibility::{CohortNo, NeedNo, Turn};
+use crate::kernel::id::RunNo;
+use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs of one priority that share slots, directly or through others.

@@ -1,14 +1,14 @@
-//! Sharing below cluster version [`SCHEDULING_VERSION`](crate::gate::SCHEDULING_VERSION): weighted deficit round
+//! Sharing below cluster version [`SCHEDULING_VERSION`](crate::machine::gate::SCHEDULING_VERSION): weighted deficit round
 //! robin (Shreedhar and Varghese, 1995), counted in rows.
 //!
 //! One cursor for each priority goes around the runs. Slots that fit different runs share it, which is not fair to
 //! all of them: `fair` replaces it. It stays as long as a cluster of such a version may be taken over.
 
 use super::{Candidate, Share};
-use crate::id::{RunNo, SlotRef};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::trial::TrialNo;
+use crate::batch::trial::TrialNo;
+use crate::kernel::id::{RunNo, SlotRef};
+use crate::kernel::limits;
+use crate::machine::ledger::Ledger;
 
 impl Ledger {
     pub(super) fn share_in_turns(&mut self, slot: SlotRef, mut left: u64, empty: bool) -> Share {

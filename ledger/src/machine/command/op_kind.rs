@@ -1,26 +1,26 @@
 //! The kinds of operations.
 //!
-//! *Invariant:* as in [`crate::command`]: no variant's encoding changes, and new ones are added at the end.
+//! *Invariant:* as in [`crate::machine::command`]: no variant's encoding changes, and new ones are added at the end.
 
 use super::{
     BlobRef, Evidence, FailureClass, HeldRows, PartDecl, Registration, RunAction, SegmentDecl,
     StoreName, StoreOp,
 };
-use crate::barrier::BarrierSpec;
-use crate::checkpoint::CheckpointOp;
-use crate::dataset::DatasetOp;
-use crate::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
-use crate::job::{JobName, ParticipantDecl};
-use crate::member::MemberOp;
-use crate::quota::Quota;
-use crate::rendezvous::Terms;
-use crate::revocation::RevocationOp;
-use crate::rows::Rows;
-use crate::setting::SettingOp;
-use crate::shard::ShardOp;
-use crate::spec::RunSpec;
-use crate::token::TokenOp;
-use crate::trainer::TrainerOp;
+use crate::batch::spec::RunSpec;
+use crate::fleet::setting::SettingOp;
+use crate::identity::member::MemberOp;
+use crate::identity::quota::Quota;
+use crate::identity::revocation::RevocationOp;
+use crate::identity::token::TokenOp;
+use crate::kernel::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::rows::Rows;
+use crate::training::barrier::BarrierSpec;
+use crate::training::checkpoint::CheckpointOp;
+use crate::training::dataset::DatasetOp;
+use crate::training::job::{JobName, ParticipantDecl};
+use crate::training::rendezvous::Terms;
+use crate::training::shard::ShardOp;
+use crate::training::trainer::TrainerOp;
 use serde::{Deserialize, Serialize};
 
 /// The operations. The coordinator checks which client may request which.
@@ -247,8 +247,8 @@ pub enum OpKind {
     Store {
         /// Which.
         store: StoreName,
-        /// At most [`limits::STORE_OPS_MAX`](crate::limits::STORE_OPS_MAX), of which at most
-        /// [`limits::STORE_VALUE_OPS_MAX`](crate::limits::STORE_VALUE_OPS_MAX) may return a value.
+        /// At most [`limits::STORE_OPS_MAX`](crate::kernel::limits::STORE_OPS_MAX), of which at most
+        /// [`limits::STORE_VALUE_OPS_MAX`](crate::kernel::limits::STORE_VALUE_OPS_MAX) may return a value.
         ops: Vec<StoreOp>,
     },
     /// Drops a shared store with its contents.

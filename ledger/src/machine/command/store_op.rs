@@ -19,13 +19,13 @@ pub enum StoreOp {
     /// Sets keys to values, all or none.
     Set {
         /// Keys and values.
-        #[serde(with = "crate::bytes_field::pairs")]
+        #[serde(with = "crate::kernel::bytes_field::pairs")]
         pairs: Vec<(Vec<u8>, Vec<u8>)>,
     },
     /// Adds to the number in the key's value, 0 if there is none, and answers the sum.
     Add {
         /// The key.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         key: Vec<u8>,
         /// How much, less than nothing included.
         delta: i64,
@@ -34,43 +34,43 @@ pub enum StoreOp {
     /// afterwards; for a key without a value, the expected one.
     CompareSet {
         /// The key.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         key: Vec<u8>,
         /// The expected value.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         expected: Vec<u8>,
         /// The new value.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         desired: Vec<u8>,
     },
     /// Adds bytes to the end of the key's value.
     Append {
         /// The key.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         key: Vec<u8>,
         /// The bytes.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         value: Vec<u8>,
     },
     /// Removes a key; answers 1, or 0 if it had no value.
     Delete {
         /// The key.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         key: Vec<u8>,
     },
     /// Appends to a queue and answers its length.
     Push {
         /// The queue.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         queue: Vec<u8>,
         /// The element.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         value: Vec<u8>,
     },
     /// Pops the first element of a queue.
     Pop {
         /// The queue.
-        #[serde(with = "crate::bytes_field")]
+        #[serde(with = "crate::kernel::bytes_field")]
         queue: Vec<u8>,
     },
 }

@@ -7,15 +7,15 @@
 // Some of these use types and methods that the ledger must not use.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use crate::client::Client;
-use crate::command::HeldRows;
-use crate::id::{Attempt, RunNo, SessionId, SlotRef};
-use crate::ledger::Ledger;
-use crate::rows::Rows;
-use crate::run::Run;
-use crate::seeded::{Bug, seeded};
-use crate::segment::Outcome;
-use crate::trouble::{Strikes, Trouble};
+use crate::batch::run::Run;
+use crate::batch::segment::Outcome;
+use crate::batch::trouble::{Strikes, Trouble};
+use crate::identity::client::Client;
+use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
+use crate::kernel::rows::Rows;
+use crate::machine::command::HeldRows;
+use crate::machine::ledger::Ledger;
+use crate::machine::seeded::{Bug, seeded};
 use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 

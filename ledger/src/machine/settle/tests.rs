@@ -1,19 +1,19 @@
 //! Measures the cost of reading and ticking, in visited records.
 
-use crate::apply::Context;
-use crate::command::{
+use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
+use crate::identity::quota::Quota;
+use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::limits;
+use crate::kernel::looks::looks_of;
+use crate::kernel::reply::Reply;
+use crate::kernel::rows::Rows;
+use crate::machine::apply::Context;
+use crate::machine::command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, Registration, SegmentDecl,
 };
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
-use crate::ledger::{EntryId, Ledger};
-use crate::limits;
-use crate::looks::looks_of;
-use crate::quota::Quota;
-use crate::reply::Reply;
-use crate::rows::Rows;
-use crate::spec::{EngineSpec, RunSpec, SlotOffer};
-use crate::view::Pool;
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::{EntryId, Ledger};
+use crate::machine::view::Pool;
 
 const RUNS: u32 = 30;
 const WORKERS: u16 = 20;

@@ -5,16 +5,16 @@
 //! previous lineage are refused from then on.
 
 use super::TrainerDecl;
-use crate::apply::Context;
-use crate::id::TrainingNo;
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::pass::Pass;
-use crate::reply::{Rejection, Reply};
-use crate::shard_ring::Ring;
-use crate::spec::check_name;
-use crate::training::{LossPolicy, Trainer, TrainingName};
-use crate::training_refusal::TrainingRefusal;
+use crate::batch::spec::check_name;
+use crate::kernel::id::TrainingNo;
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::kernel::training_refusal::TrainingRefusal;
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::training::pass::Pass;
+use crate::training::shard_ring::Ring;
+use crate::training::state::{LossPolicy, Trainer, TrainingName};
 use std::collections::BTreeSet;
 
 /// A trainer's request when its job recovers.
@@ -50,7 +50,7 @@ impl Recovery {
 }
 
 fn asked(world: &[String], from: u32, on_loss: LossPolicy) -> [u8; 32] {
-    *blake3::hash(&crate::codec::encode(&(world, from, on_loss))).as_bytes()
+    *blake3::hash(&crate::kernel::codec::encode(&(world, from, on_loss))).as_bytes()
 }
 
 impl Ledger {

@@ -1,10 +1,10 @@
 use super::*;
-use crate::command::{Body, Command, OpKind};
-use crate::dataset::{DatasetOp, DatasetSpec};
-use crate::id::CoordEpoch;
-use crate::ledger::EntryId;
-use crate::shard::ShardOp;
-use crate::shard_ring::{LOOK_UPS, POINTS};
+use crate::kernel::id::CoordEpoch;
+use crate::machine::command::{Body, Command, OpKind};
+use crate::machine::ledger::EntryId;
+use crate::training::dataset::{DatasetOp, DatasetSpec};
+use crate::training::shard::ShardOp;
+use crate::training::shard_ring::{LOOK_UPS, POINTS};
 
 fn job() -> TrainingName {
     TrainingName { namespace: "default".into(), job: "j".into() }

@@ -1,12 +1,14 @@
 //! Measures the cost of keeping times comparable, in visited records.
 
-use crate::command::{BlobRef, Body, Command, OpKind, Registration, RunAction, SegmentDecl};
-use crate::gate::SCHEDULING_VERSION;
-use crate::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
-use crate::ledger::{EntryId, Ledger};
-use crate::looks::looks_of;
-use crate::reply::Reply;
-use crate::spec::{EngineSpec, RunSpec, SlotOffer};
+use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
+use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::kernel::looks::looks_of;
+use crate::kernel::reply::Reply;
+use crate::machine::command::{
+    BlobRef, Body, Command, OpKind, Registration, RunAction, SegmentDecl,
+};
+use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::ledger::{EntryId, Ledger};
 
 /// A ledger, and the index of its last entry.
 struct Bench(Ledger, u64);
