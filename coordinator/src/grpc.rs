@@ -4,6 +4,20 @@
 //! (`rollout_proto::authz`). The services then decide, by the namespaces and the name in the certificate, what the
 //! caller may access.
 
+pub(crate) mod around;
+pub(crate) mod body_budget;
+pub(crate) mod caller;
+pub(crate) mod convert;
+pub(crate) mod epoch_gate;
+pub(crate) mod event_out;
+pub(crate) mod fair_room;
+pub(crate) mod message_weight;
+pub(crate) mod placed;
+pub(crate) mod reject;
+pub(crate) mod revoked_certificates;
+pub(crate) mod session_holder;
+pub(crate) mod store_probe;
+pub(crate) mod traced;
 mod barrier;
 mod certificates;
 mod checkpoint;

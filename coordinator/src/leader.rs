@@ -1,0 +1,24 @@
+//! Owns: what a member does while it leads: proposals, dispatch, liveness, stealing.
+//!
+//! Absent: gRPC and HTTP.
+
+pub(crate) mod cluster_version;
+pub(crate) mod command_size;
+pub(crate) mod dispatch;
+pub(crate) mod draining;
+pub(crate) mod fence;
+pub(crate) mod full_disk;
+pub(crate) mod heartbeat_pace;
+pub(crate) mod leader_clock;
+pub(crate) mod ledger_read;
+pub(crate) mod liveness;
+pub(crate) mod parked;
+pub(crate) mod participants;
+pub(crate) mod proposer;
+pub(crate) mod revocation;
+pub(crate) mod state;
+pub(crate) mod stealing;
+pub(crate) mod stuck_runs;
+pub(crate) mod tenancy;
+pub(crate) mod webhooks;
+pub(crate) mod worker_stream;
