@@ -3,32 +3,32 @@
 //! *Invariant:* a member listens for its peers before it requests votes, and hands leadership over before it stops
 //! listening to workers.
 
-use crate::around::AroundLayer;
-use crate::audit::{AuditLayer, AuditLog};
-use crate::body_budget::BodyBudgetLayer;
-use crate::caller::Caller;
 use crate::config::Config;
 use crate::enrolment::EnrolmentDesk;
-use crate::epoch_gate::EpochGate;
-use crate::fence::Fence;
-use crate::gauges::MetricsPage;
+use crate::gc::run_stores::RunStores;
+use crate::grpc::around::AroundLayer;
+use crate::grpc::body_budget::BodyBudgetLayer;
+use crate::grpc::caller::Caller;
+use crate::grpc::epoch_gate::EpochGate;
+use crate::grpc::placed::Places;
+use crate::grpc::revoked_certificates;
+use crate::grpc::store_probe::StoreProbe;
+use crate::grpc::traced::Trace;
 use crate::grpc::{
     BarrierService, CertificatesService, CheckpointsService, ClusterService, DatasetsService,
     DigestPace, EnrolmentService, EventsService, ItemsService, MaintenanceService, MembersService,
     NamespacesService, RendezvousService, RunsService, ShardsService, Shared, StoreService,
     TokensService, Waits, WorkerService,
 };
-use crate::http;
-use crate::leading;
-use crate::open_files::{self, Bounded, Shares};
-use crate::placed::Places;
-use crate::revoked_certificates;
-use crate::run_stores::RunStores;
-use crate::store_probe::StoreProbe;
-use crate::stuck_runs::StuckRuns;
-use crate::telemetry;
-use crate::traced::Trace;
-use crate::webhooks::Webhooks;
+use crate::leader::fence::Fence;
+use crate::leader::state;
+use crate::leader::stuck_runs::StuckRuns;
+use crate::leader::webhooks::Webhooks;
+use crate::observe::audit::{AuditLayer, AuditLog};
+use crate::observe::gauges::MetricsPage;
+use crate::observe::http;
+use crate::observe::open_files::{self, Bounded, Shares};
+use crate::observe::telemetry;
 use anyhow::{Context, Result};
 use metrics_exporter_prometheus::PrometheusHandle;
 use rollout_ledger::Ledger;

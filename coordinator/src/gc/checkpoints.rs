@@ -9,9 +9,9 @@
 //!
 //! Absent on purpose: folders of deleted jobs. Another cluster's folders may lie beside them.
 
-use crate::forgetting::{AGAIN_AFTER, ForgetError, LOOK_EVERY, propose, remove_all};
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
+use crate::gc::runs::{AGAIN_AFTER, ForgetError, LOOK_EVERY, propose, remove_all};
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
 use rollout_ledger::{CheckpointOp, CheckpointState, OpKind, TrainingName};
 use rollout_storage::BlobStore;
 use std::collections::BTreeSet;

@@ -14,9 +14,9 @@
 //! that only runs name.
 
 use crate::config::Retention;
-use crate::forgetting::{ForgetError, remove_all};
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
+use crate::gc::runs::{ForgetError, remove_all};
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
 use rollout_storage::{BlobError, BlobStore};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

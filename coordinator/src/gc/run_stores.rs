@@ -6,7 +6,7 @@
 //!
 //! Absent on purpose: whether a store is the one that has a run's objects. The code that relies on this checks it.
 
-use crate::forgetting::ForgetError;
+use crate::gc::runs::ForgetError;
 use anyhow::{Context, Result};
 use rollout_storage::{BlobStore, same_store};
 use rollout_store_url::allows;

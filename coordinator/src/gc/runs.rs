@@ -13,11 +13,11 @@
 //! where results are; it contains none.
 
 use crate::config::Retention;
-use crate::convert::{self, Kind};
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
-use crate::run_stores::RunStores;
-use crate::tries::Tries;
+use crate::gc::run_stores::RunStores;
+use crate::gc::tries::Tries;
+use crate::grpc::convert::{self, Kind};
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};

@@ -7,9 +7,9 @@
 //! Absent: who may ask for what, which is decided by methods.
 
 use super::{bytes_of, check};
-use crate::command_size::rows;
-use crate::full_disk::grows;
-use crate::proposer::of_an_exchange;
+use crate::leader::command_size::rows;
+use crate::leader::full_disk::grows;
+use crate::leader::proposer::of_an_exchange;
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{
     Body, CheckpointOp, Command, DatasetOp, MemberOp, Op, OpKind, RevocationOp, SettingOp, ShardOp,

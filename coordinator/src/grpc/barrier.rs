@@ -7,7 +7,7 @@ use super::rendezvous::{job_in, job_out, no_job, page, participant_in};
 use super::runs::unexpected;
 use super::waits::Waits;
 use super::{Shared, caller};
-use crate::convert::{self, Checked};
+use crate::grpc::convert::{self, Checked};
 use rollout_ledger::id::{LedgerMs, SessionId};
 use rollout_ledger::{
     Among, BarrierEnd, BarrierFailure, BarrierSpec, Generation, JobName, Ledger, OpKind,

@@ -5,7 +5,7 @@
 //!
 //! Deliberately absent: what a caller may do, which is decided from the request itself (`rollout_proto::AuthzLayer`).
 
-use crate::around::Around;
+use crate::grpc::around::Around;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_proto::{Identity, PeerInfo};
@@ -50,7 +50,7 @@ impl Around for Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::around::AroundLayer;
+    use crate::grpc::around::AroundLayer;
     use rollout_proto::Role;
     use std::convert::Infallible;
     use tower::Layer;

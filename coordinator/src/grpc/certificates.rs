@@ -6,9 +6,9 @@
 //! withdrawn.
 
 use super::{Shared, caller, check_every_namespace};
-use crate::audit;
-use crate::convert::invalid;
-use crate::revoked_certificates;
+use crate::grpc::convert::invalid;
+use crate::grpc::revoked_certificates;
+use crate::observe::audit;
 use rollout_ledger::{OpKind, RevocationAuthor, RevocationOp, Revoked};
 use rollout_proto::{ErrorCode, Identity, PeerInfo, RevocationList, Role, RpcError, v1};
 use std::collections::BTreeMap;

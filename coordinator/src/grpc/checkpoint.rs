@@ -11,7 +11,7 @@ use super::training_convert::{
     by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, pass_out, state_out, torn,
 };
 use super::{Shared, Waits, caller, checkpoint_manifest};
-use crate::ledger_read::ReadLedger;
+use crate::leader::ledger_read::ReadLedger;
 use crate::{audit, convert};
 use rollout_ledger::{
     BlobRef, CheckpointOp, CheckpointState, Ledger, OpKind, RankReport, Reply, ShardProgress,
@@ -86,7 +86,7 @@ impl CheckpointsService {
 }
 
 fn unknown_job() -> RpcError {
-    crate::reject::rejected(&TrainingRefusal::JobUnknown.into())
+    crate::grpc::reject::rejected(&TrainingRefusal::JobUnknown.into())
 }
 
 pub(super) fn report_in(report: &v1::ReportCheckpointRequest) -> Result<RankReport, RpcError> {
@@ -214,7 +214,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         self.shared.reading_for(&request).await?;
         let header = Some(self.shared.header());
         let found = self.found(&job, r.number);
-        let unknown = || crate::reject::rejected(&TrainingRefusal::CheckpointUnknown.into());
+        let unknown = || crate::grpc::reject::rejected(&TrainingRefusal::CheckpointUnknown.into());
         let checkpoint = Some(found.ok_or_else(unknown)?);
         Ok(Response::new(v1::DescribeCheckpointResponse { header, checkpoint }))
     }

@@ -8,7 +8,7 @@
 //! Deliberately absent: the bytes of those objects. The restoring process compares them, and so does `rolloutctl
 //! checkpoint verify`.
 
-use crate::convert;
+use crate::grpc::convert;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use prost::Message;

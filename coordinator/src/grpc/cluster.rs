@@ -3,15 +3,15 @@
 use super::digest_pace::COMPUTING_MAX;
 use super::namespace::Listed;
 use super::{Shared, caller, check_every_namespace, check_namespace, namespace_or_default};
-use crate::audit;
-use crate::draining::REASON_BYTES_MAX;
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
-use crate::placed;
+use crate::grpc::placed;
+use crate::grpc::reject;
+use crate::leader::draining::REASON_BYTES_MAX;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::proposer::Place;
+use crate::leader::state::Leading;
+use crate::leader::stuck_runs;
+use crate::observe::audit;
 use crate::process;
-use crate::proposer::Place;
-use crate::reject;
-use crate::stuck_runs;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
 use rollout_ledger::{Body, OpKind};
@@ -47,7 +47,7 @@ fn no_worker(namespace: &str, name: &str) -> RpcError {
 }
 
 fn no_slot(name: &str, slot: u32) -> RpcError {
-    crate::convert::invalid(format!("worker {name} has no slot {slot}"))
+    crate::grpc::convert::invalid(format!("worker {name} has no slot {slot}"))
 }
 
 fn role_name(role: Role) -> &'static str {
@@ -264,7 +264,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         check_namespace(&identity, &namespace)?;
         if r.deadline_ms > DRAIN_MAX_MS || r.reason.len() > REASON_BYTES_MAX {
             let text = format!("a drain takes a day at most, its reason {REASON_BYTES_MAX} bytes");
-            return Err(crate::convert::invalid(text).into());
+            return Err(crate::grpc::convert::invalid(text).into());
         }
         let leading = self.0.reading().await?;
         let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
@@ -339,7 +339,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let r = request.into_inner();
         if !r.store_url.is_empty() && r.store_url != self.0.probe.url() {
             let (asked, have) = (r.store_url, self.0.probe.url());
-            return Err(crate::convert::invalid(format!(
+            return Err(crate::grpc::convert::invalid(format!(
                 "the request names store {asked}, this member's configuration {have}"
             ))
             .into());

@@ -5,12 +5,12 @@
 //! nothing about the cluster.
 
 use super::{Shared, caller};
-use crate::audit;
-use crate::convert::invalid;
 use crate::enrolment::EnrolmentDesk;
-use crate::ledger_read::ReadLedger;
-use crate::reject;
-use crate::revoked_certificates;
+use crate::grpc::convert::invalid;
+use crate::grpc::reject;
+use crate::grpc::revoked_certificates;
+use crate::leader::ledger_read::ReadLedger;
+use crate::observe::audit;
 use rollout_ledger::{OpKind, TokenOp, TokenRole, TokenSpec, TokenUse};
 use rollout_proto::pki::RequestedKey;
 use rollout_proto::{ErrorCode, IDENTITY_NAME_BYTES_MAX, Identity, PeerInfo, Role, RpcError, v1};

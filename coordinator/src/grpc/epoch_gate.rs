@@ -8,7 +8,7 @@
 //! `Cluster/Status` passes: a sender learns from it what it does not know.
 
 use crate::grpc::{Shared, restored_from};
-use crate::leading::Leading;
+use crate::leader::state::Leading;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_proto::{ErrorCode, Outcome, RpcError, sender_knows};
 use std::sync::Arc;
@@ -154,7 +154,7 @@ pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> R
         confirmed = shared.node.barrier() => confirmed,
         // Without a quorum the epoch can be neither confirmed nor denied, and a sender that knows a later leader
         // should not wait.
-        () = shared.node.quorum_lost() => return crate::reject::quorum_lost(Outcome::NotApplied),
+        () = shared.node.quorum_lost() => return crate::grpc::reject::quorum_lost(Outcome::NotApplied),
     };
     match confirmed {
         Ok(term) if term == leading.epoch => {
@@ -170,8 +170,8 @@ pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> R
             );
             RpcError::new(ErrorCode::EpochUnknown, message).with_epoch(leading.epoch)
         }
-        Ok(_) => crate::reject::not_leader(None),
-        Err(error) => crate::reject::not_leader(error.leader.as_ref()),
+        Ok(_) => crate::grpc::reject::not_leader(None),
+        Err(error) => crate::grpc::reject::not_leader(error.leader.as_ref()),
     }
     .with_outcome(Outcome::NotApplied)
 }

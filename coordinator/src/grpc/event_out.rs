@@ -3,7 +3,7 @@
 //! *Invariant:* an event of a namespace that the caller's certificate does not name never leaves. [`EVENT_KINDS`] lists
 //! all kinds; a filter that names another one is refused.
 
-use crate::convert::{self, Checked};
+use crate::grpc::convert::{self, Checked};
 use rollout_ledger::id::SlotRef;
 use rollout_ledger::{EventKind, HeldRows, LeaderCause};
 use rollout_proto::{EVENT_KINDS, Identity, v1};

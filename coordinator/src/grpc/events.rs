@@ -5,9 +5,9 @@
 //! continues elsewhere or later. Every message says where to continue.
 
 use super::{Shared, caller, check_namespace};
-use crate::event_out::Filter;
-use crate::fair_room::{FairRoom, Place};
-use crate::revoked_certificates;
+use crate::grpc::event_out::Filter;
+use crate::grpc::fair_room::{FairRoom, Place};
+use crate::grpc::revoked_certificates;
 use rollout_proto::{ErrorCode, Role, RpcError, v1};
 use rollout_raft::{Compacted, EventPosition, EventRecord};
 use std::pin::Pin;
@@ -83,7 +83,7 @@ impl v1::events_server::Events for EventsService {
             v1::EventStart::Now => EventPosition { index: end, position: 0 },
             v1::EventStart::Oldest => EventPosition { index: oldest, position: 0 },
             v1::EventStart::Unspecified => {
-                return Err(crate::convert::invalid("the start position is missing").into());
+                return Err(crate::grpc::convert::invalid("the start position is missing").into());
             }
         };
         let (out, stream) = mpsc::channel(STREAM_AHEAD);

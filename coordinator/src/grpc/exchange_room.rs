@@ -5,7 +5,7 @@
 //! exchange that finds no room waits, and meanwhile the stream is not read.
 //! Absent: the memory that a message takes while it arrives (`body_budget`), and pulls that wait for work (`parked`).
 
-use crate::convert::{self, Checked};
+use crate::grpc::convert::{self, Checked};
 use prost::Message;
 use rollout_ledger::limits;
 use rollout_proto::v1;

@@ -19,8 +19,8 @@ use super::{
     barrier, certificates, checkpoint, checkpoint_manifest, exchange_room, namespace_or_default,
     rendezvous, runs, settings, store, tokens, work_stream,
 };
-use crate::convert::{self, Checked, Kind, invalid};
-use crate::dispatch;
+use crate::grpc::convert::{self, Checked, Kind, invalid};
+use crate::leader::dispatch;
 use v1::worker_message::Kind as Up;
 
 /// The number of kinds of messages.

@@ -2,9 +2,9 @@
 
 use super::runs::{check_unsealed, unexpected};
 use super::{Shared, caller};
-use crate::convert;
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
+use crate::grpc::convert;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::{FailedTry, ItemPlace, ItemState, ItemView, Ruling, RunState};
 use rollout_ledger::{Ledger, OpKind, Reply};

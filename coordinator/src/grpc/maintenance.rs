@@ -5,7 +5,7 @@
 //! removed.
 
 use super::{Shared, caller, check_every_namespace};
-use crate::diagnosis;
+use crate::observe::diagnosis;
 use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
 use rollout_raft::{Backup, BackupError};
 use std::io::{self, Write};

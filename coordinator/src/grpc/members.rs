@@ -5,8 +5,8 @@
 //! Deliberately absent: how a member joins once it is listed; `rollout-raft` does that.
 
 use super::{Shared, caller, check_every_namespace, member_out};
-use crate::audit;
-use crate::reject;
+use crate::grpc::reject;
+use crate::observe::audit;
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::{Joins, MemberRecord};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl v1::members_server::Members for MembersService {
         let joins = if r.learner_only { Joins::Learner } else { Joins::default() };
         if r.learner_only && !r.replaces.is_empty() {
             let text = "a member that gets no vote replaces no voter".to_owned();
-            return Err(crate::convert::invalid(text).into());
+            return Err(crate::grpc::convert::invalid(text).into());
         }
         let record = MemberRecord {
             id: 0,

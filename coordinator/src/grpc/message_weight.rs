@@ -218,7 +218,7 @@ impl Weighing {
                 None => self.malformed = true,
             }
             if self.elements > ELEMENTS_MAX {
-                return Err(crate::convert::invalid(format!(
+                return Err(crate::grpc::convert::invalid(format!(
                     "the request has more than {ELEMENTS_MAX} elements (messages, strings, byte strings): split it"
                 )));
             }

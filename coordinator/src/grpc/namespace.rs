@@ -3,7 +3,7 @@
 //! *Invariant:* a caller sees the namespaces that its certificate names and no other.
 
 use super::{Shared, caller, check_every_namespace, check_namespace, namespace_or_default};
-use crate::audit;
+use crate::observe::audit;
 use rollout_ledger::{NamespaceView, OpKind, Quota};
 use rollout_proto::{ALL_NAMESPACES, ErrorCode, Identity, RpcError, v1};
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 //! Deliberately absent: answers of streams, whose messages carry their own positions; how a position is written
 //! (`rollout_proto::AnswerPlace`).
 
-use crate::around::Around;
-use crate::proposer::Place;
+use crate::grpc::around::Around;
+use crate::leader::proposer::Place;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_ledger::Ledger;
@@ -93,7 +93,7 @@ impl Around for Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::around::AroundLayer;
+    use crate::grpc::around::AroundLayer;
     use rollout_ledger::EntryId;
     use rollout_proto::{ErrorCode, RpcError};
     use std::convert::Infallible;

@@ -8,10 +8,10 @@ use super::rosters::{Found, Rosters};
 use super::runs::unexpected;
 use super::waits::Waits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
-use crate::audit;
-use crate::convert::{self, Checked};
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
+use crate::grpc::convert::{self, Checked};
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
+use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
     JobName, JobView, Ledger, OpKind, ParticipantDecl, Reply, Standing, Terms, limits,

@@ -2,10 +2,10 @@
 
 use super::namespace::Listed;
 use super::{Shared, caller, check_namespace, namespace_or_default, session_room};
-use crate::audit;
-use crate::convert::{self, Kind};
-use crate::ledger_read::ReadLedger;
-use crate::session_holder::holder_of;
+use crate::grpc::convert::{self, Kind};
+use crate::grpc::session_holder::holder_of;
+use crate::leader::ledger_read::ReadLedger;
+use crate::observe::audit;
 use rollout_ledger::id::{RunNo, SegmentNo};
 use rollout_ledger::view::{RunState, RunView, Trouble};
 use rollout_ledger::{Ledger, Op, OpKind, Reply, RunAction};

@@ -5,9 +5,9 @@
 
 use super::check_every_namespace;
 use super::cluster::ClusterService;
-use crate::audit;
-use crate::convert::invalid;
-use crate::ledger_read::ReadLedger;
+use crate::grpc::convert::invalid;
+use crate::leader::ledger_read::ReadLedger;
+use crate::observe::audit;
 use rollout_ledger::{Ledger, OpKind, SCHEDULING_VERSION, SettingOp, SettingView, Settings};
 use rollout_proto::{Identity, RpcError, v1};
 

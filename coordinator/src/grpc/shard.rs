@@ -6,8 +6,8 @@ use super::training_convert::{
     by_in, decl_in, job_in, lineage_out, on_loss_in, pass_out, torn, training_out,
 };
 use super::{Shared, Waits, caller};
-use crate::convert;
-use crate::ledger_read::ReadLedger;
+use crate::grpc::convert;
+use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::id::{Attempt, SessionId};
 use rollout_ledger::{
     Ledger, OpKind, Reply, ShardOp, ShardRef, ShardView, TrainerOp, TrainerRef, TrainingName,
@@ -59,7 +59,7 @@ impl ShardsService {
                 shard_first_sample: first,
             })
         });
-        found.ok_or_else(|| crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
+        found.ok_or_else(|| crate::grpc::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
     }
 
     async fn end(
@@ -244,7 +244,7 @@ impl v1::shards_server::Shards for ShardsService {
         let (known, found) =
             self.shared.seen(|l| (l.training(&job).is_some(), described(l, &job, r)));
         if !known {
-            return Err(crate::reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
+            return Err(crate::grpc::reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
         }
         let (pass, shards) = found.unzip();
         let shards = shards.unwrap_or_default();
@@ -296,7 +296,7 @@ pub(super) fn samples_of(
 }
 
 fn unknown_dataset() -> RpcError {
-    crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into())
+    crate::grpc::reject::rejected(&TrainingRefusal::DatasetUnknown.into())
 }
 
 /// The same, of a ledger.

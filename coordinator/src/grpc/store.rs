@@ -6,11 +6,11 @@
 use super::runs::unexpected;
 use super::store_waits::StoreWaits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
-use crate::audit;
-use crate::convert;
-use crate::ledger_read::ReadLedger;
-use crate::reject;
-use crate::session_holder::holder_of;
+use crate::grpc::convert;
+use crate::grpc::reject;
+use crate::grpc::session_holder::holder_of;
+use crate::leader::ledger_read::ReadLedger;
+use crate::observe::audit;
 use bytes::Bytes;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{

@@ -3,9 +3,9 @@
 //! *Invariant:* no secret arrives here: the client that creates a token generates the secret and sends only its hash.
 
 use super::{Shared, caller, check_every_namespace};
-use crate::audit;
-use crate::convert::invalid;
-use crate::ledger_read::ReadLedger;
+use crate::grpc::convert::invalid;
+use crate::leader::ledger_read::ReadLedger;
+use crate::observe::audit;
 use rollout_ledger::{OpKind, Rejection, TokenOp, TokenRole, TokenSpec, TokenView};
 use rollout_proto::{RpcError, v1};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl v1::tokens_server::Tokens for TokensService {
         tracing::info!(by = %identity, token = r.name, "a join token was made");
         let view = self.0.node.ledger(|l| l.token_view(&r.name));
         // The token may have been revoked since.
-        let gone = || crate::reject::rejected(&Rejection::TokenUnknown(r.name.clone()));
+        let gone = || crate::grpc::reject::rejected(&Rejection::TokenUnknown(r.name.clone()));
         let token = Some(out(view.ok_or_else(gone)?));
         let authority_pins = authority_pins.iter().map(|pin| pin.to_vec().into()).collect();
         let header = Some(self.0.header());

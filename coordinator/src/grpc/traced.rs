@@ -6,7 +6,7 @@
 //! Deliberately absent: any decision. A malformed header counts as no header. The span of a stream ends when the stream
 //! is open, because the stream may last for days.
 
-use crate::around::Around;
+use crate::grpc::around::Around;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_proto::trace::{self, Span};

@@ -3,8 +3,8 @@
 //! *Invariant:* before a request reads from the ledger, the caller's certificate was found to name the job's namespace.
 
 use super::{check_namespace, namespace_or_default};
-use crate::audit;
-use crate::convert;
+use crate::grpc::convert;
+use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
     CheckpointState, CheckpointView, DatasetView, LineageView, LossPolicy, PassCounts, Reply,
@@ -62,7 +62,7 @@ pub(super) fn on_loss_in(on_loss: i32) -> Result<LossPolicy, RpcError> {
 pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
     match reply {
         Reply::Torn { trainer, host } => {
-            Err(crate::reject::rejected(&TrainingRefusal::Torn { trainer, host }.into()))
+            Err(crate::grpc::reject::rejected(&TrainingRefusal::Torn { trainer, host }.into()))
         }
         other => Ok(other),
     }

@@ -5,12 +5,12 @@
 
 use super::Shared;
 use super::exchange_room::{self, ExchangeRoom};
-use crate::convert;
-use crate::dispatch;
-use crate::epoch_gate;
-use crate::leading::{Leading, Outbox};
-use crate::ledger_read::ReadLedger;
-use crate::worker_stream::WorkerStream;
+use crate::grpc::convert;
+use crate::grpc::epoch_gate;
+use crate::leader::dispatch;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::{Leading, Outbox};
+use crate::leader::worker_stream::WorkerStream;
 use rollout_ledger::HeldRows;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};

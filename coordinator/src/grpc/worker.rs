@@ -2,12 +2,12 @@
 
 use super::runs::unexpected;
 use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
-use crate::audit;
-use crate::convert;
-use crate::epoch_gate;
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
-use crate::tenancy;
+use crate::grpc::convert;
+use crate::grpc::epoch_gate;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
+use crate::leader::tenancy;
+use crate::observe::audit;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{OpKind, Reply};
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};

@@ -6,7 +6,7 @@
 //! Absent: the gates, which the ledger has. Raising the version: the first leader of a new cluster does that before it
 //! opens dispatch, later leaders on request.
 
-use crate::ledger_read::ReadLedger;
+use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::Ledger;
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{ClusterError, MemberRecord, Node};

@@ -4,13 +4,13 @@
 //! found again under the same `seq` at the next leader. An exchange with results is answered at once; one that only
 //! pulls waits until there is something to grant.
 
-use crate::convert::{self, Checked};
-use crate::leading::{Leading, Outbox};
-use crate::ledger_read::ReadLedger;
-use crate::parked::Pull;
-use crate::proposer::{Applied, Place};
-use crate::reject;
-use crate::tenancy;
+use crate::grpc::convert::{self, Checked};
+use crate::grpc::reject;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::parked::Pull;
+use crate::leader::proposer::{Applied, Place};
+use crate::leader::state::{Leading, Outbox};
+use crate::leader::tenancy;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{
@@ -244,9 +244,9 @@ async fn apply(
 #[cfg(feature = "seeded-bugs")]
 async fn hopeful(
     leading: &Leading,
-    proposed: impl Future<Output = crate::proposer::Answer>,
+    proposed: impl Future<Output = crate::leader::proposer::Answer>,
     results: usize,
-) -> crate::proposer::Answer {
+) -> crate::leader::proposer::Answer {
     if !seeded(Bug::SuccessWithoutQuorum) || results == 0 {
         return proposed.await;
     }

@@ -6,8 +6,8 @@
 //! *Invariant:* within one heartbeat after both have been heard, both know the nearest deadline, despite lost messages
 //! and changes of leader. The leader keeps no state for this.
 
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::view::Drain;
 use rollout_ledger::{Body, OpKind};

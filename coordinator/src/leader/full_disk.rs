@@ -5,7 +5,7 @@
 //! Absent: the thresholds and the measuring of the disk, which `rollout_raft` has; and a follower's full disk, which
 //! refuses nothing.
 
-use crate::leading::Leading;
+use crate::leader::state::Leading;
 use rollout_ledger::{CheckpointOp, DatasetOp, OpKind, ShardOp, StoreOp, TokenOp, TrainerOp};
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{DiskRoom, Node};

@@ -9,7 +9,7 @@
 //! are in progress: each claim is an operation in the log, and otherwise a thousand idle slots would make a thousand
 //! claims for one row.
 
-use crate::leading::Outbox;
+use crate::leader::state::Outbox;
 use parking_lot::Mutex;
 use rollout_ledger::id::SlotRef;
 use rollout_ledger::{CohortNo, Ledger};

@@ -14,8 +14,8 @@
 mod company;
 mod queue;
 
-use crate::command_size::Weight;
-use crate::leader_clock::LeaderClock;
+use crate::leader::command_size::Weight;
+use crate::leader::leader_clock::LeaderClock;
 use company::{Company, Patience, WAIT_MAX};
 #[cfg(test)]
 pub(crate) use queue::of_an_exchange;
@@ -347,7 +347,7 @@ fn distribute(merged: Vec<Waiting>, result: Result<(u64, Vec<Reply>), ProposeErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command_size::BYTES_MAX;
+    use crate::leader::command_size::BYTES_MAX;
     use rollout_ledger::id::{LedgerMs, SessionId, SlotNo, SlotRef};
     use rollout_ledger::{EngineSpec, OpKind, Rejection, RunSpec, limits};
     use std::future::poll_fn;

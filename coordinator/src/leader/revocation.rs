@@ -10,8 +10,8 @@
 //! way: the worker repeats the pull that they answer until it has the answer, and a worker that registers again names
 //! all rows that it has.
 
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{EventKind, HeldRows, Ledger, Rows};
 use rollout_raft::{Compacted, EventPage, EventPosition};
@@ -135,8 +135,8 @@ fn taken_by(
 mod tests {
     use super::*;
     use crate::config::Workers;
-    use crate::leading::alone::Alone;
-    use crate::worker_stream::WorkerStream;
+    use crate::leader::state::alone::Alone;
+    use crate::leader::worker_stream::WorkerStream;
     use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{
         BlobRef, EngineSpec, Event, OpKind, Registration, Reply, RunSpec, SegmentDecl, SlotOffer,

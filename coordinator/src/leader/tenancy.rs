@@ -9,9 +9,9 @@
 //!
 //! Absent: runs and workers that the ledger does not know. It refuses reports about them and by them.
 
-use crate::convert::{self, Checked};
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
+use crate::grpc::convert::{self, Checked};
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection};
 use rollout_proto::v1;
@@ -78,7 +78,7 @@ fn runs_of(m: &v1::Exchange) -> impl Iterator<Item = u32> + '_ {
 mod tests {
     use super::*;
     use crate::config::Workers;
-    use crate::leading::alone::{Alone, PATIENCE};
+    use crate::leader::state::alone::{Alone, PATIENCE};
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{
         BlobRef, EngineSpec, GrantedRows, OpKind, Registration, Reply, RunSpec, SegmentDecl,
@@ -134,7 +134,7 @@ mod tests {
     async fn say(alone: &Alone, slot: SlotRef, message: v1::Exchange) -> v1::ExchangeAnswer {
         let (out, mut answers) = mpsc::channel(1);
         let from = (slot.session, 1);
-        crate::dispatch::exchange(alone.leading.clone(), from, message, out).await;
+        crate::leader::dispatch::exchange(alone.leading.clone(), from, message, out).await;
         let answer = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("an answer");
         let Some(Ok(v1::LeaderMessage { kind: Some(kind), .. })) = answer else {
             panic!("{answer:?}")

@@ -10,10 +10,10 @@
 mod message;
 
 use crate::config::WebhookSettings;
-use crate::forgetting::propose;
-use crate::leading::Leading;
-use crate::ledger_read::ReadLedger;
-use crate::tries::Tries;
+use crate::gc::runs::propose;
+use crate::gc::tries::Tries;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Leading;
 use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
 use metrics::counter;

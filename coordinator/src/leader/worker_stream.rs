@@ -7,8 +7,8 @@
 //! Absent on purpose: other control messages. Each heartbeat repeats a drain, and if a question about stealing is lost,
 //! another slot is asked.
 
-use crate::convert;
-use crate::leading::Outbox;
+use crate::grpc::convert;
+use crate::leader::state::Outbox;
 use parking_lot::Mutex;
 use rollout_ledger::id::{Attempt, RunNo};
 use rollout_ledger::{HeldRows, Rows};

@@ -21,9 +21,9 @@ mod room;
 mod sink;
 mod strangers;
 
-use crate::fair_room::Place;
-use crate::placed;
-use crate::traced::method_of;
+use crate::grpc::fair_room::Place;
+use crate::grpc::placed;
+use crate::grpc::traced::method_of;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;

@@ -7,7 +7,7 @@
 mod pools;
 
 use crate::grpc::Shared;
-use crate::ledger_read::ReadLedger;
+use crate::leader::ledger_read::ReadLedger;
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use rollout_ledger::view::Pool;

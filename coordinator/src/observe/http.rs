@@ -7,7 +7,7 @@
 //! *Invariant:* a connection serves one request and ends after [`OPEN_MAX`], so that no caller keeps a probe out.
 
 use crate::grpc::Shared;
-use crate::open_files::Bounded;
+use crate::observe::open_files::Bounded;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONNECTION;

@@ -2,12 +2,12 @@
 //! run.
 //!
 //! *Invariant:* the leader chooses under a read lock and acts after it. It has at most one open question to a busy slot
-//! ([`crate::stealing`]), and copies rows only if no slot has unstarted rows left.
+//! ([`crate::leader::stealing`]), and copies rows only if no slot has unstarted rows left.
 
 use super::Leading;
-use crate::dispatch;
-use crate::ledger_read::ReadLedger;
-use crate::stealing::Ask;
+use crate::leader::dispatch;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::stealing::Ask;
 use rollout_ledger::id::{LedgerMs, SlotRef};
 #[cfg(feature = "seeded-bugs")]
 use rollout_ledger::seeded::{Bug, seeded};

@@ -8,7 +8,7 @@
 //! Absent: when a member counts as unreachable; `rollout-raft` decides it.
 
 use super::Leading;
-use crate::ledger_read::ReadLedger;
+use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::id::CoordEpoch;
 use rollout_ledger::{
     LeaderCause, Ledger, MemberOp, MemberState, Members, OpKind, Reply, SCHEDULING_VERSION,

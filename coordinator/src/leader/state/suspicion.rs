@@ -5,9 +5,9 @@
 //! locks for a short time. The leader drops a worker's heartbeats when its session has ended, and not before.
 
 use super::Leading;
-use crate::command_size;
-use crate::ledger_read::ReadLedger;
-use crate::liveness::return_time;
+use crate::leader::command_size;
+use crate::leader::ledger_read::ReadLedger;
+use crate::leader::liveness::return_time;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
@@ -118,7 +118,7 @@ fn by_attempts(ops: impl IntoIterator<Item = (Op, usize)>) -> Vec<Vec<Op>> {
 mod tests {
     use super::*;
     use crate::config::Workers;
-    use crate::leading::alone::{Alone, PATIENCE};
+    use crate::leader::state::alone::{Alone, PATIENCE};
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{BlobRef, EngineSpec, Reply, RunSpec, SegmentDecl};
 

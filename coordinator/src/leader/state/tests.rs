@@ -1,6 +1,6 @@
 use super::*;
-use crate::leading::alone::{Alone, PATIENCE};
-use crate::parked::Pull;
+use crate::leader::parked::Pull;
+use crate::leader::state::alone::{Alone, PATIENCE};
 use rollout_ledger::id::{Attempt, SegmentNo};
 use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl};
 

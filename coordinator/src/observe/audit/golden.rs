@@ -5,10 +5,10 @@
 
 use super::tests::{answer, log, request};
 use super::*;
-use crate::around::AroundLayer;
 use crate::golden::check;
-use crate::placed::Places;
-use crate::proposer::Place;
+use crate::grpc::around::AroundLayer;
+use crate::grpc::placed::Places;
+use crate::leader::proposer::Place;
 use rollout_ledger::id::SessionId;
 use rollout_proto::Identity;
 use std::convert::Infallible;

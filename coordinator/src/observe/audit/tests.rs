@@ -1,11 +1,11 @@
 //! The layer around a service that refuses, answers, or never answers.
 
 use super::*;
-use crate::around::AroundLayer;
 use crate::config::Audit;
-use crate::fair_room::FairRoom;
-use crate::placed::Places;
-use crate::proposer::Place;
+use crate::grpc::around::AroundLayer;
+use crate::grpc::fair_room::FairRoom;
+use crate::grpc::placed::Places;
+use crate::leader::proposer::Place;
 use rollout_proto::{Identity, Role};
 use std::convert::Infallible;
 use std::path::Path;
