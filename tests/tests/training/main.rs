@@ -1,7 +1,12 @@
-//! A training job on a fleet: trainers are processes that share only the cluster and the object store, and trainers
-//! and members are killed between checkpoints and during them.
+//! Training jobs: rendezvous, stores, barriers, shards and checkpoints.
 
-mod members;
-mod ranks;
-mod rounds;
-mod setup;
+mod barrier;
+mod checkpoint_objects;
+mod python;
+mod python_host;
+mod ranks_and_rounds;
+mod rendezvous;
+mod round_stores;
+mod store_gateway;
+mod store_waits;
+mod training_jobs;

@@ -1,0 +1,31 @@
+//! Runs, their rows and workers: what happens to work.
+
+mod broken_slots;
+mod deadlines;
+mod drain;
+mod engine_deaths;
+mod exactly_once_through_kills;
+mod failures;
+mod fleets;
+mod forgetting;
+mod formats;
+mod leases;
+mod open_input;
+mod openai_engine;
+mod part_requests;
+mod pools;
+mod preemption;
+mod quotas;
+mod requirements;
+mod resume;
+mod revocations;
+mod sharing;
+mod smoke;
+mod soak;
+mod spool;
+mod stealing;
+mod stealing_late;
+mod stuck_runs;
+mod ten_runs;
+mod webhooks;
+mod worker_deaths;

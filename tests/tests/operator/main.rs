@@ -1,0 +1,15 @@
+//! The programs as operators use them.
+
+mod benches;
+mod bundle;
+mod completion;
+mod configuration;
+mod daemons_help;
+mod day_two;
+mod dependency_directions;
+mod dev_command;
+mod operator;
+mod operator_each_member;
+mod seeded_bugs;
+mod settings;
+mod spans;

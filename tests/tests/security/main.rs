@@ -1,0 +1,7 @@
+//! Certificates, roles, revocation and the audit log.
+
+mod audit;
+mod authorization;
+mod certificates;
+mod enrolment;
+mod revoked_certificates;
