@@ -24,7 +24,7 @@ test: build test-preflight test-deploy test-docs test-guide ## every test
 	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
 
 latency: build ## members with round trips of 0.5 to 200 ms, with jitter, with one long link, and beyond the limits: ten minutes
-	$(CARGO) test -p rollout-tests --test latency -- --test-threads=1 --nocapture --include-ignored
+	$(CARGO) test -p rollout-tests --test cluster latency:: -- --test-threads=1 --nocapture --include-ignored
 
 test-deploy: build ## the chart, units, configurations, alert rules and dashboard below deploy/
 	@bash tests/deploy/check.sh "$(TARGET)/debug" "$(TARGET)/deploy-python"
@@ -44,14 +44,14 @@ test-preflight-demo: ## run test-preflight, then build and run the demo in a roo
 	@ROLLOUT_PREFLIGHT_MAKE=demo bash tests/preflight/check.sh "$(TARGET)/preflight"
 
 test-ops: release-binaries ## handovers in 300 ms, 1 s at worst, changes of members within an election, and both as faults: release build, a quiet machine
-	$(CARGO) test --release -p rollout-tests --test rolling_restart --test membership -- --test-threads=1 --nocapture
+	$(CARGO) test --release -p rollout-tests --test cluster -- rolling_restart:: membership:: --test-threads=1 --nocapture
 	$(CARGO) build --release -p rollout-preload
 	@for nemesis in membership rolling; do \
 	  "$(TARGET)/release/rollout-jepsen" run --workload item --nemesis $$nemesis --seed 1 --secs 90 || exit; done
 
 test-upgrade: build ## upgrade a cluster from each build of release/BASELINES, under load; builds each once (15 min); for nightly runs
 	@bash tests/upgrade/baselines.sh "$(TARGET)/baselines"
-	$(CARGO) test -p rollout-tests --test rolling_upgrade -- --test-threads=1 --nocapture --ignored
+	$(CARGO) test -p rollout-tests --test cluster rolling_upgrade:: -- --test-threads=1 --nocapture --ignored
 
 python: build ## the Python package, with its extension module, in target/python
 	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"
@@ -116,17 +116,17 @@ kill-matrix: build ## which seeded bugs the fault tests find: hours; goes on whe
 	"$(TARGET)/debug/rollout-jepsen" bugs --seeds 5 --secs 90 --out "$(TARGET)/kill-matrix"
 
 forgetting: build ## ten runs of a million rows one after another take the room of one, in memory and on disk
-	ROLLOUT_FORGET_ROWS=1000000 $(CARGO) test -p rollout-tests --test ten_runs -- --nocapture
+	ROLLOUT_FORGET_ROWS=1000000 $(CARGO) test -p rollout-tests --test batch ten_runs:: -- --nocapture
 
 smoke-3node-aws: build ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most
-	$(CARGO) test -p rollout-tests --test smoke smoke_3node_aws -- --nocapture
+	$(CARGO) test -p rollout-tests --test batch smoke_3node_aws -- --nocapture
 
 smoke-3node-gcp: build ## the same with GCP
-	$(CARGO) test -p rollout-tests --test smoke smoke_3node_gcp -- --nocapture
+	$(CARGO) test -p rollout-tests --test batch smoke_3node_gcp -- --nocapture
 
 soak: build ## ten minutes of random kills: 50,000 rows, some of which kill, fail or are invalid
 	ROLLOUT_SOAK_SECONDS=600 ROLLOUT_SOAK_ROWS=50000 \
-	  $(CARGO) test -p rollout-tests --test soak -- --nocapture
+	  $(CARGO) test -p rollout-tests --test batch soak:: -- --nocapture
 
 FUZZ_TARGETS := $(or $(FUZZ_TARGET),commands images consensus records snapshots objects store_requests engine_messages requests credentials inputs files)
 

@@ -148,7 +148,7 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/authorization.md")
 }
 
-const BEGIN: &str = "<!-- found by tests/tests/authorization.rs -->\n";
+const BEGIN: &str = "<!-- found by tests/tests/security/authorization.rs -->\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_is_reached_by_exactly_the_documented_roles() -> Result<()> {

@@ -1,6 +1,6 @@
 //! A run in which every row kills its engine stops with a reason, and the other runs finish.
 
-use crate::{submit, worker};
+use crate::engine_deaths::{submit, worker};
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
 use serde_json::Value;

@@ -3,8 +3,8 @@
 //! Invariant: each row, each write and each sample counts once, regardless of the builds that took part.
 //! Absent: training jobs (`training`).
 
-use crate::PATIENCE;
-use crate::training::{Participants, Training};
+use crate::rolling_upgrade::PATIENCE;
+use crate::rolling_upgrade::training::{Participants, Training};
 use anyhow::{Result, ensure};
 use rollout_tests::{Batch, Build, Fleet, WorkerOptions, Writers, output};
 

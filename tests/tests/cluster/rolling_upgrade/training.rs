@@ -4,7 +4,7 @@
 //! Invariant: each sample is in the last checkpoint once, and no participant is lost.
 //! Absent: trainers that die (`tests/tests/training`).
 
-use crate::PATIENCE;
+use crate::rolling_upgrade::PATIENCE;
 use anyhow::{Result, ensure};
 use rollout_proto::Client;
 use rollout_tests::{Fleet, Participant, latest_checkpoint, not_once, sample_id, sample_ids};

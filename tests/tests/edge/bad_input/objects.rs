@@ -1,6 +1,8 @@
 //! A store that refuses requests, and objects of a run that are missing or damaged.
 
-use crate::setup::{batch, ctl, ended, job, lines, rows, slow_worker, until_said, until_state};
+use crate::bad_input::setup::{
+    batch, ctl, ended, job, lines, rows, slow_worker, until_said, until_state,
+};
 use anyhow::Result;
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions};
 use std::path::PathBuf;

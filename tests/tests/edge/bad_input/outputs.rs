@@ -1,6 +1,6 @@
 //! What a user finds in the output, and what a user may do with a run.
 
-use crate::setup::{
+use crate::bad_input::setup::{
     HANGS, PATIENCE, batch, counts, ctl, ended, job, lines, rows, run_state, runs, slow_worker,
     until_said, until_state,
 };

@@ -1,6 +1,6 @@
 //! Data directories that belong to another member, or are damaged.
 
-use crate::setup::{Ended, PATIENCE, ended};
+use crate::bad_input::setup::{Ended, PATIENCE, ended};
 use anyhow::{Context, Result};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions};
 use std::path::{Path, PathBuf};

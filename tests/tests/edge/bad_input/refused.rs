@@ -1,6 +1,6 @@
 //! Commands that are refused because of the input, a key, a certificate, a name, or a cluster without a leader.
 
-use crate::setup::{
+use crate::bad_input::setup::{
     HANGS, PATIENCE, batch, counts, ctl, ended, job, lines, rows, runs, until_said, until_state,
 };
 use anyhow::Result;

@@ -1,8 +1,8 @@
 //! What a revoked administrator can still read from a member without contact to the others: SECURITY.md lists the
 //! calls.
 
-use crate::out_of_contact::{follow, is_known_as_revoked, read};
-use crate::{PATIENCE, ctl, issue};
+use crate::revoked_certificates::out_of_contact::{follow, is_known_as_revoked, read};
+use crate::revoked_certificates::{PATIENCE, ctl, issue};
 use anyhow::{Context, Result, bail, ensure};
 use rollout_proto::v1::events_client::EventsClient;
 use rollout_proto::v1::runs_client::RunsClient;
@@ -23,7 +23,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 /// The text around the list in SECURITY.md.
 const LIST: (&str, &str) =
-    ("<!-- checked by tests/tests/revoked_certificates -->", "<!-- end of the list -->");
+    ("<!-- checked by tests/tests/security/revoked_certificates -->", "<!-- end of the list -->");
 
 fn dial_with(fleet: &Fleet, member: &str, files: &TlsFiles) -> Result<Channel> {
     let tls = ClientTls::load(&Security::Mtls(files.clone()))?;

@@ -3,7 +3,7 @@
 //! The proxies between the processes see which side closes a connection. What a revoked process does on its own does
 //! not count: it does not know of the revocation, and its connections are healthy.
 
-use crate::{CLOSED_WITHIN, PATIENCE, ctl, engine, hears_a_leader};
+use crate::revoked_certificates::{CLOSED_WITHIN, PATIENCE, ctl, engine, hears_a_leader};
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Connection, Fleet, FleetOptions, OneWay, eventually};
 use std::time::{Duration, Instant};

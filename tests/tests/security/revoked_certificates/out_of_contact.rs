@@ -1,6 +1,6 @@
 //! A member that clients reach but that cannot learn of revocations answers only administrators.
 
-use crate::{PATIENCE, asks, ctl, hears_a_leader, is_refused, issue};
+use crate::revoked_certificates::{PATIENCE, asks, ctl, hears_a_leader, is_refused, issue};
 use anyhow::{Context, Result, bail, ensure};
 use rollout_proto::v1::events_client::EventsClient;
 use rollout_proto::v1::runs_client::RunsClient;

@@ -1,6 +1,6 @@
 //! Requests to members that do not lead.
 
-use crate::setup::{PATIENCE, client, create_dataset};
+use crate::ranks_and_rounds::setup::{PATIENCE, client, create_dataset};
 use anyhow::{Result, ensure};
 use rollout_proto::{
     ChannelOptions, ClientTls, DialMap, Endpoint, RpcError, Stamp, channel, services, v1,

@@ -1,6 +1,6 @@
 //! Trainers in the test's own process, which leave and join between checkpoints.
 
-use crate::setup::{
+use crate::ranks_and_rounds::setup::{
     PATIENCE, SEED, client, create_dataset, each_is_in_once, folded, ids_in, latest_checkpoint,
 };
 use anyhow::{Context, Result, ensure};

@@ -1,6 +1,8 @@
 //! Rounds of trainers, each a process of its own.
 
-use crate::setup::{PATIENCE, SEED, create_dataset, each_is_in_once, ids_in, latest};
+use crate::ranks_and_rounds::setup::{
+    PATIENCE, SEED, create_dataset, each_is_in_once, ids_in, latest,
+};
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show};
 use rollout_training::mock::MockModel;
