@@ -1,10 +1,11 @@
 //! The coordinator daemon: one member of the cluster. While it leads, it dispatches rows to workers.
 //!
-//! It checks each request, converts it to ledger operations, merges these with others that arrive ([`proposer`]), and
-//! answers with the reply of `apply`. Nothing here decides which worker gets which rows: the ledger does.
+//! It checks each request, converts it to ledger operations, merges these with others that arrive
+//! ([`leader::proposer`]), and answers with the reply of `apply`. Nothing here decides which worker gets which rows: the
+//! ledger does.
 //!
-//! *Invariant:* only a leader that has opened its epoch proposes ([`leading`]), and it answers heartbeats, pulls and
-//! reads only while a quorum confirms its lease.
+//! *Invariant:* only a leader that has opened its epoch proposes ([`leader::state`]), and it answers heartbeats, pulls
+//! and reads only while a quorum confirms its lease.
 //!
 //! Absent on purpose: payloads. Inputs and results pass between clients, workers and the object store, never through a
 //! member.

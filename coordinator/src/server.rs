@@ -95,7 +95,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     revoked_certificates::refresh(&node, &revocations, &mut None);
     let revoking = tokio::spawn(revoked_certificates::follow(node.clone(), revocations.clone()));
     let stop = CancellationToken::new();
-    let current = leading::Current::default();
+    let current = state::Current::default();
     let fence = Fence::start().context("cannot start the watchdog")?;
     let shared = Arc::new(Shared {
         node: node.clone(),
@@ -125,7 +125,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let keeping = (stores, shared.config.retention, hooks);
     let workers = shared.config.workers.clone();
     let following =
-        tokio::spawn(leading::follow(node.clone(), workers, current.clone(), fence, keeping));
+        tokio::spawn(state::follow(node.clone(), workers, current.clone(), fence, keeping));
     tracing::info!(
         name = shared.config.name,
         client = shared.config.advertise_client,
@@ -247,7 +247,7 @@ impl Signals {
     }
 }
 
-async fn stop_gently(node: &Node, current: &leading::Current, stop: &CancellationToken) {
+async fn stop_gently(node: &Node, current: &state::Current, stop: &CancellationToken) {
     let leading = current.read().clone();
     if let Some(leading) = leading {
         leading.report_own_stop().await;

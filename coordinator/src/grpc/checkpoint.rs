@@ -11,8 +11,9 @@ use super::training_convert::{
     by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, pass_out, state_out, torn,
 };
 use super::{Shared, Waits, caller, checkpoint_manifest};
+use crate::grpc::convert;
 use crate::leader::ledger_read::ReadLedger;
-use crate::{audit, convert};
+use crate::observe::audit;
 use rollout_ledger::{
     BlobRef, CheckpointOp, CheckpointState, Ledger, OpKind, RankReport, Reply, ShardProgress,
     TrainerOp, TrainerRef, TrainingName, TrainingRefusal, limits,

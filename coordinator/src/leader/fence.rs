@@ -127,7 +127,7 @@ mod tests {
             "--ignored",
             "--exact",
             "--nocapture",
-            "fence::tests::in_a_process_of_its_own",
+            "leader::fence::tests::in_a_process_of_its_own",
         ]);
         let out = command.env(ARM, arm).output().expect("it starts");
         let said = String::from_utf8_lossy(&out.stdout).into_owned();

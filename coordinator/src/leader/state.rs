@@ -101,15 +101,12 @@ pub(crate) async fn follow(
                     _ = leadership.changed() => continue,
                 };
                 if let Some(leading) = opened {
-                    let forgetting =
-                        forgetting::forget_runs(leading.clone(), stores.clone(), retention);
+                    let forgetting = runs::forget_runs(leading.clone(), stores.clone(), retention);
                     tokio::spawn(leading.clone().until_ended(forgetting));
-                    let checkpoints = forgetting_checkpoints::forget_checkpoints(
-                        leading.clone(),
-                        stores.cluster().clone(),
-                    );
+                    let checkpoints =
+                        checkpoints::forget_checkpoints(leading.clone(), stores.cluster().clone());
                     tokio::spawn(leading.clone().until_ended(checkpoints));
-                    let orphans = forgetting_orphans::sweep_orphans(
+                    let orphans = orphans::sweep_orphans(
                         leading.clone(),
                         stores.cluster().clone(),
                         retention,
