@@ -447,7 +447,7 @@ fn raft_config(
         config = config.far_zones();
     }
     config.cluster_id = cluster_id;
-    config.versions = crate::grpc::VERSIONS;
+    config.versions = rollout_ledger::SUPPORTED_VERSIONS;
     let overrides = [
         (&mut config.heartbeat_ms, file.heartbeat_ms),
         (&mut config.election_min_ms, file.election_min_ms),

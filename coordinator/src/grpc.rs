@@ -53,7 +53,7 @@ mod worker;
 pub(crate) use barrier::BarrierService;
 pub(crate) use certificates::CertificatesService;
 pub(crate) use checkpoint::CheckpointsService;
-pub(crate) use cluster::{ClusterService, VERSIONS};
+pub(crate) use cluster::ClusterService;
 pub(crate) use dataset::DatasetsService;
 pub(crate) use digest_pace::DigestPace;
 pub(crate) use enrolment::EnrolmentService;

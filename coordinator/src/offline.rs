@@ -7,6 +7,7 @@
 //! program contains the ledger and its stores.
 
 use clap::{Args, Parser, Subcommand};
+use rollout_ledger::SUPPORTED_VERSIONS;
 use rollout_proto::{ErrorCode, MEMBER_ADDRESS_SHAPE, MemberAddress, RpcError};
 use rollout_raft::{
     MemberRecord, OpenError, RestoreError, RestorePlan, SalvageError, owner, restore, salvage,
@@ -17,8 +18,6 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use crate::grpc::VERSIONS;
 
 /// Bytes between two checks of the clock for a progress line.
 const TELL_BYTES: u64 = 16 << 20;
@@ -88,8 +87,8 @@ fn record(name: &str, peer_addr: &str, client_addr: &str, zone: &str) -> MemberR
         peer_addr: peer_addr.into(),
         client_addr: client_addr.into(),
         zone: zone.into(),
-        version_min: VERSIONS.0,
-        version_max: VERSIONS.1,
+        version_min: SUPPORTED_VERSIONS.0,
+        version_max: SUPPORTED_VERSIONS.1,
         ..MemberRecord::default()
     }
 }

@@ -52,7 +52,9 @@ pub use machine::command::{
 };
 pub use machine::digest::digest_records;
 pub use machine::event::{Event, EventKind};
-pub use machine::gate::{SCHEDULING_VERSION, check_body_version, check_version};
+pub use machine::gate::{
+    SCHEDULING_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
+};
 pub use machine::image::ImageDelta;
 pub use machine::image_load::LoadError;
 pub use machine::ledger::{EntryId, Ledger, UnknownCommand};

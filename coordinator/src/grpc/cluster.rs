@@ -14,7 +14,7 @@ use crate::observe::audit;
 use crate::process;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
-use rollout_ledger::{Body, OpKind};
+use rollout_ledger::{Body, OpKind, SUPPORTED_VERSIONS};
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::{DiskRoom, Joins, MemberRecord, NodeStatus, Role, RoundTrips};
 use std::sync::Arc;
@@ -23,8 +23,6 @@ use tonic::{Request, Response, Status};
 
 /// The longest wait for a digest.
 const DIGEST_WAIT_MAX_MS: u32 = 60_000;
-/// Cluster versions that this build can run.
-pub(crate) const VERSIONS: (u32, u32) = (1, rollout_ledger::SCHEDULING_VERSION);
 
 /// Roles that may see runs.
 const WATCH: [rollout_proto::Role; 4] = [
@@ -350,8 +348,8 @@ impl v1::cluster_server::Cluster for ClusterService {
             peer_addr: m.peer_addr,
             client_addr: m.client_addr,
             zone: m.zone,
-            version_min: VERSIONS.0,
-            version_max: VERSIONS.1,
+            version_min: SUPPORTED_VERSIONS.0,
+            version_max: SUPPORTED_VERSIONS.1,
             joins: Joins::default(),
             adopted: false,
         });

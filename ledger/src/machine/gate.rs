@@ -25,6 +25,9 @@ use crate::training::trainer::TrainerOp;
 /// for its members, and has settings. Below it, `apply` and the image do what builds of version 2 do.
 pub const SCHEDULING_VERSION: u32 = 3;
 
+/// The first and the last cluster version that this build can run.
+pub const SUPPORTED_VERSIONS: (u32, u32) = (1, SCHEDULING_VERSION);
+
 /// Defines a function from a value to the version that introduced it, and the list of all values, from one table. No
 /// wildcard covers a variant.
 macro_rules! came_with {

@@ -18,7 +18,7 @@ use crate::rolloutctl::member::list;
 use crate::say::to_stderr;
 
 /// The cluster versions that members of this release support: each member reports them itself when asked.
-const CLUSTER_VERSIONS: (u32, u32) = (1, 3);
+const CLUSTER_VERSIONS: (u32, u32) = rollout_ledger::SUPPORTED_VERSIONS;
 /// How long forming a cluster may take: every member writes and fsyncs its identity.
 const PATIENCE: Duration = Duration::from_secs(20);
 
