@@ -15,6 +15,7 @@ pub(crate) mod liveness;
 pub(crate) mod parked;
 pub(crate) mod participants;
 pub(crate) mod proposer;
+pub(crate) mod reject;
 pub(crate) mod revocation;
 pub(crate) mod state;
 pub(crate) mod stealing;

@@ -4,7 +4,7 @@
 //! kind, so each is here. Absent: what a code means; `proto/testdata/errors.txt` has that.
 
 use super::{bytes_of, check};
-use crate::grpc::reject::rejected;
+use crate::leader::reject::rejected;
 use rollout_ledger::Reply;
 use rollout_proto::Outcome;
 use std::fmt::Write as _;

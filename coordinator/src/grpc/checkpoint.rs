@@ -87,7 +87,7 @@ impl CheckpointsService {
 }
 
 fn unknown_job() -> RpcError {
-    crate::grpc::reject::rejected(&TrainingRefusal::JobUnknown.into())
+    crate::leader::reject::rejected(&TrainingRefusal::JobUnknown.into())
 }
 
 pub(super) fn report_in(report: &v1::ReportCheckpointRequest) -> Result<RankReport, RpcError> {
@@ -215,7 +215,8 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         self.shared.reading_for(&request).await?;
         let header = Some(self.shared.header());
         let found = self.found(&job, r.number);
-        let unknown = || crate::grpc::reject::rejected(&TrainingRefusal::CheckpointUnknown.into());
+        let unknown =
+            || crate::leader::reject::rejected(&TrainingRefusal::CheckpointUnknown.into());
         let checkpoint = Some(found.ok_or_else(unknown)?);
         Ok(Response::new(v1::DescribeCheckpointResponse { header, checkpoint }))
     }

@@ -16,7 +16,8 @@ pub(crate) struct DatasetsService(pub(crate) Arc<Shared>);
 impl DatasetsService {
     fn found(&self, namespace: &str, name: &str) -> Result<v1::Dataset, RpcError> {
         let found = self.0.seen(|l| l.dataset(namespace, name).map(|d| dataset_out(&d)));
-        found.ok_or_else(|| crate::grpc::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
+        found
+            .ok_or_else(|| crate::leader::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
     }
 }
 

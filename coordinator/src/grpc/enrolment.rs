@@ -7,9 +7,9 @@
 use super::{Shared, caller};
 use crate::enrolment::EnrolmentDesk;
 use crate::grpc::convert::invalid;
-use crate::grpc::reject;
 use crate::grpc::revoked_certificates;
 use crate::leader::ledger_read::ReadLedger;
+use crate::leader::reject;
 use crate::observe::audit;
 use rollout_ledger::{OpKind, TokenOp, TokenRole, TokenSpec, TokenUse};
 use rollout_proto::pki::RequestedKey;

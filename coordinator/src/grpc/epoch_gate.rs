@@ -154,7 +154,7 @@ pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> R
         confirmed = shared.node.barrier() => confirmed,
         // Without a quorum the epoch can be neither confirmed nor denied, and a sender that knows a later leader
         // should not wait.
-        () = shared.node.quorum_lost() => return crate::grpc::reject::quorum_lost(Outcome::NotApplied),
+        () = shared.node.quorum_lost() => return crate::leader::reject::quorum_lost(Outcome::NotApplied),
     };
     match confirmed {
         Ok(term) if term == leading.epoch => {
@@ -170,8 +170,8 @@ pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> R
             );
             RpcError::new(ErrorCode::EpochUnknown, message).with_epoch(leading.epoch)
         }
-        Ok(_) => crate::grpc::reject::not_leader(None),
-        Err(error) => crate::grpc::reject::not_leader(error.leader.as_ref()),
+        Ok(_) => crate::leader::reject::not_leader(None),
+        Err(error) => crate::leader::reject::not_leader(error.leader.as_ref()),
     }
     .with_outcome(Outcome::NotApplied)
 }

@@ -5,7 +5,7 @@
 //! Deliberately absent: how a member joins once it is listed; `rollout-raft` does that.
 
 use super::{Shared, caller, check_every_namespace, member_out};
-use crate::grpc::reject;
+use crate::leader::reject;
 use crate::observe::audit;
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::{Joins, MemberRecord};

@@ -59,7 +59,8 @@ impl ShardsService {
                 shard_first_sample: first,
             })
         });
-        found.ok_or_else(|| crate::grpc::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
+        found
+            .ok_or_else(|| crate::leader::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
     }
 
     async fn end(
@@ -244,7 +245,7 @@ impl v1::shards_server::Shards for ShardsService {
         let (known, found) =
             self.shared.seen(|l| (l.training(&job).is_some(), described(l, &job, r)));
         if !known {
-            return Err(crate::grpc::reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
+            return Err(crate::leader::reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
         }
         let (pass, shards) = found.unzip();
         let shards = shards.unwrap_or_default();
@@ -296,7 +297,7 @@ pub(super) fn samples_of(
 }
 
 fn unknown_dataset() -> RpcError {
-    crate::grpc::reject::rejected(&TrainingRefusal::DatasetUnknown.into())
+    crate::leader::reject::rejected(&TrainingRefusal::DatasetUnknown.into())
 }
 
 /// The same, of a ledger.

@@ -73,7 +73,7 @@ impl v1::tokens_server::Tokens for TokensService {
         tracing::info!(by = %identity, token = r.name, "a join token was made");
         let view = self.0.node.ledger(|l| l.token_view(&r.name));
         // The token may have been revoked since.
-        let gone = || crate::grpc::reject::rejected(&Rejection::TokenUnknown(r.name.clone()));
+        let gone = || crate::leader::reject::rejected(&Rejection::TokenUnknown(r.name.clone()));
         let token = Some(out(view.ok_or_else(gone)?));
         let authority_pins = authority_pins.iter().map(|pin| pin.to_vec().into()).collect();
         let header = Some(self.0.header());

@@ -62,7 +62,7 @@ pub(super) fn on_loss_in(on_loss: i32) -> Result<LossPolicy, RpcError> {
 pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
     match reply {
         Reply::Torn { trainer, host } => {
-            Err(crate::grpc::reject::rejected(&TrainingRefusal::Torn { trainer, host }.into()))
+            Err(crate::leader::reject::rejected(&TrainingRefusal::Torn { trainer, host }.into()))
         }
         other => Ok(other),
     }

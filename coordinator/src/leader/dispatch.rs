@@ -5,10 +5,10 @@
 //! pulls waits until there is something to grant.
 
 use crate::grpc::convert::{self, Checked};
-use crate::grpc::reject;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::parked::Pull;
 use crate::leader::proposer::{Applied, Place};
+use crate::leader::reject;
 use crate::leader::state::{Leading, Outbox};
 use crate::leader::tenancy;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
