@@ -4,6 +4,7 @@
 
 pub(crate) mod cluster_version;
 pub(crate) mod command_size;
+pub(crate) mod convert;
 pub(crate) mod dispatch;
 pub(crate) mod draining;
 pub(crate) mod fence;

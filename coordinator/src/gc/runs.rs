@@ -15,7 +15,7 @@
 use crate::config::Retention;
 use crate::gc::run_stores::RunStores;
 use crate::gc::tries::Tries;
-use crate::grpc::convert::{self, Kind};
+use crate::leader::convert::{self, Kind};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
 use futures::future::BoxFuture;

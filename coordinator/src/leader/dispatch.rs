@@ -4,7 +4,7 @@
 //! found again under the same `seq` at the next leader. An exchange with results is answered at once; one that only
 //! pulls waits until there is something to grant.
 
-use crate::grpc::convert::{self, Checked};
+use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::parked::Pull;
 use crate::leader::proposer::{Applied, Place};

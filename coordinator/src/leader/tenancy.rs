@@ -9,7 +9,7 @@
 //!
 //! Absent: runs and workers that the ledger does not know. It refuses reports about them and by them.
 
-use crate::grpc::convert::{self, Checked};
+use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
 use rollout_ledger::id::{RunNo, SessionId};

@@ -7,7 +7,7 @@
 //! Absent on purpose: other control messages. Each heartbeat repeats a drain, and if a question about stealing is lost,
 //! another slot is asked.
 
-use crate::grpc::convert;
+use crate::leader::convert;
 use crate::leader::state::Outbox;
 use parking_lot::Mutex;
 use rollout_ledger::id::{Attempt, RunNo};
