@@ -21,7 +21,6 @@ pub(crate) mod epoch_gate;
 pub(crate) mod event_out;
 mod events;
 mod exchange_room;
-pub(crate) mod fair_room;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod items;

@@ -2,11 +2,13 @@
 //!
 //! Absent: gRPC and HTTP.
 
+pub(crate) mod caller;
 pub(crate) mod cluster_version;
 pub(crate) mod command_size;
 pub(crate) mod convert;
 pub(crate) mod dispatch;
 pub(crate) mod draining;
+pub(crate) mod fair_room;
 pub(crate) mod fence;
 pub(crate) mod full_disk;
 pub(crate) mod heartbeat_pace;

@@ -10,8 +10,8 @@
 //!
 //! Deliberately absent: bounds of one message, which each service has (`server`).
 
-use crate::grpc::fair_room::{FairRoom, Place};
 use crate::grpc::message_weight::{self, Method, Weighing};
+use crate::leader::fair_room::{FairRoom, Place};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;

@@ -1,29 +1,15 @@
-//! The caller of the current request, for bounds that are enforced deeper in the call stack.
+//! A layer that makes the caller of a request known to its handler and to what that calls.
 //!
-//! *Invariant:* in a handler, [`current`] is the identity that the connection proved. Work that belongs to no request
-//! has no caller, and neither have the tasks that a handler spawns for a stream.
+//! *Invariant:* the caller is the identity that the connection proved.
 //!
-//! Deliberately absent: what a caller may do, which is decided from the request itself (`rollout_proto::AuthzLayer`).
+//! Deliberately absent: how it is kept (`leader::caller`).
 
 use crate::grpc::around::Around;
+use crate::leader::caller::serving;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_proto::{Identity, PeerInfo};
 use tower::Service;
-
-tokio::task_local! {
-    static CALLER: Identity;
-}
-
-/// The identity of the caller of this request.
-pub(crate) fn current() -> Option<Identity> {
-    CALLER.try_with(Clone::clone).ok()
-}
-
-/// Runs work on behalf of a caller.
-pub(crate) async fn serving<F: Future>(caller: Identity, work: F) -> F::Output {
-    CALLER.scope(caller, work).await
-}
 
 /// Makes the caller known to the handlers of its request.
 #[derive(Clone, Copy)]
@@ -51,6 +37,7 @@ impl Around for Caller {
 mod tests {
     use super::*;
     use crate::grpc::around::AroundLayer;
+    use crate::leader::caller::current;
     use rollout_proto::Role;
     use std::convert::Infallible;
     use tower::Layer;

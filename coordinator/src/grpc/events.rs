@@ -6,8 +6,8 @@
 
 use super::{Shared, caller, check_namespace};
 use crate::grpc::event_out::Filter;
-use crate::grpc::fair_room::{FairRoom, Place};
 use crate::grpc::revoked_certificates;
+use crate::leader::fair_room::{FairRoom, Place};
 use rollout_proto::{ErrorCode, Role, RpcError, v1};
 use rollout_raft::{Compacted, EventPosition, EventRecord};
 use std::pin::Pin;

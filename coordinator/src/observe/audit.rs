@@ -21,9 +21,9 @@ mod room;
 mod sink;
 mod strangers;
 
-use crate::grpc::fair_room::Place;
 use crate::grpc::placed;
 use crate::grpc::traced::method_of;
+use crate::leader::fair_room::Place;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;

@@ -12,9 +12,9 @@
 
 use super::company::Company;
 use super::{Answer, QUEUE_MAX};
-use crate::grpc::caller;
-use crate::grpc::fair_room::{self, FairRoom};
+use crate::leader::caller;
 use crate::leader::command_size::Weight;
+use crate::leader::fair_room::{self, FairRoom};
 use rollout_ledger::{Op, OpKind};
 use rollout_raft::ProposeError;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //! Deliberately absent: dropping lines. Otherwise a caller that fills the room could make changes that no line reports.
 
 use super::{AuditLog, Open};
-use crate::grpc::fair_room::{FairRoom, Place};
+use crate::leader::fair_room::{FairRoom, Place};
 use rollout_ledger::limits;
 use rollout_proto::{ErrorCode, Identity, Outcome, RpcError};
 use serde_json::{Map, Value};

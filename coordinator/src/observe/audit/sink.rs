@@ -15,7 +15,7 @@ use super::refusals::Refusals;
 use super::strangers::Strangers;
 use super::{chain, room};
 use crate::config::Audit;
-use crate::grpc::fair_room::FairRoom;
+use crate::leader::fair_room::FairRoom;
 use metrics::counter;
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};

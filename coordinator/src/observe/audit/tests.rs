@@ -3,8 +3,8 @@
 use super::*;
 use crate::config::Audit;
 use crate::grpc::around::AroundLayer;
-use crate::grpc::fair_room::FairRoom;
 use crate::grpc::placed::Places;
+use crate::leader::fair_room::FairRoom;
 use crate::leader::proposer::Place;
 use rollout_proto::{Identity, Role};
 use std::convert::Infallible;
