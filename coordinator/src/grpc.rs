@@ -77,6 +77,7 @@ use crate::grpc::revoked_certificates;
 use crate::grpc::session_holder::holder_of;
 use crate::grpc::store_probe::StoreProbe;
 use crate::leader::full_disk;
+use crate::leader::header::{cluster_id, members, restored_from, shown};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::proposer::Applied;
 use crate::leader::reject;
@@ -92,7 +93,7 @@ use rollout_proto::{
     ErrorCode, Identity, Outcome, PeerInfo, Revocations, Role, RpcError, ServerTls,
     UNCONFIRMED_HEADER, v1,
 };
-use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
+use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
 use std::time::Instant;
 use tonic::{Request, Status};
@@ -320,65 +321,6 @@ impl Shared {
             // A member that belongs to no cluster knows no members. An empty list would say that there are none.
             members: (!self.node.is_waiting()).then(|| self.members()),
             restored_from: restored_from(&self.node),
-        }
-    }
-}
-
-/// The epoch that an answer names.
-fn shown(node: &Node, epoch: u64) -> u64 {
-    if seeded(Bug::EpochFromMetrics) { node.status().term } else { epoch }
-}
-
-fn cluster_id(node: &Node) -> String {
-    node.identity().map(|i| i.cluster_id.to_string()).unwrap_or_default()
-}
-
-/// The clusters from which this one was restored.
-pub(crate) fn restored_from(node: &Node) -> Vec<String> {
-    node.ledger(|l| l.ancestors().iter().map(|id| ClusterId(*id).to_string()).collect())
-}
-
-/// The members as this one knows them.
-pub(crate) fn members(node: &Node) -> v1::MemberList {
-    let members = node.members().into_iter().map(|(m, voter)| member_out(m, voter));
-    v1::MemberList {
-        members: members.collect(),
-        version: node.membership_index(),
-        leader: node.leader().map(|l| l.name).unwrap_or_default(),
-    }
-}
-
-fn member_out(member: MemberRecord, voter: bool) -> v1::MemberInfo {
-    v1::MemberInfo {
-        id: member.id,
-        name: member.name,
-        peer_addr: member.peer_addr,
-        client_addr: member.client_addr,
-        zone: member.zone,
-        version_min: member.version_min,
-        version_max: member.version_max,
-        voter,
-    }
-}
-
-impl Leading {
-    /// The short header of the hot path: no members.
-    pub(crate) fn header(&self) -> v1::ClusterHeader {
-        v1::ClusterHeader {
-            cluster_id: self.cluster_id.clone(),
-            coord_epoch: shown(&self.node, self.epoch),
-            applied_index: 0,
-            members: None,
-            restored_from: Vec::new(),
-        }
-    }
-
-    /// The header of handshakes and heartbeats.
-    pub(crate) fn full_header(&self) -> v1::ClusterHeader {
-        v1::ClusterHeader {
-            members: Some(members(&self.node)),
-            restored_from: restored_from(&self.node),
-            ..self.header()
         }
     }
 }

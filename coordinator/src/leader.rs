@@ -11,6 +11,7 @@ pub(crate) mod draining;
 pub(crate) mod fair_room;
 pub(crate) mod fence;
 pub(crate) mod full_disk;
+pub(crate) mod header;
 pub(crate) mod heartbeat_pace;
 pub(crate) mod leader_clock;
 pub(crate) mod ledger_read;

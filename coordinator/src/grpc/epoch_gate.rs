@@ -7,7 +7,8 @@
 //! Absent on purpose: the messages inside a worker's stream; the code that reads them applies the same rules.
 //! `Cluster/Status` passes: a sender learns from it what it does not know.
 
-use crate::grpc::{Shared, restored_from};
+use crate::grpc::Shared;
+use crate::leader::header::restored_from;
 use crate::leader::state::Leading;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_proto::{ErrorCode, Outcome, RpcError, sender_knows};

@@ -4,7 +4,8 @@
 //! applied.
 //! Deliberately absent: how a member joins once it is listed; `rollout-raft` does that.
 
-use super::{Shared, caller, check_every_namespace, member_out};
+use super::{Shared, caller, check_every_namespace};
+use crate::leader::header::member_out;
 use crate::leader::reject;
 use crate::observe::audit;
 use rollout_proto::{ErrorCode, RpcError, v1};
