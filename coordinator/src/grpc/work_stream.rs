@@ -11,6 +11,8 @@ use crate::leader::dispatch;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::{Leading, Outbox};
 use crate::leader::worker_stream::WorkerStream;
+use futures::TryStreamExt;
+use futures::stream::MapErr;
 use rollout_ledger::HeldRows;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
@@ -27,13 +29,17 @@ use v1::worker_message::Kind as Up;
 /// Answers that wait for a slow worker.
 const OUTBOX: usize = 256;
 
+/// The messages to a worker, as its stream carries them.
+pub(super) type Answers =
+    MapErr<ReceiverStream<Result<v1::LeaderMessage, RpcError>>, fn(RpcError) -> Status>;
+
 /// Serves a stream in a task of its own.
 pub(super) fn start(
     shared: Arc<Shared>,
     leading: Arc<Leading>,
     identity: Identity,
     inbound: Streaming<v1::WorkerMessage>,
-) -> ReceiverStream<Result<v1::LeaderMessage, Status>> {
+) -> Answers {
     let (out, stream) = mpsc::channel(OUTBOX);
     // The first message carries the epoch, before the worker sends anything in an older one.
     let told = leading.node.membership_index();
@@ -44,7 +50,7 @@ pub(super) fn start(
     let room = ExchangeRoom::new();
     let serving = Serving { shared, leading, identity, out, own, session, compared, told, room };
     tokio::spawn(serving.run(inbound).in_current_span());
-    ReceiverStream::new(stream)
+    ReceiverStream::new(stream).map_err(Status::from as fn(RpcError) -> Status)
 }
 
 struct Serving {
@@ -97,7 +103,7 @@ impl Serving {
                     if let Some(leader) = leader {
                         error = error.with_leader(leader.name, leader.client_addr);
                     }
-                    let _ = self.out.try_send(Err(error.into()));
+                    let _ = self.out.try_send(Err(error));
                     break;
                 }
                 // The worker does not read its revocations; on its next stream it asks for them.
@@ -114,7 +120,7 @@ impl Serving {
                 taken = self.take(message) => taken,
             };
             if let Err(error) = taken {
-                let _ = self.out.try_send(Err(error.into()));
+                let _ = self.out.try_send(Err(error));
                 break;
             }
         }

@@ -12,7 +12,6 @@ use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{OpKind, Reply};
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};
 use std::sync::Arc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The service.
@@ -153,7 +152,7 @@ impl v1::worker_server::Worker for WorkerService {
         }))
     }
 
-    type WorkStream = ReceiverStream<Result<v1::LeaderMessage, Status>>;
+    type WorkStream = work_stream::Answers;
 
     async fn work(
         &self,

@@ -31,7 +31,7 @@ pub(crate) async fn exchange(
 ) {
     let Ok(number) = u16::try_from(message.slot) else {
         let error = convert::invalid(format!("there is no slot {}", message.slot));
-        return deliver(&leading, &out, Err(error.into())).await;
+        return deliver(&leading, &out, Err(error)).await;
     };
     let slot = SlotRef { session, slot: SlotNo(number) };
     // Any newer message ends a waiting pull. A draining slot uses an empty message for that.
@@ -46,7 +46,7 @@ pub(crate) async fn exchange(
             park(&leading, Pull { slot, instance, seq, rows_max, out });
         }
         Err(error) => {
-            deliver(&leading, &out, Err(error.into())).await;
+            deliver(&leading, &out, Err(error)).await;
         }
     }
 }
@@ -77,13 +77,13 @@ async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
         }
         Ok((_, Reply::Rejected(Rejection::SessionUnknown))) => {
             let error = reject::rejected(&Rejection::SessionUnknown);
-            deliver(&leading, &out, Err(error.into())).await;
+            deliver(&leading, &out, Err(error)).await;
         }
         // A newer pull of the slot was answered, so the worker does not wait for this one.
         Ok((_, Reply::Rejected(Rejection::PullStale { .. }))) => {}
         Ok(_) => park(&leading, Pull { slot, instance, seq, rows_max, out }),
         Err(error) => {
-            deliver(&leading, &out, Err(reject::proposal(&error).into())).await;
+            deliver(&leading, &out, Err(reject::proposal(&error))).await;
         }
     }
 }
@@ -128,18 +128,14 @@ async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outb
     let valid = leading.node.lease_valid() || seeded(Bug::SuccessWithoutQuorum);
     let message = match valid && !leading.ended.is_cancelled() {
         true => Ok(answer(leading, slot, seq, done)),
-        false => Err(RpcError::new(ErrorCode::NoQuorum, "the lease has run out").into()),
+        false => Err(RpcError::new(ErrorCode::NoQuorum, "the lease has run out")),
     };
     deliver(leading, out, message).await;
 }
 
 /// Sends a message when there is room for it, unless the epoch ends first. So a worker that reads nothing delays
 /// neither the end of its stream nor the leader's.
-async fn deliver(
-    leading: &Leading,
-    out: &Outbox,
-    message: Result<v1::LeaderMessage, tonic::Status>,
-) {
+async fn deliver(leading: &Leading, out: &Outbox, message: Result<v1::LeaderMessage, RpcError>) {
     let Err(TrySendError::Full(message)) = out.try_send(message) else { return };
     tokio::select! {
         biased;
@@ -189,7 +185,7 @@ async fn apply(
         Err(error) => {
             let error = reject::proposal(&error);
             if let Some(pull) = thief {
-                deliver(leading, &pull.out, Err(error.clone().into())).await;
+                deliver(leading, &pull.out, Err(error.clone())).await;
             }
             return Err(error);
         }

@@ -35,7 +35,7 @@ use crate::leader::worker_stream::WorkerStream;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{Body, HeldRows, LeaderCause, Op, OpKind, Reply, limits};
-use rollout_proto::v1;
+use rollout_proto::{RpcError, v1};
 use rollout_raft::{DiskRoom, Leadership, Node};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// The way to a worker: answers and control, in order.
-pub(crate) type Outbox = mpsc::Sender<Result<v1::LeaderMessage, tonic::Status>>;
+/// The way to a worker: answers and control, in order. An error ends its stream.
+pub(crate) type Outbox = mpsc::Sender<Result<v1::LeaderMessage, RpcError>>;
 
 /// How often the leader checks deadlines.
 const TICK: Duration = Duration::from_millis(50);
