@@ -1,7 +1,23 @@
 //! Owns: garbage collection of runs, checkpoints and orphaned objects.
+//!
+//! *Invariant:* it runs on the leader only, and ends with the epoch.
 
-pub(crate) mod checkpoints;
-pub(crate) mod orphans;
+mod checkpoints;
+mod orphans;
 pub(crate) mod run_stores;
-pub(crate) mod runs;
-pub(crate) mod tries;
+mod runs;
+
+use crate::config::Retention;
+use crate::gc::run_stores::RunStores;
+use crate::leader::state::Leading;
+use std::sync::Arc;
+
+/// Collects garbage for as long as the epoch lasts.
+pub(crate) fn start(leading: &Arc<Leading>, stores: &RunStores, retention: Retention) {
+    let runs = runs::forget_runs(leading.clone(), stores.clone(), retention);
+    tokio::spawn(leading.clone().until_ended(runs));
+    let checkpoints = checkpoints::forget_checkpoints(leading.clone(), stores.cluster().clone());
+    tokio::spawn(leading.clone().until_ended(checkpoints));
+    let orphans = orphans::sweep_orphans(leading.clone(), stores.cluster().clone(), retention);
+    tokio::spawn(leading.clone().until_ended(orphans));
+}

@@ -25,5 +25,6 @@ pub(crate) mod state;
 pub(crate) mod stealing;
 pub(crate) mod stuck_runs;
 pub(crate) mod tenancy;
+pub(crate) mod tries;
 pub(crate) mod webhooks;
 pub(crate) mod worker_stream;

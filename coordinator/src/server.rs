@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use crate::enrolment::EnrolmentDesk;
+use crate::gc;
 use crate::gc::run_stores::RunStores;
 use crate::grpc::around::AroundLayer;
 use crate::grpc::body_budget::BodyBudgetLayer;
@@ -21,7 +22,7 @@ use crate::grpc::{
     TokensService, Waits, WorkerService,
 };
 use crate::leader::fence::Fence;
-use crate::leader::state;
+use crate::leader::state::{self, Leading};
 use crate::leader::stuck_runs::StuckRuns;
 use crate::leader::webhooks::Webhooks;
 use crate::observe::audit::{AuditLayer, AuditLog};
@@ -122,10 +123,11 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));
     let http = Bounded::new(http, shares.http, http::OPEN_MAX);
     let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
-    let keeping = (stores, shared.config.retention, hooks);
+    let retention = shared.config.retention;
+    let collect = move |leading: &Arc<Leading>| gc::start(leading, &stores, retention);
     let workers = shared.config.workers.clone();
-    let following =
-        tokio::spawn(state::follow(node.clone(), workers, current.clone(), fence, keeping));
+    let follow = state::follow(node.clone(), workers, current.clone(), fence, (hooks, collect));
+    let following = tokio::spawn(follow);
     tracing::info!(
         name = shared.config.name,
         client = shared.config.advertise_client,

@@ -14,17 +14,17 @@
 
 use crate::config::Retention;
 use crate::gc::run_stores::RunStores;
-use crate::gc::tries::Tries;
 use crate::leader::convert::{self, Kind};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
+use crate::leader::tries::Tries;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
 use prost::Message;
 use rollout_ledger::id::{RunNo, SegmentNo};
 use rollout_ledger::view::{RunView, SegmentView};
-use rollout_ledger::{BlobRef, OpKind, Reply};
+use rollout_ledger::{BlobRef, OpKind};
 use rollout_proto::v1;
 use rollout_storage::{BlobError, BlobStore};
 use std::collections::{BTreeSet, HashSet};
@@ -136,11 +136,7 @@ async fn take(leading: &Leading, stores: &RunStores, (run, step): (RunNo, Step))
 }
 
 pub(crate) async fn propose(leading: &Leading, kind: OpKind) -> Result<(), ForgetError> {
-    match leading.proposer.op(kind).await {
-        Ok(Reply::Rejected(why)) => Err(ForgetError::Refused(why.to_string())),
-        Ok(_) => Ok(()),
-        Err(error) => Err(ForgetError::Refused(error.to_string())),
-    }
+    leading.applied(kind).await.map_err(ForgetError::Refused)
 }
 
 async fn seal(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {

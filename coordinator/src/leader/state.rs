@@ -13,11 +13,7 @@ mod suspicion;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Retention, Workers};
-use crate::gc::checkpoints;
-use crate::gc::orphans;
-use crate::gc::run_stores::RunStores;
-use crate::gc::runs;
+use crate::config::Workers;
 use crate::leader::cluster_version;
 use crate::leader::dispatch;
 use crate::leader::fence::Fence;
@@ -83,13 +79,13 @@ pub(crate) struct Leading {
 /// Where the current epoch is found, if this member leads.
 pub(crate) type Current = Arc<RwLock<Option<Arc<Leading>>>>;
 
-/// Follows leadership for as long as the process lives.
+/// Follows leadership for as long as the process lives. Calls `on_open` with each epoch that it opens.
 pub(crate) async fn follow(
     node: Node,
     workers: Workers,
     current: Current,
     fence: Fence,
-    (stores, retention, hooks): (RunStores, Retention, Option<Arc<Webhooks>>),
+    (hooks, on_open): (Option<Arc<Webhooks>>, impl Fn(&Arc<Leading>)),
 ) {
     let mut leadership = node.leadership();
     loop {
@@ -101,17 +97,7 @@ pub(crate) async fn follow(
                     _ = leadership.changed() => continue,
                 };
                 if let Some(leading) = opened {
-                    let forgetting = runs::forget_runs(leading.clone(), stores.clone(), retention);
-                    tokio::spawn(leading.clone().until_ended(forgetting));
-                    let checkpoints =
-                        checkpoints::forget_checkpoints(leading.clone(), stores.cluster().clone());
-                    tokio::spawn(leading.clone().until_ended(checkpoints));
-                    let orphans = orphans::sweep_orphans(
-                        leading.clone(),
-                        stores.cluster().clone(),
-                        retention,
-                    );
-                    tokio::spawn(leading.clone().until_ended(orphans));
+                    on_open(&leading);
                     let telling = webhooks::deliver(leading.clone(), hooks.clone());
                     tokio::spawn(leading.clone().until_ended(telling));
                     fence.leads();
@@ -255,6 +241,15 @@ impl Leading {
         tokio::select! {
             () = self.ended.cancelled() => {}
             () = work => {}
+        }
+    }
+
+    /// Applies an operation of the leader's own, or says why that failed.
+    pub(crate) async fn applied(&self, kind: OpKind) -> Result<(), String> {
+        match self.proposer.op(kind).await {
+            Ok(Reply::Rejected(why)) => Err(why.to_string()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
         }
     }
 

@@ -10,10 +10,9 @@
 mod message;
 
 use crate::config::WebhookSettings;
-use crate::gc::runs::propose;
-use crate::gc::tries::Tries;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
+use crate::leader::tries::Tries;
 use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
 use metrics::counter;
@@ -194,7 +193,7 @@ async fn settle(
     let outcome = if delivered { "delivered" } else { "given_up" };
     counter!("rollout_webhooks_total", "outcome" => outcome).increment(1);
     let DueNotice { run, index, .. } = notice;
-    match propose(leading, OpKind::Noticed { run, index, delivered }).await {
+    match leading.applied(OpKind::Noticed { run, index, delivered }).await {
         Ok(()) => tracing::info!(%run, outcome, "run-completion notification settled"),
         // This leader or the next one sends it again.
         Err(error) => {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::Workers;
 use crate::leader::state::alone::{Alone, PATIENCE};
+use rollout_ledger::Reply;
 use rollout_ledger::view::RunState;
 use rollout_ledger::{EngineSpec, RunAction, RunSpec, SegmentDecl};
 use std::path::Path;
