@@ -1,4 +1,4 @@
-//! Owns: audit, metrics, health, logs.
+//! Owns: audit, metrics, logs, and the positions in the log that answers and audit lines name.
 
 pub(crate) mod audit;
 pub(crate) mod certificate_times;
@@ -6,4 +6,5 @@ pub(crate) mod diagnosis;
 pub(crate) mod gauges;
 pub(crate) mod http;
 pub(crate) mod open_files;
+pub(crate) mod placed;
 pub(crate) mod telemetry;

@@ -11,7 +11,7 @@ use crate::grpc::around::AroundLayer;
 use crate::grpc::body_budget::BodyBudgetLayer;
 use crate::grpc::caller::Caller;
 use crate::grpc::epoch_gate::EpochGate;
-use crate::grpc::placed::Places;
+use crate::grpc::places::Places;
 use crate::grpc::revoked_certificates;
 use crate::grpc::store_probe::StoreProbe;
 use crate::grpc::traced::Trace;

@@ -3,7 +3,6 @@
 use super::digest_pace::COMPUTING_MAX;
 use super::namespace::Listed;
 use super::{Shared, caller, check_every_namespace, check_namespace, namespace_or_default};
-use crate::grpc::placed;
 use crate::leader::draining::REASON_BYTES_MAX;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::proposer::Place;
@@ -11,6 +10,7 @@ use crate::leader::reject;
 use crate::leader::state::Leading;
 use crate::leader::stuck_runs;
 use crate::observe::audit;
+use crate::observe::placed;
 use crate::process;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};

@@ -8,9 +8,9 @@
 //! Deliberately absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
 
 use super::Shared;
-use crate::grpc::placed;
 use crate::leader::fair_room::{FairRoom, Place};
 use crate::leader::ledger_read::ReadLedger;
+use crate::observe::placed;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rollout_ledger::seeded::{Bug, seeded};

@@ -7,6 +7,7 @@
 //! is open, because the stream may last for days.
 
 use crate::grpc::around::Around;
+use crate::observe::audit::method_of;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_proto::trace::{self, Span};
@@ -86,9 +87,4 @@ fn ended(mut span: Span, headers: &http::HeaderMap) {
     let Some(status) = status else { return span.done() };
     span.note("rollout.code", RpcError::from_status(&status).code.code());
     span.failed(|| status.message().to_owned());
-}
-
-/// `Runs/CreateRun` of `/rollout.v1.Runs/CreateRun`.
-pub(crate) fn method_of(path: &str) -> &str {
-    path.strip_prefix("/rollout.v1.").unwrap_or(path)
 }

@@ -9,11 +9,11 @@
 
 use super::check_every_namespace;
 use super::cluster::ClusterService;
-use crate::grpc::placed;
 use crate::leader::cluster_version::{supported, target};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::proposer::Place;
 use crate::leader::reject;
+use crate::observe::placed;
 use rollout_ledger::{Body, Ledger};
 use rollout_proto::{Identity, RpcError, v1};
 use rollout_raft::MemberRecord;

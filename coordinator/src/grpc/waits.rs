@@ -6,9 +6,9 @@
 //! Deliberately absent: any trace of a wait in the ledger. A client repeats a wait at the next leader.
 
 use super::Shared;
-use crate::grpc::placed;
 use crate::leader::fair_room::FairRoom;
 use crate::leader::ledger_read::ReadLedger;
+use crate::observe::placed;
 use rollout_ledger::Ledger;
 use rollout_proto::{ErrorCode, Identity, RpcError};
 use std::sync::Arc;

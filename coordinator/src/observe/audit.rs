@@ -21,9 +21,8 @@ mod room;
 mod sink;
 mod strangers;
 
-use crate::grpc::placed;
-use crate::grpc::traced::method_of;
 use crate::leader::fair_room::Place;
+use crate::observe::placed;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -38,6 +37,7 @@ use time::format_description::well_known::Rfc3339;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
+pub(crate) use methods::method_of;
 pub(crate) use sink::AuditLog;
 
 tokio::task_local! {

@@ -7,7 +7,7 @@ use super::tests::{answer, log, request};
 use super::*;
 use crate::golden::check;
 use crate::grpc::around::AroundLayer;
-use crate::grpc::placed::Places;
+use crate::grpc::places::Places;
 use crate::leader::proposer::Place;
 use rollout_ledger::id::SessionId;
 use rollout_proto::Identity;

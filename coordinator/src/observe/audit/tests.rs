@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::Audit;
 use crate::grpc::around::AroundLayer;
-use crate::grpc::placed::Places;
+use crate::grpc::places::Places;
 use crate::leader::fair_room::FairRoom;
 use crate::leader::proposer::Place;
 use rollout_proto::{Identity, Role};

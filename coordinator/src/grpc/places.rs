@@ -1,59 +1,14 @@
-//! Notes for each answer its position in the log: that of the request's operation, or the index as of which it was
-//! read.
+//! A layer that writes into each answer its position in the log.
 //!
-//! *Invariant:* a position is noted only where it is exact: for an operation, when the proposer reports it; for a read,
-//! under the ledger lock under which the whole answer is found. A later read does not overwrite an operation's
-//! position. A refusal has a position if the ledger decided it or does not contain the requested object. A refusal of a
-//! member that no longer leads has none, whatever it read before.
+//! *Invariant:* an answer has the position that was noted while its request was handled, or none.
 //!
-//! Deliberately absent: answers of streams, whose messages carry their own positions; how a position is written
-//! (`rollout_proto::AnswerPlace`).
+//! Deliberately absent: what is noted when (`observe::placed`).
 
 use crate::grpc::around::Around;
-use crate::leader::proposer::Place;
+use crate::observe::placed;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use rollout_ledger::Ledger;
-use rollout_proto::AnswerPlace;
-use std::cell::Cell;
 use tower::Service;
-
-tokio::task_local! {
-    static NOTED: Cell<Option<AnswerPlace>>;
-}
-
-/// Notes that the answer reports the operation at this place in this epoch. An operation that was not proposed has no
-/// place.
-pub(crate) fn applied(coord_epoch: u64, at: Place) {
-    if at == Place::NOWHERE {
-        return;
-    }
-    let place = AnswerPlace { coord_epoch, index: at.index, position: Some(at.position) };
-    // Work outside of requests notes nothing.
-    let _ = NOTED.try_with(|noted| noted.set(Some(place)));
-}
-
-/// Notes that the answer is read from the ledger as it is now. Call it under the lock under which the answer is read.
-pub(crate) fn as_of(ledger: &Ledger) {
-    let (coord_epoch, index) = (ledger.epoch().0, ledger.applied().index);
-    let place = AnswerPlace { coord_epoch, index, position: None };
-    let _ = NOTED.try_with(|noted| {
-        if noted.get().is_none_or(|before| before.position.is_none()) {
-            noted.set(Some(place));
-        }
-    });
-}
-
-/// Notes that the answer does not come from a single read: it has no place until the next read or operation.
-pub(crate) fn of_several_looks() {
-    let _ = NOTED.try_with(|noted| noted.set(noted.get().filter(|at| at.position.is_some())));
-}
-
-/// The index of the request's operation, if one was applied.
-pub(crate) fn index_of_operation() -> Option<u64> {
-    let noted = NOTED.try_with(Cell::get).ok().flatten()?;
-    noted.position.map(|_| noted.index)
-}
 
 /// Notes the places of requests' operations in the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,16 +32,16 @@ impl Around for Places {
         R: 'static,
     {
         let (answer, layer) = (inner.call(request), *self);
-        let placed = async move {
+        let answered = async move {
             let mut response = answer.await?;
             if layer == Places::Told
-                && let Some(place) = NOTED.with(Cell::get)
+                && let Some(place) = placed::noted()
             {
                 place.write(response.headers_mut());
             }
             Ok(response)
         };
-        NOTED.scope(Cell::new(None), placed).boxed()
+        placed::noting(answered).boxed()
     }
 }
 
@@ -94,8 +49,10 @@ impl Around for Places {
 mod tests {
     use super::*;
     use crate::grpc::around::AroundLayer;
-    use rollout_ledger::EntryId;
-    use rollout_proto::{ErrorCode, RpcError};
+    use crate::leader::proposer::Place;
+    use crate::observe::placed::{applied, as_of, index_of_operation, of_several_looks};
+    use rollout_ledger::{EntryId, Ledger};
+    use rollout_proto::{AnswerPlace, ErrorCode, RpcError};
     use std::convert::Infallible;
     use tonic::Status;
     use tonic::metadata::MetadataMap;
@@ -137,7 +94,7 @@ mod tests {
         });
         assert_eq!(applied.await, Some(APPLIED));
         let refused = said(|| {
-            super::applied(3, AT);
+            placed::applied(3, AT);
             Status::from(RpcError::new(ErrorCode::RunSpecConflict, "another spec")).into_http()
         });
         assert_eq!(refused.await, Some(APPLIED));
