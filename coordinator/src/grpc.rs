@@ -111,7 +111,7 @@ pub(crate) struct Shared {
     pub(crate) stores: RunStores,
     pub(crate) metrics: MetricsPage,
     /// The certificate issuer, if it is configured.
-    pub(crate) desk: Option<EnrolmentDesk>,
+    pub(crate) desk: Option<Arc<EnrolmentDesk>>,
     /// The TLS configuration of this member, for clients and for other members.
     pub(crate) tls: ServerTls,
     /// Runs that cannot make progress.

@@ -18,6 +18,7 @@ mod gc;
 #[cfg(test)]
 mod golden;
 mod grpc;
+mod http;
 mod leader;
 mod observe;
 pub mod offline;

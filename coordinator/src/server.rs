@@ -21,13 +21,13 @@ use crate::grpc::{
     NamespacesService, RendezvousService, RunsService, ShardsService, Shared, StoreService,
     TokensService, Waits, WorkerService,
 };
+use crate::http;
 use crate::leader::fence::Fence;
 use crate::leader::state::{self, Leading};
 use crate::leader::stuck_runs::StuckRuns;
 use crate::leader::webhooks::Webhooks;
 use crate::observe::audit::{AuditLayer, AuditLog};
 use crate::observe::gauges::MetricsPage;
-use crate::observe::http;
 use crate::observe::open_files::{self, Bounded, Shares};
 use crate::observe::telemetry;
 use anyhow::{Context, Result};
@@ -78,7 +78,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let peer = bind("peer", config.listen_peer).await?;
     let http = bind("http", config.listen_http).await?;
     let newcomers = Newcomers::bind(&config, shares.newcomers).await?;
-    let desk = EnrolmentDesk::open(&config)?;
+    let desk = EnrolmentDesk::open(&config)?.map(Arc::new);
     let revocations = config.raft.revocations.clone();
     let tls = ServerTls::refusing(&config.security, revocations.clone()).context("[tls]")?;
     let store = BlobStore::open(&config.store_url).context("[store] url")?;
@@ -98,6 +98,8 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let stop = CancellationToken::new();
     let current = state::Current::default();
     let fence = Fence::start().context("cannot start the watchdog")?;
+    let (led, certified) = ((node.clone(), current.clone()), (tls.clone(), desk.clone()));
+    let metrics = MetricsPage::new(metrics, &config, led, certified);
     let shared = Arc::new(Shared {
         node: node.clone(),
         probe: StoreProbe::new(store.clone(), &config.name),
@@ -105,7 +107,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         started: Instant::now(),
         hooks: hooks.clone(),
         stores: stores.clone(),
-        metrics: MetricsPage::new(metrics),
+        metrics,
         desk,
         tls: tls.clone(),
         stuck: StuckRuns::default(),

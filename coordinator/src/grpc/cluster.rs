@@ -10,6 +10,7 @@ use crate::leader::reject;
 use crate::leader::state::Leading;
 use crate::leader::stuck_runs;
 use crate::observe::audit;
+use crate::observe::certificate_times::CertificateTimes;
 use crate::observe::placed;
 use crate::process;
 use rollout_ledger::id::SlotNo;
@@ -71,7 +72,8 @@ impl ClusterService {
     fn member_status(&self, status: &NodeStatus) -> v1::MemberStatus {
         let shared = &self.0;
         let disk = shared.node.disk_space();
-        let (cert, issuer) = (shared.certificate_times(), shared.issuer_times());
+        let cert = CertificateTimes::of_member(&shared.tls);
+        let issuer = CertificateTimes::of_issuer(shared.desk.as_deref());
         v1::MemberStatus {
             name: shared.config.name.clone(),
             id: shared.node.identity().map_or(0, |i| i.member_id),

@@ -24,7 +24,7 @@ pub(crate) struct EnrolmentService(pub(crate) Arc<Shared>);
 impl Shared {
     /// The certificate issuer of this member.
     pub(crate) fn desk(&self) -> Result<&EnrolmentDesk, RpcError> {
-        self.desk.as_ref().ok_or_else(|| {
+        self.desk.as_deref().ok_or_else(|| {
             let name = &self.config.name;
             let text =
                 format!("{name} issues no certificates: its configuration has no [enrolment]");

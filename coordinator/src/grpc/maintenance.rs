@@ -89,7 +89,7 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
             member: shared.config.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             config_json: diagnosis::settings(&shared.config).to_string(),
-            metrics: shared.metrics.render(shared),
+            metrics: shared.metrics.render(),
         }))
     }
 }

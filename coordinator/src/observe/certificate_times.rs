@@ -4,7 +4,8 @@
 //! does not always count as about to expire.
 //! Deliberately absent: workers' certificates, which their own metrics report, and the authority's.
 
-use crate::grpc::Shared;
+use crate::enrolment::EnrolmentDesk;
+use rollout_proto::ServerTls;
 use rollout_proto::pki::{RENEWAL_WITHIN_S, Validity};
 
 /// When a certificate expires, and from when on it counts as about to expire, in Unix seconds; 0 without a
@@ -16,6 +17,17 @@ pub(crate) struct CertificateTimes {
 }
 
 impl CertificateTimes {
+    /// The times of the certificate that this member presents.
+    pub(crate) fn of_member(tls: &ServerTls) -> Self {
+        Self::of(tls.validity())
+    }
+
+    /// The times of the issuing key's certificate. Once that has expired, no certificate is issued or renewed, and all
+    /// enrolled workers and clients are shut out as their certificates expire.
+    pub(crate) fn of_issuer(desk: Option<&EnrolmentDesk>) -> Self {
+        Self::of(desk.map(EnrolmentDesk::validity))
+    }
+
     fn of(validity: Option<Validity>) -> Self {
         let unix = |at: i64| u64::try_from(at).unwrap_or(0);
         validity.map_or_else(Self::default, |validity| Self {
@@ -29,19 +41,6 @@ impl CertificateTimes {
         let dated = self.expires > 0;
         let expired = dated && self.expires <= now_unix;
         [dated && !expired && self.renewal < now_unix, expired]
-    }
-}
-
-impl Shared {
-    /// The times of the certificate that this member presents.
-    pub(crate) fn certificate_times(&self) -> CertificateTimes {
-        CertificateTimes::of(self.tls.validity())
-    }
-
-    /// The times of the issuing key's certificate. Once that has expired, no certificate is issued or renewed, and all
-    /// enrolled workers and clients are shut out as their certificates expire.
-    pub(crate) fn issuer_times(&self) -> CertificateTimes {
-        CertificateTimes::of(self.desk.as_ref().map(|desk| desk.validity()))
     }
 }
 

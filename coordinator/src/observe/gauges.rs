@@ -6,37 +6,140 @@
 
 mod pools;
 
-use crate::grpc::Shared;
+use crate::config::Config;
+use crate::enrolment::EnrolmentDesk;
 use crate::leader::ledger_read::ReadLedger;
+use crate::leader::state::Current;
+use crate::observe::certificate_times::CertificateTimes;
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use rollout_ledger::view::Pool;
-use rollout_raft::{DiskRoom, Space};
+use rollout_proto::ServerTls;
+use rollout_raft::{DiskRoom, Node, Space};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The member's metrics page.
+/// The member's metrics page, and what it reads.
 pub(crate) struct MetricsPage {
     handle: PrometheusHandle,
+    node: Node,
+    current: Current,
+    tls: ServerTls,
+    /// The certificate issuer, if it is configured.
+    desk: Option<Arc<EnrolmentDesk>>,
+    disk_low_bytes: u64,
+    disk_reserve_bytes: u64,
+    rows_per_slot: u64,
 }
 
 impl MetricsPage {
-    pub(crate) fn new(handle: PrometheusHandle) -> Self {
+    pub(crate) fn new(
+        handle: PrometheusHandle,
+        config: &Config,
+        (node, current): (Node, Current),
+        (tls, desk): (ServerTls, Option<Arc<EnrolmentDesk>>),
+    ) -> Self {
         begin_counting();
-        Self { handle }
+        Self {
+            handle,
+            node,
+            current,
+            tls,
+            desk,
+            disk_low_bytes: config.raft.disk_low_bytes,
+            disk_reserve_bytes: config.raft.disk_reserve_bytes,
+            rows_per_slot: config.autoscale.rows_per_slot,
+        }
     }
 
     /// Renders the current page.
-    pub(crate) fn render(&self, shared: &Shared) -> String {
-        let pools = set(shared);
-        self.with_pools(pools, shared.config.autoscale.rows_per_slot)
+    pub(crate) fn render(&self) -> String {
+        let pools = self.set();
+        with_pools(&self.handle, pools, self.rows_per_slot)
     }
 
-    fn with_pools(&self, pools: BTreeMap<String, Pool>, rows_per_slot: u64) -> String {
-        let mut page = self.handle.render();
-        pools::write(&mut page, pools, rows_per_slot);
-        page
+    /// Sets every gauge to its current value, and returns the pools, which have no gauges.
+    fn set(&self) -> BTreeMap<String, Pool> {
+        self.consensus();
+        self.storage();
+        let (fleet, runs, at_limit, pools) = self.node.ledger(|ledger| {
+            (ledger.fleet(), ledger.run_states(), ledger.at_cordon_limit(), ledger.pools())
+        });
+        gauge!("rollout_alarm", "kind" => "cordon_limit").set(f64::from(u8::from(at_limit)));
+        let workers =
+            [("ready", fleet.ready), ("suspect", fleet.suspect), ("draining", fleet.draining)];
+        for (state, count) in workers {
+            gauge!("rollout_workers", "state" => state).set(f64::from(count));
+        }
+        let (running, paused, ended) = runs;
+        for (state, count) in [("running", running), ("paused", paused), ("ended", ended)] {
+            gauge!("rollout_runs", "state" => state).set(f64::from(count));
+        }
+        pools
     }
+
+    fn consensus(&self) {
+        let status = self.node.status();
+        let leads = self.current.read().is_some() && self.node.lease_valid();
+        let yes = |is: bool| f64::from(u8::from(is));
+        gauge!("rollout_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        gauge!("rollout_raft_is_leader").set(yes(leads));
+        let heard = self.node.heard_leader().is_some();
+        gauge!("rollout_raft_has_leader").set(yes(heard));
+        gauge!("rollout_raft_term").set(status.term as f64);
+        gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
+        let voters = self.node.members().iter().filter(|(_, votes)| *votes).count();
+        gauge!("rollout_raft_voters").set(voters as f64);
+        counter!("rollout_raft_snapshots_installed_total").absolute(status.snapshots_installed);
+        let cert = CertificateTimes::of_member(&self.tls);
+        gauge!("rollout_tls_certificate_expiry_timestamp_seconds").set(cert.expires as f64);
+        gauge!("rollout_tls_certificate_renewal_timestamp_seconds").set(cert.renewal as f64);
+        let issuer = CertificateTimes::of_issuer(self.desk.as_deref());
+        gauge!("rollout_issuer_certificate_expiry_timestamp_seconds").set(issuer.expires as f64);
+        gauge!("rollout_issuer_certificate_renewal_timestamp_seconds").set(issuer.renewal as f64);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        // A member that waits to join a cluster lacks no leader.
+        let led = heard || self.node.is_waiting();
+        let seen = [
+            ("awaiting_replace", self.node.awaits_replacement()),
+            ("cert_reload_failed", self.tls.refused().is_some()),
+        ];
+        let [cert_expiring, cert_expired] = cert.alarms(now);
+        let [issuer_expiring, issuer_expired] = issuer.alarms(now);
+        let dated = [
+            ("cert_expiring", cert_expiring),
+            ("cert_expired", cert_expired),
+            ("issuer_expiring", issuer_expiring),
+            ("issuer_expired", issuer_expired),
+        ];
+        let judged = [("no_leader", !led)].into_iter().chain(disk_alarms(self.node.disk_room()));
+        for (kind, is) in judged.chain(dated).chain(seen) {
+            gauge!("rollout_alarm", "kind" => kind).set(yes(is));
+        }
+    }
+
+    fn storage(&self) {
+        let status = self.node.status();
+        gauge!("rollout_storage_log_bytes").set(status.log_bytes as f64);
+        gauge!("rollout_storage_image_bytes").set(status.image_bytes as f64);
+        gauge!("rollout_storage_write_buffer_bytes").set(status.write_buffer_bytes as f64);
+        counter!("rollout_storage_fsyncs_total").absolute(status.fsyncs);
+        for (quantile, us) in [("0.5", status.fsync_p50_us), ("0.99", status.fsync_p99_us)] {
+            gauge!("rollout_storage_fsync_seconds", "quantile" => quantile).set(us as f64 / 1e6);
+        }
+        disk(self.node.disk_space(), self.disk_low_bytes, self.disk_reserve_bytes);
+    }
+}
+
+fn with_pools(
+    handle: &PrometheusHandle,
+    pools: BTreeMap<String, Pool>,
+    rows_per_slot: u64,
+) -> String {
+    let mut page = handle.render();
+    pools::write(&mut page, pools, rows_per_slot);
+    page
 }
 
 /// Creates counters of which a single event justifies an alert. A counter that only appears with its first event would
@@ -46,80 +149,8 @@ fn begin_counting() {
     counter!("rollout_webhooks_total", "outcome" => "given_up").increment(0);
 }
 
-/// Sets every gauge to its current value, and returns the pools, which have no gauges.
-fn set(shared: &Shared) -> BTreeMap<String, Pool> {
-    consensus(shared);
-    storage(shared);
-    let (fleet, runs, at_limit, pools) = shared.node.ledger(|ledger| {
-        (ledger.fleet(), ledger.run_states(), ledger.at_cordon_limit(), ledger.pools())
-    });
-    gauge!("rollout_alarm", "kind" => "cordon_limit").set(f64::from(u8::from(at_limit)));
-    let workers =
-        [("ready", fleet.ready), ("suspect", fleet.suspect), ("draining", fleet.draining)];
-    for (state, count) in workers {
-        gauge!("rollout_workers", "state" => state).set(f64::from(count));
-    }
-    let (running, paused, ended) = runs;
-    for (state, count) in [("running", running), ("paused", paused), ("ended", ended)] {
-        gauge!("rollout_runs", "state" => state).set(f64::from(count));
-    }
-    pools
-}
-
-fn consensus(shared: &Shared) {
-    let status = shared.node.status();
-    let yes = |is: bool| f64::from(u8::from(is));
-    gauge!("rollout_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-    gauge!("rollout_raft_is_leader").set(yes(shared.leading().is_ok()));
-    let heard = shared.node.heard_leader().is_some();
-    gauge!("rollout_raft_has_leader").set(yes(heard));
-    gauge!("rollout_raft_term").set(status.term as f64);
-    gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
-    let voters = shared.node.members().iter().filter(|(_, votes)| *votes).count();
-    gauge!("rollout_raft_voters").set(voters as f64);
-    counter!("rollout_raft_snapshots_installed_total").absolute(status.snapshots_installed);
-    let cert = shared.certificate_times();
-    gauge!("rollout_tls_certificate_expiry_timestamp_seconds").set(cert.expires as f64);
-    gauge!("rollout_tls_certificate_renewal_timestamp_seconds").set(cert.renewal as f64);
-    let issuer = shared.issuer_times();
-    gauge!("rollout_issuer_certificate_expiry_timestamp_seconds").set(issuer.expires as f64);
-    gauge!("rollout_issuer_certificate_renewal_timestamp_seconds").set(issuer.renewal as f64);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    // A member that waits to join a cluster lacks no leader.
-    let led = heard || shared.node.is_waiting();
-    let seen = [
-        ("awaiting_replace", shared.node.awaits_replacement()),
-        ("cert_reload_failed", shared.tls.refused().is_some()),
-    ];
-    let [cert_expiring, cert_expired] = cert.alarms(now);
-    let [issuer_expiring, issuer_expired] = issuer.alarms(now);
-    let dated = [
-        ("cert_expiring", cert_expiring),
-        ("cert_expired", cert_expired),
-        ("issuer_expiring", issuer_expiring),
-        ("issuer_expired", issuer_expired),
-    ];
-    let judged = [("no_leader", !led)].into_iter().chain(disk_alarms(shared.node.disk_room()));
-    for (kind, is) in judged.chain(dated).chain(seen) {
-        gauge!("rollout_alarm", "kind" => kind).set(yes(is));
-    }
-}
-
 fn disk_alarms(room: DiskRoom) -> [(&'static str, bool); 2] {
     [("disk_low", room == DiskRoom::Low), ("disk_full", room == DiskRoom::Full)]
-}
-
-fn storage(shared: &Shared) {
-    let status = shared.node.status();
-    gauge!("rollout_storage_log_bytes").set(status.log_bytes as f64);
-    gauge!("rollout_storage_image_bytes").set(status.image_bytes as f64);
-    gauge!("rollout_storage_write_buffer_bytes").set(status.write_buffer_bytes as f64);
-    counter!("rollout_storage_fsyncs_total").absolute(status.fsyncs);
-    for (quantile, us) in [("0.5", status.fsync_p50_us), ("0.99", status.fsync_p99_us)] {
-        gauge!("rollout_storage_fsync_seconds", "quantile" => quantile).set(us as f64 / 1e6);
-    }
-    let raft = &shared.config.raft;
-    disk(shared.node.disk_space(), raft.disk_low_bytes, raft.disk_reserve_bytes);
 }
 
 /// The file system of the data, and the thresholds for its free space.
@@ -176,9 +207,9 @@ mod tests {
     /// The pool lines of consecutive pages.
     fn told(pages: impl IntoIterator<Item = BTreeMap<String, Pool>>) -> Vec<Vec<String>> {
         let recorder = PrometheusBuilder::new().build_recorder();
-        let page = MetricsPage { handle: recorder.handle() };
+        let handle = recorder.handle();
         let of_pools = |pools| -> Vec<String> {
-            let page = page.with_pools(pools, 100);
+            let page = with_pools(&handle, pools, 100);
             page.lines().filter(|line| line.contains("{model=")).map(str::to_owned).collect()
         };
         let pages = pages.into_iter();

@@ -81,7 +81,7 @@ fn following(leader: &str, lacks: Option<u64>) -> (bool, String) {
 }
 
 async fn render(State(shared): State<Arc<Shared>>) -> String {
-    shared.metrics.render(&shared)
+    shared.metrics.render()
 }
 
 #[cfg(test)]
