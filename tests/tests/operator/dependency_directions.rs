@@ -98,12 +98,17 @@ const CONFINED: &[(&str, &str)] = &[
 /// Dependencies that no crate may use: cloud SDKs, which would duplicate `object_store` and plain HTTP.
 const UNUSED: [&str; 4] = ["aws-", "azure_", "google-cloud-", "gcloud-"];
 
-fn dependencies() -> BTreeMap<String, Vec<Value>> {
+/// The workspace's packages.
+pub(super) fn metadata() -> Value {
     let out = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .output()
         .expect("cargo runs");
-    let metadata: Value = serde_json::from_slice(&out.stdout).expect("metadata is JSON");
+    serde_json::from_slice(&out.stdout).expect("metadata is JSON")
+}
+
+fn dependencies() -> BTreeMap<String, Vec<Value>> {
+    let metadata = metadata();
     let packages = metadata["packages"].as_array().expect("packages");
     let of = |p: &Value| {
         let name = p["name"].as_str().unwrap_or_default().to_owned();
@@ -157,7 +162,7 @@ fn only_members_link_rocksdb() {
 }
 
 /// All sources of a module: `name.rs` and the files in the folder `name`.
-fn sources(of: &Path, name: &str) -> Vec<PathBuf> {
+pub(super) fn sources(of: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = vec![of.join(format!("{name}.rs"))];
     let mut folders = vec![of.join(name)];
     while let Some(folder) = folders.pop() {

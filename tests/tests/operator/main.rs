@@ -8,6 +8,7 @@ mod daemons_help;
 mod day_two;
 mod dependency_directions;
 mod dev_command;
+mod module_cycles;
 mod operator;
 mod operator_each_member;
 mod seeded_bugs;
