@@ -15,6 +15,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
+pub use crate::gc::Retention;
+pub use crate::leader::settings::{WebhookSettings, Workers};
 pub use enrolment::EnrolmentSettings;
 
 /// The daemon's flags. Each overrides a key of the file.
@@ -174,52 +176,6 @@ enum Profile {
     FarZones,
 }
 
-/// Timings of workers' sessions.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Workers {
-    /// Interval between a worker's heartbeats.
-    pub heartbeat_ms: u64,
-    /// Time without contact to the leader after which a worker stops starting new rows.
-    pub self_fence_ms: u64,
-    /// Silence of a worker after which its unstarted rows go to others.
-    pub failure_ms: u64,
-    /// How much longer a silent worker keeps the rows that it has started.
-    pub started_grace_ms: u64,
-}
-
-impl Default for Workers {
-    fn default() -> Self {
-        Self { heartbeat_ms: 500, self_fence_ms: 4000, failure_ms: 5000, started_grace_ms: 60_000 }
-    }
-}
-
-/// How long ended runs are kept.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Retention {
-    /// Time from a run's end to its sealing, when its rows move from the ledger to a manifest object.
-    pub run_ttl_ms: u64,
-    /// Time from a run's sealing to its deletion with all its objects; 0: never.
-    pub retention_ms: u64,
-    /// Time between two scans for objects that belong to no run; 0: never.
-    pub sweep_every_ms: u64,
-    /// How long objects must have belonged to no run before they are removed.
-    pub sweep_age_ms: u64,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        const HOUR_MS: u64 = 60 * 60 * 1000;
-        Self {
-            run_ttl_ms: HOUR_MS,
-            retention_ms: 0,
-            sweep_every_ms: HOUR_MS,
-            sweep_age_ms: 24 * HOUR_MS,
-        }
-    }
-}
-
 /// Where audit lines are kept.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -250,16 +206,6 @@ impl Default for Autoscale {
     fn default() -> Self {
         Self { rows_per_slot: 1024 }
     }
-}
-
-/// Completion webhooks of runs.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct WebhookSettings {
-    /// The secret with which notifications are signed: `whsec_` and base64, or text.
-    pub secret_file: Option<PathBuf>,
-    /// Origins that runs may name, such as `https://hooks.example.com`. Empty: no notifications are sent.
-    pub allow: Vec<String>,
 }
 
 /// The settings of one member.

@@ -13,7 +13,7 @@
 //! Absent on purpose: folders of other clusters, folders of the cluster from which this one was restored, and stores
 //! that only runs name.
 
-use crate::config::Retention;
+use crate::gc::Retention;
 use crate::gc::runs::{ForgetError, remove_all};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;

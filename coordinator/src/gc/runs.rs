@@ -12,7 +12,7 @@
 //! Absent on purpose: objects that belong to no run (`gc::orphans`), and the bytes of rows. A manifest lists
 //! where results are; it contains none.
 
-use crate::config::Retention;
+use crate::gc::Retention;
 use crate::gc::run_stores::RunStores;
 use crate::leader::convert::{self, Kind};
 use crate::leader::ledger_read::ReadLedger;

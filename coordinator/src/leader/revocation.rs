@@ -134,7 +134,7 @@ fn taken_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Workers;
+    use crate::leader::settings::Workers;
     use crate::leader::state::alone::Alone;
     use crate::leader::worker_stream::WorkerStream;
     use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};

@@ -13,7 +13,6 @@ mod suspicion;
 #[cfg(test)]
 mod tests;
 
-use crate::config::Workers;
 use crate::leader::cluster_version;
 use crate::leader::dispatch;
 use crate::leader::fence::Fence;
@@ -25,6 +24,7 @@ use crate::leader::liveness::Liveness;
 use crate::leader::parked::Parked;
 use crate::leader::participants::{Participants, Silent};
 use crate::leader::proposer::{Proposer, propose};
+use crate::leader::settings::Workers;
 use crate::leader::stealing::Stealing;
 use crate::leader::webhooks::{self, Webhooks};
 use crate::leader::worker_stream::WorkerStream;

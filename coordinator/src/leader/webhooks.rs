@@ -9,8 +9,8 @@
 
 mod message;
 
-use crate::config::WebhookSettings;
 use crate::leader::ledger_read::ReadLedger;
+use crate::leader::settings::WebhookSettings;
 use crate::leader::state::Leading;
 use crate::leader::tries::Tries;
 use anyhow::{Context, Result, bail, ensure};

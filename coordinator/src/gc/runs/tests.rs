@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::Workers;
+use crate::leader::settings::Workers;
 use crate::leader::state::alone::{Alone, PATIENCE};
 use rollout_ledger::Reply;
 use rollout_ledger::view::RunState;
