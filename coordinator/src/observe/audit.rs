@@ -37,7 +37,6 @@ use time::format_description::well_known::Rfc3339;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-pub(crate) use methods::method_of;
 pub(crate) use sink::AuditLog;
 
 tokio::task_local! {
@@ -66,6 +65,11 @@ const TEXT_BYTES_MAX: usize = 1024;
 
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}
+
+/// `Runs/CreateRun` of `/rollout.v1.Runs/CreateRun`.
+pub(crate) fn method_of(path: &str) -> &str {
+    path.strip_prefix("/rollout.v1.").unwrap_or(path)
 }
 
 /// Notes the namespace of the request.

@@ -111,11 +111,6 @@ const OTHERS: &[&str] = &[
     "Peer/Adopt",
 ];
 
-/// `Runs/CreateRun` of `/rollout.v1.Runs/CreateRun`.
-pub(crate) fn method_of(path: &str) -> &str {
-    path.strip_prefix("/rollout.v1.").unwrap_or(path)
-}
-
 /// Whether every request of the method at `path` gets a line.
 pub(super) fn is_audited(path: &str) -> bool {
     path.strip_prefix("/rollout.v1.").is_some_and(|method| AUDITED.contains(&method))
