@@ -66,10 +66,6 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
         ]],
     ),
     (
-        "worker/gateway/src/lib.rs",
-        &[&["calls", "exchanges", "job_store", "sessions"], &["connection", "unanswered"]],
-    ),
-    (
         "worker/src/lib.rs",
         &[
             &["agent", "enrolment", "session"],

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::job_store::{JobStore, present};
-use super::unanswered::Unanswered;
+use super::unanswered::{Ended, Unanswered};
 use super::waiting::Waiting;
 use super::wire::{self, Query, bad};
 
@@ -34,17 +34,6 @@ const POP_WITHIN: Duration = Duration::from_secs(300);
 /// requests are one operation sends the second at once.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 const KEPT_FOR: Duration = Duration::from_secs(1);
-
-/// Why a connection ended before its client closed it.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Client(#[from] ClientError),
-    #[error("the store refused: {0}")]
-    Refused(String),
-}
 
 pub(super) struct Connection {
     reader: BufReader<OwnedReadHalf>,

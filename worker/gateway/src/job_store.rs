@@ -20,8 +20,6 @@ use super::sessions::Sessions;
 use super::wait_room::WaitRoom;
 use super::waiting::Waiting;
 
-/// The pause between two tries when the cluster has no leader for long.
-pub const PAUSE: Duration = Duration::from_millis(100);
 /// How often the store is touched when it is otherwise unused: well within the day after which the cluster would
 /// forget it.
 const USE_EVERY: Duration = Duration::from_secs(3600);

@@ -32,10 +32,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::connection::Connection;
-pub use self::job_store::{JobStore, PAUSE, present};
+pub use self::job_store::{JobStore, present};
 pub use self::local_users::LocalUsers;
 pub use self::round_address::round_address;
-pub use self::sessions::{Lent, Sessions, until_answered, was_forgotten};
+pub use self::sessions::{Lent, PAUSE, Sessions, until_answered, was_forgotten};
 pub use self::wait_room::WaitRoom;
 pub use self::waiting::Waiting;
 

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use rollout_proto::{Client, ClientError, ErrorCode, Session, v1};
 use tokio::time::Instant;
 
-use super::job_store::PAUSE;
-
+/// The pause between two tries when the cluster has no leader for long.
+pub const PAUSE: Duration = Duration::from_millis(100);
 /// Sessions that wait for their next change. The cluster forgets surplus ones by itself, after a day.
 const IDLE_MAX: usize = 64;
 /// A session unused for this long is not used again: half of the time for which the cluster remembers it.

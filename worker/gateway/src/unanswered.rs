@@ -1,21 +1,32 @@
-//! Owns: the changes of a connection to which its client expects no answer.
+//! Owns: the changes of a connection to which its client expects no answer, and why a connection ends early.
 //!
 //! Invariant: the first refusal is reported and ends the connection. The changes are bounded in count and bytes; over
 //! a bound, the connection waits for the oldest.
 //! Absent: their order, which the store keeps.
 
 use std::collections::VecDeque;
+use std::io;
 
 use rollout_proto::ClientError;
 use rollout_proto::v1::store_answer::Kind as Answer;
 
-use super::connection::Ended;
 use super::job_store::Begun;
 
 /// In-flight changes of one connection.
 const COUNT_MAX: usize = 4096;
 /// Their bytes; a single change may exceed this.
 const BYTES_MAX: usize = 4 << 20;
+
+/// Why a connection ended before its client closed it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Client(#[from] ClientError),
+    #[error("the store refused: {0}")]
+    Refused(String),
+}
 
 #[derive(Default)]
 pub(super) struct Unanswered {
