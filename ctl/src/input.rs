@@ -5,7 +5,6 @@
 //! Absent: where rows go; a scan hands finished segments to its caller.
 
 pub mod admission;
-pub mod canonical;
 pub mod column;
 pub(crate) mod csv;
 pub mod detect;

@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod canonical;
 pub mod carry;
 mod completer;
 pub mod connect;

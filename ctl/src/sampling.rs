@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::input::canonical::{CanonicalError, Fields, canonical_text, plain_message};
+use crate::canonical::{CanonicalError, Fields, canonical_text, plain_message};
 use crate::one_or_many::OneOrMany;
 
 mod check;

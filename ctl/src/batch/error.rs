@@ -9,9 +9,9 @@ use rollout_proto::{ClientError, ErrorCode, v1};
 use rollout_storage::BlobError;
 
 use super::config::ConfigError;
+use crate::canonical::CanonicalError;
 use crate::connect::ConnectError;
 use crate::hint::namespace_flag;
-use crate::input::canonical::CanonicalError;
 use crate::input::files::FilesError;
 use crate::input::scan::ScanError;
 use crate::output::counted;

@@ -7,7 +7,7 @@
 use rollout_proto::v1;
 
 use super::config::BatchConfig;
-use crate::input::canonical::{CanonicalError, canonical_text};
+use crate::canonical::{CanonicalError, canonical_text};
 use crate::input::rules::{ClientOptions, Rules};
 use crate::item_id::ModelId;
 

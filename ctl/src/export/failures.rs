@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rollout_proto::v1;
 use serde::Serialize;
 
-use crate::input::canonical::Fields;
+use crate::canonical::Fields;
 use crate::output::u64_string;
 
 /// Kinds that are kept apart.

@@ -13,7 +13,7 @@ use self::openai::OpenaiLines;
 pub(super) use self::table::{Schema, Table, Types};
 use super::row::{Outcome, RowFormat};
 use crate::batch::spec;
-use crate::input::canonical::CanonicalError;
+use crate::canonical::CanonicalError;
 use crate::input::task::Task;
 
 /// The format of an output.

@@ -15,8 +15,8 @@ use rollout_proto::v1;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::input::canonical::CanonicalError;
-use crate::input::canonical::{Fields, plain_message, write_string};
+use crate::canonical::CanonicalError;
+use crate::canonical::{Fields, plain_message, write_string};
 use crate::input::rules::Rules;
 use crate::item_id::ModelId;
 

@@ -7,8 +7,8 @@
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::canonical::Text;
 use super::task::Task;
+use crate::canonical::Text;
 
 /// A field that is read. The variants are in the order of their names, as in canonical JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

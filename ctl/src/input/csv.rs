@@ -12,9 +12,9 @@ use std::path::Path;
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-use super::canonical::write_string;
 use super::chunk::LINE_BYTES_MAX;
 use super::unpack::Text;
+use crate::canonical::write_string;
 use crate::output::counted;
 
 /// The first character of a line that is an error instead of a row. No JSON begins with it.

@@ -13,10 +13,10 @@ use rollout_proto::nearest::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::canonical::{Fields, write_string};
 use super::column::{COLUMNS, Column, Found};
 use super::task::Task;
 use super::template::Template;
+use crate::canonical::{Fields, write_string};
 
 /// The column settings of a batch file, which the run's spec keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,8 @@
 
 use serde_json::value::RawValue;
 
-use super::canonical::canonical;
 use super::column::{Column, Found};
+use crate::canonical::canonical;
 
 const URL_BYTES_MAX: usize = 256;
 
@@ -39,7 +39,7 @@ pub(super) fn asked<'a>(found: &Found<'a>) -> Result<String, (Option<&'a RawValu
 
 /// Whether a line looks like one of the OpenAI Batch format.
 pub fn looks_like(line: &str) -> bool {
-    let Ok(super::canonical::Fields(fields)) = serde_json::from_str(line) else { return false };
+    let Ok(crate::canonical::Fields(fields)) = serde_json::from_str(line) else { return false };
     ["custom_id", "method", "url", "body"]
         .iter()
         .all(|name| fields.iter().any(|(field, _)| field == name))

@@ -9,11 +9,11 @@ use std::borrow::Cow;
 use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
 
-use super::canonical::{Fields, canonical, plain_message};
 use super::column::{Column, Find, Found};
 use super::mapping::Mapping;
 use super::openai;
 use super::task::Task;
+use crate::canonical::{Fields, canonical, plain_message};
 use crate::sampling::{Doubt, Sampling};
 
 /// The most bytes of a row's own id, as JSON.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use rollout_proto::v1;
 use serde::{Deserialize, Serialize};
 
-use super::canonical::{CanonicalError, Fields, plain_message};
 use super::mapping::{Mapping, MappingSpec};
 use super::row::{Row, RowError};
 use super::task::Task;
+use crate::canonical::{CanonicalError, Fields, plain_message};
 use crate::item_id::{ItemIds, Key, ModelId};
 use crate::sampling::Sampling;
 

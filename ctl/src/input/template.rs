@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::canonical::{Text, plain_message};
+use crate::canonical::{Text, plain_message};
 
 /// The most bytes of a template.
 pub const TEMPLATE_BYTES_MAX: usize = 16 << 10;
@@ -102,8 +102,8 @@ impl Template {
 
 #[cfg(test)]
 mod tests {
-    use super::super::canonical::Fields;
     use super::*;
+    use crate::canonical::Fields;
 
     fn fill(template: &str, row: &str) -> Result<String, String> {
         let Fields(fields) = serde_json::from_str(row).unwrap();

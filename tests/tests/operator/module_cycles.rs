@@ -22,7 +22,6 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
             &["batch", "carry", "export"],
             &["bench", "dev", "rollout", "rolloutctl"],
             &["completer", "connect", "hint"],
-            &["input", "sampling"],
         ],
     ),
     (

@@ -8,8 +8,8 @@ use rollout_proto::v1;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::canonical::{plain_message, write_string};
 use crate::export::row::Outcome;
-use crate::input::canonical::{plain_message, write_string};
 
 /// Writes such lines.
 #[derive(Debug, Clone, Copy)]

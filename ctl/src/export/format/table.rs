@@ -27,7 +27,7 @@ use self::column::{Column, Typed, Vectors, field, text_of};
 use self::fixed::{ASKED, COUNTS, EMBEDDING, EXTRA, EXTRAS, INPUT, SCORE, TEXTS};
 use self::types::Kind;
 pub(in crate::export) use self::types::{Schema, Types};
-use crate::input::canonical::{Fields, write_string};
+use crate::canonical::{Fields, write_string};
 
 /// The most rows of a row group.
 const GROUP_ROWS_MAX: usize = 64 << 10;

@@ -16,7 +16,7 @@ use parquet::schema::types::Type;
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
-use crate::input::canonical::write_string;
+use crate::canonical::write_string;
 
 /// The JSON line of a row.
 pub(super) fn line(row: &Row, schema: &Type) -> String {

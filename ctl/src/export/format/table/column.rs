@@ -14,7 +14,7 @@ use parquet::schema::types::{Type, TypePtr};
 use serde_json::value::RawValue;
 
 use super::types::Kind;
-use crate::input::canonical::Text;
+use crate::canonical::Text;
 
 /// The values of a column, and for each row whether it has one.
 pub(super) struct Column<T> {

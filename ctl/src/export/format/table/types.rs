@@ -10,7 +10,7 @@ use std::io;
 use serde_json::value::RawValue;
 
 use super::fixed;
-use crate::input::canonical::Fields;
+use crate::canonical::Fields;
 
 /// The maximum of columns for rows' own fields. If there are more, one column of objects has them all.
 pub(super) const OWN_COLUMNS_MAX: usize = 256;
