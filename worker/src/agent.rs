@@ -12,15 +12,14 @@ use std::time::Duration;
 use anyhow::Context;
 use futures::FutureExt;
 use rollout_proto::v1::{self, ClusterHeader};
-use rollout_proto::{
-    CallOptions, Client, ClientConfig, ClientError, DialMap, ErrorCode, Security, TlsFiles,
-    services,
-};
+use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, services};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::agent_error::AgentError;
 use crate::combiner::Combiner;
 use crate::config::Config;
+use crate::connect::connect;
 use crate::disk::DataDir;
 use crate::drain::{DrainOrder, Drains};
 use crate::engine::{self, SlotPlace};
@@ -36,36 +35,6 @@ use crate::store_gateway;
 use crate::stores::Stores;
 
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Why an agent ends other than by a drain.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AgentError {
-    /// The configuration, the directory, an engine or a certificate cannot be used.
-    #[error("{0:#}")]
-    Start(anyhow::Error),
-    /// The local disk failed or is full, so finished rows may be lost.
-    #[error("the local disk failed: {0}; rows that the leader has not answered for run again")]
-    Disk(String),
-    /// The cluster is not the one that this worker belongs to, or does not support its version.
-    #[error("{0}")]
-    Cluster(String),
-    /// The cluster was restored from a snapshot and does not know this worker, so the rows that it held are void. The
-    /// worker has forgotten the old cluster; after a restart it registers as a new worker.
-    #[error("{0}; this worker has forgotten it, and registers as a new worker after a restart")]
-    Restored(String),
-    /// The leader refused to register this worker for as long as the configuration allows.
-    #[error("registration refused for {refused_ms} ms, which an operator must fix: {reason}")]
-    Refused {
-        /// How long the worker retried.
-        refused_ms: u64,
-        /// The leader's last reason.
-        reason: String,
-    },
-    /// A bug in the agent itself.
-    #[error("the agent failed: {0}")]
-    Internal(&'static str),
-}
 
 /// How a drained agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -280,21 +249,6 @@ fn client(config: &Config, disk: &DataDir) -> anyhow::Result<Client> {
     client.members_file = Some(disk.members());
     client.on_wait = Some(Arc::new(|what| tracing::warn!("{what}")));
     Ok(Client::new(client)?)
-}
-
-/// How to reach members, with the certificate that the configuration names.
-pub(crate) fn connect(config: &Config) -> anyhow::Result<ClientConfig> {
-    let tls = &config.tls;
-    let security = match (&tls.ca_file, &tls.cert_file, &tls.key_file) {
-        (Some(ca), Some(cert), Some(key)) => {
-            Security::Mtls(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })
-        }
-        _ => Security::InsecurePlaintext,
-    };
-    let mut client = ClientConfig::new(config.endpoints.clone(), security);
-    client.dial_map =
-        DialMap::from_entries(config.dial_map.iter().map(|(name, addr)| format!("{name}={addr}")))?;
-    Ok(client)
 }
 
 fn fetch_run(client: Client) -> FetchRun {

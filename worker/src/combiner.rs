@@ -17,10 +17,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::backlog::Backlog;
+use crate::book::Book;
 use crate::config::PartConfig;
 use crate::held::{Held, Named};
 use crate::part::{Finished, OpenPart, PartId};
-use crate::slot::Book;
 use crate::spool::{SpoolHandle, SpoolRoom};
 
 /// When a slot has free places and gets no rows, its part closes at this age, because a quota may be waiting for these

@@ -15,9 +15,10 @@ use rollout_proto::{Client, ClientConfig, ClientTls, ErrorCode, Security, TlsFil
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::agent::{AgentError, connect};
+use crate::agent_error::AgentError;
 use crate::backoff::Backoff;
 use crate::config::{Config, EnrolmentConfig};
+use crate::connect::connect;
 
 /// The directory of key, certificate and authorities, within the agent's own.
 const DIR: &str = "identity";

@@ -8,10 +8,13 @@
 //! durable. A crash may repeat execution; the ledger decides acceptance, and accepts a row once.
 
 mod agent;
+mod agent_error;
 mod backoff;
+mod book;
 mod combiner;
 mod compute;
 mod config;
+mod connect;
 mod disk;
 mod drain;
 mod engine;
@@ -36,7 +39,8 @@ mod stores;
 mod telemetry;
 mod versions;
 
-pub use agent::{AgentError, Drained, run};
+pub use agent::{Drained, run};
+pub use agent_error::AgentError;
 pub use compute::{Cloud, ComputeHint, Notice};
 pub use config::{
     CREDIT_ROWS_MAX, CacheConfig, ComputeConfig, ComputeProvider, Config, ConfigError,

@@ -20,14 +20,15 @@ use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
 use self::stream::StreamEnd;
-use crate::agent::AgentError;
+use crate::agent_error::AgentError;
 use crate::backoff::{Backoff, spread};
+use crate::book::Book;
 use crate::config::{Config, EngineConfig};
 use crate::disk::{DataDir, WorkerState};
 use crate::drain::Drains;
 use crate::engine::Engine;
 use crate::fence::FenceKeeper;
-use crate::slot::{Book, SlotCommand};
+use crate::slot::SlotCommand;
 use crate::stores::Stores;
 
 /// The session's handle of a slot.

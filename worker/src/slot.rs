@@ -5,7 +5,6 @@
 //! requested. A result is reported only when its part is durable.
 //! Absent: streams and sessions. The session notifies the slot when it can send, and the slot sends by [`Uplink`].
 
-mod book;
 mod deaths;
 mod drain;
 mod eligibility;
@@ -36,7 +35,6 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::book::{Book, to_wire};
 pub(crate) use self::uplink::Uplink;
 
 use self::exchange::Exchanges;
@@ -49,6 +47,7 @@ use self::refusals::Refusals;
 use self::telling::Told;
 use self::tokens::Tokens;
 use self::upload::{Uploaded, Uploader};
+use crate::book::Book;
 use crate::combiner::{Combiner, Member};
 use crate::config::{EngineConfig, PartConfig};
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};

@@ -64,14 +64,7 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
             "watchdog",
         ]],
     ),
-    (
-        "worker/src/lib.rs",
-        &[
-            &["agent", "enrolment", "session"],
-            &["combiner", "slot"],
-            &["config", "engine", "part", "run"],
-        ],
-    ),
+    ("worker/src/lib.rs", &[&["config", "engine", "part", "run"]]),
 ];
 
 /// Kinds of targets that no program or library is built from.

@@ -15,11 +15,12 @@ use parking_lot::Mutex;
 use rollout_proto::{ClientError, ErrorCode, services, v1};
 
 use super::{HEARTBEAT, Session, fatal};
-use crate::agent::AgentError;
+use crate::agent_error::AgentError;
 use crate::backoff::Backoff;
+use crate::book::to_wire;
 use crate::held::Named;
 use crate::offer;
-use crate::slot::{SlotCommand, to_wire};
+use crate::slot::SlotCommand;
 use crate::store_probe::probe;
 
 impl Session {

@@ -21,7 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::{Observed, Session};
-use crate::agent::AgentError;
+use crate::agent_error::AgentError;
 use crate::drain::DrainOrder;
 use crate::held::{Named, first_ranges};
 use crate::slot::{SlotCommand, Uplink, to_wire};

@@ -14,8 +14,8 @@ use rollout_proto::ErrorCode;
 use rollout_proto::v1::{self, FailureClass};
 use rollout_storage::Segment;
 
-use super::book::Book;
 use crate::backoff::Backoff;
+use crate::book::Book;
 use crate::engine::{EngineFailure, EngineRow};
 use crate::held::{Lease, listed};
 use crate::run::{RunError, RunInfo, Runs};

@@ -29,7 +29,7 @@ impl Book {
             && self.queued.insert(lease, row)
     }
 
-    pub(super) fn start(&mut self, lease: Lease, row: u64) {
+    pub(crate) fn start(&mut self, lease: Lease, row: u64) {
         self.queued.remove(lease, row);
         self.running.insert(lease, row);
     }
@@ -50,15 +50,15 @@ impl Book {
         self.ended.contains(lease, row)
     }
 
-    pub(super) fn is_queued(&self, lease: Lease, row: u64) -> bool {
+    pub(crate) fn is_queued(&self, lease: Lease, row: u64) -> bool {
         self.queued.contains(lease, row)
     }
 
-    pub(super) fn is_running(&self, lease: Lease, row: u64) -> bool {
+    pub(crate) fn is_running(&self, lease: Lease, row: u64) -> bool {
         self.running.contains(lease, row)
     }
 
-    pub(super) fn set_concurrency(&mut self, rows: usize) {
+    pub(crate) fn set_concurrency(&mut self, rows: usize) {
         self.concurrency = rows;
     }
 
@@ -68,7 +68,7 @@ impl Book {
     }
 
     /// Whether rows of a lease wait or run.
-    pub(super) fn has(&self, lease: Lease) -> bool {
+    pub(crate) fn has(&self, lease: Lease) -> bool {
         self.queued.has(lease) || self.running.has(lease)
     }
 
@@ -77,7 +77,7 @@ impl Book {
         self.queued.has_run(run) || self.running.has_run(run)
     }
 
-    pub(super) fn running_leases(&self) -> Vec<Lease> {
+    pub(crate) fn running_leases(&self) -> Vec<Lease> {
         self.running.leases()
     }
 
@@ -91,7 +91,7 @@ impl Book {
         (self.queued.len(), self.running.len())
     }
 
-    pub(super) fn queued(&self) -> &Held {
+    pub(crate) fn queued(&self) -> &Held {
         &self.queued
     }
 
