@@ -1,4 +1,11 @@
-//! Compiles the contract without `protoc`.
+//! Compiles the contract without `protoc`, and lists its methods with their options.
+
+#[path = "build/methods.rs"]
+mod methods;
+
+/// Declares the options of methods, which this build reads. The contract's descriptors leave them out.
+const OPTIONS: &str = "rollout/options/v1/options.proto";
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
         "common",
@@ -21,8 +28,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ]
     .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");
-    let descriptors = protox::compile(files, ["proto"])?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(true).include_source_info(true).open_files(files)?;
+    std::fs::write(out.join("methods.rs"), methods::list(&compiler.descriptor_pool())?)?;
+
+    let mut descriptors = compiler.file_descriptor_set();
+    descriptors.file.retain(|file| file.package() == methods::PACKAGE);
+    for file in &mut descriptors.file {
+        file.dependency.retain(|import| import != OPTIONS);
+    }
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
     tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())

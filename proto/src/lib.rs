@@ -24,6 +24,7 @@ mod event_kinds;
 pub mod fuzzing;
 mod identity;
 mod member_address;
+mod methods;
 pub mod nearest;
 pub mod pki;
 mod profile;
@@ -54,6 +55,7 @@ pub use identity::{
     peer_identity,
 };
 pub use member_address::{MEMBER_ADDRESS_SHAPE, MemberAddress, MemberAddressError};
+pub use methods::{METHODS, Method};
 pub use profile::Profile;
 pub use revocations::{RevocationList, Revocations};
 pub use rows::RowsError;

@@ -1,6 +1,6 @@
 //! The table compared with the contract, and the layer tested with real calls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,6 +17,7 @@ use tonic::{Code, Request};
 
 use super::*;
 use crate::identity::{Identity, peer_identity};
+use crate::methods::METHODS;
 use crate::pki::{IssueRequest, init_ca, issue};
 use crate::tls::{ClientTls, Security, ServerTls, server_name};
 use crate::v1;
@@ -42,6 +43,14 @@ fn every_method_of_the_contract_is_in_the_table_and_nothing_else() {
     assert_eq!(table.len(), TABLE.len(), "a method is in the table twice");
     assert_eq!(table, contract);
     assert!(TABLE.iter().all(|(_, roles)| !roles.is_empty()));
+}
+
+#[test]
+fn the_options_of_the_methods_say_what_the_table_says() {
+    let table: BTreeMap<&str, &[Role]> = TABLE.iter().copied().collect();
+    let options: BTreeMap<&str, &[Role]> =
+        METHODS.iter().map(|method| (method.path, method.roles)).collect();
+    assert_eq!(options, table);
 }
 
 #[test]

@@ -120,7 +120,7 @@ pub(super) fn is_audited(path: &str) -> bool {
 mod tests {
     use super::*;
     use prost::Message;
-    use rollout_proto::v1;
+    use rollout_proto::{METHODS, v1};
     use std::collections::BTreeSet;
 
     #[test]
@@ -139,5 +139,13 @@ mod tests {
         assert_eq!(listed, contract);
         assert!(is_audited("/rollout.v1.Runs/CreateRun"));
         assert!(!is_audited("/rollout.v1.Worker/Work") && !is_audited("Runs/CreateRun"));
+    }
+
+    #[test]
+    fn the_options_of_the_methods_say_what_the_list_says() {
+        let options: BTreeSet<&str> =
+            METHODS.iter().filter(|method| method.audited).map(|method| method.path).collect();
+        let list: Vec<String> = AUDITED.iter().map(|m| format!("/rollout.v1.{m}")).collect();
+        assert_eq!(options, list.iter().map(String::as_str).collect::<BTreeSet<_>>());
     }
 }
