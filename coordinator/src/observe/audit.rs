@@ -3,10 +3,10 @@
 //! because the certificate is revoked ([`handshakes`]).
 //!
 //! *Invariant:* a line is in the file before the answer leaves. If the caller did not wait, the line is written as soon
-//! as the outcome is known. A table says which methods are audited, and a test compares it with the contract
-//! ([`methods`]). Only some requests of callers without a proven identity have a line ([`strangers`]). A line that
-//! cannot be written goes to the log and is counted. Each request reserves room for its line before its service sees it
-//! ([`room`]), so the lines that wait for the file are bounded, and none is dropped for want of room.
+//! as the outcome is known. The options of a method in its .proto file say whether it is audited ([`Method`]). Only some
+//! requests of callers without a proven identity have a line ([`strangers`]). A line that cannot be written goes to the
+//! log and is counted. Each request reserves room for its line before its service sees it ([`room`]), so the lines that
+//! wait for the file are bounded, and none is dropped for want of room.
 //!
 //! Deliberately absent: the regular traffic of workers and training processes, which the events cover; requests that
 //! this member did not decide because another one leads; the content of requests.
@@ -15,7 +15,6 @@ mod chain;
 #[cfg(test)]
 mod golden;
 mod handshakes;
-mod methods;
 mod refusals;
 mod room;
 mod sink;
@@ -27,7 +26,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rollout_ledger::RequestId;
-use rollout_proto::{ErrorCode, Outcome, PeerInfo, Role, RpcError, trace};
+use rollout_proto::{ErrorCode, Method, Outcome, PeerInfo, Role, RpcError, trace};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -134,7 +133,7 @@ where
             method: cut(method_of(path)).to_owned(),
             noted: Arc::default(),
             begun: Instant::now(),
-            audited: methods::is_audited(path),
+            audited: Method::find(path).is_some_and(|method| method.audited),
             decided: false,
             trace_id: String::new(),
             room: None,
