@@ -3,6 +3,10 @@
 #[path = "build/methods.rs"]
 mod methods;
 
+use std::path::{Path, PathBuf};
+
+use tonic_prost_build::FileDescriptorSet;
+
 /// Declares the options of methods, which this build reads. The contract's descriptors leave them out.
 const OPTIONS: &str = "rollout/options/v1/options.proto";
 
@@ -28,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ]
     .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");
-    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).include_source_info(true).open_files(files)?;
     std::fs::write(out.join("methods.rs"), methods::list(&compiler.descriptor_pool())?)?;
@@ -39,6 +43,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         file.dependency.retain(|import| import != OPTIONS);
     }
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
+    fakes(&out.join("fakes"), descriptors.clone())?;
     tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())
+}
+
+/// Writes the servers a second time, with a default answer to each method: `UNIMPLEMENTED`. They use the messages of
+/// `crate::v1`.
+fn fakes(out: &Path, descriptors: FileDescriptorSet) -> std::io::Result<()> {
+    std::fs::create_dir_all(out)?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .generate_default_stubs(true)
+        .extern_path(".rollout.v1", "crate::v1")
+        .out_dir(out)
+        .compile_fds(descriptors)
 }

@@ -11,6 +11,15 @@ pub mod v1 {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 }
 
+/// The servers of the contract for tests. A test implements the methods that it needs; every other method answers
+/// `UNIMPLEMENTED`. Real services implement the traits of [`v1`]: these have no default answers, so the compiler checks
+/// that a service has every method.
+#[doc(hidden)]
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+pub mod fakes {
+    include!(concat!(env!("OUT_DIR"), "/fakes/rollout.v1.rs"));
+}
+
 mod answer_place;
 pub mod authz;
 mod bytes_codec;
@@ -34,7 +43,6 @@ mod stamp;
 mod supervisor;
 mod tls;
 pub mod trace;
-mod unanswered;
 
 pub use answer_place::{AnswerPlace, LOG_POSITION_HEADER};
 pub use authz::AuthzLayer;

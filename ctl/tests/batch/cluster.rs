@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rollout_proto::fakes::cluster_server::ClusterServer;
+use rollout_proto::fakes::runs_server::RunsServer;
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_storage::BlobStore;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
-use v1::cluster_server::ClusterServer;
-use v1::runs_server::RunsServer;
 
 pub(crate) use self::work::answer;
 

@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 use crate::authz::AuthzLayer;
+use crate::fakes;
 use crate::identity::IdentityError;
 use crate::pki::{
     IssueRequest, IssuingAuthority, RequestedKey, authorities, authority_pins, init_ca,
@@ -69,7 +70,7 @@ impl Cluster {
             asked: asked.clone(),
             refusals,
         };
-        let service = v1::enrolment_server::EnrolmentServer::new(service);
+        let service = fakes::enrolment_server::EnrolmentServer::new(service);
         let server = Server::builder().layer(AuthzLayer::new()).add_service(service);
         tokio::spawn(server.serve_with_incoming(incoming));
         (addr, asked)
@@ -98,7 +99,7 @@ struct Desk {
 }
 
 #[tonic::async_trait]
-impl v1::enrolment_server::Enrolment for Desk {
+impl fakes::enrolment_server::Enrolment for Desk {
     async fn enrol(
         &self,
         request: Request<v1::EnrolRequest>,
@@ -117,13 +118,6 @@ impl v1::enrolment_server::Enrolment for Desk {
         };
         let labels = HashMap::from([("pool".to_owned(), "spot".to_owned())]);
         Ok(Response::new(v1::EnrolResponse { issued: Some(issued), labels }))
-    }
-
-    async fn renew(
-        &self,
-        _: Request<v1::RenewRequest>,
-    ) -> Result<Response<v1::RenewResponse>, Status> {
-        Err(Status::unimplemented("not here"))
     }
 }
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use rollout_proto::fakes::{cluster_server, store_server};
 use rollout_proto::{Client, ClientConfig, Security, v1};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use v1::store_answer::Kind;
-use v1::{cluster_server, store_server};
 
 pub(crate) const VALUE: &[u8] = b"v";
 /// Calls of one connection at a time, as in a member.
@@ -112,11 +112,6 @@ impl store_server::Store for Member {
         let header = self.header();
         Ok(Response::new(v1::StoreWaitResponse { header, ready: true, seen, values }))
     }
-
-    rollout_proto::unanswered! {
-        apply(StoreApplyRequest) -> StoreApplyResponse,
-        drop(StoreDropRequest) -> StoreDropResponse,
-    }
 }
 
 #[tonic::async_trait]
@@ -134,6 +129,4 @@ impl cluster_server::Cluster for Member {
             ..Default::default()
         }))
     }
-
-    rollout_proto::unanswered_cluster! { counters(CountersRequest) -> CountersResponse }
 }

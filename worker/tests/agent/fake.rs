@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rollout_proto::fakes::cluster_server::ClusterServer;
 use rollout_proto::v1;
-use rollout_proto::v1::cluster_server::ClusterServer;
 use rollout_proto::v1::worker_server::WorkerServer;
 use rollout_storage::{BlobStore, SegmentWriter, segment_key};
 use tokio::runtime::Runtime;

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::Stream;
+use rollout_proto::fakes::runs_server::Runs;
 use rollout_proto::{ErrorCode, RpcError, v1};
 use tonic::{Request, Response, Status};
-use v1::runs_server::Runs;
 
 use super::{Run, Service, State, header, refuse};
 
@@ -110,9 +110,6 @@ impl Service {
 
 #[tonic::async_trait]
 impl Runs for Service {
-    type WatchRunStream = Answers<v1::WatchRunResponse>;
-    type ReadResultsStream = Answers<v1::ReadResultsResponse>;
-
     async fn open_session(
         &self,
         _: Request<v1::OpenSessionRequest>,
@@ -132,14 +129,6 @@ impl Runs for Service {
         }
         let store_url = self.store.url().to_owned();
         Ok(Response::new(v1::OpenSessionResponse { header: header(), session: 5, store_url }))
-    }
-
-    async fn delete_run(
-        &self,
-        _: Request<v1::DeleteRunRequest>,
-    ) -> Result<Response<v1::DeleteRunResponse>, Status> {
-        // No command under test deletes.
-        refuse(ErrorCode::RunActive)
     }
 
     async fn create_run(
@@ -241,7 +230,7 @@ impl Runs for Service {
     async fn watch_run(
         &self,
         request: Request<v1::WatchRunRequest>,
-    ) -> Result<Response<Self::WatchRunStream>, Status> {
+    ) -> Result<Response<Answers<v1::WatchRunResponse>>, Status> {
         let request = request.into_inner();
         let state = self.state.clone();
         let cut = {
@@ -271,7 +260,7 @@ impl Runs for Service {
     async fn read_results(
         &self,
         request: Request<v1::ReadResultsRequest>,
-    ) -> Result<Response<Self::ReadResultsStream>, Status> {
+    ) -> Result<Response<Answers<v1::ReadResultsResponse>>, Status> {
         let request = request.into_inner();
         let mut state = self.state.lock();
         state.streams_opened += 1;

@@ -3,22 +3,20 @@
 //! *Invariant:* it decides nothing: every answer follows from [`Says`].
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tonic::{Request, Response, Status};
 
-use crate::error::{ErrorCode, RpcError};
+use crate::error::RpcError;
+use crate::fakes::{cluster_server, runs_server};
 use crate::revocations::Revocations;
 use crate::tls::{Security, ServerTls};
-use crate::v1::{self, cluster_server, runs_server};
-
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+use crate::v1;
 
 /// The member's answers.
 #[derive(Clone)]
@@ -166,10 +164,6 @@ impl Service {
     }
 }
 
-fn unused<T>() -> Result<Response<T>, Status> {
-    Err(RpcError::new(ErrorCode::Internal, "the fake member has no such answer").into())
-}
-
 #[tonic::async_trait]
 impl cluster_server::Cluster for Service {
     async fn status(
@@ -202,15 +196,10 @@ impl cluster_server::Cluster for Service {
         let member = self.name.clone();
         Ok(Response::new(v1::CountersResponse { member, ..Default::default() }))
     }
-
-    crate::unanswered_cluster! {}
 }
 
 #[tonic::async_trait]
 impl runs_server::Runs for Service {
-    type WatchRunStream = Answers<v1::WatchRunResponse>;
-    type ReadResultsStream = Answers<v1::ReadResultsResponse>;
-
     async fn open_session(
         &self,
         _: Request<v1::OpenSessionRequest>,
@@ -235,28 +224,5 @@ impl runs_server::Runs for Service {
         }
         let header = Some(self.header());
         Ok(Response::new(v1::CreateRunResponse { header, run: 5, ..Default::default() }))
-    }
-
-    async fn watch_run(
-        &self,
-        _: Request<v1::WatchRunRequest>,
-    ) -> Result<Response<Self::WatchRunStream>, Status> {
-        unused()
-    }
-
-    async fn read_results(
-        &self,
-        _: Request<v1::ReadResultsRequest>,
-    ) -> Result<Response<Self::ReadResultsStream>, Status> {
-        unused()
-    }
-
-    crate::unanswered! {
-        add_segments(AddSegmentsRequest) -> AddSegmentsResponse,
-        close_input(CloseInputRequest) -> CloseInputResponse,
-        control_run(ControlRunRequest) -> ControlRunResponse,
-        list_runs(ListRunsRequest) -> ListRunsResponse,
-        describe_run(DescribeRunRequest) -> DescribeRunResponse,
-        delete_run(DeleteRunRequest) -> DeleteRunResponse,
     }
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use futures::stream;
 use parking_lot::RwLock;
-use rollout_proto::v1::peer_server::{Peer, PeerServer};
-use rollout_proto::v1::{AdoptRequest, AdoptResponse, HelloRequest, HelloResponse, SnapshotChunk};
+use rollout_proto::fakes::peer_server::{Peer, PeerServer};
 use rollout_proto::{DialMap, Security};
 use tokio::sync::Semaphore;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -42,14 +41,8 @@ struct Slow(Told);
 
 type Frames = Pin<Box<dyn Stream<Item = Result<PeerMessage, Status>> + Send>>;
 
-fn none<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("heartbeats only"))
-}
-
 #[tonic::async_trait]
 impl Peer for Slow {
-    type AppendStream = Frames;
-
     async fn append(
         &self,
         request: Request<Streaming<PeerMessage>>,
@@ -69,36 +62,6 @@ impl Peer for Slow {
             Some((Ok(answer), (asked, told)))
         });
         Ok(Response::new(Box::pin(answers)))
-    }
-
-    async fn vote(&self, _: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
-        none()
-    }
-
-    async fn pre_vote(&self, _: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
-        none()
-    }
-
-    async fn transfer_leader(
-        &self,
-        _: Request<PeerMessage>,
-    ) -> Result<Response<PeerMessage>, Status> {
-        none()
-    }
-
-    async fn install_snapshot(
-        &self,
-        _: Request<Streaming<SnapshotChunk>>,
-    ) -> Result<Response<PeerMessage>, Status> {
-        none()
-    }
-
-    async fn hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
-        none()
-    }
-
-    async fn adopt(&self, _: Request<AdoptRequest>) -> Result<Response<AdoptResponse>, Status> {
-        none()
     }
 }
 

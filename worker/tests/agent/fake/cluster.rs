@@ -1,7 +1,7 @@
 //! The cluster service of a fake member: only its status, by which clients find the leader.
 
+use rollout_proto::fakes::cluster_server::Cluster;
 use rollout_proto::v1;
-use rollout_proto::v1::cluster_server::Cluster;
 use tonic::{Request, Response, Status};
 
 use super::member::Member;
@@ -31,6 +31,4 @@ impl Cluster for Member {
             ..Default::default()
         }))
     }
-
-    rollout_proto::unanswered_cluster! { counters(CountersRequest) -> CountersResponse }
 }
