@@ -44,6 +44,8 @@ impl Cut {
 pub struct Connection {
     /// Bytes that have passed, either way.
     bytes: Arc<AtomicU64>,
+    /// Messages that have passed from the side that dialed.
+    from_dialer: Arc<AtomicU64>,
     own: Cut,
     link: Cut,
     ended: Arc<AtomicBool>,
@@ -53,6 +55,12 @@ impl Connection {
     /// Whether one side has closed it, and no cut hides that from the other side.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether the dialing side has sent more than its first message. With TLS, the other side cannot know its
+    /// certificate before that.
+    pub fn has_identity(&self) -> bool {
+        self.from_dialer.load(Ordering::Relaxed) > 1
     }
 
     fn pass(&self, bytes: usize) {
@@ -112,7 +120,7 @@ impl Link {
                     let ended = connection.ended.clone();
                     match delay {
                         None => forward(inbound, outbound, connection),
-                        Some(delay) => forward_later(inbound, outbound, cut, delay),
+                        Some(delay) => forward_later(inbound, outbound, (cut, connection), delay),
                     }
                     ended.store(true, Ordering::Relaxed);
                 });
@@ -153,22 +161,27 @@ fn forward(a: TcpStream, b: TcpStream, connection: Connection) {
     let _ = (a.set_nodelay(true), b.set_nodelay(true));
     let (Ok(a2), Ok(b2)) = (a.try_clone(), b.try_clone()) else { return };
     let other = connection.clone();
-    std::thread::spawn(move || copy(a2, b2, &other));
-    copy(b, a, &connection);
+    std::thread::spawn(move || copy(a2, b2, &other, true));
+    copy(b, a, &connection, false);
 }
 
-fn forward_later(a: TcpStream, b: TcpStream, cut: Cut, delay: Delay) {
+fn forward_later(a: TcpStream, b: TcpStream, (cut, connection): (Cut, Connection), delay: Delay) {
     let _ = (a.set_nodelay(true), b.set_nodelay(true));
     let (Ok(a2), Ok(b2)) = (a.try_clone(), b.try_clone()) else { return };
     let (other, same, connected) = (cut.clone(), delay.clone(), delay.connected());
-    std::thread::spawn(move || carry(a2, b2, &same, connected, move || other.pass()));
+    let pass = move || {
+        other.pass();
+        connection.from_dialer.fetch_add(1, Ordering::Relaxed);
+    };
+    std::thread::spawn(move || carry(a2, b2, &same, connected, pass));
     carry(b, a, &delay, Instant::now(), move || cut.pass());
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, connection: &Connection) {
+fn copy(mut from: TcpStream, mut to: TcpStream, connection: &Connection, of_dialer: bool) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         connection.pass(read);
+        connection.from_dialer.fetch_add(of_dialer.into(), Ordering::Relaxed);
         if to.write_all(&buffer[..read]).is_err() {
             break;
         }

@@ -14,9 +14,11 @@ const BUSY: Duration = Duration::from_secs(1);
 /// Interval between checks.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The connections between one process and these members.
+/// The connections between one process and these members. A worker may leave a handshake unfinished once another member
+/// has answered it; the member does not know whose connection that is.
 fn of(fleet: &Fleet, name: &str, members: &[String]) -> Vec<Connection> {
-    members.iter().flat_map(|member| fleet.connections(name, member)).collect()
+    let connections = members.iter().flat_map(|member| fleet.connections(name, member));
+    connections.filter(Connection::has_identity).collect()
 }
 
 /// Revokes certificates, and checks that the connections end within this time from the end of the command, which ends
