@@ -22,9 +22,10 @@ use tonic::Streaming;
 
 use super::{Observed, Session};
 use crate::agent_error::AgentError;
+use crate::book::to_wire;
 use crate::drain::DrainOrder;
 use crate::held::{Named, first_ranges};
-use crate::slot::{SlotCommand, Uplink, to_wire};
+use crate::slot::{SlotCommand, Uplink};
 
 /// Messages that may wait for the network.
 const OUTBOX: usize = 512;
