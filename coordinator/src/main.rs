@@ -1,6 +1,6 @@
 //! `rollout-coordinator`: reads flags and file into a configuration, and starts the server.
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use rollout_coordinator::config::{Config, Flags};
 use std::process::ExitCode;
 
@@ -17,10 +17,12 @@ fn main() -> ExitCode {
     if let Some(code) = seeded_bug() {
         return code;
     }
+    let version = rollout_proto::version(option_env!("ROLLOUT_COMMIT"));
     if std::env::args_os().nth(1).is_some_and(|first| first == "snapshot") {
-        return rollout_coordinator::offline::snapshot();
+        return rollout_coordinator::offline::snapshot(version);
     }
-    let flags = Flags::parse();
+    let matches = Flags::command().version(version).get_matches();
+    let flags = Flags::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let check = flags.check_config;
     let config = match Config::load(flags) {
         Ok(config) => config,

@@ -6,7 +6,7 @@
 //! Absent on purpose: the network. Operators use `rolloutctl snapshot`, which runs this program, because only this
 //! program contains the ledger and its stores.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rollout_ledger::SUPPORTED_VERSIONS;
 use rollout_proto::{ErrorCode, MEMBER_ADDRESS_SHAPE, MemberAddress, RpcError};
 use rollout_raft::{
@@ -136,9 +136,11 @@ impl Done {
     }
 }
 
-/// Runs the command in the process's arguments, the first of which is `snapshot`.
-pub fn snapshot() -> ExitCode {
-    let done = match Cli::parse_from(std::env::args_os().skip(1)).verb {
+/// Runs the command in the process's arguments, the first of which is `snapshot`. `version` is what `--version` prints.
+pub fn snapshot(version: &'static str) -> ExitCode {
+    let matches = Cli::command().version(version).get_matches_from(std::env::args_os().skip(1));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let done = match cli.verb {
         Verb::Restore(args) => run_restore(&args),
         Verb::Salvage(args) => run_salvage(&args),
     };

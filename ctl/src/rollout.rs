@@ -24,7 +24,7 @@ mod verify;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::FromArgMatches as _;
 use rollout_proto::trace::{self, TraceContext};
 use rollout_proto::{ClientError, OnWait};
 
@@ -40,12 +40,13 @@ pub(crate) fn command() -> clap::Command {
     <Cli as clap::CommandFactory>::command()
 }
 
-/// Runs the command line of this process.
-pub fn main() -> ExitCode {
+/// Runs the command line of this process. `version` is what `--version` prints.
+pub fn main(version: &'static str) -> ExitCode {
     if completer::answered(command) {
         return ExitCode::SUCCESS;
     }
-    let cli = Cli::parse();
+    let matches = command().version(version).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let filter = tracing_subscriber::EnvFilter::try_from_env("ROLLOUT_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();

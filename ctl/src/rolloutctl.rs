@@ -64,12 +64,12 @@ use crate::bench;
 use crate::completer;
 use crate::say::to_stderr;
 
-/// Parses the command line, runs it, and returns the exit code.
-pub fn main() -> ExitCode {
+/// Parses the command line, runs it, and returns the exit code. `version` is what `--version` prints.
+pub fn main(version: &'static str) -> ExitCode {
     if completer::answered(Cli::command) {
         return ExitCode::SUCCESS;
     }
-    let cli = parse();
+    let cli = parse(version);
     let paint = cli.talk.begin();
     let mut builder = match cli.command {
         // The only command with work for several cores; a load generator must not use them.
@@ -96,8 +96,8 @@ pub fn main() -> ExitCode {
 }
 
 /// The command line of this process. A help text shows the flags that its command accepts.
-fn parse() -> Cli {
-    let mut command = flags::command();
+fn parse(version: &'static str) -> Cli {
+    let mut command = flags::command().version(version);
     let matches = command.get_matches_mut();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
 }

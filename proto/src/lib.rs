@@ -43,6 +43,7 @@ mod stamp;
 mod supervisor;
 mod tls;
 pub mod trace;
+mod version;
 
 pub use answer_place::{AnswerPlace, LOG_POSITION_HEADER};
 pub use authz::AuthzLayer;
@@ -75,6 +76,7 @@ pub use tls::{
     ClientTls, Incoming, OnRevoked, Security, ServerConn, ServerTls, TlsError, TlsFiles,
     server_name,
 };
+pub use version::version;
 
 /// In a request for a list of runs, workers, datasets, training jobs, rendezvous or checkpoints: those of every
 /// namespace that the caller may see. No namespace can have this name, so a member of an older build refuses it as

@@ -9,6 +9,7 @@ pub mod bench;
 mod clocks;
 mod cloud;
 mod collector;
+pub mod commit;
 mod cut;
 mod events;
 mod fleet;

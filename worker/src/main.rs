@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use rollout_proto::Supervisor;
 use rollout_worker::{AgentError, Cloud, Config, DrainOrder, Drained, Drains, Flags};
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,7 +23,9 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|arg| arg == "mock-engine") {
         return rollout_worker::mock_engine();
     }
-    let flags = Flags::parse();
+    let version = rollout_proto::version(option_env!("ROLLOUT_COMMIT"));
+    let matches = Flags::command().version(version).get_matches();
+    let flags = Flags::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Err(error) = log() {
         eprintln!("rollout-worker: {error}");
         return ExitCode::from(2);

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    rollout_ctl::rollout::main()
+    rollout_ctl::rollout::main(rollout_proto::version(option_env!("ROLLOUT_COMMIT")))
 }

@@ -1,18 +1,38 @@
 //! The programs that cargo built, and commands that run them as the operator or as the user.
 
 use super::{Build, COMMAND_MAX, Fleet};
-use crate::process;
+use crate::{commit, process};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
-/// The directory of cargo's binaries: that of this program, or the parent of the tests' directory.
+/// The directory of the programs: ROLLOUT_BIN_DIR, or cargo's, which is that of this program or the parent of the
+/// tests' directory. The first call compares their commits with the one under test.
 pub(super) fn bin_dir() -> Result<PathBuf> {
+    static DIR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let found = DIR.get_or_init(|| {
+        let dir = find_bin_dir().map_err(|error| format!("{error:#}"))?;
+        match commit::under_test() {
+            Some(expected) => {
+                commit::check(&dir, &expected).map_err(|error| format!("{error:#}"))?
+            }
+            None => eprintln!("NOT RUN: the programs' commit: {} is not set", commit::VARIABLE),
+        }
+        Ok(dir)
+    });
+    found.clone().map_err(anyhow::Error::msg)
+}
+
+fn find_bin_dir() -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("ROLLOUT_BIN_DIR").filter(|given| !given.is_empty()) {
+        return Ok(given.into());
+    }
     let exe = std::env::current_exe()?;
     let mut dirs = exe.ancestors().skip(1).take(2);
     let dir = dirs.find(|dir| dir.join("rollout-coordinator").exists());
-    Ok(dir.context("build the binaries first: cargo build --workspace --bins")?.to_owned())
+    Ok(dir.context("build the binaries first: make build")?.to_owned())
 }
 
 /// One of rollout's programs, without arguments and without a fleet.

@@ -2,6 +2,7 @@
 
 mod benches;
 mod bundle;
+mod commit;
 mod completion;
 mod configuration;
 mod daemons_help;
