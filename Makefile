@@ -1,11 +1,13 @@
 # Two commands do everything on a fresh Debian machine with Rust and make: `make demo` and `make test`.
-# Where CARGO_TARGET_DIR is set, everything is built there.
+# Where CARGO_TARGET_DIR is set, everything is built there. `xtask` builds, tests, lints, measures and releases.
 
 SHELL := /bin/bash
 CARGO ?= cargo
+# By binary, not by package: see .cargo/config.toml.
+XTASK := $(CARGO) run --quiet --bin xtask --
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench nightly clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -14,44 +16,41 @@ preflight: ## look for what building needs, and install it where that is possibl
 	@bash deploy/demo/preflight.sh
 
 build: preflight ## build every binary, and the Python package's extension module
-	$(CARGO) build --workspace --lib --bins
+	$(XTASK) build
 
 demo: build ## 2,000 prompts, three members, four workers, and the leader dies on the way
 	@bash deploy/demo/demo.sh "$(TARGET)/debug"
 
-test: build test-preflight test-deploy test-docs test-guide ## every test
-	$(CARGO) test --workspace --exclude rollout-tests
-	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
+test: preflight ## every test; the last lines say what failed
+	$(XTASK) test
 
-latency: build ## members with round trips of 0.5 to 200 ms, with jitter, with one long link, and beyond the limits: ten minutes
-	$(CARGO) test -p rollout-tests --test cluster latency:: -- --test-threads=1 --nocapture --include-ignored
+latency: preflight ## members with round trips of 0.5 to 200 ms, with jitter, with one long link, and beyond the limits: ten minutes
+	$(XTASK) test --process cluster::latency:: -- --include-ignored
 
-test-deploy: build ## the chart, units, configurations, alert rules and dashboard below deploy/
-	@bash tests/deploy/check.sh "$(TARGET)/debug" "$(TARGET)/deploy-python"
+test-deploy: preflight ## the chart, units, configurations, alert rules and dashboard below deploy/
+	$(XTASK) check deploy
 
-test-docs: build ## commands, configurations and code in every page, compared with the programs and schemas
-	@set -e; python="$$(bash tests/deploy/setup.sh "$(TARGET)/deploy-python")"; export PYTHONDONTWRITEBYTECODE=1; \
-	  for check in test_checker check; do "$$python" tests/docs/$$check.py "$(TARGET)/debug"; done
+test-docs: preflight ## commands, configurations and code in every page, compared with the programs and schemas
+	$(XTASK) check docs
 
-test-guide: build ## the shell blocks of docs/quickstart.md, docs/guide.md and docs/guide-repairs.md, word for word
-	@python3 tests/guide/run.py "$(TARGET)/debug" docs/quickstart.md
-	@python3 tests/guide/run.py "$(TARGET)/debug" docs/guide.md docs/guide-repairs.md
+test-guide: preflight ## the shell blocks of docs/quickstart.md, docs/guide.md and docs/guide-repairs.md, word for word
+	$(XTASK) check guide
 
-test-preflight: ## run preflight in clean Debian roots (90 s, needs root); ROLLOUT_PREFLIGHT_MAKE=demo also builds and runs the demo
-	@bash tests/preflight/check.sh "$(TARGET)/preflight"
+test-preflight: preflight ## run preflight in clean Debian roots (90 s, needs root); ROLLOUT_PREFLIGHT_MAKE=demo also builds and runs the demo
+	$(XTASK) check preflight
 
 test-preflight-demo: ## run test-preflight, then build and run the demo in a root that had nothing; compiles RocksDB; for nightly runs
 	@ROLLOUT_PREFLIGHT_MAKE=demo bash tests/preflight/check.sh "$(TARGET)/preflight"
 
 test-ops: release-binaries ## handovers in 300 ms, 1 s at worst, changes of members within an election, and both as faults: release build, a quiet machine
 	$(CARGO) test --release -p rollout-tests --test cluster -- rolling_restart:: membership:: --test-threads=1 --nocapture
-	$(CARGO) build --release -p rollout-preload
+	$(CARGO) build --release -p rollout-preload -p rollout-jepsen
 	@for nemesis in membership rolling; do \
 	  "$(TARGET)/release/rollout-jepsen" run --workload item --nemesis $$nemesis --seed 1 --secs 90 || exit; done
 
-test-upgrade: build ## upgrade a cluster from each build of release/BASELINES, under load; builds each once (15 min); for nightly runs
+test-upgrade: preflight ## upgrade a cluster from each build of release/BASELINES, under load; builds each once (15 min); for nightly runs
 	@bash tests/upgrade/baselines.sh "$(TARGET)/baselines"
-	$(CARGO) test -p rollout-tests --test cluster rolling_upgrade:: -- --test-threads=1 --nocapture --ignored
+	$(XTASK) test --process cluster::rolling_upgrade:: -- --ignored
 
 python: build ## the Python package, with its extension module, in target/python
 	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"
@@ -64,10 +63,10 @@ wheel: preflight ## the Python package as a wheel, in target/wheels; installs it
 test-vllm: build python wheel ## vLLM itself on this CPU; makes an environment of 6 GB once
 	@set -e; python="$$(bash tests/vllm/setup.sh)"; \
 	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" \
-	  $(CARGO) test -p rollout-tests --features vllm --test vllm -- --test-threads=1 --nocapture
+	  $(XTASK) test --process --features vllm vllm
 
 bench-vllm: ## what rollout costs beside LLM.generate: ENGINE_DEVICE, MODEL, ENGINE_ARGS, ROWS; half an hour on a CPU
-	$(CARGO) build --release --workspace --bins
+	$(XTASK) release --build-only
 	$(CARGO) build --release -p rollout-python
 	$(CARGO) build --release -p rollout-tests --features vllm --bin bench-vllm
 	@mkdir -p "$(TARGET)/python-release" && cp -r worker/python/rollout "$(TARGET)/python-release/"
@@ -80,11 +79,11 @@ test-torch: build python ## torch itself on this CPU; makes an environment of 5 
 	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/torch/setup.sh)}"; \
 	  not_run="$(TARGET)/test-torch-not-run.txt"; : > "$$not_run"; status=0; \
 	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" ROLLOUT_TORCH_NOT_RUN="$$not_run" \
-	  $(CARGO) test -p rollout-tests --features torch --test torch_store --test torch_run -- --test-threads=1 --nocapture || status=$$?; \
+	  $(XTASK) test --process --features torch torch_store torch_run || status=$$?; \
 	  cat "$$not_run"; exit "$$status"
 
 bench-torch: ## sets and gets of the shared store beside TCPStore's: SECONDS of each; three minutes
-	$(CARGO) build --release --workspace --bins
+	$(XTASK) release --build-only
 	$(CARGO) build --release -p rollout-python
 	$(CARGO) build --release -p rollout-tests --features torch --bin bench-torch-store
 	@mkdir -p "$(TARGET)/python-release" && cp -r worker/python/rollout "$(TARGET)/python-release/"
@@ -93,7 +92,7 @@ bench-torch: ## sets and gets of the shared store beside TCPStore's: SECONDS of 
 	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python-release" "$(TARGET)/release/bench-torch-store"
 
 bench-redis: preflight ## bench ledger beside Redis 7 streams, in alternating runs: ROUNDS, SECONDS; ten minutes; needs redis-server
-	$(CARGO) build --release --workspace --bins
+	$(XTASK) release --build-only
 	$(CARGO) build --release -p rollout-tests --features redis --bin bench-beside-redis
 	"$(TARGET)/release/bench-beside-redis"
 
@@ -111,22 +110,24 @@ jepsen-nightly: build ## every workload under every family of faults, for an hou
 	  --seed "$${ROLLOUT_JEPSEN_SEED:-$$(( $$(date -u +%s) / 86400 * 1000 ))}" $${ROLLOUT_JEPSEN_ALL_PAIRS:+--all-pairs} \
 	  --out "$${ROLLOUT_JEPSEN_OUT:-$(TARGET)/jepsen-nightly/$$(date -u +%Y-%m-%dT%H%M%S)}"
 
-kill-matrix: build ## which seeded bugs the fault tests find: hours; goes on where an earlier call ended
+# Built without the commit: a commit that changes no program does not start the matrix anew.
+kill-matrix: export ROLLOUT_COMMIT :=
+kill-matrix: preflight ## which seeded bugs the fault tests find: hours; goes on where an earlier call ended
+	$(CARGO) build --workspace --lib --bins
 	$(CARGO) build -p rollout-coordinator --features seeded-bugs --target-dir "$(TARGET)/seeded-bugs"
 	"$(TARGET)/debug/rollout-jepsen" bugs --seeds 5 --secs 90 --out "$(TARGET)/kill-matrix"
 
-forgetting: build ## ten runs of a million rows one after another take the room of one, in memory and on disk
-	ROLLOUT_FORGET_ROWS=1000000 $(CARGO) test -p rollout-tests --test batch ten_runs:: -- --nocapture
+forgetting: preflight ## ten runs of a million rows one after another take the room of one, in memory and on disk
+	ROLLOUT_FORGET_ROWS=1000000 $(XTASK) test --process batch::ten_runs::
 
-smoke-3node-aws: build ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most
-	$(CARGO) test -p rollout-tests --test batch smoke_3node_aws -- --nocapture
+smoke-3node-aws: preflight ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most
+	$(XTASK) test --process batch::smoke_3node_aws
 
-smoke-3node-gcp: build ## the same with GCP
-	$(CARGO) test -p rollout-tests --test batch smoke_3node_gcp -- --nocapture
+smoke-3node-gcp: preflight ## the same with GCP
+	$(XTASK) test --process batch::smoke_3node_gcp
 
-soak: build ## ten minutes of random kills: 50,000 rows, some of which kill, fail or are invalid
-	ROLLOUT_SOAK_SECONDS=600 ROLLOUT_SOAK_ROWS=50000 \
-	  $(CARGO) test -p rollout-tests --test batch soak:: -- --nocapture
+soak: preflight ## ten minutes of random kills: 50,000 rows, some of which kill, fail or are invalid
+	ROLLOUT_SOAK_SECONDS=600 ROLLOUT_SOAK_ROWS=50000 $(XTASK) test --process batch::soak::
 
 FUZZ_TARGETS := $(or $(FUZZ_TARGET),commands images consensus records snapshots objects store_requests engine_messages requests credentials inputs files)
 
@@ -148,28 +149,17 @@ test-deny: ## deny.toml: licenses and sources of the dependencies, banned crates
 deny: ## test-deny, and known vulnerabilities of the dependencies where the database of them can be fetched: before a release
 	@bash tests/deny/check.sh "$(TARGET)/deny-tools" advisories
 
-lint: preflight test-deny ## formatting and clippy, with warnings as errors, and test-deny
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy -p rollout-coordinator --features seeded-bugs -- -D warnings
+lint: preflight ## formatting and clippy, with warnings as errors, and test-deny
+	$(XTASK) lint
 
-release: preflight deny release-binaries ## release binaries, after deny
+release: preflight ## the four programs, optimized, after deny; fails if one contains a seeded bug
+	$(XTASK) release
 
-release-binaries: preflight
-	$(CARGO) build --workspace --bins --release
+release-binaries: preflight ## the four programs, optimized
+	$(XTASK) release --build-only
 
-bench: release-binaries ## the figures of docs/figures.md, as JSON lines
-	$(TARGET)/release/rolloutctl -o jsonl bench apply
-	$(TARGET)/release/rolloutctl -o jsonl bench apply --lose 10000
-	$(TARGET)/release/rolloutctl -o jsonl bench apply --image 2000
-	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 8 --batch 256
-	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 8 --batch 32
-	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 64 --batch 1
-	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 8 --batch 256 --items 10000000
-	$(TARGET)/release/rolloutctl -o jsonl bench submit --rows 4000000 --row-bytes 200
-	$(TARGET)/release/rolloutctl -o jsonl bench failover --times 20 --batch 32
-	$(TARGET)/release/rolloutctl -o jsonl bench handover --times 20 --batch 32
-	$(TARGET)/release/rolloutctl -o jsonl bench handover --by transfer --times 20 --batch 32
-	$(TARGET)/release/rolloutctl -o jsonl bench rendezvous --nodes 8,64,256
-	$(TARGET)/release/rolloutctl -o jsonl bench rendezvous --nodes 1250 --ranks 8
-	$(TARGET)/release/rolloutctl -o jsonl bench store
+nightly: preflight ## long faults, the kill matrix, vLLM, torch, fuzzing and benchmarks: hours; writes a report into docs/nightly
+	$(XTASK) nightly
+
+bench: preflight ## the figures of docs/figures.md, as JSON lines
+	@$(XTASK) bench

@@ -76,6 +76,7 @@ class Links(unittest.TestCase):
             "training.md": ([docs / "training"], 5),
             "deploy-kubernetes.md": ([docs / "kubernetes"], 5),
             "verification.md": ([docs / "verification"], 5),
+            "nightly/README.md": ([docs / "nightly"], 0),
             "architecture.md": ([docs / "architecture"], 2),
             "figures.md": ([docs / "figures"], 5),
             "errors/README.md": ([docs / "errors"], 50),

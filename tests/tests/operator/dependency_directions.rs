@@ -80,6 +80,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "rollout-training",
         ],
     ),
+    ("xtask", &[]),
 ];
 
 /// The modules of `jepsen` that judge histories. They know nothing of the product or of the code that drives it: a

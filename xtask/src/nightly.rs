@@ -1,0 +1,180 @@
+//! Owns: `cargo xtask nightly`: which long tests and benchmarks there are, and what this machine cannot run.
+//!
+//! Invariant: each one is in the report, with its result, or with the reason why it was not run. One that fails keeps no
+//! other from running.
+//! Absent: the report's file; that is `nightly_report`.
+
+use crate::libtest;
+use crate::nightly_report::{Entry, NightlyReport, Outcome};
+use crate::run::watched;
+use crate::seeded;
+use crate::workspace::Workspace;
+use anyhow::{Result, ensure};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Time to find out whether something can run: an environment of Python may have to be made.
+const NEEDS_LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// Something that takes long: a target of the Makefile.
+struct Item {
+    target: &'static str,
+    hours: u64,
+    /// A script for bash. If it fails, the item is not run, and the last line that it printed is the reason.
+    needs: &'static str,
+}
+
+const VLLM: &str = "bash tests/vllm/setup.sh >/dev/null";
+const TORCH: &str = r#"[ -n "${ROLLOUT_TORCH_PYTHON:-}" ] || bash tests/torch/setup.sh >/dev/null"#;
+const ROOT: &str = r#"[ "$(id -u)" = 0 ] || { echo "it needs the user root"; exit 1; }"#;
+const REDIS: &str =
+    r#"type -P redis-server >/dev/null || { echo "redis-server is not installed"; exit 1; }"#;
+
+const fn item(target: &'static str, hours: u64, needs: &'static str) -> Item {
+    Item { target, hours, needs }
+}
+
+/// Short ones first: a machine that is taken away has then run the most.
+const ITEMS: &[Item] = &[
+    item("latency", 2, ""),
+    item("soak", 2, ""),
+    item("forgetting", 2, ""),
+    item("test-ops", 4, ""),
+    item("test-upgrade", 4, ""),
+    item("test-preflight-demo", 4, ROOT),
+    item("test-torch", 4, TORCH),
+    item("test-vllm", 4, VLLM),
+    item("bench", 4, ""),
+    item("bench-redis", 2, REDIS),
+    item("bench-torch", 2, TORCH),
+    item("bench-vllm", 4, VLLM),
+    item("jepsen-nightly", 6, ""),
+    item("fuzz", 6, ""),
+    item(KILL_MATRIX, 24, ""),
+];
+
+const KILL_MATRIX: &str = "kill-matrix";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NightlyArgs {
+    /// Run only this one, a target of the Makefile; repeatable
+    #[arg(long, value_name = "TARGET")]
+    only: Vec<String>,
+    /// List what there is, and run nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs what the arguments select and writes the report after each. Returns whether nothing failed.
+///
+/// # Errors
+/// When a name is unknown, or the report cannot be written.
+pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<bool> {
+    if args.list {
+        ITEMS.iter().for_each(|item| println!("{}", item.target));
+        return Ok(true);
+    }
+    for only in &args.only {
+        let known = ITEMS.iter().any(|item| item.target == only);
+        ensure!(known, "nothing is named {only}; `cargo xtask nightly --list` lists the names");
+    }
+    let entries = ITEMS.iter().map(|item| {
+        let selected = args.only.is_empty() || args.only.iter().any(|only| only == item.target);
+        let reason = if selected { "the run was interrupted before it" } else { "not selected" };
+        Entry::not_run(item.target, format!("make {}", item.target), reason)
+    });
+    let mut report = NightlyReport::begin(workspace, entries.collect())?;
+    for (place, item) in ITEMS.iter().enumerate() {
+        if args.only.is_empty() || args.only.iter().any(|only| only == item.target) {
+            let (outcome, took) = one(workspace, item);
+            report.set(place, outcome, took)?;
+        }
+    }
+    Ok(report.end())
+}
+
+fn one(workspace: &Workspace, item: &Item) -> (Outcome, Duration) {
+    println!("-- {}", item.target);
+    if let Some(reason) = missing(workspace, item) {
+        return (Outcome::NotRun(reason), Duration::ZERO);
+    }
+    let begun = Instant::now();
+    let mut parts: Vec<String> = Vec::new();
+    let mut look = |line: &str| {
+        if let Some(reason) = libtest::not_run(line)
+            && !parts.iter().any(|part| part == reason)
+        {
+            parts.push(reason.to_owned());
+        }
+    };
+    let limit = Duration::from_secs(item.hours * 60 * 60);
+    let ended = watched(make(workspace, item.target), limit, &mut look);
+    let problem = match ended {
+        Ok(ended) => ended.problem(),
+        Err(error) => Some(format!("{error:#}")),
+    };
+    let problem = problem.or_else(|| control(workspace, item));
+    let outcome = match problem {
+        Some(problem) => Outcome::Failed(problem),
+        None => Outcome::Passed { not_run: parts },
+    };
+    (outcome, begun.elapsed())
+}
+
+/// Why an item cannot run on this machine.
+fn missing(workspace: &Workspace, item: &Item) -> Option<String> {
+    if item.needs.is_empty() {
+        return None;
+    }
+    let mut last = String::new();
+    let mut look = |line: &str| {
+        if !line.trim().is_empty() {
+            last = line.trim().to_owned();
+        }
+    };
+    let ended = watched(workspace.script(item.needs, &[]), NEEDS_LIMIT, &mut look);
+    match ended {
+        Ok(ended) => ended.problem().map(|problem| if last.is_empty() { problem } else { last }),
+        Err(error) => Some(format!("{error:#}")),
+    }
+}
+
+/// A build with seeded bugs contains their names: otherwise a release without them would prove nothing.
+fn control(workspace: &Workspace, item: &Item) -> Option<String> {
+    if item.target != KILL_MATRIX {
+        return None;
+    }
+    let program = workspace.target.join("seeded-bugs/debug/rollout-coordinator");
+    let checked =
+        seeded::names(&workspace.root).and_then(|names| seeded::check_seeded(&program, &names));
+    checked.err().map(|error| format!("{error:#}"))
+}
+
+/// A target of the Makefile, as a person makes it: not as a part of the `make` that may have started this. It gets the
+/// commit, because the report changes a tracked file.
+fn make(workspace: &Workspace, target: &str) -> Command {
+    let mut command = workspace.command("make", &[target]);
+    workspace.name_commit(&mut command);
+    for variable in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn each_item_is_a_target_of_the_makefile_and_is_there_once() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Makefile");
+        let makefile = std::fs::read_to_string(path).unwrap();
+        for item in ITEMS {
+            let is_it = |line: &str| line.split_once(':').is_some_and(|of| of.0 == item.target);
+            assert!(makefile.lines().any(is_it), "the Makefile has no target {}", item.target);
+            let same = ITEMS.iter().filter(|other| other.target == item.target);
+            assert_eq!(same.count(), 1, "{}", item.target);
+        }
+    }
+}
