@@ -76,7 +76,7 @@ pub use tls::{
     ClientTls, Incoming, OnRevoked, Security, ServerConn, ServerTls, TlsError, TlsFiles,
     server_name,
 };
-pub use version::version;
+pub use version::{commit, version};
 
 /// In a request for a list of runs, workers, datasets, training jobs, rendezvous or checkpoints: those of every
 /// namespace that the caller may see. No namespace can have this name, so a member of an older build refuses it as

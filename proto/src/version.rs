@@ -1,4 +1,4 @@
-//! Owns: the text that `--version` of every program prints after the program's name.
+//! Owns: the commit of this program, and the text that `--version` prints after the program's name.
 //!
 //! Invariant: only the binary targets know the commit (`option_env!("ROLLOUT_COMMIT")`), so that a new commit relinks
 //! the programs and rebuilds no library.
@@ -6,10 +6,20 @@
 
 use std::sync::OnceLock;
 
-/// The version and, if the build knew it, the commit: `0.1.0 (4f2c…)`.
-pub fn version(commit: Option<&str>) -> &'static str {
+static COMMIT: OnceLock<&'static str> = OnceLock::new();
+
+/// The version and, if the build knew it, the commit: `0.1.0 (4f2c…)`. The first call of a process names the commit.
+pub fn version(commit: Option<&'static str>) -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
+    if let Some(commit) = commit.filter(|commit| !commit.is_empty()) {
+        COMMIT.get_or_init(|| commit);
+    }
     TEXT.get_or_init(|| text(commit))
+}
+
+/// The commit that this program was built from, if the build knew it.
+pub fn commit() -> Option<&'static str> {
+    COMMIT.get().copied()
 }
 
 fn text(commit: Option<&str>) -> String {

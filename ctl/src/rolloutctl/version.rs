@@ -8,6 +8,8 @@ use crate::output::{self, Format, Report};
 #[serde(rename_all = "camelCase")]
 struct Version {
     version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit: Option<&'static str>,
     api_version: &'static str,
 }
 
@@ -15,7 +17,10 @@ impl Report for Version {
     const KIND: &'static str = "Version";
 
     fn table(&self) -> String {
-        format!("rolloutctl {}\n", self.version)
+        match self.commit {
+            Some(commit) => format!("rolloutctl {} ({commit})\n", self.version),
+            None => format!("rolloutctl {}\n", self.version),
+        }
     }
 }
 
@@ -23,7 +28,11 @@ impl Report for Version {
 pub(crate) fn run(format: Format) -> anyhow::Result<()> {
     output::emit(
         format,
-        &Version { version: env!("CARGO_PKG_VERSION"), api_version: output::API_VERSION },
+        &Version {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: rollout_proto::commit(),
+            api_version: output::API_VERSION,
+        },
     )
 }
 
@@ -33,7 +42,14 @@ mod tests {
 
     #[test]
     fn output_matches_the_golden_file() {
-        let report = Version { version: "0.1.0", api_version: output::API_VERSION };
+        let report = Version { version: "0.1.0", commit: None, api_version: output::API_VERSION };
         crate::golden::report("version.txt", &report);
+    }
+
+    #[test]
+    fn it_shows_the_commit_if_the_build_knew_it() {
+        let commit = Some("4f2c");
+        let report = Version { version: "0.1.0", commit, api_version: output::API_VERSION };
+        assert_eq!(report.table(), "rolloutctl 0.1.0 (4f2c)\n");
     }
 }
