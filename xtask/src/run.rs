@@ -11,8 +11,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(100);
-/// After the command's end, a process that it left behind may keep the output open for so long.
+/// After the command's end, a process that it left behind may keep the output open for so long in silence,
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
+/// and for so long if it prints: the command's own output may still be on its way.
+const LEFT_BEHIND_MAX: Duration = Duration::from_secs(60);
 const CHUNK_BYTES: usize = 16 * 1024;
 const CHUNKS_MAX: usize = 64;
 /// The bytes of a line that are looked at. The whole line is printed.
@@ -74,6 +76,7 @@ pub(crate) fn watched(
         if ended.is_none() {
             ended = child.try_wait()?.map(|status| (status, Instant::now()));
         }
+        open &= ended.is_none_or(|(_, at)| at.elapsed() < LEFT_BEHIND_MAX);
         if ended.is_none() && exceeded.is_none() && begun.elapsed() > limit {
             exceeded = Some(limit);
             group.kill();
@@ -175,6 +178,14 @@ mod tests {
         let begun = Instant::now();
         let (ended, _) = shell("sleep 600 & sleep 600", Duration::from_millis(200));
         assert!(ended.problem().is_some_and(|said| said.contains("still ran")));
+        assert!(begun.elapsed() < LONG);
+    }
+
+    #[test]
+    fn a_process_that_is_left_behind_ends_with_its_command() {
+        let begun = Instant::now();
+        let (ended, lines) = shell("sleep 600 & echo done", LONG);
+        assert_eq!((ended.problem(), lines), (None, vec!["done".to_owned()]));
         assert!(begun.elapsed() < LONG);
     }
 
