@@ -44,7 +44,7 @@ build() {
       unset ROCKSDB_LIB_DIR ROCKSDB_STATIC
     fi
     # A target directory of its own: in this checkout's, cargo would replace the programs under test.
-    CARGO_TARGET_DIR="$target" CARGO_INCREMENTAL=0 \
+    CARGO_TARGET_DIR="$target" CARGO_INCREMENTAL=0 ROLLOUT_COMMIT="$commit" \
       cargo build --locked --bins -p rollout-coordinator -p rollout-worker -p rollout-ctl
   )
   rm -rf "$part"
