@@ -71,8 +71,6 @@ pub(crate) use worker::WorkerService;
 use crate::config::Config;
 use crate::enrolment::EnrolmentDesk;
 use crate::gc::run_stores::RunStores;
-use crate::grpc::convert;
-use crate::grpc::revoked_certificates;
 use crate::grpc::session_holder::holder_of;
 use crate::grpc::store_probe::StoreProbe;
 use crate::leader::full_disk;

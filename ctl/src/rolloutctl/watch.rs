@@ -32,7 +32,7 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         // Running a command consumes its parsed form.
-        let mut cli = next.take().unwrap_or_else(super::parse);
+        let mut cli = next.take().unwrap_or_else(|| super::parse(env!("CARGO_PKG_VERSION")));
         cli.output = cli.output.of_many();
         match cli.output {
             Format::Yaml => write_stdout("---\n")?,
