@@ -8,9 +8,9 @@ use crate::training;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     Among, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass, HeldRows,
-    JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, Registration,
-    RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, SettingOp,
-    StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp,
+    JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, RequestId,
+    RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, SettingOp, StoreName,
+    StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -216,7 +216,7 @@ fn workers() -> Command {
     let cordon = |slot, cordoned| OpKind::Cordon { session, slot, cordoned, reason: "why".into() };
     ops([
         OpKind::Register(Box::new(registration())),
-        OpKind::Register(Box::new(Registration::default())),
+        OpKind::Register(Box::default()),
         cordon(None, true),
         cordon(Some(SlotNo(300)), false),
         OpKind::Drain { session, deadline_ms: 0 },

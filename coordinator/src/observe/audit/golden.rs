@@ -81,7 +81,8 @@ async fn a_line_of_each_shape_is_kept() {
     let unknown = || Some(RpcError::new(ErrorCode::NoQuorum, "no majority answered"));
     let forbidden = || Some(RpcError::new(ErrorCode::PermissionDenied, "not for clients"));
     let no_token = || Some(RpcError::new(ErrorCode::TokenRefused, "no such token"));
-    let cases: [(&str, http::Request<()>, fn() -> Option<RpcError>); 6] = [
+    type Case = (&'static str, http::Request<()>, fn() -> Option<RpcError>);
+    let cases: [Case; 6] = [
         ("applied", request("Runs/CreateRun"), applied),
         ("refused", request("Runs/CreateRun"), refused),
         ("unknown", request("Runs/CreateRun"), unknown),
