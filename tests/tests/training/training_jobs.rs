@@ -201,7 +201,7 @@ async fn a_checkpoint_of_which_an_object_is_gone_is_not_begun_from_and_the_way_o
         let refused = recover(&fleet, "t0", &["t0"], 2).await.err();
         let said = refused.map(|error| error.to_string()).unwrap_or_default();
         ensure!(said.contains("RO-5001") && said.contains(&name), "{said}");
-        ensure!(said.contains("another one by its number: 1, of step 1"), "{said}");
+        ensure!(said.contains("another complete checkpoint by its number: 1, of step 1"), "{said}");
         std::fs::write(&path, good)?;
     }
     // No lineage was begun: the running trainer continues.
