@@ -97,7 +97,9 @@ class Configs(unittest.TestCase):
         command = ["make", "--no-print-directory", "--dry-run", "release"]
         told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
         self.assertEqual(told.returncode, 0, told.stderr)
-        self.assertRegex(told.stdout, r"(?s)tests/deny/check\.sh \S+ advisories\n.*build .*--release")
+        self.assertRegex(told.stdout, r"(?m)--bin xtask -- release$")
+        release = (ROOT / "xtask" / "src" / "release.rs").read_text()
+        self.assertRegex(release, r"(?s)tests/deny/check\.sh .* advisories.*try_stage\(.build.")
 
     def test_skypilot_starts_the_worker_as_it_wants_to_be_started(self):
         task = yaml.safe_load((DEPLOY / "skypilot" / "worker.sky.yaml").read_text())
