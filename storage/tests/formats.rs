@@ -2,7 +2,7 @@
 //! names of objects.
 //!
 //! *Invariant:* a build reads what earlier builds wrote, so no line changes. `ROLLOUT_REWRITE=1` writes the file anew, which
-//! needs a reason why nobody has the old bytes.
+//! needs a reason why the old bytes exist nowhere.
 //! Absent: the Raft log and the image, which are whole directories in `raft/tests/testdata`, and what records of the ledger
 //! mean.
 

@@ -1,4 +1,4 @@
-//! What a client is told of each refusal of the ledger, for every refusal that the ledger keeps the bytes of.
+//! The error that a client receives for each refusal of the ledger whose bytes are recorded.
 //!
 //! *Invariant:* a client acts by the code and the outcome, so no line changes. The ledger's test has an example of each
 //! kind, so each is here. Absent: what a code means; `proto/testdata/errors.txt` has that.

@@ -32,7 +32,7 @@ fn the_keys_are_those_that_are_kept() {
         "model", "sampling", "input", "output", "workers", "run", "notify", "cluster", "store",
         "tls",
     ];
-    // What is refused is told with all that is known.
+    // The error lists all known values.
     let refused = |file: &str| {
         let error = toml::from_str::<BatchConfig>(file).unwrap_err();
         error.message().to_owned()
