@@ -1,8 +1,7 @@
-//! What members answer and write, against what is kept in `coordinator/testdata`.
+//! Compares what members answer and write with the files in `coordinator/testdata`. Only tests use this module.
 //!
-//! *Invariant:* a difference shows as the first line that changed, and a file that is not there fails the test.
-//! `ROLLOUT_REWRITE=1` writes the files anew, which needs a reason: programs, logs and members of other versions read these
-//! texts and bytes. Absent: what is compared.
+//! *Invariant:* the test names the first line that differs, and a missing file fails it. `ROLLOUT_REWRITE=1` rewrites
+//! the files. That needs a reason: programs, logs and members of other versions read these texts and bytes.
 
 mod operations;
 mod rejections;

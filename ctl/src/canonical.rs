@@ -4,8 +4,8 @@
 //! the outermost object, or of the objects of an outermost array, are sorted by their bytes; the keys of inner objects
 //! keep their written order, because an engine may depend on it: it generates a schema's properties one after another,
 //! and a chat template prints tools in their order.
-//! Invariant: canonicalizing twice changes nothing. Values that differ for a reader of strings and numbers, or for a
-//! reader to whom the inner order matters, give different texts.
+//! Invariant: canonicalizing twice changes nothing. Values that differ in a string, a number or the order of inner keys
+//! give different texts.
 //! Absent: number arithmetic: 1.0 and 1 stay different, because a model may be given either.
 
 use std::borrow::Cow;

@@ -1,6 +1,6 @@
 //! Owns: the occurrence numbers of equal rows without an ID.
 //!
-//! Rows are told apart by 64 bits of the ID that they would have as a first occurrence. If two different rows share
+//! The table compares rows by 64 bits of the ID that each would have as a first occurrence. If two different rows share
 //! those bits, the second counts as a repetition: its ID is another one, but still unique.
 //! Invariant: the same rows in the same order get the same numbers, in at most 800 MiB: 8 bytes a distinct row at a
 //! load of at most 7/8 (10^7 rows take 128 MiB), at most [`DISTINCT_MAX`] rows, of which [`REPEATED_MAX`] may repeat.

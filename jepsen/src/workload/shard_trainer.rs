@@ -36,7 +36,7 @@ pub(super) struct ShardTrainer {
     launch: Arc<Launch>,
     /// The instance of its present process.
     instance: u64,
-    /// The last round that it was told to recover from.
+    /// The last round for which a member requested a recovery.
     torn: u64,
 }
 
@@ -104,7 +104,7 @@ impl ShardTrainer {
         Some(job(self.launch.career.job))
     }
 
-    /// A job that continues after a loss must never be told to recover.
+    /// No member may request a recovery of a job that continues after a loss.
     fn has_to_recover(&mut self, round: u64, why: &str) {
         self.torn = self.torn.max(round);
         if self.launch.career.on_loss == v1::LossPolicy::Continue {

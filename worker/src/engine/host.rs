@@ -116,7 +116,7 @@ struct Rows {
     waiting: HashMap<u64, Waiting>,
     /// Started rows that are no longer wanted; never more than were started.
     cancelled: Vec<u64>,
-    /// These and the rows that the process was told to stop: it may still run them.
+    /// These, and the rows whose stop was requested: the process may still run them.
     stopping: HashSet<u64>,
     /// Why there is no process for rows, until one is ready again: the slot may not know it yet.
     down: Option<String>,

@@ -29,7 +29,7 @@ use crate::slot::{SlotCommand, Uplink};
 
 /// Messages that may wait for the network.
 const OUTBOX: usize = 512;
-/// How many unanswered heartbeats end the stream, whoever leads.
+/// The number of unanswered heartbeats that ends the stream, even if the leader has not changed.
 const UNANSWERED_MAX: usize = 32;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum of row ranges that a heartbeat asks about: a megabyte.
