@@ -23,6 +23,7 @@ pub(crate) mod grant;
 pub(crate) mod incident;
 pub(crate) mod incident_slots;
 pub(crate) mod item_view;
+pub(crate) mod known_done;
 pub(crate) mod notice;
 pub(crate) mod outcome_image;
 pub(crate) mod outlook;

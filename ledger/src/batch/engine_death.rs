@@ -51,7 +51,7 @@ impl Ledger {
             if let Some(held) = self.slot_mut(slot) {
                 held.deaths += 1;
             }
-            let incident = SlotIncident { end: EndKind::EngineDied, rows: suspects };
+            let incident = SlotIncident::new(EndKind::EngineDied, suspects);
             self.count_incident(ctx, slot, incident, &failure.code);
         }
         let among = started.iter().map(|h| h.rows.len()).sum::<u64>();

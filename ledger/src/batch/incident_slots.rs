@@ -105,7 +105,7 @@ mod tests {
         let lens = |start: u64| (1..70u32).step_by(2).map(move |len| (start, len));
         for (start, len) in (0..40u64).step_by(3).flat_map(lens) {
             let rows = vec![(RunNo(2), Rows::range(start, len))];
-            let incidents = [SlotIncident { end: EndKind::EngineDied, rows }];
+            let incidents = [SlotIncident::new(EndKind::EngineDied, rows)];
             let mut index = IncidentSlots::default();
             index.add(FIRST, &incidents);
             assert!(index.rows.len() <= 12, "{} blocks", index.rows.len());
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_incident_that_goes_leaves_what_others_of_its_slot_have() {
-        let incident = |end, rows: Rows| SlotIncident { end, rows: vec![(RunNo(2), rows)] };
+        let incident = |end, rows: Rows| SlotIncident::new(end, vec![(RunNo(2), rows)]);
         let failure = incident(EndKind::RowFailed, Rows::range(5, 1));
         let deaths = [3, 4].map(|len| incident(EndKind::EngineDied, Rows::range(5, len)));
         let mut index = IncidentSlots::default();
@@ -144,7 +144,7 @@ mod tests {
     fn a_range_of_more_rows_than_a_slot_holds_is_found_too() {
         let rows = vec![(RunNo(2), Rows::range(1, 5 << LEVEL_MAX))];
         let mut index = IncidentSlots::default();
-        index.add(FIRST, &[SlotIncident { end: EndKind::EngineDied, rows }]);
+        index.add(FIRST, &[SlotIncident::new(EndKind::EngineDied, rows)]);
         for row in [1, 1 << LEVEL_MAX, 5 << LEVEL_MAX] {
             assert_eq!(index.of_row(RunNo(2), row).len(), 1, "{row}");
         }

@@ -20,6 +20,7 @@
 //! Absent: rows that are invalid, stores that refuse, and cordons of operators (`cordon.rs`).
 
 use crate::batch::incident::EndKind;
+use crate::batch::known_done::KnownDone;
 use crate::batch::segment::Outcome;
 use crate::fleet::worker::Slot;
 use crate::kernel::counted::counted;
@@ -38,9 +39,15 @@ use std::collections::BTreeSet;
 pub(crate) struct SlotIncident {
     pub(crate) end: EndKind,
     pub(crate) rows: Vec<(RunNo, Rows)>,
+    #[serde(skip)]
+    done: KnownDone,
 }
 
 impl SlotIncident {
+    pub(crate) fn new(end: EndKind, rows: Vec<(RunNo, Rows)>) -> Self {
+        Self { end, rows, done: KnownDone::default() }
+    }
+
     pub(crate) fn has(&self, no: RunNo, row: u64) -> bool {
         self.rows.iter().any(|(run, rows)| *run == no && rows.contains(row))
     }
@@ -92,7 +99,7 @@ pub(crate) mod as_deaths {
         deserializer: D,
     ) -> Result<Vec<SlotIncident>, D::Error> {
         let deaths: Vec<Vec<(RunNo, Rows)>> = Deserialize::deserialize(deserializer)?;
-        let death = |rows| SlotIncident { end: EndKind::EngineDied, rows };
+        let death = |rows| SlotIncident::new(EndKind::EngineDied, rows);
         Ok(deaths.into_iter().map(death).collect())
     }
 }
@@ -159,7 +166,7 @@ impl Ledger {
                 FailureClass::InputUnreadable => EndKind::InputUnreadable,
                 _ => EndKind::RowFailed,
             };
-            self.count_incident(ctx, slot, SlotIncident { end, rows }, "");
+            self.count_incident(ctx, slot, SlotIncident::new(end, rows), "");
         }
     }
 
@@ -195,6 +202,7 @@ impl Ledger {
         code: &str,
     ) {
         self.list_incident(slot, incident);
+        self.read_outcomes(slot);
         let after = self.cordon_after();
         let Some(held) = self.slot(slot).filter(|held| held.cordon.is_none()) else { return };
         if self.counting(slot, &held.incidents) < after {
@@ -251,13 +259,26 @@ impl Ledger {
         incidents.iter().filter(|incident| self.is_completed(incident))
     }
 
-    /// Whether all rows of an incident are done: its own slot has finished none since.
+    /// Whether all rows of an incident are done: its own slot has finished none since. Its outcomes must have been read
+    /// (`read_outcomes`).
     fn is_completed(&self, incident: &SlotIncident) -> bool {
-        let done = |(no, rows): &(RunNo, Rows)| {
-            let run = self.runs.get(no);
-            run.is_some_and(|run| rows.iter().all(|row| run.outcome(row).part().is_some()))
-        };
-        !incident.rows.is_empty() && incident.rows.iter().all(done)
+        incident.done.is_all(&incident.rows, &self.runs)
+    }
+
+    /// Reads the outcomes of a slot's incidents before it is judged. A command may have a thousand failures of a slot
+    /// with deaths of thousands of rows, so rows that are done are not read again.
+    fn read_outcomes(&mut self, slot: SlotRef) {
+        if !self.asks_a_second_slot() {
+            return; // No outcome decides there.
+        }
+        let Some(held) = self.slot_mut(slot) else { return };
+        let mut listed = std::mem::take(&mut held.incidents);
+        for SlotIncident { rows, done, .. } in &mut listed {
+            done.advance(rows, &self.runs);
+        }
+        if let Some(held) = self.slot_mut(slot) {
+            held.incidents = listed;
+        }
     }
 
     /// Adds an incident. A full list makes room by dropping failures of rows that failed for good, then its latest
@@ -334,6 +355,7 @@ impl Ledger {
             self.put_incidents(*slot, left);
         }
         for slot in slots {
+            self.read_outcomes(slot);
             let left = self.slot(slot).map_or(0, |held| self.counting(slot, &held.incidents));
             let few = left < self.cordon_after();
             if few && self.slot_mut(slot).is_some_and(Slot::lift_cordon) {

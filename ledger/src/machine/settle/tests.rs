@@ -1,5 +1,7 @@
 //! Measures the cost of reading and ticking, in visited records.
 
+use crate::batch::incident::EndKind;
+use crate::batch::slot_incidents::SlotIncident;
 use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
 use crate::identity::quota::Quota;
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
@@ -9,7 +11,8 @@ use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::command::{
-    BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, Registration, SegmentDecl,
+    BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
+    SegmentDecl,
 };
 use crate::machine::gate::SCHEDULING_VERSION;
 use crate::machine::ledger::{EntryId, Ledger};
@@ -103,15 +106,32 @@ impl Bench {
         self.op(OpKind::Claim { slot, instance: 1, seq, rows_max: 10 });
     }
 
+    /// The rows that a slot gets, of one run.
+    fn pull(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> HeldRows {
+        let claim = OpKind::Claim { slot, instance: 1, seq, rows_max };
+        let Reply::Granted(mut granted) = self.op(claim) else { panic!("no rows") };
+        assert_eq!(granted.len(), 1);
+        granted.remove(0).held
+    }
+
     /// A slot fails the first row that it gets.
     fn fail_next(&mut self, slot: SlotRef, seq: u64, class: FailureClass) -> HeldRows {
-        let claim = OpKind::Claim { slot, instance: 1, seq, rows_max: 1 };
-        let Reply::Granted(mut granted) = self.op(claim) else { panic!("no rows") };
-        let held = granted.remove(0).held;
-        let (code, message, evidence) = (String::new(), String::new(), Evidence::default());
-        self.op(OpKind::Fail { slot, held: held.clone(), class, code, message, evidence });
+        let held = self.pull(slot, seq, 1);
+        self.op(failure(slot, held.clone(), class));
         held
     }
+
+    fn complete(&mut self, slot: SlotRef, held: HeldRows) {
+        let mut blob = BlobRef { bytes: 1, ..BlobRef::default() };
+        blob.digest[..8].copy_from_slice(&self.1.to_be_bytes());
+        let (run, part) = (held.run, PartDecl { blob, tokens_in: 0, tokens_out: 0 });
+        self.op(OpKind::Complete { slot, run, part, sets: vec![held] });
+    }
+}
+
+fn failure(slot: SlotRef, held: HeldRows, class: FailureClass) -> OpKind {
+    let (code, message, evidence) = (String::new(), String::new(), Evidence::default());
+    OpKind::Fail { slot, held, class, code, message, evidence }
 }
 
 #[test]
@@ -266,4 +286,42 @@ fn a_row_that_is_the_cause_costs_the_slots_that_had_it() {
     assert_eq!(listed(&bench), left, "others had other rows");
     bench.0.settle_indexes();
     bench.0.check_invariants().expect("they hold");
+}
+
+#[test]
+fn failures_at_a_slot_do_not_read_the_rows_of_its_deaths_again() {
+    let mut bench = Bench::new();
+    bench.apply(Body::SetVersion(SCHEDULING_VERSION), 0);
+    let (own, other) = (bench.worker("own"), bench.worker("other"));
+    // Others have completed all rows of a death but the last ones, and have such a death too: so each failure asks
+    // for the outcomes of these rows.
+    let mut sets: Vec<HeldRows> = (1..=6).map(|seq| bench.pull(other, seq, 30)).collect();
+    let last = sets.split_off(5).remove(0);
+    sets.iter().for_each(|held| bench.complete(other, held.clone()));
+    let rows = sets.into_iter().chain([last.clone()]).map(|held| (held.run, held.rows));
+    let death = SlotIncident::new(EndKind::EngineDied, rows.collect());
+    let ctx = Context::outside(bench.0.meta.applied, 0);
+    for slot in [own, other] {
+        bench.0.count_incident(&ctx, slot, death.clone(), "");
+    }
+    let failed = bench.pull(own, 1, 30);
+    let fail = |row| {
+        let held = HeldRows { rows: Rows::range(row, 1), ..failed.clone() };
+        Op::from(failure(own, held, FailureClass::Transient))
+    };
+    let ops: Vec<Op> = failed.rows.iter().map(fail).collect();
+    let most = ops.len() as u64 * FEW;
+    let looks = looks_of(|| bench.apply(Body::Ops(ops), 0));
+    assert!(looks <= most, "{looks} looks, more than {most}");
+    let completed = |bench: &Bench| {
+        bench.0.slot(own).map_or(0, |held| bench.0.completed(&held.incidents).count())
+    };
+    assert_eq!(completed(&bench), 0);
+    bench.0.check_invariants().expect("they hold");
+    bench.complete(other, last.clone());
+    bench.fail_next(own, 2, FailureClass::Transient);
+    assert_eq!(completed(&bench), 1, "now all of its rows are done");
+    // As garbage collection drops the rows of a run.
+    bench.0.runs.get_mut(&last.run).expect("it is there").segments.clear();
+    assert_eq!(completed(&bench), 0, "it is not known any more");
 }
