@@ -8,19 +8,42 @@ use futures::future::BoxFuture;
 use std::task::{Context, Poll};
 use tower::{Layer, Service};
 
+/// A tower service of HTTP requests whose answers may be awaited on any thread. Every such service implements it.
+pub(crate) trait HttpService<B>:
+    Service<
+        http::Request<B>,
+        Response = http::Response<<Self as HttpService<B>>::Body>,
+        Error: 'static,
+        Future: Send + 'static,
+    >
+{
+    /// The body of its answers.
+    type Body: 'static;
+}
+
+impl<S, B, R: 'static> HttpService<B> for S
+where
+    S: Service<http::Request<B>, Response = http::Response<R>>,
+    S::Error: 'static,
+    S::Future: Send + 'static,
+{
+    type Body = R;
+}
+
+/// The answer of a service.
+pub(crate) type Answer<S, B> = BoxFuture<
+    'static,
+    Result<http::Response<<S as HttpService<B>>::Body>, <S as Service<http::Request<B>>>::Error>,
+>;
+
 /// Code that runs around each request.
 pub(crate) trait Around: Clone {
     /// Calls the inner service once, and returns the answer.
-    fn around<S, B, R>(
+    fn around<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<R>, S::Error>>
-    where
-        S: Service<http::Request<B>, Response = http::Response<R>>,
-        S::Future: Send + 'static,
-        S::Error: 'static,
-        R: 'static;
+    ) -> Answer<S, B>;
 }
 
 /// The layer.
@@ -42,17 +65,10 @@ pub(crate) struct Surrounded<A, S> {
     inner: S,
 }
 
-impl<A, S, B, R> Service<http::Request<B>> for Surrounded<A, S>
-where
-    A: Around,
-    S: Service<http::Request<B>, Response = http::Response<R>>,
-    S::Future: Send + 'static,
-    S::Error: 'static,
-    R: 'static,
-{
-    type Response = http::Response<R>;
+impl<A: Around, S: HttpService<B>, B> Service<http::Request<B>> for Surrounded<A, S> {
+    type Response = http::Response<S::Body>;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+    type Future = Answer<S, B>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)

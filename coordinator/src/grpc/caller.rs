@@ -4,29 +4,21 @@
 //!
 //! Deliberately absent: how it is kept (`leader::caller`).
 
-use crate::grpc::around::Around;
+use crate::grpc::around::{Answer, Around, HttpService};
 use crate::leader::caller::serving;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use rollout_proto::{Identity, PeerInfo};
-use tower::Service;
 
 /// Makes the caller known to the handlers of its request.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller;
 
 impl Around for Caller {
-    fn around<S, B, R>(
+    fn around<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<R>, S::Error>>
-    where
-        S: Service<http::Request<B>, Response = http::Response<R>>,
-        S::Future: Send + 'static,
-        S::Error: 'static,
-        R: 'static,
-    {
+    ) -> Answer<S, B> {
         let caller = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.clone());
         let caller = caller.unwrap_or_else(Identity::insecure);
         serving(caller, inner.call(request)).boxed()
@@ -40,7 +32,7 @@ mod tests {
     use crate::leader::caller::current;
     use rollout_proto::Role;
     use std::convert::Infallible;
-    use tower::Layer;
+    use tower::{Layer, Service};
 
     #[tokio::test]
     async fn a_handler_knows_its_caller_and_other_work_has_none() {

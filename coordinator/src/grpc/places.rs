@@ -4,11 +4,9 @@
 //!
 //! Deliberately absent: what is noted when (`observe::placed`).
 
-use crate::grpc::around::Around;
+use crate::grpc::around::{Answer, Around, HttpService};
 use crate::observe::placed;
 use futures::FutureExt;
-use futures::future::BoxFuture;
-use tower::Service;
 
 /// Notes the places of requests' operations in the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,17 +18,11 @@ pub(crate) enum Places {
 }
 
 impl Around for Places {
-    fn around<S, B, R>(
+    fn around<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<R>, S::Error>>
-    where
-        S: Service<http::Request<B>, Response = http::Response<R>>,
-        S::Future: Send + 'static,
-        S::Error: 'static,
-        R: 'static,
-    {
+    ) -> Answer<S, B> {
         let (answer, layer) = (inner.call(request), *self);
         let answered = async move {
             let mut response = answer.await?;
@@ -56,7 +48,7 @@ mod tests {
     use std::convert::Infallible;
     use tonic::Status;
     use tonic::metadata::MetadataMap;
-    use tower::Layer;
+    use tower::{Layer, Service};
 
     /// The place in the answer of a handler that does this.
     async fn said(handle: fn() -> http::Response<()>) -> Option<AnswerPlace> {

@@ -6,15 +6,13 @@
 //! Deliberately absent: any decision. A malformed header counts as no header. The span of a stream ends when the stream
 //! is open, because the stream may last for days.
 
-use crate::grpc::around::Around;
+use crate::grpc::around::{Answer, Around, HttpService};
 use crate::observe::audit::method_of;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use rollout_proto::trace::{self, Span};
 use rollout_proto::{AnswerPlace, PeerInfo, RpcError};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
-use tower::Service;
 use tracing::Instrument;
 
 /// The longest name of a span, in bytes: longer than every method's. A caller may request any path.
@@ -25,17 +23,11 @@ const NAME_BYTES_MAX: usize = 128;
 pub(crate) struct Trace;
 
 impl Around for Trace {
-    fn around<S, B, R>(
+    fn around<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
         request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<R>, S::Error>>
-    where
-        S: Service<http::Request<B>, Response = http::Response<R>>,
-        S::Future: Send + 'static,
-        S::Error: 'static,
-        R: 'static,
-    {
+    ) -> Answer<S, B> {
         let open = begun(&request);
         let traced = open.context();
         let method = method_of(request.uri().path());
