@@ -1,28 +1,18 @@
 //! Golden tests: help texts and outputs, compared with the files in `ctl/testdata`.
 //!
 //! Invariant: an added, removed or changed command, flag, default, column or field shows in the diff of a file that a
-//! reviewer reads. `ROLLOUT_REWRITE=1` rewrites the files. Deliberately absent: the current environment.
+//! reviewer reads. Deliberately absent: the current environment.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::Command;
 
+use rollout_recorded::check;
+
 use crate::output::{Format, Report, render};
 
-/// Compares a text with the content of a file.
-pub(crate) fn check(file: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(file);
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    for (line, (kept, now)) in kept.lines().zip(text.lines()).enumerate() {
-        assert_eq!(kept, now, "{}:{} (ROLLOUT_REWRITE=1 writes it anew)", path.display(), line + 1);
-    }
-    assert_eq!(kept, text, "{} (ROLLOUT_REWRITE=1 writes it anew)", path.display());
-}
+const TESTDATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
 
 /// Compares a report in every format.
 pub(crate) fn report<R: Report>(file: &str, report: &R) {
@@ -38,7 +28,7 @@ pub(crate) fn report<R: Report>(file: &str, report: &R) {
         let _ =
             writeln!(text, "$ -o {}\n{}", format!("{format:?}").to_lowercase(), timeless(&shown));
     }
-    check(&format!("output/{file}"), &text);
+    check(format!("{TESTDATA}/output/{file}"), &text);
 }
 
 /// The text without the time of printing.
@@ -65,7 +55,7 @@ pub(crate) fn help(command: Command, file: &str) {
     let shared = command.get_arguments().filter(|arg| arg.is_global_set());
     let shared: Vec<clap::Id> = shared.map(|arg| arg.get_id().clone()).collect();
     walk(&mut command, &name, &shared, &mut text);
-    check(&format!("help/{file}"), &text);
+    check(format!("{TESTDATA}/help/{file}"), &text);
 }
 
 /// The command without the values of the test environment's variables.

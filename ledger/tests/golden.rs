@@ -31,18 +31,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Compares lines with those of a file, or writes them there.
-#[expect(clippy::disallowed_methods, reason = "this is a test's file, not the ledger's")]
 fn lock(file: &str, lines: &[String]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/golden").join(file);
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-        let text = lines.join("\n") + "\n";
-        std::fs::write(&path, text).expect("writable");
-        return;
-    }
-    let locked = std::fs::read_to_string(&path)
-        .unwrap_or_else(|e| panic!("{file}: {e}: ROLLOUT_REWRITE=1 writes it"));
-    let locked: Vec<&str> = locked.lines().collect();
-    assert_eq!(locked, lines, "{file}: bytes changed");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/golden");
+    rollout_recorded::check(folder.join(file), &(lines.join("\n") + "\n"));
 }
 
 /// The ledger after all commands, and the records that it drained on the way.

@@ -44,7 +44,7 @@ fn stories() -> Vec<PathBuf> {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "this is a test's file, not the ledger's")]
 fn every_story_ends_as_it_is_told() {
-    let rewrite = std::env::var_os("ROLLOUT_REWRITE").is_some();
+    let rewrite = rollout_recorded::rewrites();
     let stories = stories();
     assert!(!stories.is_empty());
     let mut failures = Vec::new();

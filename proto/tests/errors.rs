@@ -5,9 +5,9 @@
 //! Absent: which refusal of the ledger has which code; `coordinator/testdata/rejections.txt` has that.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
+use rollout_recorded::check;
 use tonic::Status;
 
 fn outcome(of: Outcome) -> &'static str {
@@ -68,12 +68,5 @@ fn what_each_error_means_to_programs_is_locked() {
     };
     let mut lines: Vec<String> = ErrorCode::ALL.iter().map(line).collect();
     lines.push(format!("with everything: details {}", details(whole())));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/errors.txt");
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
-    }
-    let kept = std::fs::read_to_string(&path)
-        .unwrap_or_else(|e| panic!("{}: {e}: ROLLOUT_REWRITE=1 writes it", path.display()));
-    let kept: Vec<&str> = kept.lines().collect();
-    assert_eq!(kept, lines, "errors.txt: errors changed");
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/errors.txt"), &(lines.join("\n") + "\n"));
 }

@@ -5,10 +5,10 @@
 //! Absent: messages that are only sent, whose numbers and types are in `contract.rs`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use prost::Message;
 use rollout_proto::v1;
+use rollout_recorded::check;
 
 fn blob(kind: &str, fill: u8) -> v1::BlobRef {
     let key =
@@ -148,12 +148,5 @@ fn the_bytes_of_messages_that_are_objects_are_locked() {
         line("sealed_segments", &sealed_segments()),
         line("checkpoint_manifest", &checkpoint_manifest()),
     ];
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/objects.txt");
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
-    }
-    let kept = std::fs::read_to_string(&path)
-        .unwrap_or_else(|e| panic!("{}: {e}: ROLLOUT_REWRITE=1 writes it", path.display()));
-    let kept: Vec<&str> = kept.lines().collect();
-    assert_eq!(kept, lines, "objects.txt: bytes changed");
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/objects.txt"), &(lines.join("\n") + "\n"));
 }

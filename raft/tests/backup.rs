@@ -174,7 +174,7 @@ fn golden_bytes() -> Vec<u8> {
 #[test]
 fn a_snapshot_file_of_the_first_format_is_restored() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/format-1.snap");
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+    if rollout_recorded::rewrites() {
         std::fs::write(&golden, golden_bytes()).expect("writable");
     }
     let dir = tempfile::tempdir().expect("a directory");

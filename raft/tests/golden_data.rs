@@ -92,7 +92,7 @@ async fn rewrite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_an_earlier_build_left_is_opened_and_goes_on() {
     logging();
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+    if rollout_recorded::rewrites() {
         rewrite().await;
     }
     let kept = std::fs::read_to_string(chain_file()).expect("the golden directory");

@@ -6,6 +6,7 @@
 //! Absent: the Raft log and the image, which are whole directories in `raft/tests/testdata`, and what records of the ledger
 //! mean.
 
+use rollout_recorded::check;
 use rollout_storage::{
     Identity, Part, PartRow, PartRowKind, PartWriter, SNAPSHOT_FILE_VERSION, Segment,
     SegmentWriter, SnapshotFileReader, SnapshotFileWriter, SnapshotHeader, SnapshotMember, Spool,
@@ -143,13 +144,8 @@ fn the_bytes_of_files_and_objects_are_locked() {
     names(&mut kept);
     files(&mut kept, dir.path());
     snapshot(&mut kept, dir.path());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/formats.txt");
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, kept.0.join("\n") + "\n").unwrap();
-    }
-    let locked = std::fs::read_to_string(&path)
-        .unwrap_or_else(|e| panic!("{}: {e}: ROLLOUT_REWRITE=1 writes it", path.display()));
-    let locked: Vec<&str> = locked.lines().collect();
-    assert_eq!(locked, kept.0, "formats.txt: bytes changed");
+    check(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/testdata/formats.txt"),
+        &(kept.0.join("\n") + "\n"),
+    );
 }

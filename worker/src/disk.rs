@@ -241,6 +241,8 @@ fn claim(root: &Path) -> Result<(), DiskError> {
 
 #[cfg(test)]
 mod tests {
+    use rollout_recorded::check;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -318,10 +320,13 @@ mod tests {
         };
         dir.save(&state).unwrap();
         let text = fs::read_to_string(root.path().join("worker.json")).unwrap();
-        let kept = crate::golden::check("worker.json", &text);
+        let kept = check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/worker.json"), &text);
         fs::write(root.path().join("worker.json"), kept).unwrap();
         assert_eq!(dir.load().unwrap(), state);
-        crate::golden::check("CLUSTER", &fs::read_to_string(dir.spool().join(OWNER)).unwrap());
+        check(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/CLUSTER"),
+            &fs::read_to_string(dir.spool().join(OWNER)).unwrap(),
+        );
         // The names of its files are a format too.
         let mut names: Vec<String> = [root.path().to_owned(), dir.spool()]
             .iter()

@@ -220,6 +220,8 @@ fn refused(since: Instant, error: &EnrolError) -> AgentError {
 
 #[cfg(test)]
 mod tests {
+    use rollout_recorded::check;
+
     use super::*;
 
     fn holder(dir: &Path, token: &str) -> Holder {
@@ -257,7 +259,7 @@ mod tests {
         let kept = Kept { labels, lifetime_ms: 86_400_000 };
         holder.write_kept(&kept).unwrap();
         let text = std::fs::read_to_string(&holder.kept).unwrap();
-        let text = crate::golden::check("enrolment.json", &text);
+        let text = check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/enrolment.json"), &text);
         assert_eq!(Kept::parse(text.as_bytes()).unwrap(), kept);
     }
 

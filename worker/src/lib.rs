@@ -22,8 +22,6 @@ mod enrolment;
 mod fence;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-#[cfg(test)]
-mod golden;
 mod held;
 mod metrics;
 mod offer;

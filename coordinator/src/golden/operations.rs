@@ -6,7 +6,7 @@
 //! whether a quota may refuse it, and whether a worker's stream waits for it.
 //! Absent: who may ask for what, which is decided by methods.
 
-use super::{bytes_of, check};
+use super::bytes_of;
 use crate::leader::command_size::rows;
 use crate::leader::full_disk::grows;
 use crate::leader::proposer::of_an_exchange;
@@ -15,6 +15,7 @@ use rollout_ledger::{
     Body, CheckpointOp, Command, DatasetOp, MemberOp, Op, OpKind, RevocationOp, SettingOp, ShardOp,
     StoreOp, TokenOp, TrainerOp, check_body_version, check_version, is_bounded,
 };
+use rollout_recorded::check;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -141,5 +142,5 @@ fn what_members_know_of_each_kind_of_operation_is_kept() {
     }
     let missing: Vec<_> = KINDS.iter().filter(|kind| !seen.contains(*kind)).collect();
     assert!(missing.is_empty(), "no golden command of the ledger has {missing:?}");
-    check("operations.txt", &text);
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/operations.txt"), &text);
 }

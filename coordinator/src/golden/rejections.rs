@@ -3,10 +3,11 @@
 //! *Invariant:* a client acts by the code and the outcome, so no line changes. The ledger's test has an example of each
 //! kind, so each is here. Absent: what a code means; `proto/testdata/errors.txt` has that.
 
-use super::{bytes_of, check};
+use super::bytes_of;
 use crate::leader::reject::rejected;
 use rollout_ledger::Reply;
 use rollout_proto::Outcome;
+use rollout_recorded::check;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -33,5 +34,5 @@ fn what_clients_are_told_of_each_refusal_is_kept() {
         let _ = writeln!(text, "{name}: {}, {outcome}: {}", error.code.code(), error.message);
     }
     assert!(text.lines().count() > 50, "{text}");
-    check("rejections.txt", &text);
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/rejections.txt"), &text);
 }

@@ -185,13 +185,10 @@ mod tests {
         known.members.push(whole);
         write(&path, &known).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/members.json");
-        if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-            std::fs::write(&kept, &text).unwrap();
-        }
-        let kept = std::fs::read_to_string(&kept)
-            .unwrap_or_else(|e| panic!("{}: {e}: ROLLOUT_REWRITE=1 writes it", kept.display()));
-        assert_eq!(kept, text, "members.json (ROLLOUT_REWRITE=1 writes it anew)");
+        let kept = rollout_recorded::check(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/members.json"),
+            &text,
+        );
         let back = Knowledge { unused: true, ..known };
         assert_eq!(parse(kept.as_bytes()).unwrap(), back);
     }

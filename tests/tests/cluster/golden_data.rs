@@ -81,7 +81,7 @@ fn a_directory_of_an_earlier_build_is_opened_with_its_runs_and_what_was_left_is_
 #[test]
 fn a_directory_of_the_newest_version_is_opened_with_its_runs_and_what_was_left_is_done()
 -> Result<()> {
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+    if rollout_recorded::rewrites() {
         rewrite()?;
     }
     opened(NEWEST)

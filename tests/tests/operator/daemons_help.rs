@@ -4,7 +4,8 @@
 //! that a reviewer reads, like those of `rollout` and `rolloutctl` in `ctl/testdata/help`. `ROLLOUT_REWRITE=1`
 //! rewrites the files.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use rollout_recorded::check;
 use rollout_tests::{output, program};
 use std::path::Path;
 use std::time::Duration;
@@ -25,24 +26,9 @@ fn help(name: &str, commands: &[&[&str]]) -> Result<String> {
     Ok(text)
 }
 
-fn check(name: &str, commands: &[&[&str]]) -> Result<()> {
-    let now = help(name, commands)?;
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/help");
-    let path = path.join(format!("{name}.txt"));
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-        std::fs::create_dir_all(path.parent().context("a folder")?)?;
-        std::fs::write(&path, &now)?;
-    }
-    let kept = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    for (at, (kept, now)) in kept.lines().zip(now.lines()).enumerate() {
-        ensure!(
-            kept == now,
-            "{}:{} (ROLLOUT_REWRITE=1 rewrites it)\n  kept {kept}\n  now  {now}",
-            path.display(),
-            at + 1
-        );
-    }
-    ensure!(kept == now, "{} (ROLLOUT_REWRITE=1 rewrites it)", path.display());
+fn compare(name: &str, commands: &[&[&str]]) -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/help");
+    check(folder.join(format!("{name}.txt")), &help(name, commands)?);
     Ok(())
 }
 
@@ -50,10 +36,10 @@ fn check(name: &str, commands: &[&[&str]]) -> Result<()> {
 fn the_help_of_a_member_and_of_what_it_does_offline_is_the_one_that_is_kept() -> Result<()> {
     let commands: [&[&str]; 4] =
         [&[], &["snapshot"], &["snapshot", "restore"], &["snapshot", "salvage"]];
-    check("rollout-coordinator", &commands)
+    compare("rollout-coordinator", &commands)
 }
 
 #[test]
 fn the_help_of_a_worker_is_the_one_that_is_kept() -> Result<()> {
-    check("rollout-worker", &[&[]])
+    compare("rollout-worker", &[&[]])
 }

@@ -70,6 +70,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),
+    ("rollout-recorded", &[]),
     (
         "rollout-tests",
         &[

@@ -4,11 +4,11 @@
 use anyhow::{Context, Result, ensure};
 use rollout_gateway::Sessions;
 use rollout_proto::{Client, ClientConfig, ClientError, ErrorCode, RpcError, v1};
+use rollout_recorded::check;
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output, runs_as_root};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -164,13 +164,7 @@ fn each_request_is_answered_with_the_bytes_that_are_kept() -> Result<()> {
         tcp.0.read_exact(&mut answer).with_context(|| format!("{name}\n{text}"))?;
         text.push_str(&format!("{name}: {} -> {}\n", hex(&request), hex(&answer)));
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/store-gateway.txt");
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-        std::fs::write(&path, &text)?;
-    }
-    let kept = std::fs::read_to_string(&path)
-        .with_context(|| format!("{}: ROLLOUT_REWRITE=1 writes it", path.display()))?;
-    ensure!(kept == text, "{}, and now:\n{text}", path.display());
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/testdata/store-gateway.txt"), &text);
     fleet.passed()
 }
 

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
-use std::path::Path;
 
 use rollout_engine_protocol::{
     CRASH_FILE_ENV, Counters, FRAME_BYTES_MAX, FromEngine, Loaded, Row, RowClass, RowFailure,
     SOCKET_ENV, ToEngine, VERSION, encode, read,
 };
+use rollout_recorded::check;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -129,13 +129,8 @@ fn the_bytes_of_messages_are_locked() {
         let failed = FromEngine::Failed { ticket: 300, failure: failure(class) };
         line("row_class", name, &failed)
     }));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/messages.txt");
-    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
-    }
-    let kept = std::fs::read_to_string(&path)
-        .unwrap_or_else(|e| panic!("{}: {e}: ROLLOUT_REWRITE=1 writes it", path.display()));
-    let kept: Vec<&str> = kept.lines().collect();
-    assert_eq!(kept, lines, "messages.txt: bytes changed");
+    check(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/messages.txt"),
+        &(lines.join("\n") + "\n"),
+    );
 }

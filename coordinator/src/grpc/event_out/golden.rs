@@ -5,7 +5,7 @@
 //! [`shown`] shows it. Fields that have their default are not shown, so a new field changes no line.
 
 use super::{Filter, kind_of};
-use crate::golden::{check, hex};
+use crate::golden::hex;
 use prost::Message as _;
 use rollout_ledger::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
@@ -13,6 +13,7 @@ use rollout_ledger::{
 };
 use rollout_proto::{EVENT_KINDS, Identity, v1};
 use rollout_raft::EventRecord;
+use rollout_recorded::check;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -337,7 +338,7 @@ fn an_event_of_each_kind_is_kept() {
     let missing: Vec<_> = EVENT_KINDS.iter().filter(|kind| !kinds.contains(*kind)).collect();
     assert!(missing.is_empty(), "no example of the kinds {missing:?}");
     assert!(CLASSES.into_iter().all(is_listed));
-    check("events.txt", &text);
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/events.txt"), &text);
 }
 
 /// Events of workers and runs that no member knows by name any more.
@@ -353,5 +354,5 @@ fn an_event_without_names_is_kept() {
         let _ = writeln!(text, "{name}\n{}", shown(&event).trim_end());
         let _ = writeln!(text, "  bytes: {}\n", hex(&event.encode_to_vec()));
     }
-    check("events-without-names.txt", &text);
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/events-without-names.txt"), &text);
 }

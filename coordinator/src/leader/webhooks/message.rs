@@ -131,7 +131,10 @@ mod tests {
             // invariant: writing to a string does not fail.
             let _ = writeln!(text, "\n{body}\n{signature}");
         }
-        crate::golden::check("webhooks.txt", &text);
+        rollout_recorded::check(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/webhooks.txt"),
+            &text,
+        );
     }
 
     /// Test vectors of other implementations, to check that their receivers accept these messages.

@@ -5,12 +5,12 @@
 
 use super::tests::{answer, log, request};
 use super::*;
-use crate::golden::check;
 use crate::grpc::around::AroundLayer;
 use crate::grpc::places::Places;
 use crate::leader::proposer::Place;
 use rollout_ledger::id::SessionId;
 use rollout_proto::Identity;
+use rollout_recorded::check;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -116,5 +116,5 @@ async fn a_line_of_each_shape_is_kept() {
         let _ = writeln!(text, "{shape}\n{}\n", timeless(line));
     }
     let _ = writeln!(text, "the hash of a line\n{{}} {}", chain::hash(b"{}"));
-    check("audit.txt", &text);
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/audit.txt"), &text);
 }

@@ -45,7 +45,7 @@ fn the_keys_are_those_that_are_kept() {
     for block in blocks {
         text += &format!("[{block}] {}\n", refused(&format!("[{block}]\nzzz = 1")));
     }
-    crate::golden::check("batch-keys.txt", &text);
+    rollout_recorded::check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/batch-keys.txt"), &text);
 }
 
 #[test]

@@ -121,5 +121,8 @@ fn what_each_failure_says_and_how_it_ends_are_kept() {
     let missing: Vec<_> = KINDS.iter().filter(|kind| !seen.contains(*kind)).collect();
     assert!(missing.is_empty(), "no example of {missing:?}");
     let _ = writeln!(text, "rows that failed for good: exit {ROWS_FAILED}");
-    crate::golden::check("batch-errors.txt", &text);
+    rollout_recorded::check(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/batch-errors.txt"),
+        &text,
+    );
 }

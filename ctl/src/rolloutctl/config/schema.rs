@@ -101,7 +101,9 @@ mod tests {
     fn the_schemas_are_those_that_are_kept() {
         for daemon in [Daemon::Coordinator, Daemon::Worker] {
             let text = serde_json::to_string_pretty(&schema(daemon)).unwrap() + "\n";
-            crate::golden::check(&format!("schema/{}.json", daemon.program()), &text);
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/schema");
+            let file = format!("{folder}/{}.json", daemon.program());
+            rollout_recorded::check(file, &text);
         }
     }
 

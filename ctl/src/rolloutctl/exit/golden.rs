@@ -109,5 +109,5 @@ async fn what_each_failure_says_and_how_it_ends_are_kept() {
     for forgotten in [false, true] {
         add("numbered request", &numbered.failed(unknown(forgotten)).into());
     }
-    crate::golden::check("errors.txt", &text);
+    rollout_recorded::check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/errors.txt"), &text);
 }
