@@ -95,12 +95,7 @@ impl Stores {
     pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
         let log = RaftLog::open(
             &dir.join(LOG_DIR),
-            LogOptions {
-                // Decoded entries are cached above; the log itself keeps only its tail in memory.
-                ring_bytes: 1 << 20,
-                unsafe_no_fsync: seeded(Bug::AckBeforeFsync),
-                ..LogOptions::default()
-            },
+            LogOptions { unsafe_no_fsync: seeded(Bug::AckBeforeFsync), ..LogOptions::default() },
         )?;
         let image = ImageStore::open(&dir.join(IMAGE_DIR))?;
         Ok(Self { log, image, open: Arc::new(StoresOpen) })

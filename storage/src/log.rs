@@ -8,7 +8,6 @@
 mod disk;
 mod fsync;
 mod janitor;
-mod ring;
 mod stats;
 
 use std::io;
@@ -20,7 +19,6 @@ use parking_lot::{Mutex, RwLock};
 use self::disk::Disk;
 use self::fsync::FsyncThread;
 use self::janitor::Janitor;
-use self::ring::Ring;
 use self::stats::Counters;
 pub use self::stats::{FsyncTimes, LogStats};
 use crate::error::StorageError;
@@ -31,8 +29,6 @@ pub type SyncCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 /// The options of a log. `Default` is what a member uses.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// Payload bytes of the newest entries kept in memory; reads of these never touch RocksDB.
-    pub ring_bytes: usize,
     /// Bytes of one memtable. There may be three, so that most entries are purged before they are flushed.
     pub write_buffer_bytes: usize,
     /// Calls that may wait for the fsync thread; further calls block.
@@ -44,12 +40,7 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self {
-            ring_bytes: 64 << 20,
-            write_buffer_bytes: 128 << 20,
-            sync_queue: 8192,
-            unsafe_no_fsync: false,
-        }
+        Self { write_buffer_bytes: 128 << 20, sync_queue: 8192, unsafe_no_fsync: false }
     }
 }
 
@@ -84,7 +75,9 @@ struct View {
     purged: Option<(u64, Vec<u8>)>,
     /// The index of the first entry if nothing was ever purged.
     origin: u64,
-    ring: Ring,
+    last: Option<(u64, Vec<u8>)>,
+    /// How often entries were removed: a read during a removal may miss entries that it expects.
+    removals: u64,
 }
 
 impl View {
@@ -92,13 +85,9 @@ impl View {
         self.purged.as_ref().map_or(self.origin, |(index, _)| index + 1)
     }
 
-    fn is_empty(&self) -> bool {
-        self.ring.is_empty()
-    }
-
     /// The index after the last entry.
     fn end(&self) -> u64 {
-        if self.is_empty() { self.first() } else { self.ring.end() }
+        self.last.as_ref().map_or(self.first(), |(index, _)| index + 1)
     }
 }
 
@@ -106,16 +95,16 @@ impl RaftLog {
     /// Opens the log in `dir`, and creates an empty one if there is none.
     ///
     /// Refuses a log that lost acknowledged writes, that does not begin right after its purge mark, or whose newest
-    /// `ring_bytes` contain a hole or a damaged entry. Older damage is found when it is read.
+    /// entries contain a hole or a damaged entry. Older damage is found when it is read.
     pub fn open(dir: &Path, options: LogOptions) -> Result<Self, StorageError> {
         let disk = Arc::new(Disk::open(dir, &options)?);
         let purged = disk.purged()?;
         let origin = disk.origin()?;
-        let mut view = View { purged, origin, ring: Ring::new(options.ring_bytes, 0) };
+        let mut view = View { purged, origin, last: None, removals: 0 };
         let first = view.first();
-        view.ring = Ring::new(options.ring_bytes, first);
-        if let Some(last) = disk.bounds(first)? {
-            disk.load_tail(first, last, &mut view.ring)?;
+        if let Some(last) = disk.last(first)? {
+            disk.check_tail(first, last.0)?;
+            view.last = Some(last);
         }
         let counters = Arc::new(Counters::default());
         let janitor = Arc::new(Janitor::start(&disk)?);
@@ -147,7 +136,7 @@ impl RaftLog {
         let _writer = inner.writer.lock();
         let origin = {
             let view = inner.view.read();
-            let anywhere = view.purged.is_none() && view.is_empty();
+            let anywhere = view.purged.is_none() && view.last.is_none();
             if !anywhere && first_index != view.end() {
                 return Err(StorageError::OutOfOrder {
                     path: inner.disk.dir().to_owned(),
@@ -158,18 +147,14 @@ impl RaftLog {
             (anywhere && first_index != view.origin).then_some(first_index)
         };
         inner.disk.append(first_index, payloads, origin)?;
-        let mut bytes = 0;
-        let mut view = inner.view.write();
-        if let Some(origin) = origin {
-            view.origin = origin;
-            view.ring.restart(origin);
+        let count = payloads.len() as u64;
+        let last = payloads.last().map(|payload| (first_index + count - 1, payload.clone()));
+        {
+            let mut view = inner.view.write();
+            view.origin = origin.unwrap_or(view.origin);
+            view.last = last;
         }
-        for payload in payloads {
-            bytes += payload.len() as u64;
-            view.ring.push(payload);
-        }
-        drop(view);
-        inner.counters.appended(payloads.len() as u64, bytes);
+        inner.counters.appended(count, payloads.iter().map(|payload| payload.len() as u64).sum());
         Ok(())
     }
 
@@ -203,29 +188,14 @@ impl RaftLog {
         max_bytes: usize,
     ) -> Result<Vec<(u64, Vec<u8>)>, StorageError> {
         loop {
-            let (seen, recent, from) = {
+            let (removals, from, end) = {
                 let view = self.inner.view.read();
-                let seen = (view.first(), view.end());
-                let (from, end) = (from.max(seen.0), end.min(seen.1));
-                if from >= end {
-                    return Ok(Vec::new());
-                }
-                // Clone shared handles under the lock, and copy the bytes after it.
-                (seen, view.ring.read(from, end, max_bytes), from)
+                (view.removals, from.max(view.first()), end.min(view.end()))
             };
-            let old_end = recent.first().map_or(end.min(seen.1), |(index, _)| *index);
-            match self.inner.disk.read(from, old_end, max_bytes) {
-                Ok(mut entries) => {
-                    append_recent(&mut entries, old_end, recent, max_bytes);
-                    return Ok(entries);
-                }
+            match self.inner.disk.read(from, end, max_bytes) {
                 // A purge or a truncation ran meanwhile, so the missing entries were removed on purpose.
-                Err(error) => {
-                    let view = self.inner.view.read();
-                    if (view.first(), view.end()) == seen {
-                        return Err(error);
-                    }
-                }
+                Err(_) if self.inner.view.read().removals != removals => {}
+                outcome => return outcome,
             }
         }
     }
@@ -249,12 +219,16 @@ impl RaftLog {
                 given: cut,
             });
         }
-        // The ring must always hold the last entry; read it before anything changes.
+        // Read the entry that becomes the last before anything changes.
         let last = match cut.checked_sub(1) {
             Some(last) if cut > first => Some((last, inner.disk.read_one(last)?)),
             _ => None,
         };
-        inner.view.write().ring.truncate(cut, last);
+        {
+            let mut view = inner.view.write();
+            view.last = last;
+            view.removals += 1;
+        }
         inner.disk.truncate(cut, end)
     }
 
@@ -273,7 +247,8 @@ impl RaftLog {
         {
             let mut view = inner.view.write();
             view.purged = Some((up_to_inclusive, purged_mark.to_vec()));
-            view.ring.purge(up_to_inclusive + 1);
+            view.last.take_if(|(index, _)| *index <= up_to_inclusive);
+            view.removals += 1;
         }
         inner.disk.purge(first, end, up_to_inclusive, purged_mark)?;
         // Whole files may be deleted only when the purge mark that explains their absence is durable.
@@ -289,7 +264,7 @@ impl RaftLog {
     /// The purge mark and the last entry.
     pub fn bounds(&self) -> LogBounds {
         let view = self.inner.view.read();
-        LogBounds { purged: view.purged.clone(), last: view.ring.last() }
+        LogBounds { purged: view.purged.clone(), last: view.last.clone() }
     }
 
     /// Writes a small value, in order with appends; readable on return, durable after a [`sync`](Self::sync).
@@ -337,28 +312,5 @@ impl RaftLog {
 impl std::fmt::Debug for RaftLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RaftLog").field("dir", &self.inner.disk.dir()).finish_non_exhaustive()
-    }
-}
-
-/// Appends entries from memory to those from disk, if those reach up to `boundary` and leave room.
-fn append_recent(
-    entries: &mut Vec<(u64, Vec<u8>)>,
-    boundary: u64,
-    recent: Vec<(u64, Arc<[u8]>)>,
-    max_bytes: usize,
-) {
-    let mut bytes = 0usize;
-    if let Some((last, _)) = entries.last() {
-        if last + 1 != boundary {
-            return;
-        }
-        bytes = entries.iter().map(|(_, payload)| payload.len()).sum();
-    }
-    for (index, payload) in recent {
-        bytes = bytes.saturating_add(payload.len());
-        if bytes > max_bytes && !entries.is_empty() {
-            return;
-        }
-        entries.push((index, payload.to_vec()));
     }
 }

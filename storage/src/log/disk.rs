@@ -11,11 +11,12 @@ use rocksdb::{
 };
 
 use super::LogOptions;
-use super::ring::Ring;
 use crate::error::StorageError;
 use crate::mark::SyncMark;
 use crate::{record, rocks};
 
+/// Payload bytes of the newest entries that are checked when a log is opened.
+const CHECKED_BYTES: usize = 1 << 20;
 const LOGS: &str = "logs";
 const META: &str = "meta";
 /// The log's own records in `meta`; callers' keys have the prefix [`USER`].
@@ -152,8 +153,8 @@ impl Disk {
         self.meta_record(&user_key(key))
     }
 
-    /// The last index, after checking that the log begins with `first`; `None` if it is empty.
-    pub(super) fn bounds(&self, first: u64) -> Result<Option<u64>, StorageError> {
+    /// The last entry, after checking that the log begins with `first`; `None` if it is empty.
+    pub(super) fn last(&self, first: u64) -> Result<Option<(u64, Vec<u8>)>, StorageError> {
         let mut iterator = self.iterate(first, u64::MAX)?;
         iterator.seek_to_first();
         let Some((index, _)) = self.current(&iterator)? else { return Ok(None) };
@@ -161,25 +162,24 @@ impl Disk {
             return Err(self.hole(first, index));
         }
         iterator.seek_to_last();
-        Ok(self.current(&iterator)?.map(|(index, _)| index))
+        Ok(self.current(&iterator)?.map(|(index, payload)| (index, payload.to_vec())))
     }
 
-    /// Fills the ring with the newest entries of `[first, last]`. Checks each, and that none is missing.
-    pub(super) fn load_tail(
-        &self,
-        first: u64,
-        last: u64,
-        ring: &mut Ring,
-    ) -> Result<(), StorageError> {
+    /// Checks the newest entries of `[first, last]`, and that none is missing among them.
+    pub(super) fn check_tail(&self, first: u64, last: u64) -> Result<(), StorageError> {
         let mut iterator = self.iterate(first, u64::MAX)?;
         iterator.seek_to_last();
+        let mut checked = 0;
         for expected in (first..=last).rev() {
             match self.current(&iterator)? {
                 Some((index, _)) if index != expected => return Err(self.hole(expected, index)),
                 None => return Err(self.hole(expected, expected.saturating_add(1))),
-                Some((_, payload)) if !ring.push_front(expected, payload) => break,
-                Some(_) => iterator.prev(),
+                Some((_, payload)) => checked += payload.len(),
             }
+            if checked > CHECKED_BYTES {
+                break;
+            }
+            iterator.prev();
         }
         Ok(())
     }

@@ -34,14 +34,9 @@ impl Task {
     }
 }
 
-/// Small memtables and a small ring, so that a round sees flushes, new log files and reads from disk.
+/// Small memtables, so that a round sees flushes, new log files and reads from table files.
 pub(crate) fn log_options(unsafe_no_fsync: bool) -> LogOptions {
-    LogOptions {
-        ring_bytes: 64 << 10,
-        write_buffer_bytes: 128 << 10,
-        unsafe_no_fsync,
-        ..LogOptions::default()
-    }
+    LogOptions { write_buffer_bytes: 128 << 10, unsafe_no_fsync, ..LogOptions::default() }
 }
 
 /// An entry's payload: its index and generation, then a pattern that depends on both.
