@@ -1,10 +1,8 @@
-//! Owns: choosing the next leader when this member's disk is slow or full: it asks the other voters about their
-//! disks.
+//! Owns: choosing the next leader when this member's disk is full: it asks the other voters about their disks.
 //!
-//! Invariant: leadership goes only to a disk that is much better, so it does not circulate among bad ones. A voter
-//! that does not answer or does not keep up is not a candidate.
-//! Absent: when to ask (the watchdog for a slow disk, the coordinator for a full one), and how leadership is handed
-//! over.
+//! Invariant: leadership goes only to a disk that is not full, so it does not circulate among full ones. A voter that
+//! does not answer or does not keep up is not a candidate.
+//! Absent: when to ask, which the coordinator decides, and how leadership is handed over.
 
 use openraft::async_runtime::WatchReceiver;
 use rollout_proto::v1::HelloResponse;
@@ -16,24 +14,6 @@ use crate::member::MemberRecord;
 use crate::pace::Pace;
 use crate::running::Running;
 use crate::transfer::{Handover, transfer_leader};
-
-/// How many times faster the disk of a successor must be.
-const TIMES_FASTER: u64 = 4;
-
-/// Hands leadership to the voter whose disk is the fastest now, if that is worth it.
-pub(crate) async fn to_a_faster_one(running: &Running, own_us: u64) -> Result<(), ClusterError> {
-    let answers = others(running).await;
-    let asked = answers.iter().map(|(name, answer)| (answer.fsync_us, name.as_str()));
-    let Some((its_us, name)) = fastest(asked, own_us) else {
-        tracing::warn!(
-            own_us,
-            "the disk is slow, and no voter that keeps up has a much faster one"
-        );
-        return Ok(());
-    };
-    tracing::warn!(own_us, its_us, to = name, "the disk is slow; leadership is handed over");
-    transfer_leader(running, Some(name), Handover::SlowDisk).await
-}
 
 /// Hands leadership to the voter whose disk has the most room, if one is not full; returns whether there is one.
 pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterError> {
@@ -59,15 +39,6 @@ async fn others(running: &Running) -> Vec<(String, HelloResponse)> {
         (answer.member_id == member.id).then_some((member.name, answer))
     });
     futures::future::join_all(asked).await.into_iter().flatten().collect()
-}
-
-/// The voter with the fastest fsyncs, if it is much faster. Voters that do not report times are ignored.
-fn fastest<'a>(
-    voters: impl Iterator<Item = (u64, &'a str)>,
-    own_us: u64,
-) -> Option<(u64, &'a str)> {
-    let known = voters.filter(|(its_us, _)| *its_us > 0);
-    known.min().filter(|(its_us, _)| its_us.saturating_mul(TIMES_FASTER) <= own_us)
 }
 
 /// The voter with the most disk room, as [`told`], if any is not full. A voter with an older build does not report
@@ -99,18 +70,6 @@ pub(crate) fn told(room: DiskRoom) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn leadership_goes_to_the_fastest_disk_and_to_none_that_is_hardly_better() {
-        let of = |voters: &[(u64, &'static str)], own_us| {
-            fastest(voters.iter().copied(), own_us).map(|(_, name)| name)
-        };
-        assert_eq!(of(&[(9_000, "b"), (2_000, "c")], 700_000), Some("c"));
-        assert_eq!(of(&[(700_000, "b"), (650_000, "c")], 700_000), None, "all are slow");
-        assert_eq!(of(&[(0, "b"), (170_000, "c")], 700_000), Some("c"), "b does not say");
-        assert_eq!(of(&[(0, "b")], 700_000), None);
-        assert_eq!(of(&[], 700_000), None);
-    }
 
     #[test]
     fn leadership_goes_to_the_disk_with_most_room_and_to_none_that_is_full() {

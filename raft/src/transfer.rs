@@ -25,7 +25,7 @@ pub enum Handover {
     Requested,
     /// It stops.
     Stopping,
-    /// Its disk is slow.
+    /// Its disk stalls.
     SlowDisk,
     /// Its disk is full.
     FullDisk,

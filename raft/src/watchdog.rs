@@ -1,33 +1,25 @@
-//! Owns: the thread that detects a disk that does not answer, or answers late.
+//! Owns: the thread that detects a disk that does not answer.
 //!
 //! Invariant: it needs nothing that the disk could block: no lock of the log, no task of the runtime. Handing
-//! leadership over is the exception: it is tried without waiting for it, and tried again while the reason lasts. A
-//! leader whose fsyncs all end, but late, hands over to a voter with a healthy disk, and keeps leading if all disks
-//! are slow. If an fsync does not end, a follower exits too: it acknowledges nothing until the fsync ends, a process
-//! that hangs in an fsync cannot be stopped in order later, and a supervisor reports an exited process, not one that
-//! hangs.
-//! Absent: ending the process for an fsync that ends.
+//! leadership over is the exception: it is tried without waiting for it, and tried again while the reason lasts. If an
+//! fsync does not end, a follower exits too: it acknowledges nothing until the fsync ends, a process that hangs in an
+//! fsync cannot be stopped in order later, and a supervisor reports an exited process, not one that hangs.
+//! Absent: fsyncs that are slow but end. A majority of fast disks commits without the leader's.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use openraft::async_runtime::WatchReceiver;
 use tokio::runtime::Handle;
 
 use crate::errors::ClusterError;
 use crate::fatal::stop_process;
 use crate::running::Running;
-use crate::successor::to_a_faster_one;
 use crate::transfer::{Handover, transfer_leader};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two attempts to leave a disk that stalls.
-const AGAIN_STALLED: Duration = Duration::from_secs(1);
-/// The pause between two attempts to leave a slow disk: the others were asked, and none was better.
-const AGAIN_SLOW: Duration = Duration::from_secs(5);
-/// The part of `stall_transfer_ms` that fsyncs take on a disk that is slow.
-const SLOW_PART: u64 = 4;
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts the thread. It ends with the member.
 pub(crate) fn start(running: &Arc<Running>, runtime: Handle) {
@@ -43,7 +35,6 @@ pub(crate) fn start(running: &Arc<Running>, runtime: Handle) {
 fn watch(member: &Weak<Running>, runtime: &Handle) {
     let mut leaving = Leaving::default();
     let mut stall = Stall::default();
-    let mut seen = 0;
     loop {
         let looked = Instant::now();
         std::thread::sleep(LOOK_EVERY);
@@ -51,29 +42,20 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
         if running.closing.load(Ordering::Acquire) {
             return;
         }
-        let stats = running.store.log().stats();
-        let stalled = stall.look(stats.in_flight_since, looked.elapsed());
+        let in_flight_since = running.store.log().stats().in_flight_since;
+        let stalled = stall.look(in_flight_since, looked.elapsed());
         if stalled > Duration::from_millis(running.config.stall_exit_ms) {
             stop_process(&format!("the disk has not finished an fsync for {stalled:?}"));
         }
-        if stalled > Duration::from_millis(running.config.stall_transfer_ms) {
-            if leaving.may(AGAIN_STALLED) {
-                tracing::warn!(
-                    ?stalled,
-                    "the disk stalls; this member hands leadership over if it leads"
-                );
-                leaving.spawn(runtime, async move {
-                    transfer_leader(&running, None, Handover::SlowDisk).await
-                });
-            }
-            continue;
-        }
-        // Judge only fsyncs that ended since the last check: an idle disk may have changed.
-        let ended = stats.fsyncs != std::mem::replace(&mut seen, stats.fsyncs);
-        let own_us = stats.fsync_us.latest;
-        let slow = own_us >= running.config.stall_transfer_ms * 1000 / SLOW_PART;
-        if ended && slow && leads(&running) && leaving.may(AGAIN_SLOW) {
-            leaving.spawn(runtime, async move { to_a_faster_one(&running, own_us).await });
+        let hands_over = stalled > Duration::from_millis(running.config.stall_transfer_ms);
+        if hands_over && leaving.may(AGAIN) {
+            tracing::warn!(
+                ?stalled,
+                "the disk stalls; this member hands leadership over if it leads"
+            );
+            leaving.spawn(runtime, async move {
+                transfer_leader(&running, None, Handover::SlowDisk).await
+            });
         }
     }
 }
@@ -128,10 +110,6 @@ impl Leaving {
             under_way.store(false, Ordering::Release);
         });
     }
-}
-
-fn leads(running: &Running) -> bool {
-    running.raft.metrics().borrow_watched().state.is_leader()
 }
 
 #[cfg(test)]
