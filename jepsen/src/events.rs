@@ -13,7 +13,6 @@ pub const PORT_TAKEN: &str = "its port was taken";
 /// Something seen or done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-#[allow(missing_docs)] // The fields say what they are.
 pub enum What {
     /// The plan of this run.
     Plan { workload: String, nemesis: Vec<String>, seed: u64, secs: u64 },

@@ -11,6 +11,7 @@
 //! heartbeats (the leader keeps them in memory; only their consequences arrive here), and anything that knows of
 //! Raft, disks or the network.
 
+#![warn(missing_docs)]
 #![deny(clippy::disallowed_types, clippy::disallowed_methods, clippy::float_arithmetic)]
 
 mod batch;

@@ -3,6 +3,8 @@
 //!
 //! *Invariant:* generated types stay on the wire: they never enter the ledger or the storage.
 
+#![warn(missing_docs)]
+
 /// The generated contract, package `rollout.v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub mod v1 {

@@ -8,6 +8,8 @@
 //! This crate knows neither Raft nor the ledger. Its rules: acknowledged data is fsynced, every record has a version
 //! and a checksum, a torn tail is cut, and any other damage is an error that is never skipped.
 
+#![warn(missing_docs)]
+
 pub mod record;
 
 mod blob;

@@ -30,7 +30,6 @@ pub struct Batch {
 
 /// A run's counts of rows by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Counts {
     pub rows: u64,
     pub pending: u64,

@@ -4,6 +4,8 @@
 //! the store too: segments that a URL parser would rewrite are refused.
 //! Absent: which of two spellings of one URL is the right one. An entry allows only its own spelling.
 
+#![warn(missing_docs)]
+
 /// Whether the entry `listed` allows `url`: the same URL, or one below it by whole path segments. A trailing slash
 /// makes no difference. The part below may have no `.` or `..`, no empty segment, no query, and no character that is
 /// percent-encoded or would have to be.

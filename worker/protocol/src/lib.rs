@@ -6,6 +6,8 @@
 //!
 //! Absent: sockets and processes. Add new messages at the end of an enum, because postcard numbers them.
 
+#![warn(missing_docs)]
+
 use std::collections::BTreeMap;
 use std::io;
 
