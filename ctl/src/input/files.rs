@@ -55,6 +55,16 @@ pub enum FilesError {
         /// The base of relative paths.
         looked_in: PathBuf,
     },
+    /// A glob cannot be read.
+    #[error(
+        "input {pattern:?} is not a valid glob: {reason}; write [[] or [*] for the character itself"
+    )]
+    BadGlob {
+        /// The given pattern, or the component that cannot be read.
+        pattern: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A file or directory cannot be read.
     #[error("input {}: {source}", path.display())]
     Io {

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::files::{FILES_MAX, FilesError, InputFile};
-use super::glob::{has_glob, matches};
+use super::glob::{Glob, has_glob};
 
 /// The paths that a path or glob names, relative to `base`, each once.
 pub(super) fn find(pattern: &str, base: &Path) -> Result<BTreeSet<PathBuf>, FilesError> {
@@ -71,8 +71,9 @@ fn walk(dir: &Path, parts: &[String], found: &mut BTreeSet<PathBuf>) -> Result<(
             (false, Ok(_)) => Ok(()),
         };
     }
+    let glob = Glob::parse(part)?;
     for (name, path, _) in entries(dir)? {
-        if !matches(part, &name) {
+        if !glob.matches(&name) {
             continue;
         }
         match fs::metadata(&path) {

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::files::{FILES_MAX, FilesError, InputFile};
-use super::glob::{has_glob, matches_path};
+use super::glob::{Glob, has_glob};
 
 /// Bytes per request.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -42,10 +42,10 @@ pub(super) async fn find(pattern: &str) -> Result<Vec<InputFile>, FilesError> {
             Err(BlobError::Missing { .. }) => Vec::new(),
             Err(error) => return Err(failed(error)),
         },
-        Some(glob) => {
-            let parts: Vec<&str> = key.split('/').collect();
-            let wanted = |key: &str| matches_path(&parts, &key.split('/').collect::<Vec<_>>());
-            source.list(&key[..glob], FILES_MAX, wanted).await.map_err(failed)?
+        Some(at) => {
+            let glob = Glob::parse(&key)?;
+            let wanted = |key: &str| glob.matches(key);
+            source.list(&key[..at], FILES_MAX, wanted).await.map_err(failed)?
         }
     };
     debug_assert!(has_glob(&key) || found.len() <= 1);
