@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(Since::parse("12:7"), place(12, 7));
         assert_eq!(Since::parse("5m"), Ok(Since::Age(Duration::from_secs(300))));
         assert_eq!(Since::parse("1970-01-01T00:00:01.5Z"), Ok(Since::Moment(1_500)));
-        for bad in ["", "12:", "x", "5 weeks", "1969-01-01T00:00:00Z"] {
+        for bad in ["", "12:", "x", "5 fortnights", "1969-01-01T00:00:00Z"] {
             assert!(Since::parse(bad).is_err(), "{bad}");
         }
     }
