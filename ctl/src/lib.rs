@@ -23,6 +23,7 @@ mod leader_stream;
 pub mod one_or_many;
 pub mod output;
 pub mod progress;
+mod retries;
 pub mod rollout;
 pub mod rolloutctl;
 pub mod sampling;

@@ -6,7 +6,6 @@
 //! Absent: the cluster.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -21,12 +20,12 @@ use crate::input::rules::Rules;
 use crate::input::scan::{
     FinishedSegment, Scan, ScanControl, ScanError, ScanOptions, SinkClosed, scan,
 };
+use crate::retries::retried;
 
 /// Segments written concurrently.
 pub const PUTS_MAX: usize = 8;
 /// Finished segments that wait to be written.
 pub const QUEUE_MAX: usize = 4;
-const TRIES_MAX: u32 = 6;
 
 /// An input whose segments are durable.
 #[derive(Debug, Clone)]
@@ -160,17 +159,7 @@ pub async fn put(store: &BlobStore, key: &str, bytes: Bytes) -> Result<v1::BlobR
         digest: blob.digest.to_vec().into(),
         bytes: blob.len,
     };
-    let mut pause = Duration::from_millis(100);
-    for _ in 1..TRIES_MAX {
-        match store.put(key, bytes.clone()).await {
-            Err(error) if error.retryable() => {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-            outcome => return outcome.map(wire),
-        }
-    }
-    store.put(key, bytes).await.map(wire)
+    retried(|| store.put(key, bytes.clone())).await.map(wire)
 }
 
 /// Copies an object to another key, which `blob` then names.

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -15,9 +14,10 @@ use rollout_proto::v1;
 use rollout_storage::{BLOB_BYTES_MAX, BlobError, BlobStore, FormatError, Part};
 use tokio::sync::OnceCell;
 
+use crate::retries::retried;
+
 /// Bytes of cached parts.
 pub const CACHE_BYTES: u64 = 256 << 20;
-const TRIES_MAX: u32 = 6;
 
 /// Why a part, or a segment, cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -53,17 +53,7 @@ pub(crate) async fn fetch(
     key: &str,
     digest: &[u8; 32],
 ) -> Result<Bytes, BlobError> {
-    let mut pause = Duration::from_millis(100);
-    for _ in 1..TRIES_MAX {
-        match store.get(key, digest).await {
-            Err(error) if error.retryable() => {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-            outcome => return outcome,
-        }
-    }
-    store.get(key, digest).await
+    retried(|| store.get(key, digest)).await
 }
 
 /// Parts by digest; the least recently used one is evicted first.

@@ -7,7 +7,6 @@
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
@@ -17,12 +16,12 @@ use tokio::sync::mpsc;
 
 use super::files::{FILES_MAX, FilesError, InputFile};
 use super::glob::{Glob, has_glob};
+use crate::retries::retried;
 
 /// Bytes per request.
 const PIECE_BYTES: u64 = 2 << 20;
 /// Pieces in memory: one that is read, one that waits, and those in flight.
 const PIECES_AHEAD: usize = 6;
-const TRIES_MAX: u32 = 6;
 
 /// An object and the store that it is in.
 pub(super) struct InputObject {
@@ -80,17 +79,7 @@ impl InputObject {
 
     async fn piece(&self, start: u64) -> Result<Bytes, BlobError> {
         let range = start..start.saturating_add(PIECE_BYTES);
-        let mut pause = Duration::from_millis(100);
-        for _ in 1..TRIES_MAX {
-            match self.source.read(&self.object, range.clone()).await {
-                Err(error) if error.retryable() => {
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
-                }
-                outcome => return outcome,
-            }
-        }
-        self.source.read(&self.object, range).await
+        retried(|| self.source.read(&self.object, range.clone())).await
     }
 }
 
