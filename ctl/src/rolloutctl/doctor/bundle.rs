@@ -4,8 +4,6 @@
 //! The archive appears under its name only when complete, is readable by its owner alone, and replaces nothing.
 //! Deliberately absent: keys, secrets, rows and results. Names of runs and workers are in the events.
 
-mod tar;
-
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -16,7 +14,6 @@ use flate2::write::GzEncoder;
 use rollout_proto::{Client, services, v1};
 use serde::Serialize;
 
-use self::tar::Archive;
 use super::{DoctorArgs, running};
 use crate::connect::ConnectArgs;
 use crate::event_stream::{EventStream, Heard, Place, Start};
@@ -170,11 +167,16 @@ fn save(file: &Path, files: &[(String, Vec<u8>)]) -> std::io::Result<()> {
     let mut partial = tempfile::NamedTempFile::new_in(dir)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let packed = GzEncoder::new(partial.as_file_mut(), Compression::default());
-    let mut archive = Archive::new(packed, now.as_secs());
+    let mut archive = tar::Builder::new(packed);
     for (name, bytes) in files {
-        archive.add(&format!("rollout-bundle/{name}"), bytes)?;
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(0o600);
+        header.set_mtime(now.as_secs());
+        header.set_size(bytes.len() as u64);
+        archive.append_data(&mut header, format!("rollout-bundle/{name}"), &bytes[..])?;
     }
-    archive.finish()?.finish()?.sync_all()?;
+    archive.into_inner()?.finish()?.sync_all()?;
     partial.persist_noclobber(file).map_err(|error| error.error)?;
     Ok(())
 }
@@ -199,6 +201,24 @@ mod tests {
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.contains("rollout-bundle/a.txt") && text.contains("first"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_name_of_any_length_is_the_one_that_readers_see() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("b.tar.gz");
+        let names = ["n", "o", "p"].map(|letter| letter.repeat(90));
+        let names: Vec<String> =
+            (1..=3).map(|parts| names[..parts].join("/")).chain(["y".repeat(101)]).collect();
+        let files: Vec<(String, Vec<u8>)> =
+            names.iter().map(|name| (name.clone(), name.clone().into_bytes())).collect();
+        save(&file, &files).unwrap();
+        let listed = std::process::Command::new("tar").arg("-tzf").arg(&file).output().unwrap();
+        assert!(listed.status.success(), "{listed:?}");
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let listed: Vec<_> =
+            listed.lines().map(|name| name.trim_start_matches("rollout-bundle/")).collect();
+        assert_eq!(listed, names);
     }
 
     #[test]
