@@ -9,7 +9,7 @@
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Body, Command, EngineSpec, EntryId, HeldRows, Ledger, Op, OpKind, PartDecl,
-    Registration, Reply, Rows, RunSpec, SegmentDecl, SlotOffer, limits,
+    Registration, Reply, Rows, RunSpec, SegmentDecl, SlotOffer, limits, op,
 };
 use std::time::Duration;
 
@@ -63,14 +63,20 @@ impl Bench {
         let spec = RunSpec { engine, weight: 1, attempts_max: 3, ..RunSpec::default() };
         let (namespace, name) = ("default".to_owned(), "bench".to_owned());
         let folder = format!("{name}/1");
-        bench.ops(vec![OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder }]);
+        bench.ops(vec![OpKind::CreateRun(op::CreateRun {
+            namespace,
+            name,
+            spec: Box::new(spec),
+            folder,
+        })]);
         let mut left = rows;
         let mut number = 0;
         while left > 0 {
             let take = left.min(u64::from(limits::SEGMENT_ROWS_MAX)) as u32;
             let number_now = SegmentNo(number);
             let decl = SegmentDecl { number: number_now, rows: take, blob: BlobRef::default() };
-            bench.ops(vec![OpKind::AddSegments { run: RUN, segments: vec![decl] }]);
+            bench
+                .ops(vec![OpKind::AddSegments(op::AddSegments { run: RUN, segments: vec![decl] })]);
             (left, number) = (left - u64::from(take), number + 1);
         }
         let slots = (0..WORKERS).map(|w| bench.worker(w)).collect();
@@ -95,8 +101,9 @@ impl Bench {
 
     /// One turn of all workers: each pulls, then completes its rows in parts of `part_rows` rows.
     fn turn(&mut self, slots: &[SlotRef], seq: u64, claim: u32, part_rows: u32) -> u64 {
-        let pull =
-            |&slot: &SlotRef| OpKind::Claim { slot, instance: INSTANCE, seq, rows_max: claim };
+        let pull = |&slot: &SlotRef| {
+            OpKind::Claim(op::Claim { slot, instance: INSTANCE, seq, rows_max: claim })
+        };
         let mut held = Vec::new();
         for (slot, reply) in slots.iter().zip(self.ops(slots.iter().map(pull).collect())) {
             let Reply::Granted(grants) = reply else { continue };
@@ -113,7 +120,7 @@ impl Bench {
                 let sets = vec![HeldRows { rows: taken, ..held.clone() }];
                 let blob = BlobRef { digest: [1; 32], bytes: 1 };
                 let part = PartDecl { blob, tokens_in: 1, tokens_out: 1 };
-                ops.push(OpKind::Complete { slot: *slot, run: RUN, part, sets });
+                ops.push(OpKind::Complete(op::Complete { slot: *slot, run: RUN, part, sets }));
             }
             self.ops(ops);
         }

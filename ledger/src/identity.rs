@@ -2,8 +2,10 @@
 
 pub(crate) mod client;
 pub(crate) mod member;
+pub(crate) mod open_client;
 pub(crate) mod quota;
 pub(crate) mod remembered;
 pub(crate) mod revocation;
 pub(crate) mod session_room;
+pub(crate) mod set_namespace;
 pub(crate) mod token;

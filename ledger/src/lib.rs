@@ -23,6 +23,7 @@ mod identity;
 pub use machine::clock;
 mod fleet;
 pub use kernel::id;
+pub mod op;
 pub use kernel::limits;
 pub use machine::seeded;
 pub use machine::view;
@@ -36,8 +37,6 @@ pub use batch::outlook::Outlook;
 pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
 pub use identity::member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};
-#[doc(hidden)]
-pub use identity::quota::is_bounded;
 pub use identity::quota::{NamespaceView, Quota};
 pub use identity::revocation::{Revocation, RevocationAuthor, RevocationOp, Revoked};
 pub use identity::session_room::MakesRoom;
@@ -59,6 +58,7 @@ pub use machine::gate::{
 pub use machine::image::ImageDelta;
 pub use machine::image_load::LoadError;
 pub use machine::ledger::{EntryId, Ledger, UnknownCommand};
+pub use machine::operation::Cost;
 pub use machine::restore::ANCESTORS_MAX;
 pub use training::barrier::{Among, BarrierEnd, BarrierFailure, BarrierSpec, Generation, Policy};
 pub use training::checkpoint::{CheckpointOp, CheckpointState, RankReport, ShardProgress};

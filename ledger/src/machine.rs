@@ -11,6 +11,7 @@ pub(crate) mod image;
 pub(crate) mod image_load;
 pub(crate) mod invariants;
 pub(crate) mod ledger;
+pub(crate) mod operation;
 pub(crate) mod restore;
 pub mod seeded;
 pub(crate) mod settle;

@@ -1,13 +1,21 @@
 //! Owns: training jobs: participants, barriers, shared stores, datasets, shards and checkpoints.
 
+pub(crate) mod abort_barrier;
+pub(crate) mod arrival;
+pub(crate) mod arrive;
 pub(crate) mod barrier;
-pub(crate) mod barrier_ops;
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoint_ops;
+pub(crate) mod close_rendezvous;
 pub(crate) mod dataset;
+pub(crate) mod drop_store;
 pub(crate) mod job;
-pub(crate) mod job_ops;
+pub(crate) mod job_change;
 pub(crate) mod job_view;
+pub(crate) mod join;
+pub(crate) mod leave;
+pub(crate) mod lose_participant;
+pub(crate) mod participate;
 pub(crate) mod pass;
 pub(crate) mod rendezvous;
 pub(crate) mod round_access;
@@ -16,7 +24,7 @@ pub(crate) mod shard_order;
 pub(crate) mod shard_ring;
 pub(crate) mod state;
 pub(crate) mod store;
-pub(crate) mod store_ops;
 pub(crate) mod trainer;
 pub(crate) mod training_image;
 pub(crate) mod training_view;
+pub(crate) mod use_store;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::view::{ItemPlace, RunState};
-use rollout_ledger::{FailureClass, HeldRows, OpKind};
+use rollout_ledger::{FailureClass, HeldRows, OpKind, op};
 use std::collections::BTreeSet;
 
 #[path = "bisection/fleet.rs"]
@@ -47,7 +47,7 @@ fn run(
             if keeps {
                 continue;
             }
-            fleet.op(OpKind::Nack { slot, held: vec![held] });
+            fleet.op(OpKind::Nack(op::Nack { slot, held: vec![held] }));
             return deaths;
         }
         fleet.done(at, batch);

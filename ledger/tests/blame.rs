@@ -10,7 +10,7 @@ mod fleet;
 use fleet::Fleet;
 use rollout_ledger::id::{RunNo, SlotRef};
 use rollout_ledger::view::{ItemPlace, RunState};
-use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction};
+use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction, op};
 
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
@@ -95,7 +95,7 @@ impl Story {
 
     fn resume(&mut self, run: RunNo) {
         let (action, reason) = (RunAction::Resume, String::new());
-        self.fleet.op(OpKind::ControlRun { run, action, reason });
+        self.fleet.op(OpKind::ControlRun(op::ControlRun { run, action, reason }));
     }
 
     fn failed(&self, run: RunNo) -> u64 {
@@ -138,7 +138,14 @@ fn a_broken_slot_beside_others_that_are_busy_for_half_an_hour_fails_no_row() {
 fn fail(fleet: &mut Fleet, at: usize, held: HeldRows) {
     let (slot, class) = (fleet.slots[at].0, FailureClass::Transient);
     let (code, message) = ("ENGINE_ERROR".into(), "no such model".into());
-    fleet.op(OpKind::Fail { slot, held, class, code, message, evidence: Evidence::default() });
+    fleet.op(OpKind::Fail(op::Fail {
+        slot,
+        held,
+        class,
+        code,
+        message,
+        evidence: Evidence::default(),
+    }));
 }
 
 #[test]
@@ -160,10 +167,10 @@ fn a_row_that_failed_goes_to_another_worker_while_one_fits() {
     assert!(fleet.ledger.outlook().ask(fleet.slots[other].0, 1));
     // While no other worker takes work, the other slot of this one may.
     let session = fleet.slots[other].0.session;
-    fleet.op(OpKind::Suspect { session, started: Vec::new(), grace_ms: 1000 });
+    fleet.op(OpKind::Suspect(op::Suspect { session, started: Vec::new(), grace_ms: 1000 }));
     assert!(!fleet.ledger.has_work_for(fleet.slots[0].0));
     assert!(fleet.ledger.has_work_for(fleet.slots[1].0));
-    fleet.op(OpKind::Unsuspect { session });
+    fleet.op(OpKind::Unsuspect(op::Unsuspect { session }));
     assert!(fleet.pull(0, 1).is_empty());
     let held = fleet.pull(other, 1).remove(0).held;
     fleet.done(other, held);
@@ -376,7 +383,7 @@ fn a_slot_that_comes_while_a_row_runs_is_asked_before_the_row_fails() {
 #[test]
 fn a_worker_that_registers_again_is_no_second_slot() {
     let (mut fleet, run) = struck(3);
-    fleet.op(OpKind::Deregister { session: fleet.slots[0].0.session });
+    fleet.op(OpKind::Deregister(op::Deregister { session: fleet.slots[0].0.session }));
     let again = fleet.worker("default", "w1", 1);
     assert!(fleet.pull(again, 1).is_empty(), "w2 comes first");
     let held = fleet.pull(1, 1).remove(0).held;
@@ -430,11 +437,16 @@ fn of_ten_slots_two_are_cordoned_and_a_third_that_is_broken_pauses_the_run() {
     // Its operator does, and the rest of the fleet finishes the run.
     let SlotRef { session, slot } = story.fleet.slots[2].0;
     let reason = "broken".to_owned();
-    story.fleet.op(OpKind::Cordon { session, slot: Some(slot), cordoned: true, reason });
+    story.fleet.op(OpKind::Cordon(op::Cordon {
+        session,
+        slot: Some(slot),
+        cordoned: true,
+        reason,
+    }));
     story.resume(run);
     assert_eq!(told(&story), (false, false));
     let (action, reason) = (RunAction::Pause, view.reason);
-    story.fleet.op(OpKind::ControlRun { run, action, reason });
+    story.fleet.op(OpKind::ControlRun(op::ControlRun { run, action, reason }));
     assert_eq!(told(&story), (false, false), "its user paused it, with the ledger's words");
     story.resume(run);
     story.go(6 * 60 * MINUTE);
@@ -446,7 +458,7 @@ fn a_run_that_kills_every_engine_stops_no_other_namespace_and_no_other_run_for_g
     let mut story = Story::new(3);
     story.fleet.check_every = 500;
     let name = "team".into();
-    story.fleet.op(OpKind::SetNamespace { name, running_rows_max: 0 });
+    story.fleet.op(OpKind::SetNamespace(op::SetNamespace { name, running_rows_max: 0 }));
     let deadly = story.fleet.run("default", "deadly", 10_000);
     let beside = story.fleet.run("default", "beside", 500);
     let team = story.fleet.run("team", "chat", 4000);

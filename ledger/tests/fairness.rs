@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, TestCaseResult};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Body, Command, EngineSpec, EntryId, Ledger, Op, OpKind, PartDecl, Registration, Reply,
-    RunAction, RunSpec, SegmentDecl, SlotOffer, limits,
+    RunAction, RunSpec, SegmentDecl, SlotOffer, limits, op,
 };
 
 const PULLS: usize = 10_000;
@@ -58,7 +58,8 @@ impl Bench {
         let spec = RunSpec { engine, weight, attempts_max: 1, ..RunSpec::default() };
         let name = format!("r{}", self.1);
         let (folder, spec) = (format!("{name}/own"), Box::new(spec));
-        let create = OpKind::CreateRun { namespace: "default".into(), name, spec, folder };
+        let create =
+            OpKind::CreateRun(op::CreateRun { namespace: "default".into(), name, spec, folder });
         let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
         let segment = |number: u32| {
             let rows = (rows - number * limits::SEGMENT_ROWS_MAX).min(limits::SEGMENT_ROWS_MAX);
@@ -66,7 +67,7 @@ impl Bench {
         };
         let segments: Vec<_> = (0..rows.div_ceil(limits::SEGMENT_ROWS_MAX)).map(segment).collect();
         for segments in segments.chunks(64) {
-            self.op(OpKind::AddSegments { run, segments: segments.to_vec() });
+            self.op(OpKind::AddSegments(op::AddSegments { run, segments: segments.to_vec() }));
         }
         run
     }
@@ -87,12 +88,12 @@ impl Bench {
 
     /// Rows that a pull gets, by run. They are done at once.
     fn pull(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> Vec<(RunNo, u64)> {
-        let claim = OpKind::Claim { slot, instance: 1, seq, rows_max };
+        let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq, rows_max });
         let Reply::Granted(grants) = self.op(claim) else { panic!("no grant") };
         let part = PartDecl { blob: BlobRef::default(), tokens_in: 0, tokens_out: 0 };
         let done = |grant: &rollout_ledger::GrantedRows| {
             let (run, sets) = (grant.held.run, vec![grant.held.clone()]);
-            Op::from(OpKind::Complete { slot, run, part: part.clone(), sets })
+            Op::from(OpKind::Complete(op::Complete { slot, run, part: part.clone(), sets }))
         };
         let ops: Vec<Op> = grants.iter().map(done).collect();
         if !ops.is_empty() {
@@ -296,7 +297,7 @@ fn a_late_run_that_fits_a_slow_and_a_fast_slot_starves_no_other() {
 }
 
 fn control(run: RunNo, action: RunAction) -> OpKind {
-    OpKind::ControlRun { run, action, reason: String::new() }
+    OpKind::ControlRun(op::ControlRun { run, action, reason: String::new() })
 }
 
 #[test]
@@ -407,7 +408,7 @@ fn what_was_served_long_ago_fades() {
 #[test]
 fn what_slots_gave_is_forgotten_when_they_go() {
     let (mut bench, [ahead, behind], [own, shared]) = far_ahead();
-    bench.op(OpKind::Deregister { session: own.session });
+    bench.op(OpKind::Deregister(op::Deregister { session: own.session }));
     let waits = rows_before(&mut bench, shared, ahead, 8);
     assert!(waits > 0 && waits <= 128 + 8, "{ahead} waited for {waits} rows of {behind}");
 }

@@ -13,7 +13,7 @@ use bench::{Bench, claim, complete, register, registration, spec};
 use rollout_ledger::id::{RunNo, SlotRef};
 use rollout_ledger::{
     Body, HeldRows, ImageDelta, Ledger, OpKind, Registration, Reply, Rows, RunSpec,
-    SCHEDULING_VERSION, digest_records,
+    SCHEDULING_VERSION, digest_records, op,
 };
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn last(bench: &mut Bench, slot: SlotRef, seq: u64, rows: u32) -> HeldRows {
 fn in_flight(bench: &mut Bench) -> RunNo {
     let run = bench.run("r", RunSpec { tail_duplicates: true, ..spec() }, 9000);
     let digest = *blake3::hash(&[[1; 32]; 3].concat()).as_bytes();
-    bench.granted(OpKind::CloseInput { run, rows: 9000, digest });
+    bench.granted(OpKind::CloseInput(op::CloseInput { run, rows: 9000, digest }));
     let slots: Vec<SlotRef> =
         ["a", "b", "c", "d", "e"].iter().map(|name| bench.worker(name, 1)).collect();
     let first = last(bench, slots[0], 1, 4000);
@@ -63,8 +63,8 @@ fn in_flight(bench: &mut Bench) -> RunNo {
     // The first worker started some of its rows and is silent; the third left.
     let started = vec![HeldRows { rows: Rows::range(0, 10), ..first }];
     let session = slots[0].session;
-    bench.granted(OpKind::Suspect { session, started, grace_ms: 60_000 });
-    bench.granted(OpKind::Deregister { session: slots[2].session });
+    bench.granted(OpKind::Suspect(op::Suspect { session, started, grace_ms: 60_000 }));
+    bench.granted(OpKind::Deregister(op::Deregister { session: slots[2].session }));
     // Every other row of the fourth is done.
     let odd = fourth.rows.iter().step_by(2).map(|row| (row, 1));
     let odd = HeldRows { rows: Rows::from_ranges(odd).expect("ascending"), ..fourth };
@@ -74,9 +74,10 @@ fn in_flight(bench: &mut Bench) -> RunNo {
     last(bench, slots[1], 2, 2990);
     let fifth = last(bench, slots[4], 1, 10);
     bench.tick_to(2000);
-    let duplicate = OpKind::Duplicate { slot: slots[4], instance: 1, seq: 2, rows_max: 20 };
+    let duplicate =
+        OpKind::Duplicate(op::Duplicate { slot: slots[4], instance: 1, seq: 2, rows_max: 20 });
     assert!(matches!(bench.granted(duplicate), Reply::Granted(granted) if !granted.is_empty()));
-    bench.granted(OpKind::Nack { slot: slots[4], held: vec![fifth] });
+    bench.granted(OpKind::Nack(op::Nack { slot: slots[4], held: vec![fifth] }));
     let view = bench.ledger.flight_view(run).expect("a run");
     assert!(!view.live.is_empty() && !view.shadows.is_empty(), "{view:?}");
     let _ = third;
@@ -109,11 +110,11 @@ fn the_image_is_converted_with_the_delta_after_the_version_was_raised() {
 
     // What ends leaves nothing behind.
     let action = rollout_ledger::RunAction::Cancel;
-    bench.granted(OpKind::ControlRun { run, action, reason: String::new() });
+    bench.granted(OpKind::ControlRun(op::ControlRun { run, action, reason: String::new() }));
     write(&mut image, bench.ledger.drain_dirty());
     check(&image, &bench.ledger);
     assert_eq!(tags(&image, b'O'), 0);
-    bench.granted(OpKind::DeleteRun { run });
+    bench.granted(OpKind::DeleteRun(op::DeleteRun { run }));
     write(&mut image, bench.ledger.drain_dirty());
     check(&image, &bench.ledger);
     assert_eq!(tags(&image, b'V'), 0);
@@ -151,7 +152,7 @@ fn a_delta_takes_no_more_bytes_for_what_others_hold() {
             // Every third slot's rows come back in pieces, next to those of the others.
             let held = last(&mut bench, slot, 1, 10);
             if number.is_multiple_of(3) {
-                bench.granted(OpKind::Nack { slot, held: vec![held] });
+                bench.granted(OpKind::Nack(op::Nack { slot, held: vec![held] }));
             }
         }
         let slot = bench.worker("own", 1);
@@ -218,7 +219,10 @@ fn a_row_that_is_decided_writes_its_block_unless_its_segment_is_older() {
     let (_, blocks) = step(&mut bench, 1, false);
     assert_eq!(blocks, 17);
     // What is undone leaves no record behind.
-    assert_eq!(bench.granted(OpKind::RetryRows { run, rows: None }), Reply::Retried { rows: 1 });
+    assert_eq!(
+        bench.granted(OpKind::RetryRows(op::RetryRows { run, rows: None })),
+        Reply::Retried { rows: 1 }
+    );
     write(&mut image, bench.ledger.drain_dirty());
     check(&image, &bench.ledger);
     assert_eq!(tags(&image, b'Y'), 16);

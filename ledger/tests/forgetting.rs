@@ -6,7 +6,7 @@
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Body, Command, EngineSpec, EntryId, Ledger, OpKind, PartDecl, Registration, Reply,
-    RunSpec, SegmentDecl, SlotOffer,
+    RunSpec, SegmentDecl, SlotOffer, op,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ impl Played {
 
     fn seal(&mut self, run: RunNo) -> Reply {
         let ended_index = self.ledger.run_view(run).map_or(0, |view| view.ended_index);
-        self.op(OpKind::Seal { run, manifest: blob("m", 0), ended_index })
+        self.op(OpKind::Seal(op::Seal { run, manifest: blob("m", 0), ended_index }))
     }
 
     fn write_image(&mut self) {
@@ -112,7 +112,7 @@ fn run_of_a_million(played: &mut Played, slot: SlotRef, turn: u32, seq: &mut u64
     let (namespace, name) = ("default".into(), format!("run{turn}"));
     let folder = format!("{name}/1");
     let Reply::Run { run, created: true, .. } =
-        played.op(OpKind::CreateRun { namespace, name, spec, folder })
+        played.op(OpKind::CreateRun(op::CreateRun { namespace, name, spec, folder }))
     else {
         panic!("not created");
     };
@@ -120,19 +120,20 @@ fn run_of_a_million(played: &mut Played, slot: SlotRef, turn: u32, seq: &mut u64
         |n| SegmentDecl { number: SegmentNo(n), rows: SEGMENT_ROWS, blob: blob("s", n.into()) };
     let segments: Vec<_> = (0..SEGMENTS).map(decl).collect();
     let digests: Vec<u8> = segments.iter().flat_map(|s| s.blob.digest).collect();
-    played.op(OpKind::AddSegments { run, segments });
+    played.op(OpKind::AddSegments(op::AddSegments { run, segments }));
     let rows = u64::from(SEGMENTS * SEGMENT_ROWS);
     let digest = *blake3::hash(&digests).as_bytes();
-    played.op(OpKind::CloseInput { run, rows, digest });
+    played.op(OpKind::CloseInput(op::CloseInput { run, rows, digest }));
     let mut done = 0;
     while done < rows {
         *seq += 1;
-        let claim = OpKind::Claim { slot, instance: 1, seq: *seq, rows_max: 1000 };
+        let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq: *seq, rows_max: 1000 });
         let Reply::Granted(grants) = played.op(claim) else { panic!("not granted") };
         for grant in grants {
             done += grant.held.rows.len();
             let part = PartDecl { blob: blob("p", *seq), tokens_in: 1, tokens_out: 1 };
-            let complete = OpKind::Complete { slot, run, part, sets: vec![grant.held] };
+            let complete =
+                OpKind::Complete(op::Complete { slot, run, part, sets: vec![grant.held] });
             assert_eq!(played.op(complete), Reply::Taken { refused: vec![] });
         }
     }
@@ -153,8 +154,8 @@ fn ten_runs_of_a_million_rows_take_the_room_of_one() {
         played.clock += 1000;
         assert_eq!(played.seal(run), Reply::Ok);
         played.write_image();
-        assert_eq!(played.op(OpKind::DeleteRun { run }), Reply::Ok);
-        assert_eq!(played.op(OpKind::ForgetRun { run }), Reply::Ok);
+        assert_eq!(played.op(OpKind::DeleteRun(op::DeleteRun { run })), Reply::Ok);
+        assert_eq!(played.op(OpKind::ForgetRun(op::ForgetRun { run })), Reply::Ok);
         played.write_image();
         played.ledger.check_invariants().expect("sound");
     }
@@ -186,13 +187,16 @@ fn a_sealed_run_takes_at_most_four_kilobytes_however_much_it_asked_for() {
         ..RunSpec::default()
     };
     let (namespace, name, folder) = ("default".into(), "big".into(), "big/1".into());
-    let Reply::Run { run, .. } =
-        played.op(OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder })
-    else {
+    let Reply::Run { run, .. } = played.op(OpKind::CreateRun(op::CreateRun {
+        namespace,
+        name,
+        spec: Box::new(spec),
+        folder,
+    })) else {
         panic!("not created");
     };
     let (rows, digest) = (0, *blake3::hash(&[]).as_bytes());
-    assert_eq!(played.op(OpKind::CloseInput { run, rows, digest }), Reply::Ok);
+    assert_eq!(played.op(OpKind::CloseInput(op::CloseInput { run, rows, digest })), Reply::Ok);
     played.write_image();
     assert!(played.image_bytes() > 180_000);
     assert_eq!(played.seal(run), Reply::Ok);

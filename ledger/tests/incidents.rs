@@ -7,7 +7,7 @@ mod fleet;
 use fleet::Fleet;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::view::{ItemPlace, RunState};
-use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction};
+use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, RunAction, op};
 
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
@@ -32,7 +32,7 @@ fn fail_next_by(fleet: &mut Fleet, at: usize, class: FailureClass) -> HeldRows {
     let slot = fleet.slots[at].0;
     let (code, message) = ("ROW_FAILED".into(), "of this class".into());
     let evidence = Evidence::default();
-    fleet.op(OpKind::Fail { slot, held: held.clone(), class, code, message, evidence });
+    fleet.op(OpKind::Fail(op::Fail { slot, held: held.clone(), class, code, message, evidence }));
     held
 }
 
@@ -43,7 +43,7 @@ fn die_next(fleet: &mut Fleet, at: usize, rows: u32) {
 }
 
 fn control(fleet: &mut Fleet, run: RunNo, action: RunAction) {
-    fleet.op(OpKind::ControlRun { run, action, reason: String::new() });
+    fleet.op(OpKind::ControlRun(op::ControlRun { run, action, reason: String::new() }));
 }
 
 fn finish_next(fleet: &mut Fleet, at: usize, rows: u32) {
@@ -74,7 +74,7 @@ fn another_slot_of_a_worker_that_registers_again_is_a_second_slot() {
     let run = fleet.run("default", "chat", 1);
     fleet.worker("default", "w", 2);
     die_next(&mut fleet, 0, 1);
-    fleet.op(OpKind::Deregister { session: fleet.slots[0].0.session });
+    fleet.op(OpKind::Deregister(op::Deregister { session: fleet.slots[0].0.session }));
     let again = fleet.worker("default", "w", 2);
     fleet.lead();
     assert!(fleet.pull(again, 1).is_empty(), "it is the slot that had it");
@@ -124,7 +124,7 @@ fn rows_that_wait_for_another_slot_than_the_one_that_failed_them_are_counted() {
     }
     fleet.done(0, new);
     assert!(fleet.pull(0, 1).is_empty(), "it failed them, and the other worker fits");
-    fleet.op(OpKind::Deregister { session: fleet.slots[1].0.session });
+    fleet.op(OpKind::Deregister(op::Deregister { session: fleet.slots[1].0.session }));
     assert_eq!(fleet.ledger.blocked(run), "", "no other worker fits");
     finish_next(&mut fleet, 0, 2);
     assert_eq!(fleet.ledger.run_view(run).expect("there").state, RunState::Finished);

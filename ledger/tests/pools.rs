@@ -4,7 +4,7 @@ use rollout_ledger::id::{CoordEpoch, LedgerMs, SegmentNo, SessionId, SlotNo, Slo
 use rollout_ledger::view::Pool;
 use rollout_ledger::{
     BlobRef, Body, Command, EngineSpec, EntryId, Ledger, OpKind, Registration, Reply, RunAction,
-    RunSpec, SegmentDecl, SlotOffer,
+    RunSpec, SegmentDecl, SlotOffer, op,
 };
 
 struct Played {
@@ -35,13 +35,13 @@ impl Played {
         let spec = Box::new(RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() });
         let (namespace, name) = ("default".into(), name.into());
         let folder = format!("{name}/1");
-        let create = OpKind::CreateRun { namespace, name, spec, folder };
+        let create = OpKind::CreateRun(op::CreateRun { namespace, name, spec, folder });
         let Reply::Run { run, .. } = self.op(create) else {
             panic!("not created");
         };
         let blob = BlobRef { digest: [1; 32], bytes: 10 };
         let segments = vec![SegmentDecl { number: SegmentNo(0), rows, blob }];
-        self.op(OpKind::AddSegments { run, segments });
+        self.op(OpKind::AddSegments(op::AddSegments { run, segments }));
         run
     }
 
@@ -65,7 +65,7 @@ impl Played {
 
     fn claim(&mut self, session: SessionId, slot: u16, rows_max: u32) {
         let slot = SlotRef { session, slot: SlotNo(slot) };
-        let claim = OpKind::Claim { slot, instance: 1, seq: 1, rows_max };
+        let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max });
         assert!(matches!(self.op(claim), Reply::Granted(grants) if !grants.is_empty()));
     }
 
@@ -86,10 +86,10 @@ fn a_pool_counts_the_rows_of_its_model_and_the_slots_that_could_take_them() {
     played.claim(session, 0, 30);
     assert_eq!(played.pool("small"), Pool { pending: 70, running: 30, slots: 3, idle: 2 });
     let (slot, reason) = (Some(SlotNo(2)), "hot".to_owned());
-    played.op(OpKind::Cordon { session, slot, cordoned: true, reason });
+    played.op(OpKind::Cordon(op::Cordon { session, slot, cordoned: true, reason }));
     assert_eq!(played.pool("small"), Pool { pending: 70, running: 30, slots: 2, idle: 1 });
     let (action, reason) = (RunAction::Pause, "a look".to_owned());
-    played.op(OpKind::ControlRun { run, action, reason });
+    played.op(OpKind::ControlRun(op::ControlRun { run, action, reason }));
     assert_eq!(played.pool("small").pending, 0, "nobody is to be started for a paused run");
     assert_eq!(played.pool("small").running, 30);
 }

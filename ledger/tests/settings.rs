@@ -7,6 +7,7 @@ mod fleet;
 use fleet::Fleet;
 use rollout_ledger::{
     Body, Evidence, FailureClass, HeldRows, Ledger, OpKind, Rejection, Reply, SettingOp, Settings,
+    op,
 };
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ fn fail_next(fleet: &mut Fleet) -> HeldRows {
     let (slot, class) = (fleet.slots[0].0, FailureClass::Transient);
     let (code, message) = ("ENGINE_ERROR".into(), "no such model".into());
     let evidence = Evidence::default();
-    fleet.op(OpKind::Fail { slot, held: held.clone(), class, code, message, evidence });
+    fleet.op(OpKind::Fail(op::Fail { slot, held: held.clone(), class, code, message, evidence }));
     held
 }
 

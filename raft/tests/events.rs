@@ -4,22 +4,24 @@
 mod trio;
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
-use rollout_ledger::{Body, Command, EngineSpec, OpKind, RunSpec};
+use rollout_ledger::{Body, Command, EngineSpec, OpKind, RunSpec, op};
 use rollout_raft::{EventPosition, Node};
 use trio::{Cluster, eventually};
 
 /// A command that makes `count` runs and as many events.
 fn runs(epoch: u64, count: usize, tag: usize) -> Vec<u8> {
-    let create = |n| OpKind::CreateRun {
-        namespace: "default".into(),
-        name: format!("run-{tag}-{n}"),
-        spec: Box::new(RunSpec {
-            engine: EngineSpec { model: "m".into(), ..EngineSpec::default() },
-            weight: 1,
-            attempts_max: 1,
-            ..RunSpec::default()
-        }),
-        folder: format!("run-{tag}-{n}/1"),
+    let create = |n| {
+        OpKind::CreateRun(op::CreateRun {
+            namespace: "default".into(),
+            name: format!("run-{tag}-{n}"),
+            spec: Box::new(RunSpec {
+                engine: EngineSpec { model: "m".into(), ..EngineSpec::default() },
+                weight: 1,
+                attempts_max: 1,
+                ..RunSpec::default()
+            }),
+            folder: format!("run-{tag}-{n}/1"),
+        })
     };
     let ops = (0..count).map(|n| create(n).into()).collect();
     Command { epoch: CoordEpoch(epoch), at: LedgerMs(0), wall_ms: 7, body: Body::Ops(ops) }.encode()

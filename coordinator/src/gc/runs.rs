@@ -24,7 +24,7 @@ use futures::{StreamExt, TryStreamExt};
 use prost::Message;
 use rollout_ledger::id::{RunNo, SegmentNo};
 use rollout_ledger::view::{RunView, SegmentView};
-use rollout_ledger::{BlobRef, OpKind};
+use rollout_ledger::{BlobRef, OpKind, op};
 use rollout_proto::v1;
 use rollout_storage::{BlobError, BlobStore};
 use std::collections::{BTreeSet, HashSet};
@@ -125,7 +125,9 @@ async fn take(leading: &Leading, stores: &RunStores, (run, step): (RunNo, Step))
     let (what, result) = match step {
         Step::Seal => ("sealed", seal(leading, stores, run).await),
         Step::Sweep => ("swept", sweep(leading, stores, run).await),
-        Step::Delete => ("deleted", propose(leading, OpKind::DeleteRun { run }).await),
+        Step::Delete => {
+            ("deleted", propose(leading, OpKind::DeleteRun(op::DeleteRun { run })).await)
+        }
         Step::Forget => ("forgotten", remove(leading, stores, run).await),
     };
     match &result {
@@ -166,7 +168,7 @@ async fn seal(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), Fo
     let manifest = v1::SealedRun { format: FORMAT, run, spec, chunks };
     let (manifest, _) = put(&store, &view, manifest.encode_to_vec()).await?;
     let ended_index = view.ended_index;
-    propose(leading, OpKind::Seal { run: no, manifest, ended_index }).await
+    propose(leading, OpKind::Seal(op::Seal { run: no, manifest, ended_index })).await
 }
 
 /// Checks that the run's first segment is there, before anything is written. A directory where the store is not
@@ -215,7 +217,7 @@ async fn sweep(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), F
         metrics::counter!(metric).increment(orphans.len() as u64);
         remove_all(&store, orphans).await?;
     }
-    propose(leading, OpKind::Swept { run: no }).await
+    propose(leading, OpKind::Swept(op::Swept { run: no })).await
 }
 
 /// Every object that a manifest needs, including itself but not the input segments.
@@ -261,7 +263,7 @@ async fn remove(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), 
     remove_all(&store, keys).await?;
     store.prune(&prefix).await?;
     leading.forget_folder(no);
-    propose(leading, OpKind::ForgetRun { run: no }).await
+    propose(leading, OpKind::ForgetRun(op::ForgetRun { run: no })).await
 }
 
 pub(crate) async fn remove_all(store: &BlobStore, keys: Vec<String>) -> Result<(), BlobError> {

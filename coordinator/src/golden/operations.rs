@@ -1,19 +1,16 @@
 //! What members know of each kind of operation, for every operation that the ledger keeps the bytes of.
 //!
-//! *Invariant:* a kind that the ledger gains does not compile here until it is listed, and the test fails until a golden
-//! command of the ledger has one. A fact that changes for a kind changes its lines: since which cluster version there is such
-//! an operation, whether it costs more the larger the state is, whether it adds to the ledger, the rows that it counts for,
-//! whether a quota may refuse it, and whether a worker's stream waits for it.
+//! *Invariant:* the test fails until a golden command of the ledger has an operation of each kind. A fact that changes
+//! for a kind changes its lines: since which cluster version there is such an operation, whether it costs more the
+//! larger the state is, whether it adds to the ledger, the rows that it counts for, whether a quota may refuse it, and
+//! whether a worker's stream waits for it.
 //! Absent: who may ask for what, which is decided by methods.
 
 use super::bytes_of;
-use crate::leader::command_size::rows;
-use crate::leader::full_disk::grows;
-use crate::leader::proposer::of_an_exchange;
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{
     Body, CheckpointOp, Command, DatasetOp, MemberOp, Op, OpKind, RevocationOp, SettingOp, ShardOp,
-    StoreOp, TokenOp, TrainerOp, check_body_version, check_version, is_bounded,
+    StoreOp, TokenOp, TrainerOp, check_body_version, check_version, op,
 };
 use rollout_recorded::check;
 use std::collections::BTreeSet;
@@ -46,25 +43,20 @@ names! {
     member(MemberOp): Leads Started Stopped Unreachable Reachable Removed;
 }
 
-/// The kinds of operations, and the name of one with that of the kind in it.
-macro_rules! operations {
-    ($($variant:ident)+ ; $($group:ident($inner:ident))+) => {
-        const KINDS: &[&str] = &[$(stringify!($variant),)+ $(stringify!($group)),+];
-
-        fn name(kind: &OpKind) -> (&'static str, &'static str) {
-            match kind {
-                $(OpKind::$variant { .. } => (stringify!($variant), ""),)+
-                $(OpKind::$group(inner) => (stringify!($group), $inner(inner)),)+
-            }
-        }
+/// The name of an operation's kind and, of a group, that of the kind in it.
+fn name(kind: &OpKind) -> (&'static str, &'static str) {
+    let inner = match kind {
+        OpKind::Dataset(inner) => dataset(inner),
+        OpKind::Trainer(inner) => trainer(inner),
+        OpKind::Shard(inner) => shard(inner),
+        OpKind::Checkpoint(inner) => checkpoint(inner),
+        OpKind::Token(inner) => token(inner),
+        OpKind::Revocation(inner) => revocation(inner),
+        OpKind::Member(inner) => member(inner),
+        OpKind::Setting(inner) => setting(inner),
+        _ => "",
     };
-}
-
-operations! {
-    OpenClient CreateRun AddSegments CloseInput ControlRun Register Deregister Suspect Unsuspect Drain Claim Complete Fail Nack
-    SetNamespace Steal Duplicate EngineDied Cordon RetryRows Carry Seal DeleteRun ForgetRun Store DropStore Join Participate
-    Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Swept SetQuota Noticed SuspectUnheard RoundStore ;
-    Dataset(dataset) Trainer(trainer) Shard(shard) Checkpoint(checkpoint) Token(token) Revocation(revocation) Member(member) Setting(setting)
+    (kind.name(), inner)
 }
 
 /// The ledger's golden commands, by file and name.
@@ -104,10 +96,10 @@ fn facts(op: &Op) -> String {
     format!(
         "since {since}, heavy {}, grows {}, rows {}, quota {}, exchange {}",
         yes(heavy),
-        yes(grows(&op.kind)),
-        rows(op),
-        yes(is_bounded(&op.kind)),
-        yes(of_an_exchange(op)),
+        yes(op.kind.grows()),
+        op.kind.rows(),
+        yes(op.kind.is_bounded()),
+        yes(op.kind.in_exchange()),
     )
 }
 
@@ -117,11 +109,16 @@ fn shown(op: &Op, text: &mut String) {
     let separator = if inner.is_empty() { "" } else { "::" };
     // invariant: writing to a string does not fail.
     let _ = writeln!(text, "  {kind}{separator}{inner}: {}", facts(op));
-    let (OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. }) = &op.kind else { return };
+    let (OpKind::Store(op::UseStore { ops, .. })
+    | OpKind::RoundStore(op::UseRoundStore { ops, .. })) = &op.kind
+    else {
+        return;
+    };
     for one in ops {
         let mut alone = op.clone();
         match &mut alone.kind {
-            OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => *ops = vec![one.clone()],
+            OpKind::Store(op::UseStore { ops, .. })
+            | OpKind::RoundStore(op::UseRoundStore { ops, .. }) => *ops = vec![one.clone()],
             _ => {}
         }
         let _ = writeln!(text, "    {}: {}", store_op(one), facts(&alone));
@@ -140,7 +137,7 @@ fn what_members_know_of_each_kind_of_operation_is_kept() {
             ops.iter().for_each(|op| shown(op, &mut text));
         }
     }
-    let missing: Vec<_> = KINDS.iter().filter(|kind| !seen.contains(*kind)).collect();
+    let missing: Vec<_> = OpKind::NAMES.iter().filter(|kind| !seen.contains(*kind)).collect();
     assert!(missing.is_empty(), "no golden command of the ledger has {missing:?}");
     check(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/operations.txt"), &text);
 }

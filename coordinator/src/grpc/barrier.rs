@@ -11,7 +11,7 @@ use crate::grpc::convert::{self, Checked};
 use rollout_ledger::id::{LedgerMs, SessionId};
 use rollout_ledger::{
     Among, BarrierEnd, BarrierFailure, BarrierSpec, Generation, JobName, Ledger, OpKind,
-    ParticipantDecl, Policy, Reply, limits,
+    ParticipantDecl, Policy, Reply, limits, op,
 };
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl v1::barrier_server::Barrier for BarrierService {
             ticket => (Some(SessionId(ticket)), ParticipantDecl::default()),
         };
         let (generation, participant) = (r.generation, Box::new(participant));
-        let kind = OpKind::Arrive { job, barrier, generation, ticket, participant, spec };
+        let kind =
+            OpKind::Arrive(op::Arrive { job, barrier, generation, ticket, participant, spec });
         match self.shared.apply(Some(id), kind).await? {
             Reply::Participant { ticket, keep_alive_ms } => {
                 // The arrival is in the log. A member that no longer leads leaves the keep-alive to the next leader,
@@ -99,7 +100,7 @@ impl v1::barrier_server::Barrier for BarrierService {
         let (job, barrier) = name_in(&identity, r.barrier)?;
         let id = self.shared.request_in(&identity, r.request.as_ref())?;
         let (generation, reason) = (r.generation, r.reason);
-        let kind = OpKind::AbortBarrier { job, barrier, generation, reason };
+        let kind = OpKind::AbortBarrier(op::AbortBarrier { job, barrier, generation, reason });
         self.shared.apply(Some(id), kind).await?;
         Ok(Response::new(v1::BarrierAbortResponse { header: Some(self.shared.header()) }))
     }

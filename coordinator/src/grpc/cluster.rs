@@ -15,7 +15,7 @@ use crate::observe::placed;
 use crate::process;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
-use rollout_ledger::{Body, OpKind, SUPPORTED_VERSIONS};
+use rollout_ledger::{Body, OpKind, SUPPORTED_VERSIONS, op};
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::{DiskRoom, Joins, MemberRecord, NodeStatus, Role, RoundTrips};
 use std::sync::Arc;
@@ -238,7 +238,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         // Old clients send no request id.
         let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
         let (cordoned, reason) = (r.cordoned, r.reason);
-        let kind = OpKind::Cordon { session, slot, cordoned, reason: reason.clone() };
+        let kind = OpKind::Cordon(op::Cordon { session, slot, cordoned, reason: reason.clone() });
         match self.0.apply(id, kind).await {
             // The worker left after it was found.
             Err(e) if e.code == ErrorCode::SessionUnknown => {
@@ -270,7 +270,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let session = found.ok_or_else(|| no_worker(&namespace, &r.name))?;
         let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
-        let kind = OpKind::Drain { session, deadline_ms: r.deadline_ms };
+        let kind = OpKind::Drain(op::DrainWorker { session, deadline_ms: r.deadline_ms });
         match self.0.apply(id, kind).await {
             // The worker left after it was found.
             Err(e) if e.code == ErrorCode::SessionUnknown => {

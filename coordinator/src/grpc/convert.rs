@@ -9,7 +9,9 @@ pub(crate) use crate::leader::convert::{
     spec_out,
 };
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId};
-use rollout_ledger::{EngineSpec, OpKind, PartDecl, RequestId, RunSpec, SegmentDecl, SlotOffer};
+use rollout_ledger::{
+    EngineSpec, OpKind, PartDecl, RequestId, RunSpec, SegmentDecl, SlotOffer, op,
+};
 use rollout_proto::{Identity, Role, v1};
 use url::Url;
 
@@ -75,13 +77,13 @@ pub(crate) fn segment_in(decl: &v1::SegmentDecl) -> Checked<SegmentDecl> {
 /// Results carried over from an earlier run, which counted their tokens.
 pub(crate) fn carry_in(run: RunNo, carried: &v1::CarriedPart) -> Checked<OpKind> {
     let blob = blob_in(carried.blob.as_ref())?;
-    Ok(OpKind::Carry {
+    Ok(OpKind::Carry(op::Carry {
         run,
         segment: SegmentNo(carried.segment),
         segment_digest: digest_in(&carried.segment_digest)?,
         part: PartDecl { blob, tokens_in: 0, tokens_out: 0 },
         rows: rows_in(carried.rows.as_ref())?,
-    })
+    }))
 }
 
 pub(crate) fn offer_in(offer: &v1::SlotOffer) -> SlotOffer {

@@ -9,7 +9,7 @@ use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BarrierSpec, CheckpointOp, DatasetOp, Ledger, Op, OpKind, ParticipantDecl, Policy, Quota,
     Registration, RevocationOp, RunAction, ShardOp, ShardProgress, ShardRef, Terms, TokenOp,
-    TokenSpec, TrainerOp,
+    TokenSpec, TrainerOp, op,
 };
 use rollout_proto::{Identity, Role, v1};
 
@@ -66,7 +66,13 @@ fn of_runs(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
     match kind {
         0 => {
             let r: v1::OpenSessionRequest = read(bytes)?;
-            one(None, OpKind::OpenClient { name: r.client_name, holder: "admin/fuzz".into() })
+            one(
+                None,
+                OpKind::OpenClient(op::OpenClient {
+                    name: r.client_name,
+                    holder: "admin/fuzz".into(),
+                }),
+            )
         }
         1 => {
             let r: v1::CreateRunRequest = read(bytes)?;
@@ -77,13 +83,17 @@ fn of_runs(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
                 false => r.folder,
             };
             let folder = runs::folder_of(&r.name, "c", wanted)?;
-            one(r.request.as_ref(), OpKind::CreateRun { namespace, name: r.name, spec, folder })
+            one(
+                r.request.as_ref(),
+                OpKind::CreateRun(op::CreateRun { namespace, name: r.name, spec, folder }),
+            )
         }
         2 => add_segments(ledger, &read(bytes)?),
         3 => {
             let r: v1::CloseInputRequest = read(bytes)?;
             let digest = convert::digest_in(&r.digest)?;
-            let kind = OpKind::CloseInput { run: RunNo(r.run), rows: r.rows, digest };
+            let kind =
+                OpKind::CloseInput(op::CloseInput { run: RunNo(r.run), rows: r.rows, digest });
             one(r.request.as_ref(), kind)
         }
         4 => {
@@ -95,19 +105,22 @@ fn of_runs(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
                 v1::RunAction::Cancel => RunAction::Cancel,
                 v1::RunAction::Unspecified => return Err(invalid("unknown action")),
             };
-            one(r.request.as_ref(), OpKind::ControlRun { run, action, reason: r.reason })
+            one(
+                r.request.as_ref(),
+                OpKind::ControlRun(op::ControlRun { run, action, reason: r.reason }),
+            )
         }
         5 => {
             let r: v1::DeleteRunRequest = read(bytes)?;
             let run = run_of(ledger, &r.namespace, &r.name)?;
-            one(r.request.as_ref(), OpKind::DeleteRun { run })
+            one(r.request.as_ref(), OpKind::DeleteRun(op::DeleteRun { run }))
         }
         _ => {
             let r: v1::RetryItemsRequest = read(bytes)?;
             let run = run_of(ledger, &r.namespace, &r.run)?;
             let rows = convert::rows_in(r.rows.as_ref())?;
             let rows = (!r.all_failed).then_some(rows);
-            one(r.request.as_ref(), OpKind::RetryRows { run, rows })
+            one(r.request.as_ref(), OpKind::RetryRows(op::RetryRows { run, rows }))
         }
     }
 }
@@ -121,7 +134,7 @@ fn add_segments(ledger: &Ledger, r: &v1::AddSegmentsRequest) -> Checked<Vec<Op>>
         let _ = runs::check_key(&namespace, &folder, Kind::Segment, segment.blob.as_ref());
     }
     let segments = r.segments.iter().map(convert::segment_in).collect::<Result<_, _>>()?;
-    let mut ops = one(r.request.as_ref(), OpKind::AddSegments { run, segments })?;
+    let mut ops = one(r.request.as_ref(), OpKind::AddSegments(op::AddSegments { run, segments }))?;
     for part in &r.carried {
         ops.push(convert::carry_in(run, part)?.into());
     }
@@ -156,7 +169,10 @@ fn of_workers(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
         9 => {
             let r: v1::DrainWorkerRequest = read(bytes)?;
             let session = worker_of(ledger, &r.namespace, &r.name)?;
-            one(r.request.as_ref(), OpKind::Drain { session, deadline_ms: r.deadline_ms })
+            one(
+                r.request.as_ref(),
+                OpKind::Drain(op::DrainWorker { session, deadline_ms: r.deadline_ms }),
+            )
         }
         10 => {
             let r: v1::CordonWorkerRequest = read(bytes)?;
@@ -164,11 +180,11 @@ fn of_workers(ledger: &Ledger, kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
             let slot = r.slot.map(u16::try_from).transpose();
             let slot = slot.map_err(|_| invalid("there is no such slot"))?.map(SlotNo);
             let (cordoned, reason) = (r.cordoned, r.reason);
-            one(r.request.as_ref(), OpKind::Cordon { session, slot, cordoned, reason })
+            one(r.request.as_ref(), OpKind::Cordon(op::Cordon { session, slot, cordoned, reason }))
         }
         _ => {
             let r: v1::DeregisterRequest = read(bytes)?;
-            one(None, OpKind::Deregister { session: SessionId(r.session) })
+            one(None, OpKind::Deregister(op::Deregister { session: SessionId(r.session) }))
         }
     }
 }
@@ -182,7 +198,15 @@ fn said_by_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op
             let slots = ledger.slots_of(session).unwrap_or(0);
             let started = work_stream::named(&heartbeat.started, slots)?;
             let unheard = work_stream::named(&heartbeat.unfinished, slots)?;
-            one(None, OpKind::SuspectUnheard { session, started, unheard, grace_ms: 15_000 })
+            one(
+                None,
+                OpKind::SuspectUnheard(op::SuspectUnheard {
+                    session,
+                    started,
+                    unheard,
+                    grace_ms: 15_000,
+                }),
+            )
         }
         Some(Up::Exchange(m)) => {
             let slot = u16::try_from(m.slot).map_err(|_| invalid("there is no such slot"))?;
@@ -192,10 +216,12 @@ fn said_by_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op
             dispatch::results_in(slot, &m, &mut ops, &mut sets)?;
             let held = m.yielded.iter().map(convert::held_in).collect::<Checked<Vec<_>>>()?;
             if !held.is_empty() {
-                ops.push(OpKind::Nack { slot, held }.into());
+                ops.push(OpKind::Nack(op::Nack { slot, held }).into());
             }
             let (seq, rows_max) = (m.seq, m.credit_rows);
-            ops.push(OpKind::Claim { slot, instance: message.instance, seq, rows_max }.into());
+            ops.push(
+                OpKind::Claim(op::Claim { slot, instance: message.instance, seq, rows_max }).into(),
+            );
             Ok(ops)
         }
         None => Err(invalid("a message is empty")),
@@ -273,30 +299,30 @@ fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
             };
             let job = rendezvous::job_in(&identity, r.job)?;
             let participant = Box::new(rendezvous::participant_in(r.participant)?);
-            one(r.request.as_ref(), OpKind::Join { job, participant, terms })
+            one(r.request.as_ref(), OpKind::Join(op::Join { job, participant, terms }))
         }
         19 => {
             let r: v1::ParticipateRequest = read(bytes)?;
             let job = rendezvous::job_in(&identity, r.job)?;
             let participant = Box::new(rendezvous::participant_in(r.participant)?);
-            one(r.request.as_ref(), OpKind::Participate { job, participant })
+            one(r.request.as_ref(), OpKind::Participate(op::Participate { job, participant }))
         }
         20 => {
             let r: v1::LeaveRequest = read(bytes)?;
             rendezvous::job_in(&identity, r.job)?;
-            one(r.request.as_ref(), OpKind::Leave { ticket: SessionId(r.ticket) })
+            one(r.request.as_ref(), OpKind::Leave(op::Leave { ticket: SessionId(r.ticket) }))
         }
         21 => {
             let r: v1::RendezvousCloseRequest = read(bytes)?;
             let job = rendezvous::job_in(&identity, r.job)?;
-            one(r.request.as_ref(), OpKind::CloseRendezvous { job })
+            one(r.request.as_ref(), OpKind::CloseRendezvous(op::CloseRendezvous { job }))
         }
         22 => arrive(&identity, read(bytes)?),
         23 => {
             let r: v1::BarrierAbortRequest = read(bytes)?;
             let (job, barrier) = barrier::name_in(&identity, r.barrier)?;
             let (generation, reason) = (r.generation, r.reason);
-            let kind = OpKind::AbortBarrier { job, barrier, generation, reason };
+            let kind = OpKind::AbortBarrier(op::AbortBarrier { job, barrier, generation, reason });
             one(r.request.as_ref(), kind)
         }
         24 => {
@@ -304,12 +330,15 @@ fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
             let store = store::name_in(&identity, r.store)?;
             let _ = r.ops.iter().flat_map(store::awaited_keys).count();
             let ops = r.ops.into_iter().map(store::op_in).collect::<Result<_, _>>()?;
-            one(r.request.as_ref(), store::within_bytes(OpKind::Store { store, ops })?)
+            one(
+                r.request.as_ref(),
+                store::within_bytes(OpKind::Store(op::UseStore { store, ops }))?,
+            )
         }
         25 => {
             let r: v1::StoreDropRequest = read(bytes)?;
             let store = store::name_in(&identity, r.store)?;
-            one(r.request.as_ref(), OpKind::DropStore { store })
+            one(r.request.as_ref(), OpKind::DropStore(op::DropStore { store }))
         }
         _ => {
             let r: v1::DeleteDatasetRequest = read(bytes)?;
@@ -333,7 +362,7 @@ fn arrive(identity: &Identity, r: v1::ArriveRequest) -> Checked<Vec<Op>> {
         ticket => (Some(SessionId(ticket)), ParticipantDecl::default()),
     };
     let (generation, participant) = (r.generation, Box::new(participant));
-    let kind = OpKind::Arrive { job, barrier, generation, ticket, participant, spec };
+    let kind = OpKind::Arrive(op::Arrive { job, barrier, generation, ticket, participant, spec });
     one(r.request.as_ref(), kind)
 }
 

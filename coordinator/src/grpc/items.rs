@@ -7,7 +7,7 @@ use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::{FailedTry, ItemPlace, ItemState, ItemView, Ruling, RunState};
-use rollout_ledger::{Ledger, OpKind, Reply};
+use rollout_ledger::{Ledger, OpKind, Reply, op};
 use rollout_proto::{ErrorCode, RpcError, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -106,10 +106,11 @@ impl v1::items_server::Items for ItemsService {
             return Err(convert::invalid("set either all_failed or rows, not both").into());
         }
         let rows = (!r.all_failed).then_some(rows);
-        let rows = match self.0.apply(Some(id), OpKind::RetryRows { run, rows }).await? {
-            Reply::Retried { rows } => rows,
-            other => return Err(unexpected(&other)),
-        };
+        let rows =
+            match self.0.apply(Some(id), OpKind::RetryRows(op::RetryRows { run, rows })).await? {
+                Reply::Retried { rows } => rows,
+                other => return Err(unexpected(&other)),
+            };
         tracing::info!(by = %identity, run = r.run, rows, "failed rows are tried again");
         leading.wake();
         let state = self.0.node.ledger(|l| l.run_view(run).map(|v| v.state));

@@ -14,7 +14,7 @@ use crate::leader::state::Leading;
 use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    JobName, JobView, Ledger, OpKind, ParticipantDecl, Reply, Standing, Terms, limits,
+    JobName, JobView, Ledger, OpKind, ParticipantDecl, Reply, Standing, Terms, limits, op,
 };
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::sync::Arc;
@@ -85,8 +85,12 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         };
         let job = job_in(&identity, r.job)?;
         let participant = Box::new(participant_in(r.participant)?);
-        self.participant(&identity, r.request.as_ref(), OpKind::Join { job, participant, terms })
-            .await
+        self.participant(
+            &identity,
+            r.request.as_ref(),
+            OpKind::Join(op::Join { job, participant, terms }),
+        )
+        .await
     }
 
     async fn participate(
@@ -97,8 +101,12 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let r = request.into_inner();
         let job = job_in(&identity, r.job)?;
         let participant = Box::new(participant_in(r.participant)?);
-        self.participant(&identity, r.request.as_ref(), OpKind::Participate { job, participant })
-            .await
+        self.participant(
+            &identity,
+            r.request.as_ref(),
+            OpKind::Participate(op::Participate { job, participant }),
+        )
+        .await
     }
 
     async fn wait(
@@ -158,7 +166,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         self.shared.reading().await?;
         // The caller may not release a ticket of another job.
         if self.shared.found(|l| is_of(l, &job, ticket).then_some(())).is_some() {
-            self.shared.apply(Some(id), OpKind::Leave { ticket }).await?;
+            self.shared.apply(Some(id), OpKind::Leave(op::Leave { ticket })).await?;
         }
         Ok(Response::new(v1::LeaveResponse { header: Some(self.shared.header()) }))
     }
@@ -171,7 +179,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let r = request.into_inner();
         let job = job_in(&identity, r.job)?;
         let id = self.shared.request_in(&identity, r.request.as_ref())?;
-        self.shared.apply(Some(id), OpKind::CloseRendezvous { job }).await?;
+        self.shared.apply(Some(id), OpKind::CloseRendezvous(op::CloseRendezvous { job })).await?;
         Ok(Response::new(v1::RendezvousCloseResponse { header: Some(self.shared.header()) }))
     }
 

@@ -8,7 +8,7 @@ use crate::leader::ledger_read::ReadLedger;
 use crate::observe::audit;
 use rollout_ledger::id::{RunNo, SegmentNo};
 use rollout_ledger::view::{RunState, RunView, Trouble};
-use rollout_ledger::{Ledger, Op, OpKind, Reply, RunAction};
+use rollout_ledger::{Ledger, Op, OpKind, Reply, RunAction, op};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -80,10 +80,11 @@ impl v1::runs_server::Runs for RunsService {
             return Err(full.into());
         }
         let name = request.into_inner().client_name;
-        let session = match self.0.apply(None, OpKind::OpenClient { name, holder }).await? {
-            Reply::ClientOpened { session } => session.0,
-            other => return Err(unexpected(&other)),
-        };
+        let session =
+            match self.0.apply(None, OpKind::OpenClient(op::OpenClient { name, holder })).await? {
+                Reply::ClientOpened { session } => session.0,
+                other => return Err(unexpected(&other)),
+            };
         let store_url = self.0.probe.url().to_owned();
         let header = Some(self.0.header());
         Ok(Response::new(v1::OpenSessionResponse { header, session, store_url }))
@@ -108,7 +109,7 @@ impl v1::runs_server::Runs for RunsService {
         let asked = std::mem::take(&mut spec.store_url);
         spec.store_url = self.0.stores.recorded(asked, there).map_err(convert::invalid)?;
         let folder = folder_of(&r.name, &self.0.cluster_id(), r.folder)?;
-        let kind = OpKind::CreateRun { namespace, name: r.name, spec, folder };
+        let kind = OpKind::CreateRun(op::CreateRun { namespace, name: r.name, spec, folder });
         match self.0.apply(Some(id), kind).await? {
             Reply::Run { run, created, segments, rows, input_closed, folder } => {
                 Ok(Response::new(v1::CreateRunResponse {
@@ -145,7 +146,10 @@ impl v1::runs_server::Runs for RunsService {
         }
         let segments = r.segments.iter().map(convert::segment_in).collect::<Result<_, _>>()?;
         let run = RunNo(r.run);
-        let mut ops = vec![Op { request: Some(id), kind: OpKind::AddSegments { run, segments } }];
+        let mut ops = vec![Op {
+            request: Some(id),
+            kind: OpKind::AddSegments(op::AddSegments { run, segments }),
+        }];
         for part in &r.carried {
             check_key(&namespace, &folder, Kind::Part, part.blob.as_ref())?;
             // Carried parts need no request id: adding the same part again changes nothing.
@@ -172,7 +176,7 @@ impl v1::runs_server::Runs for RunsService {
         self.check_run(&identity, RunNo(r.run))?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let digest = convert::digest_in(&r.digest)?;
-        let kind = OpKind::CloseInput { run: RunNo(r.run), rows: r.rows, digest };
+        let kind = OpKind::CloseInput(op::CloseInput { run: RunNo(r.run), rows: r.rows, digest });
         self.0.apply(Some(id), kind).await?;
         Ok(Response::new(v1::CloseInputResponse { header: Some(self.0.header()) }))
     }
@@ -192,7 +196,7 @@ impl v1::runs_server::Runs for RunsService {
             v1::RunAction::Cancel => RunAction::Cancel,
             v1::RunAction::Unspecified => return Err(convert::invalid("unknown action").into()),
         };
-        let kind = OpKind::ControlRun { run, action, reason: r.reason };
+        let kind = OpKind::ControlRun(op::ControlRun { run, action, reason: r.reason });
         let (index, _) = self.0.apply_at(Some(id), kind).await?;
         if action == RunAction::Cancel {
             leading.revoke_taken(index, "the run was cancelled");
@@ -303,7 +307,7 @@ impl v1::runs_server::Runs for RunsService {
             Err(missing) if missing.code == ErrorCode::RunNotFound => (RunNo(0), Some(missing)),
             found => (found?, None),
         };
-        match (self.0.apply(Some(id), OpKind::DeleteRun { run }).await, missing) {
+        match (self.0.apply(Some(id), OpKind::DeleteRun(op::DeleteRun { run })).await, missing) {
             (Err(why), Some(missing)) if why.code == ErrorCode::RunNotFound => Err(missing)?,
             (applied, _) => applied?,
         };

@@ -29,7 +29,9 @@ pub(super) fn check(ledger: &Ledger, holder: &str) -> Result<(), RpcError> {
 mod tests {
     use super::*;
     use rollout_ledger::id::{CoordEpoch, LedgerMs};
-    use rollout_ledger::{Body, Command, EntryId, Op, OpKind, Reply, SCHEDULING_VERSION, limits};
+    use rollout_ledger::{
+        Body, Command, EntryId, Op, OpKind, Reply, SCHEDULING_VERSION, limits, op,
+    };
 
     /// A ledger and its present time.
     struct Full {
@@ -49,7 +51,7 @@ mod tests {
 
         fn open(&mut self, holder: &str, sessions: usize) {
             let (name, holder) = ("c".to_owned(), holder.to_owned());
-            let one = Op::from(OpKind::OpenClient { name, holder });
+            let one = Op::from(OpKind::OpenClient(op::OpenClient { name, holder }));
             let mut left = sessions;
             while left > 0 {
                 let now = left.min(1000);

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
     Ledger, Op, OpKind, Rejection, Reply, SCHEDULING_VERSION, StoreAnswer, StoreName, StoreOp,
-    limits,
+    limits, op,
 };
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, STORE_REQUEST_BYTES_MAX, v1};
 use std::sync::Arc;
@@ -96,8 +96,10 @@ impl v1::store_server::Store for StoreService {
         let changed = r.ops.iter().flat_map(awaited_keys).collect::<Vec<_>>();
         let ops = r.ops.into_iter().map(op_in).collect::<Result<_, _>>()?;
         let change = match ticket {
-            Some(ticket) => OpKind::RoundStore { store: store.clone(), ticket, ops },
-            None => OpKind::Store { store: store.clone(), ops },
+            Some(ticket) => {
+                OpKind::RoundStore(op::UseRoundStore { store: store.clone(), ticket, ops })
+            }
+            None => OpKind::Store(op::UseStore { store: store.clone(), ops }),
         };
         match self.shared.apply(Some(id), within_bytes(change)?).await? {
             Reply::Store(answers) => {
@@ -170,7 +172,7 @@ impl v1::store_server::Store for StoreService {
         let r = request.into_inner();
         let store = name_in(&identity, r.store)?;
         let id = self.shared.request_in(&identity, r.request.as_ref())?;
-        self.shared.apply(Some(id), OpKind::DropStore { store }).await?;
+        self.shared.apply(Some(id), OpKind::DropStore(op::DropStore { store })).await?;
         Ok(Response::new(v1::StoreDropResponse { header: Some(self.shared.header()) }))
     }
 }
@@ -287,7 +289,7 @@ mod tests {
     fn set(values: &[usize]) -> OpKind {
         let pairs = (0u8..).zip(values).map(|(n, bytes)| (vec![n], vec![7; *bytes])).collect();
         let store = StoreName { namespace: "default".into(), job: "j".into(), round: 1 };
-        OpKind::Store { store, ops: vec![StoreOp::Set { pairs }] }
+        OpKind::Store(op::UseStore { store, ops: vec![StoreOp::Set { pairs }] })
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::leader::state::Leading;
 use crate::leader::tenancy;
 use crate::observe::audit;
 use rollout_ledger::id::{RunNo, SessionId};
-use rollout_ledger::{OpKind, Reply};
+use rollout_ledger::{OpKind, Reply, op};
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
@@ -183,7 +183,7 @@ impl v1::worker_server::Worker for WorkerService {
         let registered = self.0.node.ledger(|l| l.worker_instance(session));
         work_stream::check_instance(session, r.instance, registered)?;
         // Ending the session returns all rows that it holds, including the nacked ones.
-        self.0.apply(None, OpKind::Deregister { session }).await?;
+        self.0.apply(None, OpKind::Deregister(op::Deregister { session })).await?;
         leading.wake();
         Ok(Response::new(v1::DeregisterResponse { header: Some(leading.full_header()) }))
     }

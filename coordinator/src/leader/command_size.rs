@@ -4,7 +4,7 @@
 //! operation is refused because of the size of others. An operation over the bounds goes alone. Bytes are those of the
 //! encoding, not an estimate: every text that a client may send counts.
 
-use rollout_ledger::{Op, OpKind, limits};
+use rollout_ledger::{Op, limits};
 
 /// Rows in one command, unless operations that belong together have more.
 const ROWS_MAX: u64 = 4096;
@@ -22,7 +22,7 @@ pub(crate) struct Weight {
 impl Weight {
     pub(crate) fn of(ops: &[Op]) -> Self {
         let bytes = ops.iter().map(Op::encoded_bytes).sum();
-        Self { rows: ops.iter().map(rows).sum(), bytes, ops: ops.len() }
+        Self { rows: ops.iter().map(|op| op.kind.rows()).sum(), bytes, ops: ops.len() }
     }
 
     /// The weight of both together.
@@ -42,21 +42,6 @@ impl Weight {
     /// Whether they justify a command of their own.
     pub(crate) fn is_large(self) -> bool {
         self.rows >= ROWS_MAX / 2 || self.bytes >= BYTES_MAX / 2
-    }
-}
-
-/// The rows that an operation grants, decides or returns.
-pub(crate) fn rows(op: &Op) -> u64 {
-    match &op.kind {
-        OpKind::Claim { rows_max, .. } => u64::from(*rows_max),
-        OpKind::Complete { sets: held, .. }
-        | OpKind::Nack { held, .. }
-        | OpKind::Steal { held, .. } => held.iter().map(|h| h.rows.len()).sum(),
-        OpKind::Carry { rows, .. } => rows.len(),
-        OpKind::Fail { held, .. } => held.rows.len(),
-        // A worker that comes back gets its rows again, or returns them.
-        OpKind::Register(registration) => registration.held.iter().map(|h| h.rows.len()).sum(),
-        _ => 0,
     }
 }
 
@@ -84,7 +69,7 @@ pub(crate) fn in_commands(ops: impl IntoIterator<Item = Op>) -> Vec<Vec<Op>> {
 mod tests {
     use super::*;
     use rollout_ledger::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
-    use rollout_ledger::{Body, Command, HeldRows, OpKind, Rows};
+    use rollout_ledger::{Body, Command, HeldRows, OpKind, Rows, op};
     use rollout_proto::{DialMap, Security};
     use rollout_raft::RaftConfig;
 
@@ -97,7 +82,7 @@ mod tests {
             HeldRows { run: RunNo(7), attempt, rows: rows.expect("ascending ranges") }
         });
         let (session, started) = (SessionId(session), started.collect());
-        OpKind::Suspect { session, started, grace_ms: 60_000 }.into()
+        OpKind::Suspect(op::Suspect { session, started, grace_ms: 60_000 }).into()
     }
 
     fn encoded(ops: Vec<Op>) -> usize {
@@ -121,13 +106,17 @@ mod tests {
 
     #[test]
     fn the_number_of_operations_is_bounded_and_a_large_one_goes_alone() {
-        let small = || Op::from(OpKind::Unsuspect { session: SessionId(1) });
+        let small = || Op::from(OpKind::Unsuspect(op::Unsuspect { session: SessionId(1) }));
         let many = vec![small(); limits::OPS_PER_COMMAND_MAX + 1];
         let lens = |ops| in_commands(ops).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(lens(many), [limits::OPS_PER_COMMAND_MAX, 1]);
         let rows = Rows::from_ranges((0..BYTES_MAX as u64 / 2).map(|row| (2 * row, 1)));
         let held = HeldRows { run: RunNo(1), attempt: Attempt(1), rows: rows.expect("ascending") };
-        let large = OpKind::Suspect { session: SessionId(2), started: vec![held], grace_ms: 1 };
+        let large = OpKind::Suspect(op::Suspect {
+            session: SessionId(2),
+            started: vec![held],
+            grace_ms: 1,
+        });
         assert_eq!(lens(vec![small(), large.into(), small()]), [1, 1, 1]);
         assert!(in_commands([]).is_empty());
     }

@@ -15,6 +15,7 @@ use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{
     FailureClass, GrantedRows, HeldRows, Op, OpKind, PartDecl, RefusedRows, Rejection, Reply, Rows,
+    op,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::DiskRoom;
@@ -54,7 +55,7 @@ pub(crate) async fn exchange(
 /// Retries a pull that was taken from the parked ones.
 pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
     let Pull { slot, instance, seq, rows_max, .. } = pull;
-    try_parked(leading, pull, OpKind::Claim { slot, instance, seq, rows_max }).await;
+    try_parked(leading, pull, OpKind::Claim(op::Claim { slot, instance, seq, rows_max })).await;
 }
 
 /// Retries a pull that was taken from the parked ones. If no unassigned rows are left, it may get at most `rows_max`
@@ -62,7 +63,8 @@ pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
 pub(crate) async fn duplicate_for(leading: Arc<Leading>, pull: Pull, rows_max: u32) {
     let Pull { slot, instance, seq, .. } = pull;
     let rows_max = rows_max.min(pull.rows_max);
-    try_parked(leading, pull, OpKind::Duplicate { slot, instance, seq, rows_max }).await;
+    try_parked(leading, pull, OpKind::Duplicate(op::Duplicate { slot, instance, seq, rows_max }))
+        .await;
 }
 
 async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
@@ -167,15 +169,16 @@ async fn apply(
             .ledger(|l| l.answers_pull(slot, m.seq) && (!full || l.has_answered(slot, m.seq)));
     if pulls {
         let (seq, rows_max) = (m.seq, m.credit_rows);
-        ops.push(OpKind::Claim { slot, instance, seq, rows_max }.into());
+        ops.push(OpKind::Claim(op::Claim { slot, instance, seq, rows_max }).into());
     }
     if ops.is_empty() {
         let answered = m.credit_rows == 0 || !foreign.is_empty();
         return Ok(answered.then(|| Done::refused(foreign)));
     }
     let stands = sets.len();
-    let refusal =
-        |op: &Op| matches!(op.kind, OpKind::Fail { class: FailureClass::StoreRefused, .. });
+    let refusal = |op: &Op| {
+        matches!(op.kind, OpKind::Fail(op::Fail { class: FailureClass::StoreRefused, .. }))
+    };
     let refused_by_store = ops.iter().any(refusal);
     let proposed = leading.proposer.ops(ops);
     #[cfg(feature = "seeded-bugs")]
@@ -267,7 +270,7 @@ pub(crate) async fn take_unasked(
     let thief = leading.stealing.answered(victim, id, rows);
     let Some(pull) = thief.and_then(|thief| leading.parked.take(thief)) else { return };
     let (thief, instance, seq) = (pull.slot, pull.instance, pull.seq);
-    let steal = OpKind::Steal { victim, held, thief, instance, seq };
+    let steal = OpKind::Steal(op::Steal { victim, held, thief, instance, seq });
     match leading.proposer.op_at(steal).await {
         Ok((at, Reply::Stolen { granted: grants, .. })) => {
             let stolen = Done::granted(at, grants);
@@ -300,9 +303,9 @@ fn given_up(
     ops.push(match &pull {
         Some(pull) => {
             let (thief, instance, seq) = (pull.slot, pull.instance, pull.seq);
-            OpKind::Steal { victim: slot, held, thief, instance, seq }.into()
+            OpKind::Steal(op::Steal { victim: slot, held, thief, instance, seq }).into()
         }
-        None => OpKind::Nack { slot, held }.into(),
+        None => OpKind::Nack(op::Nack { slot, held }).into(),
     });
     Ok(pull)
 }
@@ -343,7 +346,7 @@ pub(crate) fn results_in(
         let blob = convert::blob_in(part.part.as_ref())?;
         let decl = PartDecl { blob, tokens_in: part.tokens_in, tokens_out: part.tokens_out };
         sets.push(held.clone());
-        ops.push(OpKind::Complete { slot, run, part: decl, sets: held }.into());
+        ops.push(OpKind::Complete(op::Complete { slot, run, part: decl, sets: held }).into());
     }
     for f in &m.failures {
         let wire = v1::HeldRows { run: f.run, attempt: f.attempt, rows: f.rows.clone() };
@@ -352,7 +355,7 @@ pub(crate) fn results_in(
         sets.push(vec![held.clone()]);
         let (code, message) = (f.code.clone(), f.message.clone());
         let evidence = convert::evidence_in(f.evidence.as_ref())?;
-        ops.push(OpKind::Fail { slot, held, class, code, message, evidence }.into());
+        ops.push(OpKind::Fail(op::Fail { slot, held, class, code, message, evidence }).into());
     }
     for death in &m.deaths {
         let started: Vec<_> = death.started.iter().map(convert::held_in).collect::<Checked<_>>()?;
@@ -361,13 +364,22 @@ pub(crate) fn results_in(
         let (code, message, number) = (death.code.clone(), death.message.clone(), death.number);
         let evidence = convert::evidence_in(death.evidence.as_ref())?;
         ops.push(
-            OpKind::EngineDied { slot, number, started, class, code, message, evidence }.into(),
+            OpKind::EngineDied(op::EngineDied {
+                slot,
+                number,
+                started,
+                class,
+                code,
+                message,
+                evidence,
+            })
+            .into(),
         );
     }
     if !m.nacks.is_empty() {
         let held: Vec<_> = m.nacks.iter().map(convert::held_in).collect::<Checked<_>>()?;
         sets.push(held.clone());
-        ops.push(OpKind::Nack { slot, held }.into());
+        ops.push(OpKind::Nack(op::Nack { slot, held }).into());
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::view::Drain;
-use rollout_ledger::{Body, OpKind};
+use rollout_ledger::{Body, OpKind, op};
 use rollout_proto::v1;
 
 /// Deadlines that differ by less count as equal, because messages take time.
@@ -59,7 +59,7 @@ impl Leading {
                 let mut reason = says.map(|drain| drain.reason).unwrap_or_default();
                 reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
                 tracing::info!(%session, deadline_ms, reason, "a worker is draining");
-                let ops = vec![OpKind::Drain { session, deadline_ms }.into()];
+                let ops = vec![OpKind::Drain(op::DrainWorker { session, deadline_ms }).into()];
                 // Skips the queue, because the deadline is near. The next heartbeat says it again.
                 if let Err(error) = self.proposer.command(Body::Ops(ops)).await {
                     tracing::debug!(%error, "the drain was not applied");

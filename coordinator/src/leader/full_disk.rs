@@ -2,11 +2,11 @@
 //!
 //! *Invariant:* on a full disk, accepted work can be finished, returned, cancelled and deleted. A request that adds to
 //! the ledger is refused before it is proposed, so a repeat may succeed. Reads are not affected.
-//! Absent: the thresholds and the measuring of the disk, which `rollout_raft` has; and a follower's full disk, which
-//! refuses nothing.
+//! Absent: whether an operation adds to the ledger, which the ledger knows (`OpKind::grows`); the thresholds and the
+//! measuring of the disk, which `rollout_raft` has; and a follower's full disk, which refuses nothing.
 
 use crate::leader::state::Leading;
-use rollout_ledger::{CheckpointOp, DatasetOp, OpKind, ShardOp, StoreOp, TokenOp, TrainerOp};
+use rollout_ledger::OpKind;
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{DiskRoom, Node};
 use std::time::{Duration, Instant};
@@ -15,45 +15,13 @@ use std::time::{Duration, Instant};
 /// election.
 const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether an operation makes the ledger larger for longer than the request takes.
-pub(crate) fn grows(kind: &OpKind) -> bool {
-    match kind {
-        OpKind::CreateRun { .. }
-        | OpKind::AddSegments { .. }
-        | OpKind::Carry { .. }
-        | OpKind::RetryRows { .. }
-        | OpKind::SetNamespace { .. }
-        | OpKind::Claim { .. }
-        | OpKind::Duplicate { .. }
-        | OpKind::Join { .. }
-        | OpKind::Participate { .. }
-        | OpKind::Arrive { .. }
-        | OpKind::Dataset(DatasetOp::Create { .. })
-        | OpKind::Trainer(TrainerOp::Join { .. } | TrainerOp::Recover { .. })
-        | OpKind::Shard(ShardOp::Claim { .. })
-        | OpKind::Checkpoint(CheckpointOp::Begin { .. })
-        | OpKind::Token(TokenOp::Create { .. } | TokenOp::Spend(_)) => true,
-        OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => {
-            ops.iter().any(|op| !matches!(op, StoreOp::Delete { .. } | StoreOp::Pop { .. }))
-        }
-        // Their number is bounded, and a revocation must take effect now.
-        OpKind::Revocation(_) => false,
-        // One record.
-        OpKind::Setting(_) => false,
-        // Their number is bounded. Without a session nothing could be deleted, and a worker reports results.
-        OpKind::OpenClient { .. } | OpKind::Register(_) => false,
-        // These end something, or report an outcome.
-        _ => false,
-    }
-}
-
 /// Refuses operations that make the ledger larger while the disk is full.
 pub(crate) fn check<'a>(
     node: &Node,
     member: &str,
     kinds: impl IntoIterator<Item = &'a OpKind>,
 ) -> Result<(), RpcError> {
-    if node.disk_room() < DiskRoom::Full || !kinds.into_iter().any(grows) {
+    if node.disk_room() < DiskRoom::Full || !kinds.into_iter().any(OpKind::grows) {
         return Ok(());
     }
     let free_mib = node.disk_space().free_bytes >> 20;
@@ -87,26 +55,29 @@ pub(crate) fn hand_over(leading: &Leading, last: &mut Instant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollout_ledger::StoreName;
     use rollout_ledger::id::{RunNo, SessionId};
+    use rollout_ledger::{StoreName, StoreOp, op};
 
     #[test]
     fn a_full_disk_accepts_operations_that_end_or_delete_and_refuses_those_that_add() {
-        let store = |ops: Vec<StoreOp>| OpKind::Store { store: StoreName::default(), ops };
+        let store =
+            |ops: Vec<StoreOp>| OpKind::Store(op::UseStore { store: StoreName::default(), ops });
         let delete = || StoreOp::Delete { key: b"k".to_vec() };
         let set = StoreOp::Set { pairs: vec![(b"k".to_vec(), b"v".to_vec())] };
         for taken in [
-            OpKind::DeleteRun { run: RunNo(1) },
-            OpKind::Deregister { session: SessionId(1) },
-            OpKind::OpenClient { name: "c".into(), holder: "admin/a".into() },
+            OpKind::DeleteRun(op::DeleteRun { run: RunNo(1) }),
+            OpKind::Deregister(op::Deregister { session: SessionId(1) }),
+            OpKind::OpenClient(op::OpenClient { name: "c".into(), holder: "admin/a".into() }),
             store(vec![delete()]),
         ] {
-            assert!(!grows(&taken), "{taken:?}");
+            assert!(!taken.grows(), "{taken:?}");
         }
         let run = RunNo(1);
         let segments = Vec::new();
-        for refused in [OpKind::AddSegments { run, segments }, store(vec![delete(), set])] {
-            assert!(grows(&refused), "{refused:?}");
+        for refused in
+            [OpKind::AddSegments(op::AddSegments { run, segments }), store(vec![delete(), set])]
+        {
+            assert!(refused.grows(), "{refused:?}");
         }
     }
 }

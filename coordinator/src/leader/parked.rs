@@ -12,7 +12,7 @@
 use crate::leader::state::Outbox;
 use parking_lot::Mutex;
 use rollout_ledger::id::SlotRef;
-use rollout_ledger::{CohortNo, Ledger};
+use rollout_ledger::{CohortNo, Ledger, op};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// One pull that waits.
@@ -308,20 +308,22 @@ mod tests {
         };
         let (name, folder) = ("r".to_owned(), "r/own".to_owned());
         let (namespace, spec) = ("default".to_owned(), Box::new(spec));
-        let created = op(&mut ledger, OpKind::CreateRun { namespace, name, spec, folder });
+        let created =
+            op(&mut ledger, OpKind::CreateRun(op::CreateRun { namespace, name, spec, folder }));
         let Reply::Run { run, .. } = created else { panic!("{created:?}") };
         (ledger, run, (0..64).map(|slot| SlotRef { session, slot: SlotNo(slot) }).collect())
     }
 
     fn append(ledger: &mut Ledger, run: RunNo, number: u32, rows: u32) {
         let segment = SegmentDecl { number: SegmentNo(number), rows, blob: BlobRef::default() };
-        let added = op(ledger, OpKind::AddSegments { run, segments: vec![segment] });
+        let added =
+            op(ledger, OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] }));
         assert!(!matches!(added, Reply::Rejected(_)), "{added:?}");
     }
 
     fn claim(ledger: &mut Ledger, pull: &Pull) -> u64 {
         let Pull { slot, instance, seq, rows_max, .. } = *pull;
-        match op(ledger, OpKind::Claim { slot, instance, seq, rows_max }) {
+        match op(ledger, OpKind::Claim(op::Claim { slot, instance, seq, rows_max })) {
             Reply::Granted(grants) => grants.iter().map(|grant| grant.held.rows.len()).sum(),
             reply => panic!("{reply:?}"),
         }
@@ -363,11 +365,13 @@ mod tests {
         let (out, _listens) = mpsc::channel(1);
         // The slot is cordoned: there are pending rows for its cohort, but not for it.
         let first = slots[0];
-        let cordon = |cordoned| OpKind::Cordon {
-            session: first.session,
-            slot: Some(first.slot),
-            cordoned,
-            reason: String::new(),
+        let cordon = |cordoned| {
+            OpKind::Cordon(op::Cordon {
+                session: first.session,
+                slot: Some(first.slot),
+                cordoned,
+                reason: String::new(),
+            })
         };
         op(&mut ledger, cordon(true));
         for &slot in &slots[..2] {

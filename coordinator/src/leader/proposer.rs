@@ -18,10 +18,9 @@ use crate::leader::command_size::Weight;
 use crate::leader::leader_clock::LeaderClock;
 use company::{Company, Patience, WAIT_MAX};
 #[cfg(test)]
-pub(crate) use queue::of_an_exchange;
 use queue::{Bundle, Queue, Room};
 use rollout_ledger::id::CoordEpoch;
-use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version};
+use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version, op};
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
@@ -367,7 +366,7 @@ mod tests {
 
     fn claim(rows_max: u32) -> Bundle {
         let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
-        bundle(vec![OpKind::Claim { slot, instance: 1, seq: 1, rows_max }.into()])
+        bundle(vec![OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max }).into()])
     }
 
     /// A run in which every field that a user chooses has its maximum length.
@@ -383,7 +382,7 @@ mod tests {
         assert_eq!(spec.check(), Ok(()));
         let (name, folder) = (name.to_string(), format!("{name}/own"));
         let (namespace, spec) = ("default".to_owned(), Box::new(spec));
-        bundle(vec![OpKind::CreateRun { namespace, name, spec, folder }.into()])
+        bundle(vec![OpKind::CreateRun(op::CreateRun { namespace, name, spec, folder }).into()])
     }
 
     /// The size of one run is no reason to refuse others that are created at the same time.

@@ -13,7 +13,7 @@
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{EventKind, HeldRows, Ledger, Rows};
+use rollout_ledger::{EventKind, HeldRows, Ledger, Rows, op};
 use rollout_raft::{Compacted, EventPage, EventPosition};
 use std::collections::BTreeMap;
 
@@ -186,14 +186,17 @@ mod tests {
         let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let alone = Alone::leading(silent_after).await;
         let leading = &alone.leading;
-        alone.op(OpKind::SetNamespace { name: "a".into(), running_rows_max: 0 }).await;
+        alone
+            .op(OpKind::SetNamespace(op::SetNamespace { name: "a".into(), running_rows_max: 0 }))
+            .await;
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
         let (namespace, name, folder) = ("a".to_owned(), "r".to_owned(), "r/own".to_owned());
-        let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+        let create =
+            OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
         let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: 8, blob: BlobRef::default() };
-        alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+        alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
         let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
         let registration = Registration {
             namespace: "a".into(),
@@ -205,7 +208,7 @@ mod tests {
         let reply = alone.op(OpKind::Register(Box::new(registration))).await;
         let Reply::Registered { session: owner, .. } = reply else { panic!("{reply:?}") };
         let slot = SlotRef { session: owner, slot: SlotNo(0) };
-        let claim = OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 8 };
+        let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 8 });
         let Reply::Granted(grants) = alone.op(claim).await else { panic!("no grant") };
         let held = grants[0].held.clone();
         let stranger = alone.register("stranger", 1).await;

@@ -30,7 +30,7 @@ use crate::leader::webhooks::{self, Webhooks};
 use crate::leader::worker_stream::WorkerStream;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
-use rollout_ledger::{Body, HeldRows, LeaderCause, Op, OpKind, Reply, limits};
+use rollout_ledger::{Body, HeldRows, LeaderCause, Op, OpKind, Reply, limits, op};
 use rollout_proto::{RpcError, v1};
 use rollout_raft::{DiskRoom, Leadership, Node};
 use std::collections::HashMap;
@@ -365,7 +365,7 @@ impl Leading {
                 .iter()
                 .map(|&Silent { ticket, silent_ms }| {
                     tracing::warn!(%ticket, "a participant of a job is silent: lost");
-                    OpKind::LoseParticipant { ticket, silent_ms }.into()
+                    OpKind::LoseParticipant(op::LoseParticipant { ticket, silent_ms }).into()
                 })
                 .collect();
             if let Err(error) = self.proposer.command(Body::Ops(ops)).await {

@@ -13,7 +13,7 @@ use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
 use rollout_ledger::id::{RunNo, SessionId};
-use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection};
+use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection, op};
 use rollout_proto::v1;
 
 /// Whether a run belongs to another namespace than `namespace`.
@@ -94,20 +94,25 @@ mod tests {
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
         let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
-        let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+        let create =
+            OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
         let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: ROWS, blob: BlobRef::default() };
-        alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+        alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
         let slot = SlotRef { session, slot: SlotNo(0) };
-        let claim = OpKind::Claim { slot, instance: 1, seq: 1, rows_max: ROWS };
+        let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: ROWS });
         let Reply::Granted(mut grants) = alone.op(claim).await else { panic!("no grant") };
         let GrantedRows { held, .. } = grants.pop().expect("a grant");
-        alone.op(OpKind::Suspect { session, started: Vec::new(), grace_ms: 60_000 }).await;
+        alone
+            .op(OpKind::Suspect(op::Suspect { session, started: Vec::new(), grace_ms: 60_000 }))
+            .await;
         held
     }
 
     async fn worker_of_another_namespace(alone: &Alone) -> SlotRef {
-        alone.op(OpKind::SetNamespace { name: "a".into(), running_rows_max: 0 }).await;
+        alone
+            .op(OpKind::SetNamespace(op::SetNamespace { name: "a".into(), running_rows_max: 0 }))
+            .await;
         let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
         let registration = Registration {
             namespace: "a".into(),

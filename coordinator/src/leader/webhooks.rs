@@ -18,7 +18,7 @@ use futures::StreamExt;
 use metrics::counter;
 use reqwest::redirect::Policy;
 use ring::hmac;
-use rollout_ledger::{DueNotice, OpKind};
+use rollout_ledger::{DueNotice, OpKind, op};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -193,7 +193,7 @@ async fn settle(
     let outcome = if delivered { "delivered" } else { "given_up" };
     counter!("rollout_webhooks_total", "outcome" => outcome).increment(1);
     let DueNotice { run, index, .. } = notice;
-    match leading.applied(OpKind::Noticed { run, index, delivered }).await {
+    match leading.applied(OpKind::Noticed(op::Noticed { run, index, delivered })).await {
         Ok(()) => tracing::info!(%run, outcome, "run-completion notification settled"),
         // This leader or the next one sends it again.
         Err(error) => {

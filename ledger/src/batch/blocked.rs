@@ -236,6 +236,7 @@ mod tests {
     use crate::kernel::reply::Reply;
     use crate::machine::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
     use crate::machine::ledger::EntryId;
+    use crate::op;
 
     fn apply(ledger: &mut Ledger, body: Body) -> Reply {
         let index = ledger.applied().index + 1;
@@ -250,12 +251,12 @@ mod tests {
         spec.selector = [("zone".to_owned(), zone.to_owned())].into();
         let (name, spec) = (format!("run-{number}"), Box::new(spec));
         let (namespace, folder) = ("default".into(), format!("{name}/own"));
-        let create = OpKind::CreateRun { namespace, name, spec, folder };
+        let create = OpKind::CreateRun(op::CreateRun { namespace, name, spec, folder });
         let Reply::Run { run, .. } = apply(ledger, Body::Ops(vec![create.into()])) else {
             panic!("no run")
         };
         let segment = SegmentDecl { number: SegmentNo(0), rows: 9, blob: BlobRef::default() };
-        let add = OpKind::AddSegments { run, segments: vec![segment] };
+        let add = OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] });
         apply(ledger, Body::Ops(vec![add.into()]));
         run
     }

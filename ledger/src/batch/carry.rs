@@ -17,6 +17,46 @@ use crate::machine::apply::Context;
 use crate::machine::command::{HeldRows, PartDecl};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
+
+/// Marks rows that were never granted as done: their results were carried over from an earlier
+/// run of the same items.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carry {
+    /// The run.
+    pub run: RunNo,
+    /// The segment that holds the rows.
+    pub segment: SegmentNo,
+    /// The digest of that segment: a carry into another one is refused.
+    pub segment_digest: [u8; 32],
+    /// The part, durable under this run.
+    pub part: PartDecl,
+    /// Its rows in its order.
+    pub rows: Rows,
+}
+
+impl Operation for Carry {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.len()
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.carry(ctx, self.run, (self.segment, self.segment_digest), self.part, &self.rows)
+    }
+}
 
 /// The slot that events name for carried rows, which have none.
 const NOBODY: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };

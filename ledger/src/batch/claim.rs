@@ -15,6 +15,45 @@ use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
+
+/// Grants pending rows to a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The pulling slot.
+    pub slot: SlotRef,
+    /// The pulling process: rows that a dead process pulled must not go to its successor, which would not know of
+    /// them.
+    pub instance: u64,
+    /// Counts the slot's pulls: the same one gets the same answer.
+    pub seq: u64,
+    /// How many rows at most.
+    pub rows_max: u32,
+}
+
+impl Operation for Claim {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = true;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn rows(&self) -> u64 {
+        u64::from(self.rows_max)
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.check_instance(self.slot.session, self.instance)?;
+        ledger.claim(ctx, self.slot, self.seq, self.rows_max)
+    }
+}
 
 impl Ledger {
     pub(crate) fn claim(

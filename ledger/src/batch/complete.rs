@@ -18,7 +18,44 @@ use crate::machine::command::{HeldRows, PartDecl};
 use crate::machine::event::EventKind;
 use crate::machine::gate::ROWS_OF_SEVERAL_SLOTS;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation, rows_of};
 use crate::machine::seeded::{Bug, seeded};
+use serde::{Deserialize, Serialize};
+
+/// Rows are done: their results are in a durable part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Complete {
+    /// The reporting slot.
+    pub slot: SlotRef,
+    /// The run.
+    pub run: RunNo,
+    /// The part.
+    pub part: PartDecl,
+    /// Its rows in its order.
+    pub sets: Vec<HeldRows>,
+}
+
+impl Operation for Complete {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = true;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        rows_of(&self.sets)
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.complete(ctx, self.slot, self.run, self.part, &self.sets)
+    }
+}
 
 /// The details of a completion's reply.
 #[derive(Default)]

@@ -16,7 +16,45 @@ use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
+
+/// Gives a slot rows that other slots already run, at the tail of a run that allows it: the first result wins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Duplicate {
+    /// The pulling slot.
+    pub slot: SlotRef,
+    /// The process that pulls.
+    pub instance: u64,
+    /// Its pull.
+    pub seq: u64,
+    /// How many rows at most.
+    pub rows_max: u32,
+}
+
+impl Operation for Duplicate {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = true;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.check_instance(self.slot.session, self.instance)?;
+        ledger.duplicate(ctx, self.slot, self.seq, self.rows_max)
+    }
+}
 
 impl Run {
     /// The holder of an attempt, and all live rows under it: its own, and shadows.

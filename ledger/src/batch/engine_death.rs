@@ -20,10 +20,59 @@ use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
 use crate::kernel::reply::{RefusedRows, Rejection, Reply};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
-use crate::machine::command::{FailureClass, HeldRows};
+use crate::machine::command::{Evidence, FailureClass, HeldRows};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// A slot's engine died with these rows started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineDied {
+    /// The engine's slot.
+    pub slot: SlotRef,
+    /// Numbers the deaths that the slot's process reports, from 1; 0: it does not count them.
+    pub number: u64,
+    /// The started and unfinished rows, of all runs.
+    pub started: Vec<HeldRows>,
+    /// [`FailureClass::EngineDied`] or [`FailureClass::OutOfMemory`], by the evidence.
+    pub class: FailureClass,
+    /// Machine-readable reason.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The evidence about the death.
+    pub evidence: Evidence,
+}
+
+impl Operation for EngineDied {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = true;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        Self::SINCE.max(self.class.came_with())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        let Self { slot, number, started, class, code, message, evidence } = self;
+        let failure = Failure { class, code, message, evidence };
+        ledger.engine_died(ctx, slot, (number, &started), failure)
+    }
+}
 
 impl Ledger {
     pub(crate) fn engine_died(

@@ -20,8 +20,54 @@ use crate::machine::apply::Context;
 use crate::machine::command::{Evidence, FailureClass, HeldRows};
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 #[cfg(feature = "seeded-bugs")]
 use crate::machine::seeded::{Bug, seeded};
+use serde::{Deserialize, Serialize};
+
+/// An attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fail {
+    /// The reporting slot.
+    pub slot: SlotRef,
+    /// The failed rows.
+    pub held: HeldRows,
+    /// Which policy applies.
+    pub class: FailureClass,
+    /// Machine-readable reason.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The evidence for the class.
+    pub evidence: Evidence,
+}
+
+impl Operation for Fail {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = true;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        Self::SINCE.max(self.class.came_with())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        self.held.rows.len()
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        let Self { slot, held, class, code, message, evidence } = self;
+        ledger.fail(ctx, slot, &held, Failure { class, code, message, evidence })
+    }
+}
 
 /// A worker's report of a failed attempt.
 pub(crate) struct Failure {
@@ -186,23 +232,6 @@ impl Ledger {
             let reason = run.head.reason.clone();
             self.emit_run(ctx, no, "paused", &reason);
         }
-    }
-
-    /// Rows come back: pending at once, without a strike.
-    pub(crate) fn nack(&mut self, ctx: &Context, slot: SlotRef, held: &[HeldRows]) -> Reply {
-        let mut refused = Vec::new();
-        for set in held {
-            let taken = self.taken_of(slot, set).unwrap_or_default();
-            let (taken, rest) = set.rows.partition(&taken);
-            #[cfg(feature = "seeded-bugs")]
-            let (_, rest) = rest.partition(&self.nack_of_anyone(set.run, &rest));
-            if !rest.is_empty() {
-                refused.push(self.refuse_stale(slot, set, rest));
-            }
-            self.give_back(set.run, set.attempt, &taken);
-            self.emit_returned(ctx, slot, (set.run, set.attempt), &taken, "nacked");
-        }
-        Reply::Taken { refused }
     }
 
     /// Refuses rows that this session no longer has under this attempt. Lapsed rows among them end for good: the

@@ -13,8 +13,6 @@ use crate::batch::run::{InFlight, PauseState, Run, RunHead, RunState};
 use crate::kernel::codec;
 use crate::kernel::id::{LedgerMs, RunNo};
 use crate::kernel::limits;
-use crate::kernel::reply::{Rejection, Reply};
-use crate::machine::apply::Context;
 use crate::machine::command::BlobRef;
 use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
@@ -70,67 +68,8 @@ impl Ledger {
         due
     }
 
-    pub(crate) fn seal(
-        &mut self,
-        ctx: &Context,
-        no: RunNo,
-        (manifest, ended_index): (BlobRef, u64),
-    ) -> Result<Reply, Rejection> {
-        let at = self.meta.clock;
-        let run = self.run_mut(no)?;
-        match run.head.state {
-            RunState::Deleting => return Err(Rejection::RunDeleting),
-            _ if !run.ended() => return Err(Rejection::RunActive),
-            _ if run.head.sealed.is_some() => return Ok(Reply::Ok),
-            // Failed rows were tried again meanwhile: the manifest does not name their results.
-            _ if run.head.ended_index != ended_index => return Err(Rejection::ManifestStale),
-            _ => {}
-        }
-        let segments = run.segments.len() as u32;
-        run.head.sealed = Some(Sealed { manifest, at, segments, swept: false });
-        self.drop_rows(no);
-        self.emit_run(ctx, no, "sealed", "");
-        Ok(Reply::Ok)
-    }
-
-    pub(crate) fn swept(&mut self, no: RunNo) -> Result<Reply, Rejection> {
-        let run = self.run_mut(no)?;
-        match &mut run.head.sealed {
-            None => return Err(Rejection::RunActive),
-            Some(sealed) => sealed.swept = true,
-        }
-        self.dirty.runs.insert(no);
-        Ok(Reply::Ok)
-    }
-
-    pub(crate) fn delete_run(&mut self, ctx: &Context, no: RunNo) -> Result<Reply, Rejection> {
-        let run = self.run_mut(no)?;
-        match run.head.state {
-            RunState::Deleting => return Ok(Reply::Ok),
-            _ if !run.ended() => return Err(Rejection::RunActive),
-            _ => run.head.state = RunState::Deleting,
-        }
-        self.drop_rows(no);
-        self.emit_run(ctx, no, "deleted", "");
-        Ok(Reply::Ok)
-    }
-
-    pub(crate) fn forget_run(&mut self, no: RunNo) -> Result<Reply, Rejection> {
-        match self.runs.get(&no) {
-            None => return Ok(Reply::Ok), // A repeat.
-            Some(run) if run.head.state != RunState::Deleting => return Err(Rejection::RunActive),
-            Some(_) => {}
-        }
-        self.lapsed_runs.remove(&no);
-        if let Some(run) = self.runs.remove(&no) {
-            self.run_names.remove(&(run.head.namespace, run.head.name));
-        }
-        self.dirty.runs.insert(no);
-        Ok(Reply::Ok)
-    }
-
     /// Drops everything that is kept per row, part and segment of a run that has ended.
-    fn drop_rows(&mut self, no: RunNo) {
+    pub(super) fn drop_rows(&mut self, no: RunNo) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         run.segments = Vec::new();
         run.parts = Vec::new();

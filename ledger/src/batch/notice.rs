@@ -8,10 +8,44 @@
 
 use crate::batch::run::{Run, RunState};
 use crate::kernel::id::{LedgerMs, RunNo};
-use crate::kernel::reply::Reply;
+use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
+
+/// The coordinator delivered a notification of a run's end, or gave it up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Noticed {
+    /// The run.
+    pub run: RunNo,
+    /// The log index of its end.
+    pub index: u64,
+    /// Whether it was acknowledged; otherwise it is given up.
+    pub delivered: bool,
+}
+
+impl Operation for Noticed {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        Ok(ledger.noticed(ctx, self.run, self.index, self.delivered))
+    }
+}
 
 /// The state of a run-completion notification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

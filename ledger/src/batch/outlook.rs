@@ -160,6 +160,7 @@ mod tests {
         BlobRef, Body, Command, Evidence, FailureClass, OpKind, Registration, SegmentDecl,
     };
     use crate::machine::ledger::EntryId;
+    use crate::op;
 
     /// A ledger, and the index of its last entry.
     struct Bench(Ledger, u64);
@@ -214,10 +215,15 @@ mod tests {
             adjust(&mut spec);
             let name = format!("run-{}", self.1);
             let (folder, spec) = (format!("{name}/own"), Box::new(spec));
-            let create = OpKind::CreateRun { namespace: "default".into(), name, spec, folder };
+            let create = OpKind::CreateRun(op::CreateRun {
+                namespace: "default".into(),
+                name,
+                spec,
+                folder,
+            });
             let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
             let segment = SegmentDecl { number: SegmentNo(0), rows, blob: BlobRef::default() };
-            self.op(OpKind::AddSegments { run, segments: vec![segment] });
+            self.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] }));
             run
         }
 
@@ -250,12 +256,12 @@ mod tests {
         let mut held = Vec::new();
         for slot in slots[..RUNS].iter().copied() {
             bench.run("m", 8, |spec| spec.attempts_max = 3);
-            let claim = OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 8 };
+            let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 8 });
             let Reply::Granted(grants) = bench.op(claim) else { panic!("no grant") };
             held.push((slot, grants.into_iter().map(|grant| grant.held).collect()));
         }
         for (slot, started) in held {
-            bench.op(OpKind::EngineDied {
+            bench.op(OpKind::EngineDied(op::EngineDied {
                 slot,
                 number: 0,
                 started,
@@ -263,7 +269,7 @@ mod tests {
                 code: String::new(),
                 message: String::new(),
                 evidence: Evidence::default(),
-            });
+            }));
         }
         let ready = bench.0.runs.values().map(|run| run.ready_trials().count());
         assert_eq!(ready.sum::<usize>(), 2 * RUNS, "the halves of each");
@@ -288,7 +294,7 @@ mod tests {
         assert_eq!(bench.asked(&slots, 6), [slots[0], of_n[0]]);
         assert_eq!(bench.asked(&slots, 3), [slots[0], of_n[0], of_n[1]]);
         let name = "default".into();
-        bench.op(OpKind::SetNamespace { name, running_rows_max: 1 });
+        bench.op(OpKind::SetNamespace(op::SetNamespace { name, running_rows_max: 1 }));
         assert_eq!(bench.asked(&slots, 3), [slots[0]], "the namespace has room for one");
     }
 
@@ -314,7 +320,7 @@ mod tests {
             }
             let before = granted;
             for slot in asked {
-                let claim = OpKind::Claim { slot, instance: 1, seq, rows_max: 4 };
+                let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq, rows_max: 4 });
                 let Reply::Granted(grants) = bench.op(claim) else { panic!("no grant") };
                 granted += grants.iter().map(|grant| grant.held.rows.len()).sum::<u64>();
             }

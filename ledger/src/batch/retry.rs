@@ -11,6 +11,39 @@ use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
+
+/// Rows that failed for good are pending again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryRows {
+    /// The run.
+    pub run: RunNo,
+    /// Which; `None` for all that failed.
+    pub rows: Option<Rows>,
+}
+
+impl Operation for RetryRows {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = true;
+
+    fn cost(&self) -> Cost {
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.retry_rows(ctx, self.run, self.rows)
+    }
+}
 
 impl Ledger {
     pub(crate) fn retry_rows(

@@ -19,7 +19,47 @@ use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation, rows_of};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Moves unstarted rows that a slot yielded to an idle one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steal {
+    /// The slot that yielded them.
+    pub victim: SlotRef,
+    /// The yielded rows.
+    pub held: Vec<HeldRows>,
+    /// The slot that gets them. Rows that it cannot take become pending.
+    pub thief: SlotRef,
+    /// The pulling process of the thief.
+    pub instance: u64,
+    /// The thief's pull that this answers.
+    pub seq: u64,
+}
+
+impl Operation for Steal {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = true;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        rows_of(&self.held)
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        let Self { victim, held, thief: slot, instance, seq } = self;
+        ledger.steal(ctx, victim, &held, Thief { slot, instance, seq })
+    }
+}
 
 /// The idle slot that gets rows, and the pull that they answer.
 pub(crate) struct Thief {

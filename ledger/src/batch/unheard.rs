@@ -19,7 +19,45 @@ use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// As [`OpKind::Suspect`], for a worker that may have started more rows than it reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuspectUnheard {
+    /// The session.
+    pub session: SessionId,
+    /// The rows it is known to have started, which it keeps for the grace period.
+    pub started: Vec<HeldRows>,
+    /// Further rows of its own that it may have started: pending at once, and counted if its session ends without
+    /// a word.
+    pub unheard: Vec<HeldRows>,
+    /// How long, in ledger time.
+    pub grace_ms: u64,
+}
+
+impl Operation for SuspectUnheard {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.suspect_unheard(ctx, self.session, (&self.started, &self.unheard), self.grace_ms)
+    }
+}
 
 /// Rows of one session, by attempt.
 pub(crate) type Unheard = BTreeMap<(RunNo, Attempt), Rows>;

@@ -15,8 +15,44 @@ use crate::machine::apply::Context;
 use crate::machine::command::slot_ref;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Stops grants to a worker or to one of its slots, or allows them again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cordon {
+    /// The session.
+    pub session: SessionId,
+    /// One slot, or all.
+    pub slot: Option<SlotNo>,
+    /// Whether grants stop.
+    pub cordoned: bool,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl Operation for Cordon {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.cordon(ctx, self.session, self.slot, self.cordoned, self.reason)
+    }
+}
 
 /// An operator's cordons of the worker of one name, with reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

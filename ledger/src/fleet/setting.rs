@@ -10,7 +10,9 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
+use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
 
 /// The current settings.
@@ -91,6 +93,38 @@ impl Settings {
             min,
             max,
         }]
+    }
+}
+
+came_with!(SettingOp, SETTINGS, {
+    3: SettingOp::CordonAfter(_),
+});
+
+impl Operation for SettingOp {
+    const SINCE: u32 = 3;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        self.came_with()
+    }
+
+    fn cost(&self) -> Cost {
+        // All slots.
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        // One record.
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.setting_op(ctx, self)
     }
 }
 

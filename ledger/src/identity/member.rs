@@ -11,7 +11,9 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
+use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -154,6 +156,51 @@ fn check_name(name: &str) -> Result<(), Rejection> {
     match name.is_empty() || name.len() > max {
         true => Err(Rejection::Invalid(format!("a member's name has 1 to {max} bytes"))),
         false => Ok(()),
+    }
+}
+
+came_with!(MemberOp, MEMBERS, {
+    3: MemberOp::Leads { .. } | MemberOp::Started { .. } | MemberOp::Stopped { .. }
+        | MemberOp::Unreachable { .. } | MemberOp::Reachable { .. } | MemberOp::Removed { .. },
+});
+
+came_with!(LeaderCause, LEADER_CAUSES, {
+    3: LeaderCause::First | LeaderCause::Requested | LeaderCause::Stopping
+        | LeaderCause::SlowDisk | LeaderCause::FullDisk | LeaderCause::Removal
+        | LeaderCause::ConnectionsLost | LeaderCause::ElectionTimeout | LeaderCause::Again,
+});
+
+impl Operation for MemberOp {
+    const SINCE: u32 = 3;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        match self {
+            Self::Leads { cause, .. } => self.came_with().max(cause.came_with()),
+            Self::Started { .. }
+            | Self::Stopped { .. }
+            | Self::Unreachable { .. }
+            | Self::Reachable { .. }
+            | Self::Removed { .. } => self.came_with(),
+        }
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        // The number of members is bounded.
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.member_op(ctx, self)
     }
 }
 

@@ -9,8 +9,9 @@ use crate::batch::spec;
 use crate::kernel::limits;
 use crate::kernel::namespace::Namespace;
 use crate::kernel::reply::{Rejection, Reply};
-use crate::machine::command::OpKind;
+use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
 
 /// A change of a namespace's quota. A field that is `None` stays as it is; 0 means no bound.
@@ -45,6 +46,29 @@ pub struct NamespaceView {
     pub runs: u32,
     /// How many of these it may have.
     pub runs_max: u32,
+}
+
+impl Operation for Quota {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        // It may create a namespace: their number is bounded.
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {
+        ledger.set_quota(self)
+    }
 }
 
 impl Ledger {
@@ -114,11 +138,6 @@ impl Ledger {
             runs_max: namespace.runs_max,
         }
     }
-}
-
-/// Whether a quota may refuse an operation: then the usage must be up to date.
-pub fn is_bounded(kind: &OpKind) -> bool {
-    matches!(kind, OpKind::CreateRun { .. } | OpKind::AddSegments { .. } | OpKind::RetryRows { .. })
 }
 
 fn over(namespace: &str, what: &str, used: u64, max: u64) -> Rejection {

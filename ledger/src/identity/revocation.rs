@@ -10,7 +10,9 @@
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
+use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,6 +84,37 @@ fn check_whose(whose: &Revoked) -> Result<(), Rejection> {
             let max = limits::HOLDER_BYTES_MAX;
             Err(Rejection::Invalid(format!("an identity has 1 to {max} bytes")))
         }
+    }
+}
+
+came_with!(RevocationOp, REVOCATIONS, {
+    3: RevocationOp::Revoke { .. } | RevocationOp::Withdraw { .. },
+});
+
+impl Operation for RevocationOp {
+    const SINCE: u32 = 3;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        self.came_with()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        // Their number is bounded, and a revocation must take effect now.
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.revocation_op(ctx, self)
     }
 }
 

@@ -11,7 +11,10 @@ use crate::batch::spec::{check_labels, check_name};
 use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,6 +148,39 @@ impl TokenSpec {
             return Err(invalid(format!("a token is good for 1 to {max} uses")));
         }
         Ok(())
+    }
+}
+
+came_with!(TokenOp, TOKENS, {
+    2: TokenOp::Create { .. } | TokenOp::Revoke { .. } | TokenOp::Spend(_),
+});
+
+impl Operation for TokenOp {
+    const SINCE: u32 = 2;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        self.came_with()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        match self {
+            Self::Create { .. } | Self::Spend(_) => true,
+            Self::Revoke { .. } => false,
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {
+        ledger.token_op(self)
     }
 }
 

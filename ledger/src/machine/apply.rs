@@ -3,10 +3,7 @@
 //! *Invariant:* a rejected operation changed nothing. An operation depends on the other operations of its command
 //! only through their effect on the state.
 
-use crate::batch::fail::Failure;
-use crate::batch::steal::Thief;
 use crate::identity::client::Client;
-use crate::identity::quota::is_bounded;
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::kernel::limits;
@@ -16,7 +13,6 @@ use crate::machine::event::EventKind;
 use crate::machine::gate::{check_kind, check_version};
 use crate::machine::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::machine::seeded::{Bug, seeded};
-use crate::training::barrier_ops::Arriving;
 
 /// An operation's log position, and the ids that it may still make.
 pub(crate) struct Context {
@@ -189,132 +185,10 @@ impl Ledger {
 
     fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {
         check_version(&kind, self.meta.version)?;
-        if is_bounded(&kind) {
+        if kind.is_bounded() {
             self.settle_indexes();
         }
-        match kind {
-            OpKind::OpenClient { name, holder } => self.open_client(ctx, name, holder),
-            OpKind::CreateRun { namespace, name, spec, folder } => {
-                self.create_run(ctx, (namespace, name), *spec, folder)
-            }
-            OpKind::AddSegments { run, segments } => self.add_segments(run, segments),
-            OpKind::CloseInput { run, rows, digest } => self.close_input(ctx, run, rows, digest),
-            OpKind::ControlRun { run, action, reason } => {
-                self.control_run(ctx, run, action, reason)
-            }
-            OpKind::Register(registration) => self.register(ctx, *registration),
-            OpKind::Deregister { session } => self.deregister(ctx, session),
-            OpKind::Suspect { session, started, grace_ms } => {
-                self.suspect(ctx, session, &started, grace_ms)
-            }
-            OpKind::SuspectUnheard { session, started, unheard, grace_ms } => {
-                self.suspect_unheard(ctx, session, (&started, &unheard), grace_ms)
-            }
-            OpKind::Unsuspect { session } => self.unsuspect(ctx, session),
-            OpKind::Drain { session, deadline_ms } => self.drain(ctx, session, deadline_ms),
-            OpKind::Claim { slot, instance, seq, rows_max } => {
-                self.check_instance(slot.session, instance)?;
-                self.claim(ctx, slot, seq, rows_max)
-            }
-            OpKind::Complete { slot, run, part, sets } => {
-                self.complete(ctx, slot, run, part, &sets)
-            }
-            OpKind::Fail { slot, held, class, code, message, evidence } => {
-                self.fail(ctx, slot, &held, Failure { class, code, message, evidence })
-            }
-            OpKind::Nack { slot, held } => Ok(self.nack(ctx, slot, &held)),
-            OpKind::SetNamespace { name, running_rows_max } => {
-                self.set_namespace(name, running_rows_max)
-            }
-            OpKind::EngineDied { slot, number, started, class, code, message, evidence } => self
-                .engine_died(
-                    ctx,
-                    slot,
-                    (number, &started),
-                    Failure { class, code, message, evidence },
-                ),
-            OpKind::Cordon { session, slot, cordoned, reason } => {
-                self.cordon(ctx, session, slot, cordoned, reason)
-            }
-            OpKind::RetryRows { run, rows } => self.retry_rows(ctx, run, rows),
-            OpKind::Seal { run, manifest, ended_index } => {
-                self.seal(ctx, run, (manifest, ended_index))
-            }
-            OpKind::Swept { run } => self.swept(run),
-            OpKind::DeleteRun { run } => self.delete_run(ctx, run),
-            OpKind::ForgetRun { run } => self.forget_run(run),
-            OpKind::Steal { victim, held, thief: slot, instance, seq } => {
-                self.steal(ctx, victim, &held, Thief { slot, instance, seq })
-            }
-            OpKind::Carry { run, segment, segment_digest, part, rows } => {
-                self.carry(ctx, run, (segment, segment_digest), part, &rows)
-            }
-            OpKind::Duplicate { slot, instance, seq, rows_max } => {
-                self.check_instance(slot.session, instance)?;
-                self.duplicate(ctx, slot, seq, rows_max)
-            }
-            OpKind::Store { store, ops } => self.use_store_for(ctx, store, ops),
-            OpKind::RoundStore { store, ticket, ops } => {
-                self.check_ticket(&store, ticket)?;
-                self.use_store_for(ctx, store, ops)
-            }
-            OpKind::DropStore { store } => self.drop_store(ctx, &store),
-            OpKind::Join { job, participant, terms } => self.join(ctx, job, *participant, terms),
-            OpKind::Participate { job, participant } => self.participate(ctx, job, *participant),
-            OpKind::Leave { ticket } => Ok(self.leave(ctx, ticket)),
-            OpKind::LoseParticipant { ticket, silent_ms } => {
-                Ok(self.lose_participant(ctx, ticket, silent_ms))
-            }
-            OpKind::CloseRendezvous { job } => self.close_rendezvous(ctx, job),
-            OpKind::Arrive { job, barrier, generation, ticket, participant, spec } => {
-                let who = Arriving { ticket, participant: *participant };
-                self.arrive(ctx, (job, barrier, generation), who, spec)
-            }
-            OpKind::AbortBarrier { job, barrier, generation, reason } => {
-                self.abort_barrier(ctx, &job, (barrier, generation), reason)
-            }
-            OpKind::Dataset(op) => self.dataset_op(op),
-            OpKind::Trainer(op) => self.trainer_op(ctx, op),
-            OpKind::Shard(op) => self.shard_op(ctx, op),
-            OpKind::Checkpoint(op) => self.checkpoint_op(ctx, op),
-            OpKind::SetQuota(quota) => self.set_quota(quota),
-            OpKind::Noticed { run, index, delivered } => {
-                Ok(self.noticed(ctx, run, index, delivered))
-            }
-            OpKind::Token(op) => self.token_op(op),
-            OpKind::Revocation(op) => self.revocation_op(ctx, op),
-            OpKind::Member(op) => self.member_op(ctx, op),
-            OpKind::Setting(op) => self.setting_op(ctx, op),
-        }
-    }
-
-    fn open_client(
-        &mut self,
-        ctx: &Context,
-        name: String,
-        holder: String,
-    ) -> Result<Reply, Rejection> {
-        if name.len() > limits::NAME_BYTES_MAX || holder.len() > limits::HOLDER_BYTES_MAX {
-            return Err(Rejection::Invalid("the client's name is too long".into()));
-        }
-        if let Some((used_at, id)) = self.to_forget() {
-            self.forget_client(used_at, id);
-        }
-        self.holders.add(&holder);
-        let session = ctx.session();
-        let client = Client {
-            id: session,
-            name,
-            used_at: self.meta.clock,
-            ack_upto: 0,
-            replies: Default::default(),
-            holder,
-            value_bytes: 0,
-        };
-        self.client_uses.insert((client.used_at, session));
-        self.clients.insert(session, client);
-        self.dirty.clients.insert(session);
-        Ok(Reply::ClientOpened { session })
+        kind.apply(self, ctx)
     }
 
     /// The run with that number, if it exists.

@@ -14,10 +14,15 @@ use crate::kernel::id::{
     Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
 };
 use crate::kernel::rows::Rows;
+use crate::machine::gate::came_with;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+pub(crate) use op_kind::KINDS;
 pub use op_kind::OpKind;
+#[cfg(test)]
+pub(crate) use store_op::STORE_OPS;
 pub use store_op::{StoreName, StoreOp};
 
 /// One log entry.
@@ -196,3 +201,16 @@ pub enum FailureClass {
 pub(crate) fn slot_ref(session: SessionId, slot: usize) -> SlotRef {
     SlotRef { session, slot: SlotNo(slot as u16) }
 }
+
+came_with!(Body, BODIES, {
+    1: Body::OpenEpoch | Body::Ops(_) | Body::Tick | Body::DigestAt | Body::SetVersion(_),
+});
+
+came_with!(RunAction, RUN_ACTIONS, {
+    1: RunAction::Pause | RunAction::Resume | RunAction::Cancel,
+});
+
+came_with!(FailureClass, FAILURES, {
+    1: FailureClass::InvalidRow | FailureClass::Transient | FailureClass::OutOfMemory
+        | FailureClass::EngineDied | FailureClass::InputUnreadable | FailureClass::StoreRefused,
+});

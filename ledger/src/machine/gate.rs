@@ -7,18 +7,8 @@
 //! do not show the new meaning, a constant here that `apply` compares with the cluster's version.
 //! Absent: how the version is raised.
 
-use crate::fleet::setting::SettingOp;
-use crate::identity::member::{LeaderCause, MemberOp};
-use crate::identity::revocation::RevocationOp;
-use crate::identity::token::TokenOp;
 use crate::kernel::reply::Rejection;
-use crate::machine::command::{Body, FailureClass, OpKind, RunAction, StoreOp};
-use crate::training::barrier::{Among, Policy};
-use crate::training::checkpoint::CheckpointOp;
-use crate::training::dataset::DatasetOp;
-use crate::training::shard::ShardOp;
-use crate::training::state::LossPolicy;
-use crate::training::trainer::TrainerOp;
+use crate::machine::command::{Body, OpKind};
 
 /// The cluster version from which on the ledger schedules by virtual time, bounds what one `Tick` ends, keeps each
 /// attempt in a record of its own, lets a worker's store URL allow the URLs below it, keeps the store of a complete round
@@ -28,150 +18,32 @@ pub const SCHEDULING_VERSION: u32 = 3;
 /// The first and the last cluster version that this build can run.
 pub const SUPPORTED_VERSIONS: (u32, u32) = (1, SCHEDULING_VERSION);
 
-/// Defines a function from a value to the version that introduced it, and the list of all values, from one table. No
-/// wildcard covers a variant.
+/// Defines, from one table, which version introduced each variant of an enum that operations contain, and the list of
+/// all variants for tests. No wildcard covers a variant.
 macro_rules! came_with {
-    ($name:ident, $all:ident, $kind:ty, { $($version:literal: $($pattern:pat_param)|+,)* }) => {
-        fn $name(value: &$kind) -> u32 {
-            match value { $($($pattern)|+ => $version,)* }
+    ($kind:ty, $all:ident, { $($version:literal: $($pattern:pat_param)|+,)* }) => {
+        impl $kind {
+            /// The cluster version that introduced this variant.
+            pub(crate) fn came_with(&self) -> u32 {
+                match self { $($($pattern)|+ => $version,)* }
+            }
         }
         #[cfg(test)]
-        const $all: &[(&str, u32)] = &[$($((stringify!($pattern), $version)),+),*];
+        pub(crate) const $all: &[(&str, u32)] = &[$($((stringify!($pattern), $version)),+),*];
     };
 }
-
-came_with!(body, BODIES, Body, {
-    1: Body::OpenEpoch | Body::Ops(_) | Body::Tick | Body::DigestAt | Body::SetVersion(_),
-});
-
-came_with!(op, OPS, OpKind, {
-    1: OpKind::OpenClient { .. } | OpKind::CreateRun { .. } | OpKind::AddSegments { .. }
-        | OpKind::CloseInput { .. } | OpKind::ControlRun { .. } | OpKind::Register(_)
-        | OpKind::Deregister { .. } | OpKind::Suspect { .. } | OpKind::Unsuspect { .. }
-        | OpKind::Drain { .. } | OpKind::Claim { .. } | OpKind::Complete { .. }
-        | OpKind::Fail { .. } | OpKind::Nack { .. } | OpKind::SetNamespace { .. }
-        | OpKind::Steal { .. } | OpKind::Duplicate { .. } | OpKind::EngineDied { .. }
-        | OpKind::Cordon { .. } | OpKind::RetryRows { .. } | OpKind::Carry { .. }
-        | OpKind::Seal { .. } | OpKind::DeleteRun { .. } | OpKind::ForgetRun { .. }
-        | OpKind::Store { .. } | OpKind::DropStore { .. } | OpKind::Join { .. }
-        | OpKind::Participate { .. } | OpKind::Leave { .. } | OpKind::LoseParticipant { .. }
-        | OpKind::CloseRendezvous { .. } | OpKind::Arrive { .. } | OpKind::AbortBarrier { .. }
-        | OpKind::Dataset(_) | OpKind::Trainer(_) | OpKind::Shard(_) | OpKind::Checkpoint(_)
-        | OpKind::Swept { .. } | OpKind::SetQuota(_) | OpKind::Noticed { .. }
-        | OpKind::SuspectUnheard { .. },
-    2: OpKind::Token(_),
-    3: OpKind::Revocation(_) | OpKind::Member(_) | OpKind::RoundStore { .. } | OpKind::Setting(_),
-});
-
-came_with!(run_action, RUN_ACTIONS, RunAction, {
-    1: RunAction::Pause | RunAction::Resume | RunAction::Cancel,
-});
-
-came_with!(failure, FAILURES, FailureClass, {
-    1: FailureClass::InvalidRow | FailureClass::Transient | FailureClass::OutOfMemory
-        | FailureClass::EngineDied | FailureClass::InputUnreadable | FailureClass::StoreRefused,
-});
-
-came_with!(store_op, STORE_OPS, StoreOp, {
-    1: StoreOp::Set { .. } | StoreOp::Add { .. } | StoreOp::CompareSet { .. }
-        | StoreOp::Append { .. } | StoreOp::Delete { .. } | StoreOp::Push { .. }
-        | StoreOp::Pop { .. },
-});
-
-came_with!(among, AMONGS, Among, {
-    1: Among::Members(_) | Among::Count(_) | Among::Round,
-});
-
-came_with!(policy, POLICIES, Policy, {
-    1: Policy::Fail | Policy::Shrink,
-});
-
-came_with!(dataset, DATASETS, DatasetOp, {
-    1: DatasetOp::Create { .. } | DatasetOp::Delete { .. },
-});
-
-came_with!(trainer, TRAINERS, TrainerOp, {
-    1: TrainerOp::Join { .. } | TrainerOp::Keep { .. } | TrainerOp::Leave(_)
-        | TrainerOp::Recover { .. } | TrainerOp::DeleteJob(_),
-});
-
-came_with!(loss, LOSSES, LossPolicy, {
-    1: LossPolicy::Recover | LossPolicy::Continue,
-});
-
-came_with!(shard, SHARDS, ShardOp, {
-    1: ShardOp::Claim { .. } | ShardOp::Finish { .. } | ShardOp::Release { .. },
-});
-
-came_with!(checkpoint, CHECKPOINTS, CheckpointOp, {
-    1: CheckpointOp::Begin { .. } | CheckpointOp::Report { .. } | CheckpointOp::Abort { .. }
-        | CheckpointOp::Retain { .. } | CheckpointOp::Label { .. } | CheckpointOp::Forget { .. },
-});
-
-came_with!(token, TOKENS, TokenOp, {
-    2: TokenOp::Create { .. } | TokenOp::Revoke { .. } | TokenOp::Spend(_),
-});
-
-came_with!(revocation, REVOCATIONS, RevocationOp, {
-    3: RevocationOp::Revoke { .. } | RevocationOp::Withdraw { .. },
-});
-
-came_with!(member, MEMBERS, MemberOp, {
-    3: MemberOp::Leads { .. } | MemberOp::Started { .. } | MemberOp::Stopped { .. }
-        | MemberOp::Unreachable { .. } | MemberOp::Reachable { .. } | MemberOp::Removed { .. },
-});
-
-came_with!(leader_cause, LEADER_CAUSES, LeaderCause, {
-    3: LeaderCause::First | LeaderCause::Requested | LeaderCause::Stopping
-        | LeaderCause::SlowDisk | LeaderCause::FullDisk | LeaderCause::Removal
-        | LeaderCause::ConnectionsLost | LeaderCause::ElectionTimeout | LeaderCause::Again,
-});
-
-came_with!(setting, SETTINGS, SettingOp, {
-    3: SettingOp::CordonAfter(_),
-});
+pub(crate) use came_with;
 
 /// From this version on each row of a completion is credited to the slot that holds it. Below it all are credited to
 /// the slot that reports the part, as members with an earlier build do.
 pub(crate) const ROWS_OF_SEVERAL_SLOTS: u32 = 3;
-
-/// The version that an operation needs, with all that is in it.
-fn needs(kind: &OpKind) -> u32 {
-    let inner = match kind {
-        OpKind::ControlRun { action, .. } => run_action(action),
-        OpKind::Fail { class, .. } | OpKind::EngineDied { class, .. } => failure(class),
-        OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => {
-            ops.iter().map(store_op).max().unwrap_or(0)
-        }
-        OpKind::Arrive { spec, .. } => among(&spec.among).max(policy(&spec.policy)),
-        OpKind::Dataset(inner) => dataset(inner),
-        OpKind::Trainer(inner) => match inner {
-            TrainerOp::Join { on_loss, .. } | TrainerOp::Recover { on_loss, .. } => {
-                trainer(inner).max(loss(on_loss))
-            }
-            _ => trainer(inner),
-        },
-        OpKind::Shard(inner) => shard(inner),
-        OpKind::Checkpoint(inner) => checkpoint(inner),
-        OpKind::Token(inner) => token(inner),
-        OpKind::Revocation(inner) => revocation(inner),
-        OpKind::Member(inner) => match inner {
-            MemberOp::Leads { cause, .. } => member(inner).max(leader_cause(cause)),
-            _ => member(inner),
-        },
-        OpKind::Setting(inner) => setting(inner),
-        // Nothing in it has kinds.
-        _ => 0,
-    };
-    op(kind).max(inner)
-}
 
 /// Refuses an operation that the cluster's version does not have yet.
 ///
 /// # Errors
 /// [`Rejection::VersionLow`], with the required version.
 pub fn check_version(kind: &OpKind, version: u32) -> Result<(), Rejection> {
-    check(needs(kind), version)
+    check(kind.since(), version)
 }
 
 /// Refuses a command that the cluster's version does not have yet, because of its own kind or of an operation in it.
@@ -189,7 +61,7 @@ pub fn check_body_version(command: &Body, version: u32) -> Result<(), Rejection>
 /// Refuses a kind of command that the cluster's version does not have yet. Its operations are checked one by one,
 /// because each has its own reply.
 pub(crate) fn check_kind(command: &Body, version: u32) -> Result<(), Rejection> {
-    check(body(command), version)
+    check(command.came_with(), version)
 }
 
 fn check(needs: u32, version: u32) -> Result<(), Rejection> {
@@ -203,11 +75,25 @@ fn check(needs: u32, version: u32) -> Result<(), Rejection> {
 mod tests {
     use super::*;
     use crate::StoreName;
+    use crate::fleet::setting::SETTINGS;
+    use crate::identity::member::{LEADER_CAUSES, MEMBERS};
+    use crate::identity::revocation::REVOCATIONS;
+    use crate::identity::token::TOKENS;
     use crate::kernel::id::RunNo;
+    use crate::machine::command::{
+        BODIES, FAILURES, KINDS, RUN_ACTIONS, RunAction, STORE_OPS, StoreOp,
+    };
+    use crate::op;
+    use crate::training::barrier::{AMONGS, POLICIES};
+    use crate::training::checkpoint::CHECKPOINTS;
+    use crate::training::dataset::DATASETS;
+    use crate::training::shard::SHARDS;
+    use crate::training::state::LOSSES;
+    use crate::training::trainer::TRAINERS;
 
     const TABLES: [&[(&str, u32)]; 17] = [
         BODIES,
-        OPS,
+        KINDS,
         RUN_ACTIONS,
         FAILURES,
         STORE_OPS,
@@ -231,7 +117,7 @@ mod tests {
         Newer,
     }
 
-    came_with!(example, EXAMPLES, Example, {
+    came_with!(Example, EXAMPLES, {
         1: Example::Old | Example::New(0),
         2: Example::New(_),
         3: Example::Newer,
@@ -240,12 +126,12 @@ mod tests {
     #[test]
     fn a_command_is_refused_below_its_version_and_taken_from_it_on() {
         let low = |needs, version| Err(Rejection::VersionLow { needs, version });
-        assert_eq!(check(example(&Example::Newer), 2), low(3, 2), "members could not read it");
-        assert_eq!(check(example(&Example::Newer), 3), Ok(()));
+        assert_eq!(check(Example::Newer.came_with(), 2), low(3, 2), "members could not read it");
+        assert_eq!(check(Example::Newer.came_with(), 3), Ok(()));
         // A later meaning of a kind also belongs to a later version.
-        assert_eq!(check(example(&Example::New(7)), 1), low(2, 1));
-        assert_eq!(check(example(&Example::New(0)), 1), Ok(()));
-        assert_eq!(check(example(&Example::Old), 1), Ok(()));
+        assert_eq!(check(Example::New(7).came_with(), 1), low(2, 1));
+        assert_eq!(check(Example::New(0).came_with(), 1), Ok(()));
+        assert_eq!(check(Example::Old.came_with(), 1), Ok(()));
         assert_eq!(EXAMPLES.len(), 4);
     }
 
@@ -253,11 +139,12 @@ mod tests {
     fn an_operation_needs_what_is_in_it_and_a_command_what_its_operations_need() {
         let low = Err(Rejection::VersionLow { needs: 1, version: 0 });
         let action = RunAction::Pause;
-        let control = OpKind::ControlRun { run: RunNo(1), action, reason: String::new() };
+        let control =
+            OpKind::ControlRun(op::ControlRun { run: RunNo(1), action, reason: String::new() });
         assert_eq!(check_version(&control, 0), low);
         let pop = || StoreOp::Pop { queue: Vec::new() };
-        let store = OpKind::Store { store: StoreName::default(), ops: vec![pop()] };
-        assert_eq!(needs(&store), store_op(&pop()).max(op(&store)));
+        let store = OpKind::Store(op::UseStore { store: StoreName::default(), ops: vec![pop()] });
+        assert_eq!(store.since(), pop().came_with());
         for command in [Body::Tick, Body::Ops(vec![store.into(), control.into()])] {
             assert_eq!(check_body_version(&command, 0), low);
             assert_eq!(check_body_version(&command, 1), Ok(()));

@@ -10,6 +10,7 @@ use crate::batch::spec;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
+use crate::machine::gate::came_with;
 use crate::machine::seeded::{Bug, seeded};
 use crate::training::job::{Departed, Departure};
 use serde::{Deserialize, Serialize};
@@ -301,3 +302,11 @@ impl Barrier {
         self.generations.iter().try_for_each(Generation::check)
     }
 }
+
+came_with!(Among, AMONGS, {
+    1: Among::Members(_) | Among::Count(_) | Among::Round,
+});
+
+came_with!(Policy, POLICIES, {
+    1: Policy::Fail | Policy::Shrink,
+});

@@ -10,6 +10,7 @@
 use crate::kernel::id::DatasetNo;
 use crate::kernel::rows::Rows;
 use crate::machine::command::BlobRef;
+use crate::machine::gate::came_with;
 use crate::training::pass::SealedShards;
 use crate::training::state::{TrainerRef, Training, TrainingName};
 use serde::{Deserialize, Serialize};
@@ -244,3 +245,8 @@ impl Checkpoint {
         }
     }
 }
+
+came_with!(CheckpointOp, CHECKPOINTS, {
+    1: CheckpointOp::Begin { .. } | CheckpointOp::Report { .. } | CheckpointOp::Abort { .. }
+        | CheckpointOp::Retain { .. } | CheckpointOp::Label { .. } | CheckpointOp::Forget { .. },
+});

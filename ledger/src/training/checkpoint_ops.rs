@@ -11,6 +11,7 @@ use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use crate::training::checkpoint::{
     Checkpoint, CheckpointOp, CheckpointState, RankReport, Sealed, ShardProgress,
 };
@@ -19,6 +20,40 @@ use std::collections::BTreeMap;
 
 /// A pass, one of its shards, and how many of the shard's samples are in.
 type Named = ((DatasetNo, u64), u32, u32);
+
+impl Operation for CheckpointOp {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        self.came_with()
+    }
+
+    fn cost(&self) -> Cost {
+        // All shards of a job.
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        match self {
+            Self::Begin { .. } => true,
+            Self::Report { .. }
+            | Self::Abort { .. }
+            | Self::Retain { .. }
+            | Self::Label { .. }
+            | Self::Forget { .. } => false,
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.checkpoint_op(ctx, self)
+    }
+}
 
 impl Ledger {
     pub(crate) fn checkpoint_op(

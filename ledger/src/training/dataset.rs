@@ -9,7 +9,10 @@ use crate::batch::spec::check_name;
 use crate::kernel::id::DatasetNo;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use crate::training::shard_order::{EpochOf, ORDER_VERSION};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -140,6 +143,39 @@ pub struct DatasetView<'a> {
 fn view(no: DatasetNo, dataset: &Dataset) -> DatasetView<'_> {
     let Dataset { namespace, name, spec, order_version } = dataset;
     DatasetView { no, namespace, name, spec, order_version: *order_version }
+}
+
+came_with!(DatasetOp, DATASETS, {
+    1: DatasetOp::Create { .. } | DatasetOp::Delete { .. },
+});
+
+impl Operation for DatasetOp {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        self.came_with()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        match self {
+            Self::Create { .. } => true,
+            Self::Delete { .. } => false,
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {
+        ledger.dataset_op(self)
+    }
 }
 
 impl Ledger {

@@ -10,15 +10,54 @@
 //! ticket.
 
 use crate::kernel::id::SessionId;
-use crate::kernel::reply::Rejection;
+use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
-use crate::machine::command::StoreName;
+use crate::machine::command::{StoreName, StoreOp};
 use crate::machine::gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use crate::training::job::{Job, JobName};
 use crate::training::rendezvous::{RoundMember, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// As [`OpKind::Store`], by a member of the store's round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UseRoundStore {
+    /// Which.
+    pub store: StoreName,
+    /// The member's ticket.
+    pub ticket: SessionId,
+    /// As those of [`OpKind::Store`].
+    pub ops: Vec<StoreOp>,
+}
+
+impl Operation for UseRoundStore {
+    const SINCE: u32 = 3;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        Self::SINCE.max(self.ops.iter().map(StoreOp::came_with).max().unwrap_or(0))
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        self.ops.iter().any(StoreOp::grows)
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.check_ticket(&self.store, self.ticket)?;
+        ledger.use_store_for(ctx, self.store, self.ops)
+    }
+}
 
 /// One record of the image, unless it is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,9 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
+use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use crate::machine::seeded::{Bug, seeded};
 use crate::training::pass::{Mark, Pass, ShardClaim, ShardState, record_of};
 use crate::training::state::{TrainerRef, Training};
@@ -59,6 +61,43 @@ pub struct ShardRef {
     pub number: u32,
     /// The claim.
     pub token: Attempt,
+}
+
+came_with!(ShardOp, SHARDS, {
+    1: ShardOp::Claim { .. } | ShardOp::Finish { .. } | ShardOp::Release { .. },
+});
+
+impl Operation for ShardOp {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        self.came_with()
+    }
+
+    fn cost(&self) -> Cost {
+        match self {
+            // All shards of a job.
+            Self::Claim { .. } => Cost::OfState,
+            Self::Finish { .. } | Self::Release { .. } => Cost::OfCommand,
+        }
+    }
+
+    fn grows(&self) -> bool {
+        match self {
+            Self::Claim { .. } => true,
+            Self::Finish { .. } | Self::Release { .. } => false,
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.shard_op(ctx, self)
+    }
 }
 
 impl Ledger {

@@ -12,6 +12,7 @@ use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::reply::Rejection;
 use crate::kernel::rows::Rows;
 use crate::kernel::training_refusal::TrainingRefusal;
+use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::training::checkpoint::Checkpoint;
 use crate::training::pass::Pass;
@@ -308,3 +309,7 @@ pub(crate) fn not_torn(head: &TrainingHead) -> Result<(), Rejection> {
         None => Ok(()),
     }
 }
+
+came_with!(LossPolicy, LOSSES, {
+    1: LossPolicy::Recover | LossPolicy::Continue,
+});

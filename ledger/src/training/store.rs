@@ -76,7 +76,7 @@ impl<'a> StoreView<'a> {
 
     /// The key's value as the number that [`StoreOp::Add`](crate::StoreOp::Add) would add to.
     pub fn number(&self, key: &[u8]) -> Option<i64> {
-        crate::training::store_ops::number(self.get(key)?)
+        crate::training::use_store::number(self.get(key)?)
     }
 
     /// Keys with a value.

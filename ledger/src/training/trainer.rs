@@ -13,7 +13,9 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
+use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use crate::training::pass::{Mark, ShardState, record_of};
 use crate::training::shard_ring::Ring;
 use crate::training::state::{LossPolicy, Trainer, TrainerRef, TrainingName, not_torn};
@@ -90,6 +92,51 @@ impl TrainerDecl {
             return Err(Rejection::Invalid(why));
         }
         Ok(())
+    }
+}
+
+came_with!(TrainerOp, TRAINERS, {
+    1: TrainerOp::Join { .. } | TrainerOp::Keep { .. } | TrainerOp::Leave(_)
+        | TrainerOp::Recover { .. } | TrainerOp::DeleteJob(_),
+});
+
+impl Operation for TrainerOp {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        match self {
+            Self::Join { on_loss, .. } | Self::Recover { on_loss, .. } => {
+                self.came_with().max(on_loss.came_with())
+            }
+            Self::Keep { .. } | Self::Leave(_) | Self::DeleteJob(_) => self.came_with(),
+        }
+    }
+
+    fn cost(&self) -> Cost {
+        match self {
+            // All shards of a job.
+            Self::Join { .. } | Self::Leave(_) | Self::Recover { .. } | Self::DeleteJob(_) => {
+                Cost::OfState
+            }
+            Self::Keep { .. } => Cost::OfCommand,
+        }
+    }
+
+    fn grows(&self) -> bool {
+        match self {
+            Self::Join { .. } | Self::Recover { .. } => true,
+            Self::Keep { .. } | Self::Leave(_) | Self::DeleteJob(_) => false,
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.trainer_op(ctx, self)
     }
 }
 

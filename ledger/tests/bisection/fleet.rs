@@ -3,7 +3,7 @@
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Body, Command, EngineSpec, EntryId, Evidence, FailureClass, GrantedRows, HeldRows,
-    Ledger, OpKind, PartDecl, Registration, Reply, RunSpec, SegmentDecl, SlotOffer,
+    Ledger, OpKind, PartDecl, Registration, Reply, RunSpec, SegmentDecl, SlotOffer, op,
 };
 use std::collections::BTreeMap;
 
@@ -41,7 +41,8 @@ impl Fleet {
         };
         let folder = format!("{name}/1");
         let (namespace, name) = (namespace.into(), name.into());
-        let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+        let create =
+            OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
         let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
         let blob = BlobRef { digest: [1; 32], bytes: 1 };
         let full = (0..rows / SEGMENT_ROWS).map(|_| SEGMENT_ROWS);
@@ -51,9 +52,9 @@ impl Fleet {
             .map(|(n, rows)| SegmentDecl { number: SegmentNo(n), rows, blob: blob.clone() })
             .collect();
         let all: Vec<u8> = segments.iter().flat_map(|segment| segment.blob.digest).collect();
-        self.op(OpKind::AddSegments { run, segments });
+        self.op(OpKind::AddSegments(op::AddSegments { run, segments }));
         let digest = *blake3::hash(&all).as_bytes();
-        self.op(OpKind::CloseInput { run, rows: rows.into(), digest });
+        self.op(OpKind::CloseInput(op::CloseInput { run, rows: rows.into(), digest }));
         run
     }
 
@@ -122,7 +123,7 @@ impl Fleet {
 
     pub(crate) fn pull(&mut self, at: usize, rows_max: u32) -> Vec<GrantedRows> {
         let (slot, last) = self.slots[at];
-        match self.op(OpKind::Claim { slot, instance: 0, seq: last + 1, rows_max }) {
+        match self.op(OpKind::Claim(op::Claim { slot, instance: 0, seq: last + 1, rows_max })) {
             Reply::Granted(grants) => {
                 self.slots[at].1 += u64::from(!grants.is_empty());
                 grants
@@ -132,7 +133,7 @@ impl Fleet {
     }
 
     pub(crate) fn died(&mut self, at: usize, started: Vec<HeldRows>, class: FailureClass) {
-        self.op(OpKind::EngineDied {
+        self.op(OpKind::EngineDied(op::EngineDied {
             slot: self.slots[at].0,
             number: 0,
             started,
@@ -140,14 +141,14 @@ impl Fleet {
             code: "sigkill".into(),
             message: String::new(),
             evidence: Evidence::default(),
-        });
+        }));
     }
 
     pub(crate) fn done(&mut self, at: usize, held: HeldRows) {
         let digest = *blake3::hash(&self.index.to_be_bytes()).as_bytes();
         let part = PartDecl { blob: BlobRef { digest, bytes: 1 }, tokens_in: 0, tokens_out: 0 };
         let (slot, run) = (self.slots[at].0, held.run);
-        self.op(OpKind::Complete { slot, run, part, sets: vec![held] });
+        self.op(OpKind::Complete(op::Complete { slot, run, part, sets: vec![held] }));
     }
 
     /// Why a slot gets no work.

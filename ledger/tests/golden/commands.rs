@@ -9,7 +9,7 @@ use rollout_ledger::{
     JobName, LeaderCause, MemberOp, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota,
     Registration, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
     SegmentDecl, SettingOp, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec,
-    TokenUse,
+    TokenUse, op,
 };
 use std::collections::BTreeMap;
 
@@ -93,7 +93,14 @@ fn held(index: u64, ranges: &[(u64, u32)]) -> HeldRows {
 pub(crate) fn fail(class: FailureClass, row: u64) -> OpKind {
     let (slot, held) = (slot(), held(11, &[(row, 1)]));
     let evidence = Evidence { signal: Some(9), text: Some(blob(9)), ..Evidence::default() };
-    OpKind::Fail { slot, held, class, code: "RO-0001".into(), message: "why".into(), evidence }
+    OpKind::Fail(op::Fail {
+        slot,
+        held,
+        class,
+        code: "RO-0001".into(),
+        message: "why".into(),
+        evidence,
+    })
 }
 
 fn died(class: FailureClass, ranges: &[(u64, u32)]) -> OpKind {
@@ -101,7 +108,7 @@ fn died(class: FailureClass, ranges: &[(u64, u32)]) -> OpKind {
     let (slot, started) = (slot(), vec![held(11, ranges)]);
     let (code, message) = ("CUDA_OUT_OF_MEMORY".into(), "why".into());
     let number = 5;
-    OpKind::EngineDied { slot, number, started, class, code, message, evidence }
+    OpKind::EngineDied(op::EngineDied { slot, number, started, class, code, message, evidence })
 }
 
 fn quota() -> OpKind {
@@ -174,7 +181,7 @@ pub(crate) fn members() -> Command {
 
 fn cordon(slot_no: Option<u16>) -> OpKind {
     let (session, slot) = (slot().session, slot_no.map(SlotNo));
-    OpKind::Cordon { session, slot, cordoned: true, reason: "a fan is broken".into() }
+    OpKind::Cordon(op::Cordon { session, slot, cordoned: true, reason: "a fan is broken".into() })
 }
 
 /// `registration` is entry 9.
@@ -187,7 +194,7 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     let mut all = of_runs_and_stores();
     all.extend(training::all(all.len() as u64 + 1));
     all.push(("set_quota", command(Body::Ops(vec![quota().into()]))));
-    let noticed = OpKind::Noticed { run: RUN, index: 300, delivered: true };
+    let noticed = OpKind::Noticed(op::Noticed { run: RUN, index: 300, delivered: true });
     all.push(("noticed", command(Body::Ops(vec![noticed.into()]))));
     all.push(("token", command(Body::Ops(tokens().map(Op::from).to_vec()))));
     let revoke = OpKind::Token(TokenOp::Revoke { name: "alice".into() });
@@ -205,7 +212,11 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
 
 /// Of version 3.
 pub(crate) fn round_store() -> Command {
-    op(OpKind::RoundStore { store: store(2), ticket: SessionId(7), ops: Vec::new() })
+    op(OpKind::RoundStore(op::UseRoundStore {
+        store: store(2),
+        ticket: SessionId(7),
+        ops: Vec::new(),
+    }))
 }
 
 /// Of version 3.
@@ -217,27 +228,27 @@ pub(crate) fn setting() -> Command {
 fn suspect_unheard(index: u64) -> Command {
     let (run, session) = (RunNo(2), SessionId::at(index, 2));
     let slot = SlotRef { session, slot: SlotNo(0) };
-    let create = OpKind::CreateRun {
+    let create = OpKind::CreateRun(op::CreateRun {
         namespace: "team".into(),
         name: "late".into(),
         spec: Box::new(RunSpec { priority: 9, ..spec() }),
         folder: "late/0123456789abcdef-0000000000000002".into(),
-    };
+    });
     let segments = vec![SegmentDecl { number: SegmentNo(0), rows: 4, blob: blob(4) }];
     let (name, instance, resume, held) = ("w2".into(), 78, None, Vec::new());
     let worker = Registration { name, instance, resume, held, ..registration() };
     let of = |first| HeldRows { run, attempt: Attempt::at(index, 0), rows: Rows::range(first, 2) };
     command(Body::Ops(vec![
         create.into(),
-        OpKind::AddSegments { run, segments }.into(),
+        OpKind::AddSegments(op::AddSegments { run, segments }).into(),
         OpKind::Register(Box::new(worker)).into(),
-        OpKind::Claim { slot, instance, seq: 1, rows_max: 4 }.into(),
-        OpKind::SuspectUnheard {
+        OpKind::Claim(op::Claim { slot, instance, seq: 1, rows_max: 4 }).into(),
+        OpKind::SuspectUnheard(op::SuspectUnheard {
             session,
             started: vec![of(0)],
             unheard: vec![of(2)],
             grace_ms: 60_000,
-        }
+        })
         .into(),
     ]))
 }
@@ -245,23 +256,26 @@ fn suspect_unheard(index: u64) -> Command {
 fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
     let session = slot().session;
     let request = RequestId { session: SessionId::at(4, 0), seq: 2, ack_upto: 1 };
-    let namespace = OpKind::SetNamespace { name: "team".into(), running_rows_max: 5000 };
-    let create = OpKind::CreateRun {
+    let namespace =
+        OpKind::SetNamespace(op::SetNamespace { name: "team".into(), running_rows_max: 5000 });
+    let create = OpKind::CreateRun(op::CreateRun {
         namespace: "team".into(),
         name: "chat".into(),
         spec: Box::new(spec()),
         folder: "chat/0123456789abcdef-0000000000000001".into(),
-    };
+    });
     let decl = |number: u32, rows| SegmentDecl {
         number: SegmentNo(number),
         rows,
         blob: blob(number as u8),
     };
-    let segments = OpKind::AddSegments { run: RUN, segments: vec![decl(0, 8), decl(1, 300)] };
+    let segments =
+        OpKind::AddSegments(op::AddSegments { run: RUN, segments: vec![decl(0, 8), decl(1, 300)] });
     let digest = *blake3::hash(&[[0; 32], [1; 32]].concat()).as_bytes();
     let part = PartDecl { blob: blob(200), tokens_in: 1234, tokens_out: 56_789 };
     let sets = vec![held(11, &[(0, 2), (7, 2)])];
-    let control = |action| OpKind::ControlRun { run: RUN, action, reason: "because".into() };
+    let control =
+        |action| OpKind::ControlRun(op::ControlRun { run: RUN, action, reason: "because".into() });
     let started = vec![held(11, &[(10, 3)])];
     vec![
         ("open_epoch", command(Body::OpenEpoch)),
@@ -269,7 +283,10 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
         ("digest_at", command(Body::DigestAt)),
         (
             "open_client",
-            op(OpKind::OpenClient { name: "cli".into(), holder: "client/alice".into() }),
+            op(OpKind::OpenClient(op::OpenClient {
+                name: "cli".into(),
+                holder: "client/alice".into(),
+            })),
         ),
         ("set_namespace", op(namespace)),
         (
@@ -277,11 +294,14 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
             command(Body::Ops(vec![Op { request: Some(request), kind: create }])),
         ),
         ("add_segments", op(segments)),
-        ("close_input", op(OpKind::CloseInput { run: RUN, rows: 308, digest })),
+        ("close_input", op(OpKind::CloseInput(op::CloseInput { run: RUN, rows: 308, digest }))),
         ("register", op(OpKind::Register(Box::new(registration())))),
         ("set_version", command(Body::SetVersion(2))),
-        ("claim", op(OpKind::Claim { slot: slot(), instance: 77, seq: 1, rows_max: 256 })),
-        ("complete", op(OpKind::Complete { slot: slot(), run: RUN, part, sets })),
+        (
+            "claim",
+            op(OpKind::Claim(op::Claim { slot: slot(), instance: 77, seq: 1, rows_max: 256 })),
+        ),
+        ("complete", op(OpKind::Complete(op::Complete { slot: slot(), run: RUN, part, sets }))),
         (
             "fail",
             command(Body::Ops(vec![
@@ -305,20 +325,20 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
         (
             "retry_rows",
             command(Body::Ops(vec![
-                OpKind::RetryRows { run: RUN, rows: Some(Rows::range(2, 1)) }.into(),
-                OpKind::RetryRows { run: RUN, rows: None }.into(),
+                OpKind::RetryRows(op::RetryRows { run: RUN, rows: Some(Rows::range(2, 1)) }).into(),
+                OpKind::RetryRows(op::RetryRows { run: RUN, rows: None }).into(),
             ])),
         ),
-        ("nack", op(OpKind::Nack { slot: slot(), held: vec![held(11, &[(20, 5)])] })),
+        ("nack", op(OpKind::Nack(op::Nack { slot: slot(), held: vec![held(11, &[(20, 5)])] }))),
         (
             "steal",
-            op(OpKind::Steal {
+            op(OpKind::Steal(op::Steal {
                 victim: slot(),
                 held: vec![held(11, &[(25, 2)])],
                 thief: slot(),
                 instance: 77,
                 seq: 2,
-            }),
+            })),
         ),
         (
             "control_run",
@@ -329,42 +349,49 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
         ),
         (
             "carry",
-            op(OpKind::Carry {
+            op(OpKind::Carry(op::Carry {
                 run: RUN,
                 segment: SegmentNo(1),
                 segment_digest: [1; 32],
                 part: PartDecl { blob: blob(201), tokens_in: 0, tokens_out: 0 },
                 rows: Rows::from_ranges([(300, 3), (305, 1)]).expect("ascending"),
-            }),
+            })),
         ),
-        ("suspect", op(OpKind::Suspect { session, started, grace_ms: 60_000 })),
-        ("unsuspect", op(OpKind::Unsuspect { session })),
-        ("drain", op(OpKind::Drain { session, deadline_ms: 60_000 })),
+        ("suspect", op(OpKind::Suspect(op::Suspect { session, started, grace_ms: 60_000 }))),
+        ("unsuspect", op(OpKind::Unsuspect(op::Unsuspect { session }))),
+        ("drain", op(OpKind::Drain(op::DrainWorker { session, deadline_ms: 60_000 }))),
         (
             "suspect_what_drains",
-            op(OpKind::Suspect { session, started: vec![held(11, &[(10, 1)])], grace_ms: 60_000 }),
+            op(OpKind::Suspect(op::Suspect {
+                session,
+                started: vec![held(11, &[(10, 1)])],
+                grace_ms: 60_000,
+            })),
         ),
-        ("deregister_nobody", op(OpKind::Deregister { session: SessionId::at(1, 0) })),
+        (
+            "deregister_nobody",
+            op(OpKind::Deregister(op::Deregister { session: SessionId::at(1, 0) })),
+        ),
         (
             "cancel_nothing",
-            op(OpKind::ControlRun {
+            op(OpKind::ControlRun(op::ControlRun {
                 run: RunNo(9),
                 action: RunAction::Cancel,
                 reason: String::new(),
-            }),
+            })),
         ),
         (
             "seal_delete_and_forget_nothing",
             command(Body::Ops(vec![
-                OpKind::Seal { run: RunNo(9), manifest: blob(3), ended_index: 7 }.into(),
-                OpKind::Swept { run: RunNo(9) }.into(),
-                OpKind::DeleteRun { run: RunNo(9) }.into(),
-                OpKind::ForgetRun { run: RunNo(9) }.into(),
+                OpKind::Seal(op::Seal { run: RunNo(9), manifest: blob(3), ended_index: 7 }).into(),
+                OpKind::Swept(op::Swept { run: RunNo(9) }).into(),
+                OpKind::DeleteRun(op::DeleteRun { run: RunNo(9) }).into(),
+                OpKind::ForgetRun(op::ForgetRun { run: RunNo(9) }).into(),
             ])),
         ),
         (
             "store",
-            op(OpKind::Store {
+            op(OpKind::Store(op::UseStore {
                 store: store(1),
                 ops: vec![
                     StoreOp::Set { pairs: vec![(b"a".to_vec(), b"1".to_vec())] },
@@ -380,12 +407,15 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
                     StoreOp::Push { queue: b"q".to_vec(), value: b"y".to_vec() },
                     StoreOp::Pop { queue: b"q".to_vec() },
                 ],
-            }),
+            })),
         ),
-        ("use_store", op(OpKind::Store { store: store(2), ops: Vec::new() })),
-        ("drop_store", op(OpKind::DropStore { store: store(2) })),
+        ("use_store", op(OpKind::Store(op::UseStore { store: store(2), ops: Vec::new() }))),
+        ("drop_store", op(OpKind::DropStore(op::DropStore { store: store(2) }))),
         ("join", command(Body::Ops(vec![join("n0").into(), join("n1").into()]))),
-        ("participate", op(OpKind::Participate { job: job(), participant: participant("p") })),
+        (
+            "participate",
+            op(OpKind::Participate(op::Participate { job: job(), participant: participant("p") })),
+        ),
         (
             "arrive",
             command(Body::Ops(vec![
@@ -397,22 +427,29 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
         (
             "lose_and_leave",
             command(Body::Ops(vec![
-                OpKind::LoseParticipant { ticket: SessionId::at(31, 1), silent_ms: Some(15_000) }
-                    .into(),
-                OpKind::LoseParticipant { ticket: SessionId::at(1, 0), silent_ms: None }.into(),
-                OpKind::Leave { ticket: SessionId::at(1, 0) }.into(),
+                OpKind::LoseParticipant(op::LoseParticipant {
+                    ticket: SessionId::at(31, 1),
+                    silent_ms: Some(15_000),
+                })
+                .into(),
+                OpKind::LoseParticipant(op::LoseParticipant {
+                    ticket: SessionId::at(1, 0),
+                    silent_ms: None,
+                })
+                .into(),
+                OpKind::Leave(op::Leave { ticket: SessionId::at(1, 0) }).into(),
             ])),
         ),
         (
             "abort_barrier",
-            op(OpKind::AbortBarrier {
+            op(OpKind::AbortBarrier(op::AbortBarrier {
                 job: job(),
                 barrier: "count".into(),
                 generation: 0,
                 reason: "why".into(),
-            }),
+            })),
         ),
-        ("close_rendezvous", op(OpKind::CloseRendezvous { job: job() })),
+        ("close_rendezvous", op(OpKind::CloseRendezvous(op::CloseRendezvous { job: job() }))),
     ]
 }
 
@@ -432,7 +469,7 @@ pub(crate) fn participant(name: &str) -> Box<ParticipantDecl> {
 
 fn join(name: &str) -> OpKind {
     let terms = Terms { min: 1, max: 2, join_timeout_ms: 600_000, last_call_ms: 30_000 };
-    OpKind::Join { job: job(), participant: participant(name), terms }
+    OpKind::Join(op::Join { job: job(), participant: participant(name), terms })
 }
 
 pub(crate) fn arrive(among: Among, policy: Policy, name: &str) -> OpKind {
@@ -441,14 +478,14 @@ pub(crate) fn arrive(among: Among, policy: Policy, name: &str) -> OpKind {
         Among::Members(_) => "members",
         Among::Count(_) => "count",
     };
-    OpKind::Arrive {
+    OpKind::Arrive(op::Arrive {
         job: job(),
         barrier: barrier.into(),
         generation: 3,
         ticket: None,
         participant: participant(name),
         spec: BarrierSpec { among, policy, timeout_ms: 300_000 },
-    }
+    })
 }
 
 fn store(round: u64) -> StoreName {

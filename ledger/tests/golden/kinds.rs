@@ -7,7 +7,7 @@ use crate::{commands, more};
 use rollout_ledger::{
     Among, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy, MemberOp,
     OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp, StoreOp, TokenOp,
-    TokenRole, TrainerOp,
+    TokenRole, TrainerOp, op,
 };
 use std::collections::BTreeSet;
 
@@ -58,16 +58,17 @@ kinds! {
 fn of_op(kind: &OpKind, names: &mut Names) {
     names.insert(op(kind));
     match kind {
-        OpKind::ControlRun { action, .. } => {
+        OpKind::ControlRun(op::ControlRun { action, .. }) => {
             names.insert(run_action(action));
         }
-        OpKind::Fail { class, .. } | OpKind::EngineDied { class, .. } => {
+        OpKind::Fail(op::Fail { class, .. }) | OpKind::EngineDied(op::EngineDied { class, .. }) => {
             names.insert(failure(class));
         }
-        OpKind::Store { ops, .. } | OpKind::RoundStore { ops, .. } => {
+        OpKind::Store(op::UseStore { ops, .. })
+        | OpKind::RoundStore(op::UseRoundStore { ops, .. }) => {
             names.extend(ops.iter().map(store_op));
         }
-        OpKind::Arrive { spec, .. } => {
+        OpKind::Arrive(op::Arrive { spec, .. }) => {
             names.extend([among(&spec.among), policy(&spec.policy)]);
         }
         OpKind::Dataset(inner) => {

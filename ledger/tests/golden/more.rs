@@ -10,7 +10,7 @@ use rollout_ledger::{
     Among, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass, HeldRows,
     JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, RequestId,
     RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, SettingOp, StoreName,
-    StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp,
+    StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp, op,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -20,12 +20,14 @@ fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
 /// Every command.
 pub(crate) fn all() -> Vec<(&'static str, Command)> {
     let request = RequestId { session: SessionId::at(300, 1), seq: 129, ack_upto: 128 };
-    let mut by_request = op(OpKind::DeleteRun { run: RunNo(300) });
+    let mut by_request = op(OpKind::DeleteRun(op::DeleteRun { run: RunNo(300) }));
     if let Body::Ops(ops) = &mut by_request.body {
         ops[0].request = Some(request);
     }
     let leads = |cause| OpKind::Member(MemberOp::Leads { name: "c1".into(), cause });
-    let control = |action| OpKind::ControlRun { run: RunNo(300), action, reason: "why".into() };
+    let control = |action| {
+        OpKind::ControlRun(op::ControlRun { run: RunNo(300), action, reason: "why".into() })
+    };
     vec![
         ("nothing", command(Body::Ops(Vec::new()))),
         ("by_request", by_request),
@@ -58,7 +60,7 @@ fn round_store() -> Command {
         StoreOp::Push { queue: key.clone(), value },
         StoreOp::Pop { queue: key },
     ];
-    op(OpKind::RoundStore { store, ticket: SessionId::at(300, 1), ops })
+    op(OpKind::RoundStore(op::UseRoundStore { store, ticket: SessionId::at(300, 1), ops }))
 }
 
 fn revocations() -> Command {
@@ -134,12 +136,20 @@ fn failures() -> Command {
     ];
     let failed = classes.map(|class| {
         let (code, message) = (code(), message());
-        OpKind::Fail { slot, held: held(), class, code, message, evidence: whole() }
+        OpKind::Fail(op::Fail { slot, held: held(), class, code, message, evidence: whole() })
     });
     let died = [FailureClass::EngineDied, FailureClass::OutOfMemory].map(|class| {
         let (code, message, evidence) = (code(), message(), Evidence::default());
         let started = vec![held(), held()];
-        OpKind::EngineDied { slot, number: 300, started, class, code, message, evidence }
+        OpKind::EngineDied(op::EngineDied {
+            slot,
+            number: 300,
+            started,
+            class,
+            code,
+            message,
+            evidence,
+        })
     });
     ops(failed.into_iter().chain(died))
 }
@@ -171,7 +181,7 @@ fn arrivals() -> Command {
     let fail = amongs().map(|among| arrive(among, Policy::Fail, "p"));
     let shrink = amongs().map(|among| arrive(among, Policy::Shrink, "p"));
     let mut all: Vec<OpKind> = fail.into_iter().chain(shrink).collect();
-    if let Some(OpKind::Arrive { ticket, .. }) = all.last_mut() {
+    if let Some(OpKind::Arrive(op::Arrive { ticket, .. })) = all.last_mut() {
         *ticket = Some(SessionId::at(300, 1));
     }
     ops(all)
@@ -179,11 +189,13 @@ fn arrivals() -> Command {
 
 /// Specs with every field and with none, and other operations on runs.
 fn runs() -> Command {
-    let create = |name: &str, spec: RunSpec| OpKind::CreateRun {
-        namespace: "team".into(),
-        name: name.into(),
-        spec: Box::new(spec),
-        folder: format!("{name}/0123456789abcdef-0000000000000003"),
+    let create = |name: &str, spec: RunSpec| {
+        OpKind::CreateRun(op::CreateRun {
+            namespace: "team".into(),
+            name: name.into(),
+            spec: Box::new(spec),
+            folder: format!("{name}/0123456789abcdef-0000000000000003"),
+        })
     };
     let quota = Quota {
         namespace: "team".into(),
@@ -195,32 +207,34 @@ fn runs() -> Command {
     ops([
         create("whole", spec()),
         create("bare", RunSpec::default()),
-        OpKind::AddSegments { run: RunNo(300), segments: Vec::new() },
-        OpKind::RetryRows { run: RunNo(300), rows: Some(Rows::default()) },
-        OpKind::Noticed { run: RunNo(300), index: 70_000, delivered: false },
+        OpKind::AddSegments(op::AddSegments { run: RunNo(300), segments: Vec::new() }),
+        OpKind::RetryRows(op::RetryRows { run: RunNo(300), rows: Some(Rows::default()) }),
+        OpKind::Noticed(op::Noticed { run: RunNo(300), index: 70_000, delivered: false }),
         OpKind::SetQuota(quota),
-        OpKind::Seal { run: RunNo(300), manifest: blob(3), ended_index: 70_000 },
-        OpKind::Carry {
+        OpKind::Seal(op::Seal { run: RunNo(300), manifest: blob(3), ended_index: 70_000 }),
+        OpKind::Carry(op::Carry {
             run: RunNo(300),
             segment: SegmentNo(200),
             segment_digest: [1; 32],
             part: PartDecl { blob: blob(4), tokens_in: 300, tokens_out: 70_000 },
             rows: Rows::range(5, 1),
-        },
+        }),
     ])
 }
 
 fn workers() -> Command {
     let session = SessionId::at(300, 1);
     let slot = SlotRef { session, slot: SlotNo(300) };
-    let cordon = |slot, cordoned| OpKind::Cordon { session, slot, cordoned, reason: "why".into() };
+    let cordon = |slot, cordoned| {
+        OpKind::Cordon(op::Cordon { session, slot, cordoned, reason: "why".into() })
+    };
     ops([
         OpKind::Register(Box::new(registration())),
         OpKind::Register(Box::default()),
         cordon(None, true),
         cordon(Some(SlotNo(300)), false),
-        OpKind::Drain { session, deadline_ms: 0 },
-        OpKind::Duplicate { slot, instance: 300, seq: 129, rows_max: 200 },
+        OpKind::Drain(op::DrainWorker { session, deadline_ms: 0 }),
+        OpKind::Duplicate(op::Duplicate { slot, instance: 300, seq: 129, rows_max: 200 }),
     ])
 }
 
@@ -229,9 +243,9 @@ fn rendezvous() -> Command {
     let terms = Terms { min: 200, max: 300, join_timeout_ms: 600_000, last_call_ms: 30_000 };
     let ticket = SessionId::at(300, 1);
     ops([
-        OpKind::Join { job: job(), participant: participant("p"), terms },
-        OpKind::LoseParticipant { ticket, silent_ms: None },
-        OpKind::LoseParticipant { ticket, silent_ms: Some(15_000) },
+        OpKind::Join(op::Join { job: job(), participant: participant("p"), terms }),
+        OpKind::LoseParticipant(op::LoseParticipant { ticket, silent_ms: None }),
+        OpKind::LoseParticipant(op::LoseParticipant { ticket, silent_ms: Some(15_000) }),
     ])
 }
 

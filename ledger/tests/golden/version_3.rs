@@ -10,7 +10,7 @@ use rollout_ledger::{
     Body, Command, EngineSpec, EntryId, Evidence, FailureClass, HeldRows, JobName, Ledger, Op,
     OpKind, PartDecl, Registration, Reply, RequestId, RevocationAuthor, RevocationOp, Revoked,
     Rows, RunSpec, SCHEDULING_VERSION, SegmentDecl, SlotOffer, StoreAnswer, StoreName, StoreOp,
-    Terms,
+    Terms, op,
 };
 
 /// Only these workers serve it, so the rows that they claim belong to the new run.
@@ -50,7 +50,8 @@ impl Story {
 
     /// What a slot is given.
     fn claim(&mut self, slot: SlotRef, instance: u64) -> HeldRows {
-        let (_, replies) = self.ops(vec![OpKind::Claim { slot, instance, seq: 1, rows_max: 64 }]);
+        let (_, replies) =
+            self.ops(vec![OpKind::Claim(op::Claim { slot, instance, seq: 1, rows_max: 64 })]);
         match replies.as_slice() {
             [Reply::Granted(grants)] if !grants.is_empty() => grants[0].held.clone(),
             _ => panic!("{slot:?} was given nothing: {replies:?}"),
@@ -78,19 +79,22 @@ fn revocations() -> Vec<OpKind> {
 fn new_run() -> Vec<OpKind> {
     let engine = EngineSpec { model: MODEL.into(), ..spec().engine };
     let spec = RunSpec { engine, priority: 9, canary_rows: 0, canary_failures_max: 0, ..spec() };
-    let create = OpKind::CreateRun {
+    let create = OpKind::CreateRun(op::CreateRun {
         namespace: "team".into(),
         name: "fresh".into(),
         spec: Box::new(spec),
         folder: "fresh/0123456789abcdef-0000000000000003".into(),
-    };
+    });
     let decl = |number: u32, rows| SegmentDecl {
         number: SegmentNo(number),
         rows,
         blob: blob(100 + number as u8),
     };
     // invariant: the story applies it as the next run.
-    let segments = OpKind::AddSegments { run: FRESH, segments: vec![decl(0, 8), decl(1, 300)] };
+    let segments = OpKind::AddSegments(op::AddSegments {
+        run: FRESH,
+        segments: vec![decl(0, 8), decl(1, 300)],
+    });
     vec![create, segments, register("w3", 79), register("w4", 80)]
 }
 
@@ -128,13 +132,13 @@ fn at_workers(story: &mut Story) {
     let held = story.claim(first, 79);
     let part = PartDecl { blob: blob(210), tokens_in: 1234, tokens_out: 56_789 };
     let sets = vec![some(&held, 0, 2)];
-    story.ops(vec![OpKind::Complete { slot: first, run: FRESH, part, sets }]);
+    story.ops(vec![OpKind::Complete(op::Complete { slot: first, run: FRESH, part, sets })]);
     story.ops(vec![failed(first, some(&held, 2, 1), FailureClass::Transient)]);
     let (class, code, message) = (FailureClass::EngineDied, "SIGKILL".into(), "why".into());
     let evidence = Evidence { signal: Some(9), ..Evidence::default() };
     let started = vec![some(&held, 3, 2)];
     let number = 1;
-    story.ops(vec![OpKind::EngineDied {
+    story.ops(vec![OpKind::EngineDied(op::EngineDied {
         slot: first,
         number,
         started,
@@ -142,19 +146,19 @@ fn at_workers(story: &mut Story) {
         code,
         message,
         evidence,
-    }]);
+    })]);
     story.ops(vec![failed(first, some(&held, 5, 1), FailureClass::StoreRefused)]);
     let (session, reason) = (first.session, "a fan is broken".to_owned());
     let slot = Some(SlotNo(0));
-    story.ops(vec![OpKind::Cordon { session, slot, cordoned: true, reason }]);
+    story.ops(vec![OpKind::Cordon(op::Cordon { session, slot, cordoned: true, reason })]);
     story.claim(second, 80);
 }
 
 /// Like the failures of `commands`, with another slot and other rows.
 fn failed(at: SlotRef, of: HeldRows, is: FailureClass) -> OpKind {
     match fail(is, 0) {
-        OpKind::Fail { class, code, message, evidence, .. } => {
-            OpKind::Fail { slot: at, held: of, class, code, message, evidence }
+        OpKind::Fail(op::Fail { class, code, message, evidence, .. }) => {
+            OpKind::Fail(op::Fail { slot: at, held: of, class, code, message, evidence })
         }
         other => panic!("{other:?}"),
     }
@@ -163,11 +167,11 @@ fn failed(at: SlotRef, of: HeldRows, is: FailureClass) -> OpKind {
 /// A client's session makes a round complete, and its member uses the round's store.
 fn in_a_round(story: &mut Story) {
     let (name, holder) = ("trainer".to_owned(), "client/alice".to_owned());
-    let (opened, _) = story.ops(vec![OpKind::OpenClient { name, holder }]);
+    let (opened, _) = story.ops(vec![OpKind::OpenClient(op::OpenClient { name, holder })]);
     let request = RequestId { session: SessionId::at(opened, 0), seq: 1, ack_upto: 0 };
     let job = JobName { namespace: "default".into(), job: "round".into() };
     let terms = Terms { min: 1, max: 1, join_timeout_ms: 600_000, last_call_ms: 30_000 };
-    let kind = OpKind::Join { job, participant: participant("n0"), terms };
+    let kind = OpKind::Join(op::Join { job, participant: participant("n0"), terms });
     let (joined, _) = story.apply(&command(Body::Ops(vec![Op { request: Some(request), kind }])));
     let store = StoreName { namespace: "default".into(), job: "round".into(), round: 1 };
     let ops = vec![
@@ -175,7 +179,8 @@ fn in_a_round(story: &mut Story) {
         StoreOp::Push { queue: b"q".to_vec(), value: b"x".to_vec() },
     ];
     let request = RequestId { seq: 2, ..request };
-    let kind = OpKind::RoundStore { store, ticket: SessionId::at(joined, 0), ops };
+    let kind =
+        OpKind::RoundStore(op::UseRoundStore { store, ticket: SessionId::at(joined, 0), ops });
     story.apply(&command(Body::Ops(vec![Op { request: Some(request), kind }])));
 }
 

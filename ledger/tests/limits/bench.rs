@@ -4,7 +4,7 @@ use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, Slot
 use rollout_ledger::{
     BlobRef, Body, Command, EngineSpec, EntryId, Evidence, FailureClass, HeldRows, JobName, Ledger,
     Op, OpKind, PartDecl, ParticipantDecl, Registration, Rejection, Reply, RunSpec, SegmentDecl,
-    SlotOffer, limits,
+    SlotOffer, limits, op,
 };
 use std::collections::BTreeMap;
 
@@ -33,11 +33,16 @@ pub(crate) fn create(name: &str, spec: RunSpec) -> OpKind {
 
 pub(crate) fn create_in(namespace: &str, name: &str, spec: RunSpec) -> OpKind {
     let (folder, spec) = (format!("{name}/own"), Box::new(spec));
-    OpKind::CreateRun { namespace: namespace.into(), name: name.into(), spec, folder }
+    OpKind::CreateRun(op::CreateRun {
+        namespace: namespace.into(),
+        name: name.into(),
+        spec,
+        folder,
+    })
 }
 
 pub(crate) fn open_client(name: &str) -> OpKind {
-    OpKind::OpenClient { name: name.into(), holder: String::new() }
+    OpKind::OpenClient(op::OpenClient { name: name.into(), holder: String::new() })
 }
 
 pub(crate) fn segment(number: u32, rows: u32) -> SegmentDecl {
@@ -65,12 +70,12 @@ pub(crate) fn at(session: SessionId) -> SlotRef {
 }
 
 pub(crate) fn claim(slot: SlotRef, seq: u64, rows_max: u32) -> OpKind {
-    OpKind::Claim { slot, instance: 1, seq, rows_max }
+    OpKind::Claim(op::Claim { slot, instance: 1, seq, rows_max })
 }
 
 pub(crate) fn complete(slot: SlotRef, run: RunNo, sets: Vec<HeldRows>) -> OpKind {
     let part = PartDecl { blob: BlobRef::default(), tokens_in: 0, tokens_out: 0 };
-    OpKind::Complete { slot, run, part, sets }
+    OpKind::Complete(op::Complete { slot, run, part, sets })
 }
 
 pub(crate) fn job(name: &str) -> JobName {
@@ -184,7 +189,7 @@ impl Bench {
         if left > 0 {
             segments.push(segment(segments.len() as u32, left));
         }
-        self.granted(OpKind::AddSegments { run, segments });
+        self.granted(OpKind::AddSegments(op::AddSegments { run, segments }));
         run
     }
 
@@ -214,6 +219,7 @@ impl Drop for Bench {
 pub(crate) fn fail(bench: &mut Bench, slot: SlotRef, held: HeldRows, class: FailureClass) {
     let (code, message) = ("e".to_owned(), String::new());
     let evidence = Evidence::default();
-    let reply = bench.granted(OpKind::Fail { slot, held, class, code, message, evidence });
+    let reply =
+        bench.granted(OpKind::Fail(op::Fail { slot, held, class, code, message, evidence }));
     assert!(matches!(reply, Reply::Taken { ref refused } if refused.is_empty()), "{reply:?}");
 }

@@ -3,22 +3,22 @@
 use crate::bench::{Bench, job, participant};
 use rollout_ledger::{
     Among, BarrierEnd, BarrierFailure, BarrierSpec, Departed, OpKind, ParticipantDecl, Policy,
-    Rejection, Reply, StoreName, Terms, limits,
+    Rejection, Reply, StoreName, Terms, limits, op,
 };
 
 fn participate(of: &str, decl: ParticipantDecl) -> OpKind {
-    OpKind::Participate { job: job(of), participant: Box::new(decl) }
+    OpKind::Participate(op::Participate { job: job(of), participant: Box::new(decl) })
 }
 
 fn arrive(barrier: &str, generation: u64, name: &str, spec: BarrierSpec) -> OpKind {
-    OpKind::Arrive {
+    OpKind::Arrive(op::Arrive {
         job: job("j"),
         barrier: barrier.into(),
         generation,
         ticket: None,
         participant: Box::new(participant(name)),
         spec,
-    }
+    })
 }
 
 fn among(among: Among, timeout_ms: u64) -> BarrierSpec {
@@ -36,10 +36,11 @@ pub(crate) fn jobs() {
 
 fn room_for_jobs() {
     let mut bench = Bench::new();
-    let close = |n: usize| OpKind::CloseRendezvous { job: job(&format!("j{n}")) };
+    let close =
+        |n: usize| OpKind::CloseRendezvous(op::CloseRendezvous { job: job(&format!("j{n}")) });
     let there = |bench: &Bench, n: usize| bench.ledger.job(&job(&format!("j{n}"))).is_some();
     let store = |round| StoreName { namespace: "default".into(), job: "j0".into(), round };
-    let open = |round| OpKind::Store { store: store(round), ops: Vec::new() };
+    let open = |round| OpKind::Store(op::UseStore { store: store(round), ops: Vec::new() });
     bench.granted(close(0));
     bench.all_granted((0..3).map(open));
     bench.tick_to(1);
@@ -71,10 +72,12 @@ pub(crate) fn participants() {
     // An existing participant is replaced.
     bench.granted(participate("j", participant("p0")));
     let terms = |max| Terms { min: 1, max, join_timeout_ms: 1, last_call_ms: 1 };
-    let join = |max: usize| OpKind::Join {
-        job: job("terms"),
-        participant: Box::new(participant("a")),
-        terms: terms(max as u32),
+    let join = |max: usize| {
+        OpKind::Join(op::Join {
+            job: job("terms"),
+            participant: Box::new(participant("a")),
+            terms: terms(max as u32),
+        })
     };
     bench.invalid(join(limits::PARTICIPANTS_MAX + 1));
     bench.granted(join(limits::PARTICIPANTS_MAX));
@@ -91,7 +94,7 @@ pub(crate) fn departures() {
         let Reply::Participant { ticket, .. } = bench.granted(participate("j", decl)) else {
             panic!("no ticket")
         };
-        bench.granted(OpKind::Leave { ticket });
+        bench.granted(OpKind::Leave(op::Leave { ticket }));
         let view = bench.ledger.job(&job("j")).expect("a job");
         assert_eq!(view.departures().count(), (n + 1).min(most));
     }
@@ -109,7 +112,8 @@ fn departures_of_names_taken_again() {
         ticket
     };
     let lost = came(&mut bench, 0);
-    bench.granted(OpKind::LoseParticipant { ticket: lost, silent_ms: Some(7) });
+    bench
+        .granted(OpKind::LoseParticipant(op::LoseParticipant { ticket: lost, silent_ms: Some(7) }));
     // Others are replaced, and return after leaving, more often than there is room for.
     for n in 1..=most {
         came(&mut bench, n);
@@ -117,7 +121,7 @@ fn departures_of_names_taken_again() {
     }
     for n in 1..=most {
         let ticket = came(&mut bench, n);
-        bench.granted(OpKind::Leave { ticket });
+        bench.granted(OpKind::Leave(op::Leave { ticket }));
         came(&mut bench, n);
     }
     let view = bench.ledger.job(&job("j")).expect("a job");
@@ -146,10 +150,12 @@ pub(crate) fn keep_alive() {
 
 pub(crate) fn timeouts() {
     let mut bench = Bench::new();
-    let join = |join_timeout_ms, last_call_ms| OpKind::Join {
-        job: job("j"),
-        participant: Box::new(participant("a")),
-        terms: Terms { min: 2, max: 2, join_timeout_ms, last_call_ms },
+    let join = |join_timeout_ms, last_call_ms| {
+        OpKind::Join(op::Join {
+            job: job("j"),
+            participant: Box::new(participant("a")),
+            terms: Terms { min: 2, max: 2, join_timeout_ms, last_call_ms },
+        })
     };
     let most = limits::JOB_TIMEOUT_MS_MAX;
     bench.invalid(join(most + 1, 1));
@@ -191,7 +197,7 @@ pub(crate) fn ttl() {
     else {
         panic!("no ticket")
     };
-    bench.granted(OpKind::Leave { ticket });
+    bench.granted(OpKind::Leave(op::Leave { ticket }));
     bench.tick_to(limits::JOB_TTL_MS - 1);
     assert!(bench.ledger.job(&job("j")).is_some());
     bench.tick_to(limits::JOB_TTL_MS);
@@ -203,9 +209,9 @@ pub(crate) fn ttl() {
 fn ttl_with_stores() {
     let mut bench = Bench::new();
     let store = |round| StoreName { namespace: "default".into(), job: "j".into(), round };
-    bench.granted(OpKind::CloseRendezvous { job: job("j") });
+    bench.granted(OpKind::CloseRendezvous(op::CloseRendezvous { job: job("j") }));
     bench.tick_to(limits::JOB_TTL_MS - 1);
-    bench.granted(OpKind::Store { store: store(1), ops: Vec::new() });
+    bench.granted(OpKind::Store(op::UseStore { store: store(1), ops: Vec::new() }));
     bench.tick_to(limits::JOB_TTL_MS);
     let there = |bench: &Bench| {
         (bench.ledger.job(&job("j")).is_some(), bench.ledger.store(&store(1)).is_some())

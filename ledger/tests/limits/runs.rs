@@ -3,13 +3,14 @@
 use crate::bench::{self, Bench, claim, complete, create, open_client, rows, segment, spec, text};
 use rollout_ledger::{
     Body, EngineSpec, FailureClass, HeldRows, Op, OpKind, Quota, Rejection, Reply, RunSpec, limits,
+    op,
 };
 use std::collections::BTreeMap;
 
 pub(crate) fn segment_rows() {
     let mut bench = Bench::new();
     let run = bench.run("r", spec(), 0);
-    let add = |rows| OpKind::AddSegments { run, segments: vec![segment(0, rows)] };
+    let add = |rows| OpKind::AddSegments(op::AddSegments { run, segments: vec![segment(0, rows)] });
     bench.invalid(add(limits::SEGMENT_ROWS_MAX + 1));
     bench.granted(add(limits::SEGMENT_ROWS_MAX));
 }
@@ -19,7 +20,7 @@ pub(crate) fn segments_per_op() {
     let run = bench.run("r", spec(), 0);
     let add = |count: usize| {
         let segments = (0..count as u32).map(|number| segment(number, 1)).collect();
-        OpKind::AddSegments { run, segments }
+        OpKind::AddSegments(op::AddSegments { run, segments })
     };
     bench.over(limits::SEGMENTS_PER_OP_MAX as u64, add(limits::SEGMENTS_PER_OP_MAX + 1));
     bench.granted(add(limits::SEGMENTS_PER_OP_MAX));
@@ -33,14 +34,16 @@ pub(crate) fn run_rows() {
     let numbers: Vec<u32> = (0..whole as u32).collect();
     for some in numbers.chunks(limits::SEGMENTS_PER_OP_MAX) {
         let segments = some.iter().map(|n| segment(*n, limits::SEGMENT_ROWS_MAX)).collect();
-        bench.granted(OpKind::AddSegments { run, segments });
+        bench.granted(OpKind::AddSegments(op::AddSegments { run, segments }));
     }
-    let last = |rows| OpKind::AddSegments { run, segments: vec![segment(whole as u32, rows)] };
+    let last = |rows| {
+        OpKind::AddSegments(op::AddSegments { run, segments: vec![segment(whole as u32, rows)] })
+    };
     bench.over(limits::RUN_ROWS_MAX, last(left as u32 + 1));
     let Reply::Run { rows, .. } = bench.granted(last(left as u32)) else { panic!("no run") };
     assert_eq!(rows, limits::RUN_ROWS_MAX);
     let more = vec![segment(whole as u32 + 1, 1)];
-    bench.over(limits::RUN_ROWS_MAX, OpKind::AddSegments { run, segments: more });
+    bench.over(limits::RUN_ROWS_MAX, OpKind::AddSegments(op::AddSegments { run, segments: more }));
 }
 
 pub(crate) fn claim_rows() {
@@ -62,7 +65,7 @@ pub(crate) fn slot_rows() {
     }
     assert_eq!(rows(&held), u64::from(limits::SLOT_ROWS_MAX));
     assert_eq!(rows(&bench.pull(slot, 9, 1)), 0, "it holds all that it may");
-    bench.granted(OpKind::Nack { slot, held: vec![held.remove(0)] });
+    bench.granted(OpKind::Nack(op::Nack { slot, held: vec![held.remove(0)] }));
     assert_eq!(rows(&bench.pull(slot, 10, 1)), 1);
 }
 
@@ -102,7 +105,7 @@ pub(crate) fn grants_per_command() {
         Reply::Run { run, .. } => run,
         reply => panic!("{reply:?}"),
     });
-    let one = |run| OpKind::AddSegments { run, segments: vec![segment(0, 1)] };
+    let one = |run| OpKind::AddSegments(op::AddSegments { run, segments: vec![segment(0, 1)] });
     let adds: Vec<OpKind> = runs.map(one).collect();
     bench.all_granted(adds);
     let slot = bench.worker("w", 2);
@@ -189,10 +192,10 @@ pub(crate) fn sealed_bytes() {
         let mut bench = Bench::new();
         let run = bench.run("r", RunSpec { sampling_json: text(json), ..spec() }, 3);
         let (action, reason) = (rollout_ledger::RunAction::Cancel, String::new());
-        bench.granted(OpKind::ControlRun { run, action, reason });
+        bench.granted(OpKind::ControlRun(op::ControlRun { run, action, reason }));
         bench.ledger.drain_dirty();
         let ended_index = bench.ledger.run_view(run).expect("a run").ended_index;
-        bench.granted(OpKind::Seal { run, manifest: Default::default(), ended_index });
+        bench.granted(OpKind::Seal(op::Seal { run, manifest: Default::default(), ended_index }));
         let delta = bench.ledger.drain_dirty();
         delta.puts.iter().map(|(_, value)| value.len()).max().unwrap_or_default()
     };
@@ -240,7 +243,9 @@ pub(crate) fn clients() {
 fn clients_of_one_holder() {
     let mut bench = Bench::new();
     bench.command(Body::SetVersion(rollout_ledger::SCHEDULING_VERSION));
-    let open = |holder: &str| OpKind::OpenClient { name: "c".into(), holder: holder.into() };
+    let open = |holder: &str| {
+        OpKind::OpenClient(op::OpenClient { name: "c".into(), holder: holder.into() })
+    };
     let Reply::ClientOpened { session: quiet } = bench.granted(open("client/quiet")) else {
         panic!("no session")
     };
@@ -257,7 +262,10 @@ fn clients_of_one_holder() {
 
 fn request(session: rollout_ledger::id::SessionId, seq: u64, ack_upto: u64) -> Op {
     let request = Some(rollout_ledger::RequestId { session, seq, ack_upto });
-    Op { request, kind: OpKind::DropStore { store: rollout_ledger::StoreName::default() } }
+    Op {
+        request,
+        kind: OpKind::DropStore(op::DropStore { store: rollout_ledger::StoreName::default() }),
+    }
 }
 
 pub(crate) fn client_replies() {
@@ -302,10 +310,11 @@ pub(crate) fn duplicate_after() {
     let mut bench = Bench::new();
     let run = bench.run("r", RunSpec { tail_duplicates: true, ..spec() }, 3);
     let digest = *blake3::hash(&[1; 32]).as_bytes();
-    bench.granted(OpKind::CloseInput { run, rows: 3, digest });
+    bench.granted(OpKind::CloseInput(op::CloseInput { run, rows: 3, digest }));
     let (first, second) = (bench.worker("w1", 1), bench.worker("w2", 1));
     assert_eq!(rows(&bench.pull(first, 1, 10)), 3);
-    let duplicate = |seq| OpKind::Duplicate { slot: second, instance: 1, seq, rows_max: 10 };
+    let duplicate =
+        |seq| OpKind::Duplicate(op::Duplicate { slot: second, instance: 1, seq, rows_max: 10 });
     bench.tick_to(limits::DUPLICATE_AFTER_MS - 1);
     assert_eq!(bench.granted(duplicate(1)), Reply::Granted(Vec::new()));
     bench.tick_to(limits::DUPLICATE_AFTER_MS);
@@ -328,7 +337,7 @@ pub(crate) fn history() {
         assert_eq!(item.trouble.history.len() as u64, remembered, "after {time}");
         assert_eq!(item.trouble.failed, time == limits::HISTORY_MAX as u64, "after {time}");
         if item.trouble.failed {
-            bench.granted(OpKind::RetryRows { run, rows: None });
+            bench.granted(OpKind::RetryRows(op::RetryRows { run, rows: None }));
         }
         let wait = bench.now() + 60_000;
         bench.tick_to(wait);
@@ -366,7 +375,7 @@ fn a_refusal_of_the_store_outlives_the_history_of_its_row() {
 
 pub(crate) fn holders() {
     let mut bench = Bench::new();
-    let open = |bytes| OpKind::OpenClient { name: "c".into(), holder: text(bytes) };
+    let open = |bytes| OpKind::OpenClient(op::OpenClient { name: "c".into(), holder: text(bytes) });
     bench.invalid(open(limits::HOLDER_BYTES_MAX + 1));
     bench.granted(open(limits::HOLDER_BYTES_MAX));
 }

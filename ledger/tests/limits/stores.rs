@@ -3,7 +3,7 @@
 use crate::bench::{Bench, job, open_client};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    Body, Op, OpKind, Rejection, Reply, RequestId, StoreAnswer, StoreName, StoreOp, limits,
+    Body, Op, OpKind, Rejection, Reply, RequestId, StoreAnswer, StoreName, StoreOp, limits, op,
 };
 
 fn store(job: &str) -> StoreName {
@@ -16,7 +16,7 @@ fn set(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> StoreOp {
 
 /// What one operation is answered.
 fn answer(bench: &mut Bench, job: &str, op: StoreOp) -> StoreAnswer {
-    match bench.granted(OpKind::Store { store: store(job), ops: vec![op] }) {
+    match bench.granted(OpKind::Store(op::UseStore { store: store(job), ops: vec![op] })) {
         Reply::Store(mut answers) => answers.pop().expect("an answer"),
         reply => panic!("{reply:?}"),
     }
@@ -118,13 +118,13 @@ pub(crate) fn bytes_of_all() {
     }
     let byte = || set(vec![(b"x".to_vec(), Vec::new())]);
     over(&mut bench, "more", limits::STORES_BYTES_MAX, byte());
-    bench.granted(OpKind::DropStore { store: store("j0") });
+    bench.granted(OpKind::DropStore(op::DropStore { store: store("j0") }));
     done(&mut bench, "more", byte());
 }
 
 pub(crate) fn stores() {
     let mut bench = Bench::new();
-    let open = |job: String| OpKind::Store { store: store(&job), ops: Vec::new() };
+    let open = |job: String| OpKind::Store(op::UseStore { store: store(&job), ops: Vec::new() });
     bench.all_granted((0..limits::STORES_MAX).map(|n| open(format!("j{n}"))));
     bench.over(limits::STORES_MAX as u64, open("more".into()));
     bench.granted(open("j0".into()));
@@ -133,9 +133,9 @@ pub(crate) fn stores() {
     let mut bench = Bench::new();
     bench.granted(open("outlives".into()));
     for n in 0..=limits::JOBS_MAX {
-        bench.granted(OpKind::CloseRendezvous { job: job(&format!("j{n}")) });
+        bench.granted(OpKind::CloseRendezvous(op::CloseRendezvous { job: job(&format!("j{n}")) }));
         let store = StoreName { round: 1, ..store(&format!("j{n}")) };
-        bench.granted(OpKind::Store { store, ops: Vec::new() });
+        bench.granted(OpKind::Store(op::UseStore { store, ops: Vec::new() }));
     }
     assert_eq!(bench.ledger.store_names().count(), limits::JOBS_MAX + 1);
 }
@@ -144,7 +144,7 @@ pub(crate) fn ops() {
     let mut bench = Bench::new();
     let of = |count| {
         let ops = vec![StoreOp::Add { key: b"n".to_vec(), delta: 1 }; count];
-        OpKind::Store { store: store("j"), ops }
+        OpKind::Store(op::UseStore { store: store("j"), ops })
     };
     bench.over(limits::STORE_OPS_MAX as u64, of(limits::STORE_OPS_MAX + 1));
     let Reply::Store(answers) = bench.granted(of(limits::STORE_OPS_MAX)) else { panic!("none") };
@@ -177,14 +177,14 @@ pub(crate) fn value_ops() {
         // A refused request has no effect: no element is popped without an answer.
         let mut ops = vec![StoreOp::Delete { key: b"k".to_vec() }];
         ops.extend(vec![op; most + 1]);
-        bench.over(most as u64, OpKind::Store { store: store("j"), ops });
+        bench.over(most as u64, OpKind::Store(op::UseStore { store: store("j"), ops }));
     }
     let there = bench.ledger.store(&store("j")).expect("used");
     assert_eq!((there.len(), there.queue_len(b"q")), (1, most + 1));
     for op in [compare(), pop()] {
         let mut ops = vec![StoreOp::Add { key: b"n".to_vec(), delta: 1 }; 100];
         ops.extend(vec![op; most]);
-        let reply = bench.granted(OpKind::Store { store: store("j"), ops });
+        let reply = bench.granted(OpKind::Store(op::UseStore { store: store("j"), ops }));
         let Reply::Store(answers) = reply else { panic!("{reply:?}") };
         let whole = |a: &&StoreAnswer| matches!(a, StoreAnswer::Value(Some(v)) if v.len() == limits::STORE_VALUE_BYTES_MAX);
         assert_eq!(answers.iter().filter(whole).count(), most);
@@ -196,7 +196,7 @@ fn session(bench: &mut Bench) -> SessionId {
 }
 
 fn session_of(bench: &mut Bench, holder: &str) -> SessionId {
-    opened(bench, OpKind::OpenClient { name: "c".into(), holder: holder.into() })
+    opened(bench, OpKind::OpenClient(op::OpenClient { name: "c".into(), holder: holder.into() }))
 }
 
 fn opened(bench: &mut Bench, kind: OpKind) -> SessionId {
@@ -209,7 +209,7 @@ fn opened(bench: &mut Bench, kind: OpKind) -> SessionId {
 /// Operations of that client.
 fn asked(session: SessionId, (seq, ack_upto): (u64, u64), ops: Vec<StoreOp>) -> Op {
     let request = Some(RequestId { session, seq, ack_upto });
-    Op { request, kind: OpKind::Store { store: store("j"), ops } }
+    Op { request, kind: OpKind::Store(op::UseStore { store: store("j"), ops }) }
 }
 
 /// The answers that the client does not acknowledge have as many bytes of values as they may.

@@ -4,7 +4,7 @@ use crate::bench::{self, Bench, claim, register, registration, rows, spec, text}
 use rollout_ledger::id::{SlotNo, SlotRef};
 use rollout_ledger::{
     Body, Evidence, FailureClass, HeldRows, OpKind, Registration, Reply, Rows, SCHEDULING_VERSION,
-    limits,
+    limits, op,
 };
 
 pub(crate) fn slots() {
@@ -52,11 +52,11 @@ pub(crate) fn all_slots() {
         panic!("not registered")
     };
     bench.granted(register(registration("w0", limits::SLOTS_MAX)));
-    bench.granted(OpKind::Deregister { session });
+    bench.granted(OpKind::Deregister(op::Deregister { session }));
 }
 
 fn cordon(slot: SlotRef, reason: String) -> OpKind {
-    OpKind::Cordon { session: slot.session, slot: None, cordoned: true, reason }
+    OpKind::Cordon(op::Cordon { session: slot.session, slot: None, cordoned: true, reason })
 }
 
 pub(crate) fn cordons() {
@@ -71,11 +71,11 @@ pub(crate) fn cordons() {
         .collect();
     bench.all_granted(sessions.iter().map(|s| cordon(bench::at(*s), String::new())));
     // Workers that are gone count: a name stays cordoned.
-    bench.granted(OpKind::Deregister { session: sessions[0] });
+    bench.granted(OpKind::Deregister(op::Deregister { session: sessions[0] }));
     let more = bench.worker("more", 1);
     bench.over(limits::CORDONS_MAX as u64, cordon(more, String::new()));
     let (session, reason) = (sessions[1], String::new());
-    bench.granted(OpKind::Cordon { session, slot: None, cordoned: false, reason });
+    bench.granted(OpKind::Cordon(op::Cordon { session, slot: None, cordoned: false, reason }));
     bench.granted(cordon(more, String::new()));
 }
 
@@ -91,14 +91,14 @@ pub(crate) fn message_bytes() {
     let held = bench.pull(slot, 1, 1).remove(0);
     let (class, code) = (FailureClass::InvalidRow, "e".to_owned());
     let (message, evidence) = (text(limits::MESSAGE_BYTES_MAX + 1), Evidence::default());
-    bench.granted(OpKind::Fail { slot, held, class, code, message, evidence });
+    bench.granted(OpKind::Fail(op::Fail { slot, held, class, code, message, evidence }));
     let failures = bench.ledger.failures(run, 1);
     assert_eq!(failures[0].1.history[0].message.len(), limits::MESSAGE_BYTES_MAX);
 }
 
 fn died(slot: SlotRef, number: u64, started: Vec<HeldRows>, class: FailureClass) -> OpKind {
     let (code, message) = ("e".to_owned(), String::new());
-    OpKind::EngineDied {
+    OpKind::EngineDied(op::EngineDied {
         slot,
         number,
         started,
@@ -106,7 +106,7 @@ fn died(slot: SlotRef, number: u64, started: Vec<HeldRows>, class: FailureClass)
         code,
         message,
         evidence: Evidence::default(),
-    }
+    })
 }
 
 /// Deaths without a row: only the engine is to blame.
@@ -259,7 +259,7 @@ pub(crate) fn abrupt_ends() {
         let next = Registration { instance, ..registration("w", 1) };
         let next = Registration { resume: Some(slot.session), started: held, ..next };
         bench.granted(register(next));
-        let claim = OpKind::Claim { slot, instance, seq: 1, rows_max: 2 };
+        let claim = OpKind::Claim(op::Claim { slot, instance, seq: 1, rows_max: 2 });
         held = match bench.granted(claim) {
             Reply::Granted(grants) => grants.into_iter().map(|grant| grant.held).collect(),
             reply => panic!("{reply:?}"),
@@ -282,7 +282,7 @@ fn left_after_a_tick(version: u32, attempts: usize) -> (Bench, usize) {
             reply => panic!("{reply:?}"),
         });
         let (session, started) = (slot.session, held.collect());
-        bench.granted(OpKind::Suspect { session, started, grace_ms: 1000 });
+        bench.granted(OpKind::Suspect(op::Suspect { session, started, grace_ms: 1000 }));
     }
     bench.tick_to(1000);
     let left = bench.ledger.worker_sessions().len();
@@ -370,7 +370,7 @@ pub(crate) fn tick_cordons() {
     let run = bench.run("a", spec(), broken as u32);
     fail_at_each(&mut bench, 1);
     let (action, reason) = (rollout_ledger::RunAction::Pause, String::new());
-    bench.granted(OpKind::ControlRun { run, action, reason });
+    bench.granted(OpKind::ControlRun(op::ControlRun { run, action, reason }));
     bench.run("b", spec(), 2 * broken as u32);
     for pull in 2..=u64::from(limits::CORDON_AFTER_DEFAULT) {
         fail_at_each(&mut bench, pull);

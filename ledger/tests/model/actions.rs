@@ -19,7 +19,7 @@ use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
     Evidence, FailureClass, JobName, Notice, Op, OpKind, Quota, RequestId, Rows, RunAction,
-    SettingOp, StoreName, StoreOp,
+    SettingOp, StoreName, StoreOp, op,
 };
 
 #[derive(Clone, Debug)]
@@ -130,49 +130,51 @@ impl Act {
 
     fn kind(&self, model: &Model) -> OpKind {
         match self.clone() {
-            Act::Create { run, other } => OpKind::CreateRun {
+            Act::Create { run, other } => OpKind::CreateRun(op::CreateRun {
                 namespace: if run == 4 { "team".into() } else { "default".into() },
                 name: format!("run{run}"),
                 spec: Box::new(spec(run, other)),
                 folder: format!("run{run}/{}", model.runs.len()),
-            },
+            }),
             Act::Segments { run, rows, from } => segments(model, run, rows, from),
             Act::Close { run, wrong } => close(model, run, wrong),
-            Act::Control { run, action } => {
-                OpKind::ControlRun { run: run_no(model, run), action, reason: "so".into() }
-            }
+            Act::Control { run, action } => OpKind::ControlRun(op::ControlRun {
+                run: run_no(model, run),
+                action,
+                reason: "so".into(),
+            }),
             Act::Seal { run, stale } => {
                 let run = run_no(model, run);
                 let sealed = (run.0 as usize).checked_sub(1).and_then(|at| model.runs.get(at));
                 let ended_index = sealed.filter(|_| !stale).map_or(1, |run| run.ended_index);
-                OpKind::Seal { run, manifest: blob("manifest".into()), ended_index }
+                OpKind::Seal(op::Seal { run, manifest: blob("manifest".into()), ended_index })
             }
             Act::Swept { run } => {
                 // A sealed run, if there is one: few are sealed.
                 let sealed = |r: &&Run| r.gone.is_some_and(|gone| gone.sealed) && !r.forgotten;
                 let at = model.runs.iter().position(|r| sealed(&r));
                 let run = at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1));
-                OpKind::Swept { run }
+                OpKind::Swept(op::Swept { run })
             }
             Act::Forget { run } => {
                 // A run that can be forgotten, if there is one: few can.
                 let at =
                     model.runs.iter().position(|r| r.state == RunState::Deleting && !r.forgotten);
-                OpKind::ForgetRun {
+                OpKind::ForgetRun(op::ForgetRun {
                     run: at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1)),
-                }
+                })
             }
             Act::Delete { run } if run % 2 == 1 => {
                 let at = model.runs.iter().position(|r| r.ended() && !r.forgotten);
-                OpKind::DeleteRun {
+                OpKind::DeleteRun(op::DeleteRun {
                     run: at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1)),
-                }
+                })
             }
-            Act::Delete { run } => OpKind::DeleteRun { run: run_no(model, run) },
-            Act::Namespace { cap } => OpKind::SetNamespace {
+            Act::Delete { run } => OpKind::DeleteRun(op::DeleteRun { run: run_no(model, run) }),
+            Act::Namespace { cap } => OpKind::SetNamespace(op::SetNamespace {
                 name: if cap % 2 == 0 { "team".into() } else { "default".into() },
                 running_rows_max: u64::from(cap / 2 * 3),
-            },
+            }),
             Act::Quota { cap, rows, runs } => OpKind::SetQuota(Quota {
                 namespace: if cap % 2 == 0 { "team".into() } else { "default".into() },
                 create: cap % 3 > 0,
@@ -191,56 +193,72 @@ impl Act {
                     Some(Notice::Due { index }) if !stale => index,
                     _ => 1,
                 };
-                OpKind::Noticed { run, index, delivered }
+                OpKind::Noticed(op::Noticed { run, index, delivered })
             }
             Act::Register { worker, instance, alive, resume, slots, held } => {
                 register(model, (worker, instance, alive, resume, slots), &held)
             }
-            Act::Deregister { worker } => OpKind::Deregister { session: session(model, worker) },
+            Act::Deregister { worker } => {
+                OpKind::Deregister(op::Deregister { session: session(model, worker) })
+            }
             Act::Suspect { worker, started, unheard, grace_ms } => {
                 let named = |picks: &[Pick]| {
                     picks.iter().filter_map(|p| held(model, *p)).map(|h| h.1).collect::<Vec<_>>()
                 };
                 let (session, started) = (session(model, worker), named(&started));
                 match unheard.map(|unheard| named(&unheard)) {
-                    None => OpKind::Suspect { session, started, grace_ms },
+                    None => OpKind::Suspect(op::Suspect { session, started, grace_ms }),
                     Some(mut unheard) => {
                         // As a leader names them: from the rows that the worker holds.
                         let slots = model.workers.get(&session).map_or(0, |w| w.slots.len());
                         let slots = (0..slots).map(|n| SlotRef { session, slot: SlotNo(n as u16) });
                         unheard.extend(slots.flat_map(|slot| model.sets_at(slot)));
-                        OpKind::SuspectUnheard { session, started, unheard, grace_ms }
+                        OpKind::SuspectUnheard(op::SuspectUnheard {
+                            session,
+                            started,
+                            unheard,
+                            grace_ms,
+                        })
                     }
                 }
             }
-            Act::Unsuspect { worker } => OpKind::Unsuspect { session: session(model, worker) },
+            Act::Unsuspect { worker } => {
+                OpKind::Unsuspect(op::Unsuspect { session: session(model, worker) })
+            }
             Act::Drain { worker, deadline_ms } => {
-                OpKind::Drain { session: session(model, worker), deadline_ms }
+                OpKind::Drain(op::DrainWorker { session: session(model, worker), deadline_ms })
             }
             Act::Claim { worker, slot, seq, max } => {
                 let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
                 let seq = next_pull(model, slot, seq);
                 let instance = instance(model, slot.session);
-                OpKind::Claim { slot, instance, seq, rows_max: max.into() }
+                OpKind::Claim(op::Claim { slot, instance, seq, rows_max: max.into() })
             }
             Act::Complete { picks, by, part } => complete(model, &picks, by, part),
             Act::Fail { pick, by, class } => {
                 let Some((slot, held)) = held(model, pick) else { return nothing(model) };
                 let slot = who(model, slot, by);
                 let (code, message) = ("code".into(), "why".into());
-                OpKind::Fail { slot, held, class, code, message, evidence: Evidence::default() }
+                OpKind::Fail(op::Fail {
+                    slot,
+                    held,
+                    class,
+                    code,
+                    message,
+                    evidence: Evidence::default(),
+                })
             }
             Act::Nack { picks, by } => {
                 let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
                 let Some((slot, _)) = sets.first() else { return nothing(model) };
                 let slot = who(model, *slot, by);
-                OpKind::Nack { slot, held: sets.into_iter().map(|s| s.1).collect() }
+                OpKind::Nack(op::Nack { slot, held: sets.into_iter().map(|s| s.1).collect() })
             }
             Act::Died { picks, by, memory, told } => {
                 let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
                 let Some((slot, _)) = sets.first() else { return nothing(model) };
                 let slot = who(model, *slot, by);
-                OpKind::EngineDied {
+                OpKind::EngineDied(op::EngineDied {
                     slot,
                     number: last_death(model, slot).saturating_add_signed(told.into()),
                     started: sets.into_iter().map(|s| s.1).collect(),
@@ -252,19 +270,19 @@ impl Act {
                     code: "code".into(),
                     message: "why".into(),
                     evidence: Evidence::default(),
-                }
+                })
             }
             Act::Settle { worker, slot, how } => settle(model, worker, slot, how),
-            Act::Cordon { worker, slot, cordoned } => OpKind::Cordon {
+            Act::Cordon { worker, slot, cordoned } => OpKind::Cordon(op::Cordon {
                 session: session(model, worker),
                 slot: slot.map(|slot| SlotNo(slot.into())),
                 cordoned,
                 reason: "so".into(),
-            },
+            }),
             Act::Retry { run, mask } => {
                 let rows = |mask: u16| (0..16).filter(move |bit| mask >> bit & 1 == 1);
                 let rows = mask.and_then(|mask| Rows::from_ranges(rows(mask).map(|r| (r, 1))));
-                OpKind::RetryRows { run: run_no(model, run), rows }
+                OpKind::RetryRows(op::RetryRows { run: run_no(model, run), rows })
             }
             Act::Steal { picks, by, worker, slot, seq, instance: other } => {
                 let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
@@ -278,12 +296,12 @@ impl Act {
                     1 | 2 => model.sets_at(victim),
                     _ => sets.into_iter().map(|s| s.1).collect(),
                 };
-                OpKind::Steal { victim, held, thief, instance, seq }
+                OpKind::Steal(op::Steal { victim, held, thief, instance, seq })
             }
             Act::Duplicate { worker, slot, seq, max } => {
                 let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
                 let (seq, instance) = (next_pull(model, slot, seq), instance(model, slot.session));
-                OpKind::Duplicate { slot, instance, seq, rows_max: max.into() }
+                OpKind::Duplicate(op::Duplicate { slot, instance, seq, rows_max: max.into() })
             }
             Act::Carry { run, segment, mask, part, wrong } => {
                 carry(model, run, segment, (mask, wrong), part)
@@ -293,9 +311,13 @@ impl Act {
             Act::Revocation(act) => act.kind(),
             Act::Member(act) => act.kind(),
             Act::CordonAfter(value) => OpKind::Setting(SettingOp::CordonAfter(value)),
-            Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
+            Act::Store { store, ops } => {
+                OpKind::Store(op::UseStore { store: store_name(store), ops })
+            }
             Act::Job(act) => act.kind(model),
-            Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },
+            Act::DropStore { store } => {
+                OpKind::DropStore(op::DropStore { store: store_name(store) })
+            }
             Act::RoundStore { other, nth, ops } => {
                 let StoreName { namespace, job, .. } = store_name(if other { 2 } else { 0 });
                 let name = JobName { namespace: namespace.clone(), job: job.clone() };
@@ -303,9 +325,15 @@ impl Act {
                 let who = found.and_then(|found| found.who.get(usize::from(nth)));
                 let ticket = who.map_or(SessionId(7), |who| who.ticket);
                 let round = found.map_or(1, Job::latest_complete);
-                OpKind::RoundStore { store: StoreName { namespace, job, round }, ticket, ops }
+                OpKind::RoundStore(op::UseRoundStore {
+                    store: StoreName { namespace, job, round },
+                    ticket,
+                    ops,
+                })
             }
-            Act::Client => OpKind::OpenClient { name: "c".into(), holder: "client/c".into() },
+            Act::Client => {
+                OpKind::OpenClient(op::OpenClient { name: "c".into(), holder: "client/c".into() })
+            }
             Act::Request { act, .. } => act.kind(model),
         }
     }

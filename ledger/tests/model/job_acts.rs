@@ -4,7 +4,7 @@ use crate::jobs::KEEP_ALIVE_MS;
 use crate::naive::Model;
 use proptest::prelude::*;
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{Among, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, Terms};
+use rollout_ledger::{Among, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, Terms, op};
 
 #[derive(Clone, Debug)]
 pub(crate) enum JobAct {
@@ -92,32 +92,35 @@ impl JobAct {
                 let max = max + u32::from(other);
                 let (join_timeout_ms, last_call_ms) = (7000 + u64::from(who) * 500, 1500);
                 let terms = Terms { min, max, join_timeout_ms, last_call_ms };
-                OpKind::Join { job: name(job), participant: Box::new(decl(who)), terms }
+                OpKind::Join(op::Join { job: name(job), participant: Box::new(decl(who)), terms })
             }
-            JobAct::Participate { job, who } => {
-                OpKind::Participate { job: name(job), participant: Box::new(decl(who)) }
+            JobAct::Participate { job, who } => OpKind::Participate(op::Participate {
+                job: name(job),
+                participant: Box::new(decl(who)),
+            }),
+            JobAct::Leave { job, nth } => {
+                OpKind::Leave(op::Leave { ticket: ticket(model, job, nth) })
             }
-            JobAct::Leave { job, nth } => OpKind::Leave { ticket: ticket(model, job, nth) },
-            JobAct::Lose { job, nth, heard } => OpKind::LoseParticipant {
+            JobAct::Lose { job, nth, heard } => OpKind::LoseParticipant(op::LoseParticipant {
                 ticket: ticket(model, job, nth),
                 silent_ms: heard.then_some(KEEP_ALIVE_MS),
-            },
+            }),
             // Seldom the two that most happens to.
-            JobAct::Close { job } => {
-                OpKind::CloseRendezvous { job: name(if job < 2 { job } else { 2 }) }
-            }
+            JobAct::Close { job } => OpKind::CloseRendezvous(op::CloseRendezvous {
+                job: name(if job < 2 { job } else { 2 }),
+            }),
             JobAct::Arrive { job, barrier: b, ahead, who, ticket: known, set } => {
                 let generation = generation(model, job, barrier(b), ahead);
-                OpKind::Arrive {
+                OpKind::Arrive(op::Arrive {
                     job: name(job),
                     barrier: barrier(b).into(),
                     generation,
                     ticket: known.then(|| ticket(model, job, who)),
                     participant: Box::new(decl(who)),
                     spec: spec(job, set, generation),
-                }
+                })
             }
-            JobAct::Abort { job, barrier: b, ahead } => OpKind::AbortBarrier {
+            JobAct::Abort { job, barrier: b, ahead } => OpKind::AbortBarrier(op::AbortBarrier {
                 job: name(job),
                 barrier: barrier(b).into(),
                 generation: match ahead {
@@ -125,7 +128,7 @@ impl JobAct {
                     _ => generation(model, job, barrier(b), ahead - 1),
                 },
                 reason: "so".into(),
-            },
+            }),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::naive::Model;
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, OpKind, PartDecl, Registration, Rows,
-    RunSpec, SegmentDecl, SlotOffer, StoreName,
+    RunSpec, SegmentDecl, SlotOffer, StoreName, op,
 };
 
 /// One job's stores of two rounds, another job's, and one in a namespace that may not be there.
@@ -51,18 +51,18 @@ pub(crate) fn settle(model: &Model, worker: u8, slot: u8, how: Settled) -> OpKin
             let run = sets[0].run;
             let blob = blob(format!("part {}", sets[0].attempt));
             sets.retain(|h| h.run == run);
-            OpKind::Complete {
+            OpKind::Complete(op::Complete {
                 slot,
                 run,
                 part: PartDecl { blob, tokens_in: 1, tokens_out: 2 },
                 sets,
-            }
+            })
         }
         Settled::Died | Settled::HalfDied => {
             for set in sets.iter_mut().filter(|_| matches!(how, Settled::HalfDied)) {
                 set.rows = set.rows.take_first(set.rows.len().div_ceil(2) as u32);
             }
-            OpKind::EngineDied {
+            OpKind::EngineDied(op::EngineDied {
                 slot,
                 number: last_death(model, slot) + 1,
                 started: sets,
@@ -70,7 +70,7 @@ pub(crate) fn settle(model: &Model, worker: u8, slot: u8, how: Settled) -> OpKin
                 code: "code".into(),
                 message: String::new(),
                 evidence: Evidence::default(),
-            }
+            })
         }
     }
 }
@@ -98,7 +98,7 @@ pub(crate) fn nothing(model: &Model) -> OpKind {
     let slot = SlotRef { session: session(model, (model.index % 3) as u8), slot: SlotNo(0) };
     let worker = model.workers.get(&slot.session);
     let seq = worker.map_or(0, |w| w.slots[0].last_pull) + 1;
-    OpKind::Claim { slot, instance: instance(model, slot.session), seq, rows_max: 20 }
+    OpKind::Claim(op::Claim { slot, instance: instance(model, slot.session), seq, rows_max: 20 })
 }
 
 pub(crate) fn run_no(model: &Model, run: u8) -> RunNo {
@@ -116,7 +116,7 @@ pub(crate) fn segments(model: &Model, run: u8, rows: [u8; 2], from: i8) -> OpKin
         let rows = u32::from(rows).max(1);
         SegmentDecl { number: SegmentNo(from + i), rows, blob: blob(format!("{rows}")) }
     };
-    OpKind::AddSegments { run: no, segments: (0..).zip(rows).map(decl).collect() }
+    OpKind::AddSegments(op::AddSegments { run: no, segments: (0..).zip(rows).map(decl).collect() })
 }
 
 /// Some rows of one of the last segments; a wrong one names another digest, or rows outside of it.
@@ -136,13 +136,13 @@ pub(crate) fn carry(
     let rows = rows + u32::from(wrong && mask % 2 == 0);
     let chosen = (first..first + u64::from(rows)).filter(|r| mask >> (r % 16) & 1 == 1);
     let blob = blob(format!("carried {no} {number} {}", part % 3));
-    OpKind::Carry {
+    OpKind::Carry(op::Carry {
         run: no,
         segment: SegmentNo(number as u32),
         segment_digest: if wrong && mask % 2 == 1 { [0; 32] } else { digest },
         part: PartDecl { blob, tokens_in: part.into(), tokens_out: 2 * u64::from(part) },
         rows: Rows::from_ranges(chosen.map(|r| (r, 1))).unwrap_or_default(),
-    }
+    })
 }
 
 pub(crate) fn close(model: &Model, run: u8, wrong: bool) -> OpKind {
@@ -150,7 +150,7 @@ pub(crate) fn close(model: &Model, run: u8, wrong: bool) -> OpKind {
     let run = model.runs.get(no.0 as usize - 1);
     let digest = run.map_or([0; 32], |r| r.digest());
     let rows = run.map_or(0, |r| r.len()) + u64::from(wrong);
-    OpKind::CloseInput { run: no, rows, digest }
+    OpKind::CloseInput(op::CloseInput { run: no, rows, digest })
 }
 
 pub(crate) fn session(model: &Model, worker: u8) -> SessionId {
@@ -196,7 +196,7 @@ pub(crate) fn complete(model: &Model, picks: &[Pick], by: Option<u8>, part: u8) 
     let blob = blob(format!("part {} {}", first.attempt, part % 3));
     let part = PartDecl { blob, tokens_in: part.into(), tokens_out: 2 * u64::from(part) };
     let sets = sets.into_iter().map(|s| s.1).filter(|h| h.run == first.run).collect();
-    OpKind::Complete { slot: who(model, slot, by), run: first.run, part, sets }
+    OpKind::Complete(op::Complete { slot: who(model, slot, by), run: first.run, part, sets })
 }
 
 pub(crate) fn who(model: &Model, slot: SlotRef, by: Option<u8>) -> SlotRef {

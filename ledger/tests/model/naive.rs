@@ -13,7 +13,7 @@ use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
     Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, Revocation, Revoked, SettingOp,
-    StoreName,
+    StoreName, op,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,60 +180,66 @@ impl Model {
 
     fn kind(&mut self, kind: &OpKind) -> Outcome {
         match kind.clone() {
-            OpKind::OpenClient { holder, .. } => {
+            OpKind::OpenClient(op::OpenClient { holder, .. }) => {
                 let session = SessionId::at(self.index, self.op);
                 self.clients.insert(session, Client { holder, ..Client::default() });
                 Ok(Reply::ClientOpened { session })
             }
-            OpKind::SetNamespace { name, running_rows_max } => {
+            OpKind::SetNamespace(op::SetNamespace { name, running_rows_max }) => {
                 self.namespaces.insert(name, running_rows_max);
                 Ok(Reply::Ok)
             }
-            OpKind::CreateRun { namespace, name, spec, folder } => {
+            OpKind::CreateRun(op::CreateRun { namespace, name, spec, folder }) => {
                 self.create(namespace, name, *spec, folder)
             }
-            OpKind::AddSegments { run, segments } => self.segments(run, &segments),
-            OpKind::CloseInput { run, rows, digest } => self.close(run, rows, digest),
-            OpKind::ControlRun { run, action, .. } => self.control(run, action),
+            OpKind::AddSegments(op::AddSegments { run, segments }) => self.segments(run, &segments),
+            OpKind::CloseInput(op::CloseInput { run, rows, digest }) => {
+                self.close(run, rows, digest)
+            }
+            OpKind::ControlRun(op::ControlRun { run, action, .. }) => self.control(run, action),
             OpKind::Register(registration) => self.register(*registration),
-            OpKind::Deregister { session } => self.deregister(session),
-            OpKind::Suspect { session, started, grace_ms } => {
+            OpKind::Deregister(op::Deregister { session }) => self.deregister(session),
+            OpKind::Suspect(op::Suspect { session, started, grace_ms }) => {
                 self.suspect(session, &started, grace_ms)
             }
-            OpKind::SuspectUnheard { session, started, unheard, grace_ms } => {
+            OpKind::SuspectUnheard(op::SuspectUnheard { session, started, unheard, grace_ms }) => {
                 self.suspect_unheard(session, &started, &unheard, grace_ms)
             }
-            OpKind::Unsuspect { session } => self.unsuspect(session),
-            OpKind::Drain { session, deadline_ms } => self.drain(session, deadline_ms),
-            OpKind::Claim { slot, instance, seq, rows_max } => {
+            OpKind::Unsuspect(op::Unsuspect { session }) => self.unsuspect(session),
+            OpKind::Drain(op::DrainWorker { session, deadline_ms }) => {
+                self.drain(session, deadline_ms)
+            }
+            OpKind::Claim(op::Claim { slot, instance, seq, rows_max }) => {
                 match self.workers.get(&slot.session) {
                     Some(worker) if worker.instance == instance => self.claim(slot, seq, rows_max),
                     _ => Err(Rejection::SessionUnknown),
                 }
             }
-            OpKind::Complete { slot, run, part, sets } => self.complete(slot, run, &part, &sets),
-            OpKind::Fail { slot, held, class, message, .. } => {
+            OpKind::Complete(op::Complete { slot, run, part, sets }) => {
+                self.complete(slot, run, &part, &sets)
+            }
+            OpKind::Fail(op::Fail { slot, held, class, message, .. }) => {
                 self.fail(slot, &held, class, &message)
             }
-            OpKind::Nack { slot, held } => Ok(self.nack(slot, &held)),
-            OpKind::EngineDied { slot, number, started, class, .. } => {
+            OpKind::Nack(op::Nack { slot, held }) => Ok(self.nack(slot, &held)),
+            OpKind::EngineDied(op::EngineDied { slot, number, started, class, .. }) => {
                 self.died(slot, number, &started, class)
             }
-            OpKind::Cordon { session, slot, cordoned, .. } => {
+            OpKind::Cordon(op::Cordon { session, slot, cordoned, .. }) => {
                 self.cordon(session, slot.map(|s| s.0), cordoned)
             }
-            OpKind::RetryRows { run, rows } => self.retry(run, rows.as_ref()),
-            OpKind::Seal { run, ended_index, .. } => self.seal(run, ended_index),
-            OpKind::Swept { run } => self.swept(run),
-            OpKind::DeleteRun { run } => self.delete(run),
-            OpKind::ForgetRun { run } => self.forget(run),
-            OpKind::Steal { victim, held, thief, instance, seq } => {
+            OpKind::RetryRows(op::RetryRows { run, rows }) => self.retry(run, rows.as_ref()),
+            OpKind::Seal(op::Seal { run, ended_index, .. }) => self.seal(run, ended_index),
+            OpKind::Swept(op::Swept { run }) => self.swept(run),
+            OpKind::DeleteRun(op::DeleteRun { run }) => self.delete(run),
+            OpKind::ForgetRun(op::ForgetRun { run }) => self.forget(run),
+            OpKind::Steal(op::Steal { victim, held, thief, instance, seq }) => {
                 self.steal(victim, &held, (thief, instance, seq))
             }
-            OpKind::Carry { run, segment, segment_digest, part, rows } => {
+            OpKind::Carry(op::Carry { run, segment, segment_digest, part, rows }) => {
                 self.carry(run, (segment, segment_digest), &part, &rows)
             }
-            OpKind::Duplicate { slot, instance, seq, rows_max } => {
+            OpKind::Duplicate(op::Duplicate { slot, instance, seq, rows_max }) => {
                 match self.workers.get(&slot.session) {
                     Some(worker) if worker.instance == instance => {
                         self.duplicate(slot, seq, rows_max)
@@ -241,21 +247,27 @@ impl Model {
                     _ => Err(Rejection::SessionUnknown),
                 }
             }
-            OpKind::Store { store, ops } => self.store(store, ops),
-            OpKind::DropStore { store } => self.drop_store(&store),
-            OpKind::RoundStore { store, ticket, ops } => {
+            OpKind::Store(op::UseStore { store, ops }) => self.store(store, ops),
+            OpKind::DropStore(op::DropStore { store }) => self.drop_store(&store),
+            OpKind::RoundStore(op::UseRoundStore { store, ticket, ops }) => {
                 self.check_ticket(&store, ticket)?;
                 self.store(store, ops)
             }
-            OpKind::Join { job, participant, terms } => self.join(job, &participant, terms),
-            OpKind::Participate { job, participant } => self.participate(&job, &participant),
-            OpKind::Leave { ticket } => self.leave(ticket, "left"),
-            OpKind::LoseParticipant { ticket, .. } => self.leave(ticket, "lost"),
-            OpKind::CloseRendezvous { job } => self.close_rendezvous(&job),
-            OpKind::Arrive { job, barrier, generation, ticket, participant, spec } => {
+            OpKind::Join(op::Join { job, participant, terms }) => {
+                self.join(job, &participant, terms)
+            }
+            OpKind::Participate(op::Participate { job, participant }) => {
+                self.participate(&job, &participant)
+            }
+            OpKind::Leave(op::Leave { ticket }) => self.leave(ticket, "left"),
+            OpKind::LoseParticipant(op::LoseParticipant { ticket, .. }) => {
+                self.leave(ticket, "lost")
+            }
+            OpKind::CloseRendezvous(op::CloseRendezvous { job }) => self.close_rendezvous(&job),
+            OpKind::Arrive(op::Arrive { job, barrier, generation, ticket, participant, spec }) => {
                 self.arrive((&job, &barrier, generation), ticket, &participant, spec)
             }
-            OpKind::AbortBarrier { job, barrier, generation, .. } => {
+            OpKind::AbortBarrier(op::AbortBarrier { job, barrier, generation, .. }) => {
                 self.abort(&job, &barrier, generation)
             }
             OpKind::Dataset(op) => self.dataset(op),
@@ -263,7 +275,9 @@ impl Model {
             OpKind::Shard(op) => self.shard(op),
             OpKind::Checkpoint(op) => self.checkpoint(op),
             OpKind::SetQuota(quota) => self.set_quota(&quota),
-            OpKind::Noticed { run, index, delivered } => self.noticed(run, index, delivered),
+            OpKind::Noticed(op::Noticed { run, index, delivered }) => {
+                self.noticed(run, index, delivered)
+            }
             OpKind::Token(op) => self.token(op),
             OpKind::Revocation(op) => self.revocation(op),
             OpKind::Member(op) => self.member(op),

@@ -4,7 +4,7 @@ use crate::args::{self, Args, Parsed};
 use crate::world::World;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    Among, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, StoreName, StoreOp,
+    Among, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, StoreName, StoreOp, op,
 };
 
 pub(crate) fn job_name(args: &mut Args) -> Parsed<JobName> {
@@ -45,7 +45,7 @@ pub(crate) fn arrive(args: &mut Args) -> Parsed<OpKind> {
     let policy = if args.flag("shrink") { Policy::Shrink } else { Policy::Fail };
     let spec = BarrierSpec { among, policy, timeout_ms: args.number("timeout", 300_000)? };
     let ticket = args.get("ticket").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
-    Ok(OpKind::Arrive {
+    Ok(OpKind::Arrive(op::Arrive {
         job: job_name(args)?,
         barrier: args.text("barrier")?,
         generation: args.number("generation", 1)?,
@@ -55,7 +55,7 @@ pub(crate) fn arrive(args: &mut Args) -> Parsed<OpKind> {
         },
         ticket,
         spec,
-    })
+    }))
 }
 
 pub(crate) fn store_name(args: &mut Args) -> Parsed<StoreName> {
@@ -107,7 +107,7 @@ pub(crate) fn store(args: &mut Args) -> Parsed<OpKind> {
     // Example: of=3.0, the ticket of a member of the round
     let of = args.get("of").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
     Ok(match of {
-        Some(ticket) => OpKind::RoundStore { store, ticket, ops },
-        None => OpKind::Store { store, ops },
+        Some(ticket) => OpKind::RoundStore(op::UseRoundStore { store, ticket, ops }),
+        None => OpKind::Store(op::UseStore { store, ops }),
     })
 }

@@ -10,7 +10,7 @@ use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
-    RevocationOp, RunAction, SettingOp, SlotOffer, Terms, TokenOp, TokenUse,
+    RevocationOp, RunAction, SettingOp, SlotOffer, Terms, TokenOp, TokenUse, op,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -44,10 +44,10 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
     let name = args.name.clone();
     Ok(match name.as_str() {
         // Example: namespace name=team-a cap=100
-        "namespace" => OpKind::SetNamespace {
+        "namespace" => OpKind::SetNamespace(op::SetNamespace {
             name: args.text("name")?,
             running_rows_max: args.number("cap", 0)?,
-        },
+        }),
         // Example: quota name=team pending=100 running=10 runs=2 create=1
         "quota" => quota(args)?,
         // Example: token name=rack role=worker holder=w1 namespaces=a,b labels=k:v uses=2 ttl=60000 secret=1
@@ -79,15 +79,16 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         // Example: setting cordon-after=5
         "setting" => OpKind::Setting(SettingOp::CordonAfter(args.number("cordon-after", 0)?)),
         // Example: noticed run=chat index=4 delivered=1
-        "noticed" => OpKind::Noticed {
+        "noticed" => OpKind::Noticed(op::Noticed {
             run: run(world, &args.text("run")?)?,
             index: args.number("index", 0)?,
             delivered: args.number("delivered", 0)? > 0,
-        },
+        }),
         // Example: client name=c1
-        "client" => {
-            OpKind::OpenClient { name: args.text("name")?, holder: args.text_or("holder", "") }
-        }
+        "client" => OpKind::OpenClient(op::OpenClient {
+            name: args.text("name")?,
+            holder: args.text_or("holder", ""),
+        }),
         "create" => create(args)?,
         "segments" => segments(world, args)?,
         "close" => close(world, args)?,
@@ -97,13 +98,13 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "cancel" => control(world, args, RunAction::Cancel)?,
         // Example: seal run=chat at=7, with a manifest as of its end at 7; without `at`: as of now
         "seal" => seal(world, args)?,
-        "swept" => OpKind::Swept { run: run(world, &args.text("run")?)? },
-        "delete" => OpKind::DeleteRun { run: run(world, &args.text("run")?)? },
-        "forget" => OpKind::ForgetRun { run: run(world, &args.text("run")?)? },
+        "swept" => OpKind::Swept(op::Swept { run: run(world, &args.text("run")?)? }),
+        "delete" => OpKind::DeleteRun(op::DeleteRun { run: run(world, &args.text("run")?)? }),
+        "forget" => OpKind::ForgetRun(op::ForgetRun { run: run(world, &args.text("run")?)? }),
         "register" => register(world, args)?,
         "died" => died(world, args)?,
         // Example: cordon worker=w1 slot=1 reason="hot"; without a slot, all of the worker
-        "cordon" | "uncordon" => OpKind::Cordon {
+        "cordon" | "uncordon" => OpKind::Cordon(op::Cordon {
             slot: match args.get("slot") {
                 Some(n) => Some(SlotNo(n.parse().map_err(|_| format!("{n} is no slot"))?)),
                 None => None,
@@ -111,40 +112,40 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             session: session(world, args)?,
             cordoned: name == "cordon",
             reason: args.text_or("reason", ""),
-        },
+        }),
         // Example: retry run=chat rows=3,5; without rows, all that failed
-        "retry" => OpKind::RetryRows {
+        "retry" => OpKind::RetryRows(op::RetryRows {
             run: run(world, &args.text("run")?)?,
             rows: args.get("rows").map(|rows| args::rows(&rows)).transpose()?,
-        },
+        }),
         // Example: deregister worker=w1
-        "deregister" => OpKind::Deregister { session: session(world, args)? },
+        "deregister" => OpKind::Deregister(op::Deregister { session: session(world, args)? }),
         // Example: suspect worker=w1 started=chat:6.0:0-1 grace=60000
-        "suspect" => OpKind::Suspect {
+        "suspect" => OpKind::Suspect(op::Suspect {
             session: session(world, args)?,
             started: held(world, &args.text_or("started", ""))?,
             grace_ms: args.number("grace", 60_000)?,
-        },
+        }),
         // Example: suspect-unheard worker=w1 started=chat:6.0:0-1 unheard=chat:6.0:2 grace=60000
-        "suspect-unheard" => OpKind::SuspectUnheard {
+        "suspect-unheard" => OpKind::SuspectUnheard(op::SuspectUnheard {
             session: session(world, args)?,
             started: held(world, &args.text_or("started", ""))?,
             unheard: held(world, &args.text_or("unheard", ""))?,
             grace_ms: args.number("grace", 60_000)?,
-        },
-        "unsuspect" => OpKind::Unsuspect { session: session(world, args)? },
+        }),
+        "unsuspect" => OpKind::Unsuspect(op::Unsuspect { session: session(world, args)? }),
         // Example: drain worker=w1 deadline=60000
-        "drain" => OpKind::Drain {
+        "drain" => OpKind::Drain(op::DrainWorker {
             session: session(world, args)?,
             deadline_ms: args.number("deadline", 0)?,
-        },
+        }),
         // Example: claim worker=w1 slot=0 seq=1 max=4
-        "claim" => OpKind::Claim {
+        "claim" => OpKind::Claim(op::Claim {
             slot: slot(world, args)?,
             instance: args.number("instance", 1)?,
             seq: args.number("seq", 0)?,
             rows_max: args.number("max", 4)?,
-        },
+        }),
         "complete" => complete(world, args)?,
         "carry" => carry(world, args)?,
         // Example: fail worker=w1 held=chat:6.0:2 class=transient code=timeout
@@ -155,12 +156,20 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
                 .map_err(|_| "a failure speaks of one set".to_owned())?;
             let class = class(&args.text("class")?)?;
             let (code, message) = (args.text_or("code", "e"), args.text_or("message", ""));
-            OpKind::Fail { slot, held, class, code, message, evidence: Evidence::default() }
+            OpKind::Fail(op::Fail {
+                slot,
+                held,
+                class,
+                code,
+                message,
+                evidence: Evidence::default(),
+            })
         }
         // Example: nack worker=w1 held=chat:6.0:0-1;chat:7.0:4
-        "nack" => {
-            OpKind::Nack { slot: slot(world, args)?, held: held(world, &args.text("held")?)? }
-        }
+        "nack" => OpKind::Nack(op::Nack {
+            slot: slot(world, args)?,
+            held: held(world, &args.text("held")?)?,
+        }),
         // Example: steal worker=w1 held=chat:6.0:2-3 thief=w2 thief-slot=0 seq=4
         "steal" => {
             let thief = SlotRef {
@@ -169,20 +178,20 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             };
             let (instance, seq) = (args.number("instance", 1)?, args.number("seq", 0)?);
             let (victim, held) = (slot(world, args)?, held(world, &args.text("held")?)?);
-            OpKind::Steal { victim, held, thief, instance, seq }
+            OpKind::Steal(op::Steal { victim, held, thief, instance, seq })
         }
         // Example: duplicate worker=w2 slot=0 seq=1 max=4
-        "duplicate" => OpKind::Duplicate {
+        "duplicate" => OpKind::Duplicate(op::Duplicate {
             slot: slot(world, args)?,
             instance: args.number("instance", 1)?,
             seq: args.number("seq", 0)?,
             rows_max: args.number("max", 4)?,
-        },
+        }),
         // Example: store job=t round=1 set=a:1,b:2 add=n:5 compare=a:1:9 append=a:x delete=b push=q:1 pop=q
         "store" => store(args)?,
-        "drop-store" => OpKind::DropStore { store: store_name(args)? },
+        "drop-store" => OpKind::DropStore(op::DropStore { store: store_name(args)? }),
         // Example: join job=t as=n1 min=2 max=3 timeout=600000 call=30000 host=h1 alive=15000
-        "join" => OpKind::Join {
+        "join" => OpKind::Join(op::Join {
             job: job_name(args)?,
             participant: participant(args)?,
             terms: Terms {
@@ -191,29 +200,30 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
                 join_timeout_ms: args.number("timeout", 600_000)?,
                 last_call_ms: args.number("call", 30_000)?,
             },
-        },
-        "participate" => {
-            OpKind::Participate { job: job_name(args)?, participant: participant(args)? }
-        }
+        }),
+        "participate" => OpKind::Participate(op::Participate {
+            job: job_name(args)?,
+            participant: participant(args)?,
+        }),
         // Example: leave job=t as=n1; or ticket=3.0
-        "leave" => OpKind::Leave { ticket: ticket(world, args)? },
+        "leave" => OpKind::Leave(op::Leave { ticket: ticket(world, args)? }),
         // Example: lose job=t as=n1 silent=15000; without, the leader has never heard it
-        "lose" => OpKind::LoseParticipant {
+        "lose" => OpKind::LoseParticipant(op::LoseParticipant {
             ticket: ticket(world, args)?,
             silent_ms: match args.number("silent", 0)? {
                 0 => None,
                 ms => Some(ms),
             },
-        },
-        "close-rendezvous" => OpKind::CloseRendezvous { job: job_name(args)? },
+        }),
+        "close-rendezvous" => OpKind::CloseRendezvous(op::CloseRendezvous { job: job_name(args)? }),
         "arrive" => arrive(args)?,
         // Example: abort job=t barrier=epoch generation=1 reason="no more"
-        "abort" => OpKind::AbortBarrier {
+        "abort" => OpKind::AbortBarrier(op::AbortBarrier {
             job: job_name(args)?,
             barrier: args.text("barrier")?,
             generation: args.number("generation", 0)?,
             reason: args.text_or("reason", ""),
-        },
+        }),
         other => match training::kind(world, other, args)? {
             Some(kind) => kind,
             None => return Err(format!("no such command: {other}")),
@@ -262,7 +272,7 @@ fn died(world: &World, args: &mut Args) -> Parsed<OpKind> {
         Some(sets) => held(world, &sets)?,
         None => world.ledger.held_rows(slot.session),
     };
-    Ok(OpKind::EngineDied {
+    Ok(OpKind::EngineDied(op::EngineDied {
         slot,
         number: args.number("number", 0)?,
         started,
@@ -270,7 +280,7 @@ fn died(world: &World, args: &mut Args) -> Parsed<OpKind> {
         code: args.text_or("code", "sigkill"),
         message: args.text_or("message", ""),
         evidence: Evidence { signal: Some(9), ..Evidence::default() },
-    })
+    }))
 }
 
 // Example: complete worker=w1 run=chat sets=6.0:0-1;7.0:4 part=p1 in=10 out=20; without sets, all
@@ -291,7 +301,7 @@ fn complete(world: &World, args: &mut Args) -> Parsed<OpKind> {
         tokens_in: args.number("in", 0)?,
         tokens_out: args.number("out", 0)?,
     };
-    Ok(OpKind::Complete { slot, run: no, part, sets })
+    Ok(OpKind::Complete(op::Complete { slot, run: no, part, sets }))
 }
 
 pub(crate) fn blob(label: &str) -> BlobRef {

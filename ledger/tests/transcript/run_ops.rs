@@ -4,12 +4,16 @@ use crate::args::{self, Args, Parsed};
 use crate::ops::{blob, run};
 use crate::world::World;
 use rollout_ledger::id::SegmentNo;
-use rollout_ledger::{EngineSpec, OpKind, PartDecl, RunAction, RunSpec, SegmentDecl};
+use rollout_ledger::{EngineSpec, OpKind, PartDecl, RunAction, RunSpec, SegmentDecl, op};
 
 pub(crate) fn seal(world: &World, args: &mut Args) -> Parsed<OpKind> {
     let run = run(world, &args.text("run")?)?;
     let now = world.ledger.run_view(run).map_or(0, |view| view.ended_index);
-    Ok(OpKind::Seal { run, manifest: blob("manifest"), ended_index: args.number("at", now)? })
+    Ok(OpKind::Seal(op::Seal {
+        run,
+        manifest: blob("manifest"),
+        ended_index: args.number("at", now)?,
+    }))
 }
 
 // Example: create name=chat model=m priority=3 weight=2 cap=10 timeout=1000 failures=5 duplicates=1
@@ -39,7 +43,7 @@ pub(crate) fn create(args: &mut Args) -> Parsed<OpKind> {
     };
     let (namespace, name) = (args.text_or("namespace", "default"), args.text("name")?);
     let folder = args.text_or("folder", &format!("{name}/0"));
-    Ok(OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder })
+    Ok(OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder }))
 }
 
 // Example: segments run=chat rows=4,4,2 from=0 blob=other
@@ -53,7 +57,7 @@ pub(crate) fn segments(world: &World, args: &mut Args) -> Parsed<OpKind> {
         let rows = rows.parse().map_err(|_| format!("{rows} is no count"))?;
         segments.push(SegmentDecl { number, rows, blob: blob(&format!("{label}{number}")) });
     }
-    Ok(OpKind::AddSegments { run, segments })
+    Ok(OpKind::AddSegments(op::AddSegments { run, segments }))
 }
 
 // Example: close run=chat rows=10 digest=wrong
@@ -67,12 +71,12 @@ pub(crate) fn close(world: &World, args: &mut Args) -> Parsed<OpKind> {
     }
     digest.update(args.text_or("digest", "").as_bytes());
     let rows = args.number("rows", view.map_or(0, |v| v.rows))?;
-    Ok(OpKind::CloseInput { run, rows, digest: *digest.finalize().as_bytes() })
+    Ok(OpKind::CloseInput(op::CloseInput { run, rows, digest: *digest.finalize().as_bytes() }))
 }
 
 pub(crate) fn control(world: &World, args: &mut Args, action: RunAction) -> Parsed<OpKind> {
     let run = run(world, &args.text("run")?)?;
-    Ok(OpKind::ControlRun { run, action, reason: args.text_or("reason", "") })
+    Ok(OpKind::ControlRun(op::ControlRun { run, action, reason: args.text_or("reason", "") }))
 }
 
 // Example: carry run=chat segment=0 rows=0-3 part=p1 blob=other
@@ -80,11 +84,11 @@ pub(crate) fn carry(world: &World, args: &mut Args) -> Parsed<OpKind> {
     let run = run(world, &args.text("run")?)?;
     let segment = SegmentNo(args.number("segment", 0)?);
     let label = args.text_or("blob", "segment");
-    Ok(OpKind::Carry {
+    Ok(OpKind::Carry(op::Carry {
         run,
         segment,
         segment_digest: blob(&format!("{label}{segment}")).digest,
         part: PartDecl { blob: blob(&args.text("part")?), tokens_in: 0, tokens_out: 0 },
         rows: args::rows(&args.text("rows")?)?,
-    })
+    }))
 }

@@ -3,7 +3,7 @@
 use crate::args::{self, Args, Parsed};
 use crate::{ops, rejections, show};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, SessionId};
-use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, digest_records};
+use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, digest_records, op};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct World {
@@ -205,7 +205,7 @@ impl World {
                 (Register(r), Reply::Registered { session, .. }) => {
                     self.workers.insert(r.name.clone(), *session);
                 }
-                (OpenClient { name, .. }, Reply::ClientOpened { session }) => {
+                (OpenClient(op::OpenClient { name, .. }), Reply::ClientOpened { session }) => {
                     self.clients.insert(name.clone(), *session);
                 }
                 (

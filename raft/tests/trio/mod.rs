@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rollout_ledger::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
-use rollout_ledger::{Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, Reply, Rows};
+use rollout_ledger::{
+    Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, Reply, Rows, op,
+};
 use rollout_proto::pki::{IssueRequest, init_ca, issue};
 use rollout_proto::{DialMap, Role, Security, ServerTls};
 use rollout_raft::{ClusterId, Joins, Leadership, MemberRecord, Node, NotLeader, RaftConfig};
@@ -238,8 +240,9 @@ pub fn digest_at(epoch: u64) -> Vec<u8> {
 
 /// A command that opens client sessions with these names.
 pub fn open_clients(epoch: u64, names: &[String]) -> Vec<u8> {
-    let open =
-        |name: &String| Op::from(OpKind::OpenClient { name: name.clone(), holder: String::new() });
+    let open = |name: &String| {
+        Op::from(OpKind::OpenClient(op::OpenClient { name: name.clone(), holder: String::new() }))
+    };
     command(epoch, Body::Ops(names.iter().map(open).collect()))
 }
 
@@ -253,14 +256,14 @@ pub fn bulk(epoch: u64, ops: usize, tag: usize) -> Vec<u8> {
 pub fn refused(epoch: u64, ops: usize) -> Vec<u8> {
     let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
     let fail = |_| {
-        Op::from(OpKind::Fail {
+        Op::from(OpKind::Fail(op::Fail {
             slot,
             held: HeldRows { run: RunNo(1), attempt: Attempt(1), rows: Rows::default() },
             class: FailureClass::Transient,
             code: "none".to_owned(),
             message: "x".repeat(90),
             evidence: Evidence::default(),
-        })
+        }))
     };
     command(epoch, Body::Ops((0..ops).map(fail).collect()))
 }

@@ -3,7 +3,7 @@ use crate::leader::settings::Workers;
 use crate::leader::state::alone::{Alone, PATIENCE};
 use rollout_ledger::Reply;
 use rollout_ledger::view::RunState;
-use rollout_ledger::{EngineSpec, RunAction, RunSpec, SegmentDecl};
+use rollout_ledger::{EngineSpec, RunAction, RunSpec, SegmentDecl, op};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -37,12 +37,15 @@ impl Place {
         let spec = RunSpec { engine, weight: 1, attempts_max: 1, store_url, ..RunSpec::default() };
         let (namespace, folder) = ("default".to_owned(), format!("{name}/own"));
         let spec = Box::new(spec);
-        let create = OpKind::CreateRun { namespace, name: name.into(), spec, folder };
+        let create =
+            OpKind::CreateRun(op::CreateRun { namespace, name: name.into(), spec, folder });
         let Reply::Run { run, .. } = self.alone.op(create).await else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
-        self.alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+        self.alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
         let reason = String::new();
-        self.alone.op(OpKind::ControlRun { run, action: RunAction::Cancel, reason }).await;
+        self.alone
+            .op(OpKind::ControlRun(op::ControlRun { run, action: RunAction::Cancel, reason }))
+            .await;
         run
     }
 
@@ -84,7 +87,7 @@ async fn a_run_whose_store_is_not_listed_is_left_alone() {
     place.write("r", &BlobStore::open(&other).expect("a store")).await;
     let error = seal(place.leading(), &place.stores, run).await.expect_err("sealed");
     assert!(matches!(error, ForgetError::NotListed(_)), "{error}");
-    place.alone.op(OpKind::DeleteRun { run }).await;
+    place.alone.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
     let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
     assert!(matches!(error, ForgetError::NotListed(_)), "{error}");
     place.alone.end().await;
@@ -94,7 +97,7 @@ async fn a_run_whose_store_is_not_listed_is_left_alone() {
 async fn a_run_is_forgotten_only_if_its_objects_were_in_this_store() {
     let place = Place::new().await;
     let run = place.ended("r", "").await;
-    place.alone.op(OpKind::DeleteRun { run }).await;
+    place.alone.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
     let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
     assert!(matches!(error, ForgetError::Elsewhere { .. }), "{error}");
     assert_eq!(place.view(run).expect("a run").state, RunState::Deleting);
@@ -116,12 +119,12 @@ async fn a_store_that_refuses_holds_up_no_other_run() {
     let refused = place.ended("refused", &url(place.dir.path(), "own")).await;
     let other = place.ended("other", "").await;
     place.write("other", place.stores.cluster()).await;
-    place.alone.op(OpKind::DeleteRun { run: refused }).await;
+    place.alone.op(OpKind::DeleteRun(op::DeleteRun { run: refused })).await;
     let forgetting = forget_runs(place.leading().clone(), place.stores.clone(), KEPT);
     let forgetting = tokio::spawn(place.leading().clone().until_ended(forgetting));
     // By then the leader has tried and failed.
     tokio::time::sleep(3 * LOOK_EVERY).await;
-    place.alone.op(OpKind::DeleteRun { run: other }).await;
+    place.alone.op(OpKind::DeleteRun(op::DeleteRun { run: other })).await;
     let gone = async {
         while place.view(other).is_some() {
             tokio::time::sleep(Duration::from_millis(50)).await;

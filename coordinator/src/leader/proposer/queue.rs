@@ -15,7 +15,7 @@ use super::{Answer, QUEUE_MAX};
 use crate::leader::caller;
 use crate::leader::command_size::Weight;
 use crate::leader::fair_room::{self, FairRoom};
-use rollout_ledger::{Op, OpKind};
+use rollout_ledger::Op;
 use rollout_raft::ProposeError;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -83,7 +83,7 @@ impl Queue {
     }
 
     async fn room_for(&self, ops: &[Op], bytes: usize) -> Result<Room, ProposeError> {
-        let waits = ops.iter().all(of_an_exchange);
+        let waits = ops.iter().all(|op| op.kind.in_exchange());
         // A bundle larger than the whole queue never fits. It goes on to consensus, which refuses it for its size.
         let bytes = bytes.min(self.bytes_max);
         let caller = caller::current().filter(|_| !waits);
@@ -104,36 +104,24 @@ impl Queue {
     }
 }
 
-/// Whether a worker's stream waits for the operation.
-pub(crate) fn of_an_exchange(op: &Op) -> bool {
-    matches!(
-        op.kind,
-        OpKind::Claim { .. }
-            | OpKind::Duplicate { .. }
-            | OpKind::Steal { .. }
-            | OpKind::Complete { .. }
-            | OpKind::Fail { .. }
-            | OpKind::EngineDied { .. }
-            | OpKind::Nack { .. }
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use futures::poll;
     use rollout_ledger::id::{SessionId, SlotNo, SlotRef};
+    use rollout_ledger::{OpKind, op};
     use rollout_proto::{Identity, Role};
     use std::pin::pin;
 
     fn request() -> Vec<Op> {
-        let kind = OpKind::OpenClient { name: "x".repeat(4000), holder: String::new() };
+        let kind =
+            OpKind::OpenClient(op::OpenClient { name: "x".repeat(4000), holder: String::new() });
         vec![kind.into()]
     }
 
     fn exchange() -> Vec<Op> {
         let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
-        vec![OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 1 }.into()]
+        vec![OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 1 }).into()]
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use crate::leader::liveness::return_time;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
-use rollout_ledger::{Body, Op, OpKind, limits};
+use rollout_ledger::{Body, Op, OpKind, limits, op};
 use rollout_raft::ProposeError;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Leading {
                 }
                 WorkerState::Suspect { .. } if !silent && self.liveness.was_heard(session) => {
                     tracing::info!(%session, "a suspect worker is back");
-                    let back = OpKind::Unsuspect { session }.into();
+                    let back = OpKind::Unsuspect(op::Unsuspect { session }).into();
                     Some((back, self.attempts_of(session)))
                 }
                 _ => None,
@@ -86,12 +86,15 @@ impl Leading {
             // Without a heartbeat to this leader, the worker may be running any of its rows. It may have registered
             // and wait, among thousands, to open its stream.
             let started = self.node.ledger(|l| l.held_rows(session));
-            return OpKind::Suspect { session, started, grace_ms }.into();
+            return OpKind::Suspect(op::Suspect { session, started, grace_ms }).into();
         }
         let (started, unheard) = (self.liveness.started(session), self.unheard(session));
         match unheard.is_empty() {
-            true => OpKind::Suspect { session, started, grace_ms }.into(),
-            false => OpKind::SuspectUnheard { session, started, unheard, grace_ms }.into(),
+            true => OpKind::Suspect(op::Suspect { session, started, grace_ms }).into(),
+            false => {
+                OpKind::SuspectUnheard(op::SuspectUnheard { session, started, unheard, grace_ms })
+                    .into()
+            }
         }
     }
 }
@@ -124,7 +127,8 @@ mod tests {
 
     #[test]
     fn workers_that_hold_many_attempts_become_suspect_in_several_commands() {
-        let op = |session| Op::from(OpKind::Unsuspect { session: SessionId(session) });
+        let op =
+            |session| Op::from(OpKind::Unsuspect(op::Unsuspect { session: SessionId(session) }));
         let max = limits::TICK_ATTEMPTS_MAX;
         let held = [1, max - 1, 1, max + 5, 0, max, 0, 0];
         let ops: Vec<(Op, usize)> = (0..).map(op).zip(held).collect();
@@ -150,7 +154,7 @@ mod tests {
         let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
         let under_way = futures::poll!(&mut look);
         assert!(under_way.is_pending(), "a worker becomes suspect");
-        alone.op(OpKind::Deregister { session: ended }).await;
+        alone.op(OpKind::Deregister(op::Deregister { session: ended })).await;
         let newcomer = alone.register("newcomer", 1).await;
         leading.liveness.heard(newcomer, leading.now());
         look.await;
@@ -168,12 +172,13 @@ mod tests {
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
         let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
-        let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+        let create =
+            OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
         let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: 4, blob: BlobRef::default() };
-        alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+        alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
         let slot = SlotRef { session, slot: SlotNo(0) };
-        alone.op(OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 4 }).await;
+        alone.op(OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: 4 })).await;
         // After an election the worker has registered again with all its rows, and waits, among thousands, to open its
         // stream.
         leading.liveness.heard(session, leading.now());

@@ -2,7 +2,7 @@ use super::*;
 use crate::leader::parked::Pull;
 use crate::leader::state::alone::{Alone, PATIENCE};
 use rollout_ledger::id::{Attempt, SegmentNo};
-use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl};
+use rollout_ledger::{BlobRef, EngineSpec, Rows, RunSpec, SegmentDecl, op};
 
 fn held(index: u64, first: u64, rows: u32) -> HeldRows {
     HeldRows { run: RunNo(1), attempt: Attempt::at(index, 0), rows: Rows::range(first, rows) }
@@ -35,11 +35,11 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
     let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
     let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
-    let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+    let create = OpKind::CreateRun(op::CreateRun { namespace, name, spec: Box::new(spec), folder });
     let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
     let before = leading.node.ledger(|l| l.applied().index);
     let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
-    alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+    alone.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] })).await;
     let granted = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("a grant");
     let Some(Ok(v1::LeaderMessage { kind: Some(kind), .. })) = granted else {
         panic!("{granted:?}")
@@ -47,7 +47,9 @@ async fn a_row_makes_one_claim_however_many_pulls_wait_for_it() {
     let v1::leader_message::Kind::Exchange(answer) = kind else { panic!("{kind:?}") };
     assert_eq!(answer.grants.len(), 1);
     // All earlier proposals for the row are applied before this one.
-    alone.op(OpKind::SetNamespace { name: "after".into(), running_rows_max: 0 }).await;
+    alone
+        .op(OpKind::SetNamespace(op::SetNamespace { name: "after".into(), running_rows_max: 0 }))
+        .await;
     let claims = leading.node.ledger(|l| l.applied().index) - before - 2;
     // The leader's own commands, such as ticks, may be among them.
     assert!((1..=3).contains(&claims), "{claims}");

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use rollout_ledger::id::{LedgerMs, SessionId};
-use rollout_ledger::{Body, HeldRows, OpKind, Rows, limits};
+use rollout_ledger::{Body, HeldRows, OpKind, Rows, limits, op};
 use serde::Serialize;
 
 use super::world::{Size, World, bytes_of};
@@ -136,7 +136,10 @@ pub(super) fn measure(size: Size, rows_of_each: u32, claims: usize) -> anyhow::R
         let attempts: usize = own().map(|puller| puller.held.len()).sum();
         attempts_lost += attempts as u64;
         let started = started.collect();
-        suspects.push((OpKind::Suspect { session, started, grace_ms: GRACE_MS }, attempts));
+        suspects.push((
+            OpKind::Suspect(op::Suspect { session, started, grace_ms: GRACE_MS }),
+            attempts,
+        ));
     }
     let commands = in_commands(suspects, size.cluster_version);
     let mut suspect = Longest::default();
@@ -202,7 +205,7 @@ fn come_back(
 ) -> anyhow::Result<Longest> {
     let ops = sessions.iter().map(|&session| {
         let attempts = world.ledger.attempts_of(session);
-        (OpKind::Unsuspect { session }, attempts)
+        (OpKind::Unsuspect(op::Unsuspect { session }), attempts)
     });
     let commands = in_commands(ops.collect(), cluster_version);
     let mut longest = Longest::default();

@@ -1,6 +1,6 @@
 //! The first run of a model that slots have, and its end: both change which runs these slots fit.
 
-use rollout_ledger::{OpKind, RunAction};
+use rollout_ledger::{OpKind, RunAction, op};
 use serde::Serialize;
 
 use super::loss::{Commands, Longest};
@@ -50,7 +50,7 @@ pub(super) fn measure(size: Size) -> anyhow::Result<NewModelFigures> {
         let (run, taken) = world.create_run(&format!("new-{time}"), model)?;
         create.add(taken);
         let (action, reason) = (RunAction::Cancel, String::new());
-        end.add(world.ops([OpKind::ControlRun { run, action, reason }])?.1);
+        end.add(world.ops([OpKind::ControlRun(op::ControlRun { run, action, reason })])?.1);
     }
     let slots_with_it = if size.models == Models::Any { size.slots } else { size.slots / 2 };
     let Size { runs, slots, cluster_version, .. } = size;

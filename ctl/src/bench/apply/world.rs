@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Body, Command, EngineSpec, EntryId, HeldRows, ImageDelta, Ledger, Op, OpKind,
-    PartDecl, Registration, Reply, RunSpec, SegmentDecl, SlotOffer, limits,
+    PartDecl, Registration, Reply, RunSpec, SegmentDecl, SlotOffer, limits, op,
 };
 
 /// Commands between two images, which a member writes once a second.
@@ -108,7 +108,7 @@ impl World {
             }
             let run = RunNo(number + 1);
             for some in segments.chunks(limits::SEGMENTS_PER_OP_MAX) {
-                self.ops([OpKind::AddSegments { run, segments: some.to_vec() }])?;
+                self.ops([OpKind::AddSegments(op::AddSegments { run, segments: some.to_vec() })])?;
             }
         }
         Ok(())
@@ -130,7 +130,7 @@ impl World {
         let (namespace, folder) = ("default".into(), format!("{name}/own"));
         let (name, spec) = (name.to_owned(), Box::new(spec));
         let (mut replies, taken) =
-            self.ops([OpKind::CreateRun { namespace, name, spec, folder }])?;
+            self.ops([OpKind::CreateRun(op::CreateRun { namespace, name, spec, folder })])?;
         let Some(Reply::Run { run, .. }) = replies.pop() else { bail!("no run was created") };
         Ok((run, taken))
     }
@@ -206,7 +206,7 @@ impl World {
         let puller = &mut self.pullers[at];
         let (slot, seq) = (puller.slot, puller.seq + 1);
         let (mut replies, taken) =
-            self.ops([OpKind::Claim { slot, instance: 1, seq, rows_max }])?;
+            self.ops([OpKind::Claim(op::Claim { slot, instance: 1, seq, rows_max })])?;
         let Some(Reply::Granted(granted)) = replies.pop() else { bail!("no answer to a claim") };
         let got = !granted.is_empty();
         let puller = &mut self.pullers[at];
@@ -243,7 +243,12 @@ impl World {
             let done = which(held);
             held.rows.subtract(&done.rows);
             let part = PartDecl { blob: blob(self.index), tokens_in: 9, tokens_out: 9 };
-            ops.push(OpKind::Complete { slot, run: held.run, part, sets: vec![done] });
+            ops.push(OpKind::Complete(op::Complete {
+                slot,
+                run: held.run,
+                part,
+                sets: vec![done],
+            }));
         }
         self.pullers[at].held.retain(|held| !held.rows.is_empty());
         self.ops(ops).map(drop)

@@ -1,5 +1,6 @@
 //! Operations on shared stores, and their names.
 
+use crate::machine::gate::came_with;
 use serde::{Deserialize, Serialize};
 
 /// The name of a shared store.
@@ -73,4 +74,24 @@ pub enum StoreOp {
         #[serde(with = "crate::kernel::bytes_field")]
         queue: Vec<u8>,
     },
+}
+
+came_with!(StoreOp, STORE_OPS, {
+    1: StoreOp::Set { .. } | StoreOp::Add { .. } | StoreOp::CompareSet { .. }
+        | StoreOp::Append { .. } | StoreOp::Delete { .. } | StoreOp::Push { .. }
+        | StoreOp::Pop { .. },
+});
+
+impl StoreOp {
+    /// Whether it makes the store larger.
+    pub(crate) fn grows(&self) -> bool {
+        match self {
+            Self::Set { .. }
+            | Self::Add { .. }
+            | Self::CompareSet { .. }
+            | Self::Append { .. }
+            | Self::Push { .. } => true,
+            Self::Delete { .. } | Self::Pop { .. } => false,
+        }
+    }
 }

@@ -17,6 +17,7 @@ use crate::machine::command::{
 use crate::machine::gate::SCHEDULING_VERSION;
 use crate::machine::ledger::{EntryId, Ledger};
 use crate::machine::view::Pool;
+use crate::op;
 
 const RUNS: u32 = 30;
 const WORKERS: u16 = 20;
@@ -71,7 +72,8 @@ impl Bench {
             ..RunSpec::default()
         };
         let (folder, spec, name) = (format!("{name}/own"), Box::new(spec), name.to_owned());
-        let create = OpKind::CreateRun { namespace: "default".into(), name, spec, folder };
+        let create =
+            OpKind::CreateRun(op::CreateRun { namespace: "default".into(), name, spec, folder });
         let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
         self.segment(run, 0);
         run
@@ -80,7 +82,7 @@ impl Bench {
     fn segment(&mut self, run: RunNo, number: u32) {
         let blob = BlobRef::default();
         let segment = SegmentDecl { number: SegmentNo(number), rows: 100, blob };
-        self.op(OpKind::AddSegments { run, segments: vec![segment] });
+        self.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] }));
     }
 
     /// The first slot of a worker.
@@ -103,12 +105,12 @@ impl Bench {
     }
 
     fn claim(&mut self, slot: SlotRef, seq: u64) {
-        self.op(OpKind::Claim { slot, instance: 1, seq, rows_max: 10 });
+        self.op(OpKind::Claim(op::Claim { slot, instance: 1, seq, rows_max: 10 }));
     }
 
     /// The rows that a slot gets, of one run.
     fn pull(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> HeldRows {
-        let claim = OpKind::Claim { slot, instance: 1, seq, rows_max };
+        let claim = OpKind::Claim(op::Claim { slot, instance: 1, seq, rows_max });
         let Reply::Granted(mut granted) = self.op(claim) else { panic!("no rows") };
         assert_eq!(granted.len(), 1);
         granted.remove(0).held
@@ -125,13 +127,13 @@ impl Bench {
         let mut blob = BlobRef { bytes: 1, ..BlobRef::default() };
         blob.digest[..8].copy_from_slice(&self.1.to_be_bytes());
         let (run, part) = (held.run, PartDecl { blob, tokens_in: 0, tokens_out: 0 });
-        self.op(OpKind::Complete { slot, run, part, sets: vec![held] });
+        self.op(OpKind::Complete(op::Complete { slot, run, part, sets: vec![held] }));
     }
 }
 
 fn failure(slot: SlotRef, held: HeldRows, class: FailureClass) -> OpKind {
     let (code, message, evidence) = (String::new(), String::new(), Evidence::default());
-    OpKind::Fail { slot, held, class, code, message, evidence }
+    OpKind::Fail(op::Fail { slot, held, class, code, message, evidence })
 }
 
 #[test]
@@ -202,14 +204,16 @@ fn a_quota_is_checked_without_a_look_at_other_runs() {
 
 /// As many reports of a dead engine as cordon a slot.
 fn deaths(slot: SlotRef) -> impl Iterator<Item = Op> {
-    let died = move |number| OpKind::EngineDied {
-        slot,
-        number,
-        started: Vec::new(),
-        class: FailureClass::EngineDied,
-        code: String::new(),
-        message: String::new(),
-        evidence: Evidence::default(),
+    let died = move |number| {
+        OpKind::EngineDied(op::EngineDied {
+            slot,
+            number,
+            started: Vec::new(),
+            class: FailureClass::EngineDied,
+            code: String::new(),
+            message: String::new(),
+            evidence: Evidence::default(),
+        })
     };
     (1..=u64::from(limits::CORDON_AFTER_DEFAULT)).map(died).map(Op::from)
 }
@@ -240,7 +244,7 @@ fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
     bench.apply(Body::SetVersion(SCHEDULING_VERSION), 0);
     let busy: Vec<SessionId> = bench.0.workers.keys().copied().collect();
     let (own, other) = (bench.worker("own"), bench.worker("other"));
-    let drain = |session| OpKind::Drain { session, deadline_ms: 0 };
+    let drain = |session| OpKind::Drain(op::DrainWorker { session, deadline_ms: 0 });
     busy.into_iter().for_each(|session| drop(bench.op(drain(session))));
     let failed = bench.fail_next(own, 1, FailureClass::Transient);
     bench.apply(Body::Tick, 1000);

@@ -9,6 +9,7 @@ use crate::machine::command::{
 };
 use crate::machine::gate::SCHEDULING_VERSION;
 use crate::machine::ledger::{EntryId, Ledger};
+use crate::op;
 
 /// A ledger, and the index of its last entry.
 struct Bench(Ledger, u64);
@@ -67,10 +68,11 @@ impl Bench {
         };
         let name = format!("r{}", self.1);
         let (folder, spec) = (format!("{name}/own"), Box::new(spec));
-        let create = OpKind::CreateRun { namespace: "default".into(), name, spec, folder };
+        let create =
+            OpKind::CreateRun(op::CreateRun { namespace: "default".into(), name, spec, folder });
         let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
         let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
-        self.op(OpKind::AddSegments { run, segments: vec![segment] });
+        self.op(OpKind::AddSegments(op::AddSegments { run, segments: vec![segment] }));
         run
     }
 }
@@ -89,11 +91,15 @@ fn closing_gaps_costs_the_cohorts_and_the_needs_and_not_each_pair_of_them() {
     let pinned: Vec<RunNo> = (0..HOSTS).map(|host| bench.run("m0", Some(host))).collect();
     let more = looks_of(|| bench.run("other", Some(3)));
     let (run, reason) = (pinned[7], String::new());
-    let pause = OpKind::ControlRun { run, action: RunAction::Pause, reason: reason.clone() };
+    let pause = OpKind::ControlRun(op::ControlRun {
+        run,
+        action: RunAction::Pause,
+        reason: reason.clone(),
+    });
     let paused = looks_of(|| bench.op(pause));
-    let cancel = OpKind::ControlRun { run, action: RunAction::Cancel, reason };
+    let cancel = OpKind::ControlRun(op::ControlRun { run, action: RunAction::Cancel, reason });
     let ended = looks_of(|| bench.op(cancel));
-    let left = looks_of(|| bench.op(OpKind::Deregister { session: sessions[9] }));
+    let left = looks_of(|| bench.op(OpKind::Deregister(op::Deregister { session: sessions[9] })));
     for looks in [more, paused, ended, left] {
         assert!((1..=LOOKS).contains(&looks), "{looks} looks, at most {LOOKS}");
     }
@@ -111,11 +117,11 @@ fn runs_that_join_together_do_not_look_past_each_other() {
         bench.run("m", None);
     }
     let slot = SlotRef { session, slot: SlotNo(0) };
-    bench.op(OpKind::Claim { slot, instance: 1, seq: 1, rows_max: RUNS });
+    bench.op(OpKind::Claim(op::Claim { slot, instance: 1, seq: 1, rows_max: RUNS }));
     assert!(bench.0.runs.values().all(|run| !run.gives()), "it has all rows");
     bench.host(1);
     bench.run("m", None);
-    let looks = looks_of(|| bench.op(OpKind::Deregister { session }));
+    let looks = looks_of(|| bench.op(OpKind::Deregister(op::Deregister { session })));
     assert!(bench.0.runs.values().all(|run| run.gives()), "the rows are back");
     let most = u64::from(RUNS) * FEW;
     assert!((1..=most).contains(&looks), "{looks} looks, at most {most}");

@@ -1,21 +1,45 @@
-//! How workers register, fall silent, return and leave.
+//! Registers a worker, or resumes its session.
 //!
 //! *Invariant:* one live registration per name, and one live process per registration. Whatever happens to a session,
 //! each of its rows stays its own or becomes pending; none is lost in between. What a process had in a slot that its
 //! successor lacks goes to the successor's first slot, because its results are reported there.
 
 use crate::batch::spec;
-use crate::batch::store_access::StoreAccess;
 use crate::fleet::worker::{SessionEnd, Slot, Worker, WorkerState};
-use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId};
+use crate::kernel::id::{Attempt, RunNo, SessionId};
 use crate::kernel::limits;
-use crate::kernel::looks::look;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
-use crate::machine::command::{HeldRows, Registration, slot_ref};
+use crate::machine::command::Registration;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation, rows_of};
+
+impl Operation for Registration {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        // All runs of a worker.
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        // The number of workers is bounded, and on a full disk a worker still reports results.
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        // A worker that comes back gets its rows again, or returns them.
+        rows_of(&self.held)
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.register(ctx, self)
+    }
+}
 
 impl Ledger {
     pub(crate) fn register(
@@ -154,171 +178,6 @@ impl Ledger {
         self.dirty.workers.insert(session);
         self.forget_lost_grants(session);
         Reply::Registered { session, resumed: true, dropped }
-    }
-
-    pub(crate) fn deregister(
-        &mut self,
-        ctx: &Context,
-        session: SessionId,
-    ) -> Result<Reply, Rejection> {
-        if !self.workers.contains_key(&session) {
-            return Err(Rejection::SessionUnknown);
-        }
-        self.end_session(ctx, session, SessionEnd::Left);
-        Ok(Reply::Ok)
-    }
-
-    pub(crate) fn suspect(
-        &mut self,
-        ctx: &Context,
-        session: SessionId,
-        started: &[HeldRows],
-        grace_ms: u64,
-    ) -> Result<Reply, Rejection> {
-        let until = LedgerMs(self.meta.clock.0.saturating_add(grace_ms));
-        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
-        if matches!(worker.state, WorkerState::Suspect { .. }) {
-            return Ok(Reply::Ok);
-        }
-        self.fleet.moved(worker, WorkerState::Suspect { until, grace_ms });
-        self.dirty.workers.insert(session);
-        self.emit(ctx, EventKind::WorkerSuspect { session });
-        #[cfg(feature = "seeded-bugs")]
-        self.return_done(session);
-        for (no, attempt) in self.held_by(session) {
-            let running = started.iter().filter(|h| h.run == no && h.attempt == attempt).fold(
-                Rows::default(),
-                |mut all, h| {
-                    all.unite(&h.rows);
-                    all
-                },
-            );
-            let Some((slot, rows)) = self.runs.get(&no).and_then(|r| r.holding(attempt)) else {
-                continue;
-            };
-            // A trial starts as soon as it arrives, because its slot has nothing else.
-            let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
-            if grant.is_some_and(|grant| grant.trial.is_some()) {
-                continue;
-            }
-            let idle = rows.partition(&running).1;
-            self.lapse_rows(no, attempt, &idle);
-            self.emit_returned(ctx, slot, (no, attempt), &idle, "silent");
-        }
-        Ok(Reply::Ok)
-    }
-
-    pub(crate) fn unsuspect(
-        &mut self,
-        ctx: &Context,
-        session: SessionId,
-    ) -> Result<Reply, Rejection> {
-        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
-        if matches!(worker.state, WorkerState::Suspect { .. }) {
-            let heard = worker.state_when_heard();
-            self.fleet.moved(worker, heard);
-            self.dirty.workers.insert(session);
-            self.forget_unheard(session);
-            self.emit(ctx, EventKind::WorkerBack { session });
-            self.adopt_lapsed(ctx, session);
-            self.forget_lost_grants(session);
-        }
-        Ok(Reply::Ok)
-    }
-
-    /// A repeated request can only bring the deadline nearer.
-    pub(crate) fn drain(
-        &mut self,
-        ctx: &Context,
-        session: SessionId,
-        deadline_ms: u64,
-    ) -> Result<Reply, Rejection> {
-        let asked =
-            (deadline_ms > 0).then(|| LedgerMs(self.meta.clock.0.saturating_add(deadline_ms)));
-        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
-        let asked_before = worker.drain.is_some();
-        let drain = worker.drain.get_or_insert_default();
-        drain.until = drain.until.into_iter().chain(asked).min();
-        if worker.state == WorkerState::Ready {
-            self.fleet.moved(worker, WorkerState::Draining); // A suspect one stays so, or it never ended.
-        }
-        self.dirty.workers.insert(session);
-        if !asked_before {
-            self.emit(ctx, EventKind::WorkerDraining { session });
-        }
-        Ok(Reply::Ok)
-    }
-
-    /// Ends a registration: its leases lapse.
-    pub(crate) fn end_session(&mut self, ctx: &Context, session: SessionId, end: SessionEnd) {
-        for (no, attempt) in self.held_by(session) {
-            self.lapse(ctx, no, attempt, "lost");
-        }
-        #[cfg(feature = "seeded-bugs")]
-        self.return_done(session);
-        self.forget_unheard(session);
-        self.unindex_slots(session);
-        if let Some(worker) = self.workers.get(&session) {
-            self.reshaped.insert(worker.namespace.clone());
-        }
-        if let Some(worker) = self.workers.remove(&session) {
-            self.fleet.left(&worker);
-            self.dirty.mark_slots(session, worker.slots.len());
-            let name = (worker.namespace, worker.name);
-            self.worker_names.remove(&name);
-            let kind = match end {
-                SessionEnd::Left => EventKind::WorkerDrained { session, name },
-                SessionEnd::Lost => EventKind::WorkerLost { session, name },
-            };
-            self.emit(ctx, kind);
-        }
-        self.dirty.workers.insert(session);
-    }
-
-    /// How many workers are registered.
-    pub fn worker_count(&self) -> usize {
-        self.workers.len()
-    }
-
-    /// How many slots a worker has.
-    pub fn slots_of(&self, session: SessionId) -> Option<usize> {
-        self.workers.get(&session).map(|worker| worker.slots.len())
-    }
-
-    /// Adds a worker's slots to the indexes of offers and of incidents.
-    pub(crate) fn index_slots(&mut self, session: SessionId) {
-        let Some(worker) = self.workers.get_mut(&session) else { return };
-        let stores = StoreAccess::new(&worker.stores, self.meta.version);
-        for (number, slot) in worker.slots.iter_mut().enumerate() {
-            let at = slot_ref(session, number);
-            slot.offer_no = self.index.add_slot(&worker.namespace, &slot.offer, &stores, at);
-            self.incident_slots.add(at, &slot.incidents);
-        }
-    }
-
-    /// Removes them, before they change or disappear.
-    pub(crate) fn unindex_slots(&mut self, session: SessionId) {
-        let Some(worker) = self.workers.get_mut(&session) else { return };
-        for (number, slot) in worker.slots.iter_mut().enumerate() {
-            if let Some(was) = slot.counted.take() {
-                let list = (worker.namespace.as_str(), slot.offer.models.as_slice());
-                self.tally.count_slot(list, Some(was), None);
-                self.index.count_free(slot.offer_no, was.free, false);
-            }
-            let at = slot_ref(session, number);
-            self.index.remove_slot(slot.offer_no, at);
-            self.incident_slots.remove(at, &slot.incidents);
-        }
-    }
-
-    /// The slots of all workers, for invariants and views.
-    pub(crate) fn slots(
-        &self,
-    ) -> impl Iterator<Item = (&Worker, crate::kernel::id::SlotRef, &Slot)> {
-        self.workers.values().flat_map(|w| {
-            let slots = w.slots.iter().enumerate().inspect(|_| look());
-            slots.map(move |(i, slot)| (w, slot_ref(w.id, i), slot))
-        })
     }
 }
 

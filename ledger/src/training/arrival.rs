@@ -1,18 +1,15 @@
-//! The operations on barriers: a participant arrives or is gone, time passes, a request aborts a generation.
+//! What an arrival, a departure and time mean to a barrier's generations.
 //!
-//! *Invariant:* a refused arrival has changed nothing; a repeated arrival counts once.
+//! *Invariant:* a repeated arrival counts once. `arrive.rs` and `abort_barrier.rs` are the operations.
 
-use crate::batch::spec;
 use crate::kernel::id::{JobNo, LedgerMs, SessionId};
 use crate::kernel::limits;
-use crate::kernel::reply::{Rejection, Reply};
-use crate::machine::apply::Context;
+use crate::kernel::reply::Rejection;
 use crate::machine::ledger::Ledger;
 use crate::training::barrier::{
     Among, Barrier, BarrierEnd, BarrierFailure, BarrierSpec, Generation,
 };
-use crate::training::job::{Departed, Departure, Job, JobName, ParticipantDecl, Told};
-use crate::training::rendezvous::Standing;
+use crate::training::job::{Departed, Departure, Job, ParticipantDecl, Told};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The participant that arrives.
@@ -24,7 +21,7 @@ pub(crate) struct Arriving {
 }
 
 /// The effect of an arrival.
-enum Arrival {
+pub(super) enum Arrival {
     /// It counts.
     Counts,
     /// It begins a generation of this size, with this set if the names are known.
@@ -40,7 +37,7 @@ fn gone_text(gone: &Departure) -> String {
 
 impl Job {
     /// The effect of the arrival of `name`, with its ticket, at a generation.
-    fn arrival(
+    pub(super) fn arrival(
         &self,
         (barrier, generation): (&str, u64),
         (name, ticket): (&str, SessionId),
@@ -86,7 +83,7 @@ impl Job {
     }
 
     /// Makes room for another barrier.
-    fn barrier_to_forget(&self, barrier: &str) -> Result<Option<String>, Rejection> {
+    pub(super) fn barrier_to_forget(&self, barrier: &str) -> Result<Option<String>, Rejection> {
         if self.barriers.contains_key(barrier) || self.barriers.len() < limits::BARRIERS_MAX {
             return Ok(None);
         }
@@ -99,7 +96,7 @@ impl Job {
         oldest.map(Some).ok_or_else(limit)
     }
 
-    fn count_arrival(
+    pub(super) fn count_arrival(
         &mut self,
         (barrier, number): (&str, u64),
         (name, ticket): (&str, SessionId),
@@ -178,7 +175,7 @@ impl Job {
         gone.filter(|d| d.why == Departed::Lost).cloned().collect()
     }
 
-    fn tell_end(&self, barrier: &str, told: &mut Told) {
+    pub(super) fn tell_end(&self, barrier: &str, told: &mut Told) {
         let Some(g) = self.barriers.get(barrier).and_then(|b| b.generations.back()) else { return };
         let (what, why) = match &g.end {
             None => return,
@@ -231,56 +228,12 @@ impl Job {
 }
 
 impl Ledger {
-    pub(crate) fn arrive(
-        &mut self,
-        ctx: &Context,
-        (job, barrier, generation): (JobName, String, u64),
-        who: Arriving,
-        spec: BarrierSpec,
-    ) -> Result<Reply, Rejection> {
-        spec::check_name("barrier's", &barrier)?;
-        spec.check()?;
-        if generation == 0 {
-            return Err(Rejection::Invalid("generations count from 1".into()));
-        }
-        let found = self.job_or_room(&job)?;
-        let name = self.who_arrives(found, &who)?;
-        let none = Job::default();
-        let there = found.and_then(|no| self.jobs.get(&no)).unwrap_or(&none);
-        there.has_room(&name)?;
-        let had = there.head.participants.get(&name);
-        let (ticket, keep_alive_ms) = match had {
-            Some(had) => (had.ticket, had.decl.keep_alive_ms),
-            None => (ctx.session(), who.participant.keep_alive_ms),
-        };
-        let arrival = there.arrival((&barrier, generation), (&name, ticket), &spec)?;
-        let forget = there.barrier_to_forget(&barrier)?;
-        let newcomer = had.is_none().then_some(who.participant);
-        let no = self.make_job(job);
-        self.change_job(ctx, no, |job, now, told| {
-            match newcomer {
-                Some(decl) => {
-                    job.take_place(decl, (ticket, ctx.wall_ms), Standing::Apart, told);
-                }
-                None => {
-                    let had = job.head.participants.get_mut(&name);
-                    had.into_iter().for_each(|p| p.seen_wall_ms = ctx.wall_ms);
-                }
-            }
-            if let Some(forget) = forget {
-                job.barriers.remove(&forget);
-                told.barriers.insert(forget);
-            }
-            if !matches!(arrival, Arrival::Late) {
-                let at = (barrier.as_str(), generation);
-                job.count_arrival(at, (&name, ticket), (spec, arrival), (now, told));
-            }
-        });
-        Ok(Reply::Participant { ticket, keep_alive_ms })
-    }
-
     /// The name under which a participant arrives.
-    fn who_arrives(&self, job: Option<JobNo>, who: &Arriving) -> Result<String, Rejection> {
+    pub(super) fn who_arrives(
+        &self,
+        job: Option<JobNo>,
+        who: &Arriving,
+    ) -> Result<String, Rejection> {
         let Some(ticket) = who.ticket else {
             who.participant.check()?;
             return Ok(who.participant.name.clone());
@@ -289,34 +242,5 @@ impl Ledger {
             Some((no, name)) if Some(*no) == job => Ok(name.clone()),
             _ => Err(Rejection::ParticipantUnknown),
         }
-    }
-
-    /// Has no effect if the generation has ended already.
-    pub(crate) fn abort_barrier(
-        &mut self,
-        ctx: &Context,
-        job: &JobName,
-        (barrier, generation): (String, u64),
-        reason: String,
-    ) -> Result<Reply, Rejection> {
-        if reason.len() > limits::TEXT_BYTES_MAX {
-            return Err(Rejection::Invalid("the reason is too long".into()));
-        }
-        let no = *self.job_names.get(job).ok_or(Rejection::BarrierUnknown)?;
-        let at = self.jobs[&no].barriers.get(&barrier).ok_or(Rejection::BarrierUnknown)?;
-        if generation > 0 && !at.generations.iter().any(|g| g.number == generation) {
-            return Err(Rejection::BarrierUnknown);
-        }
-        let waits = at.waiting().is_some_and(|g| generation == 0 || g.number == generation);
-        if waits {
-            self.change_job(ctx, no, |job, _, told| {
-                if let Some(g) = job.barriers.get_mut(&barrier).and_then(Barrier::waiting_mut) {
-                    g.end = Some(BarrierEnd::Failed(BarrierFailure::Aborted { reason }));
-                }
-                told.barriers.insert(barrier.clone());
-                job.tell_end(&barrier, told);
-            });
-        }
-        Ok(Reply::Ok)
     }
 }

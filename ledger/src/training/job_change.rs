@@ -1,19 +1,18 @@
-//! The operations on a job: a participant joins a rendezvous, joins only the job, leaves or is lost; the rendezvous
-//! closes; time passes.
+//! Changes of a job: what follows from them, for its rendezvous, barriers and stores; and what time changes.
 //!
 //! *Invariant:* every change of a job goes through [`Ledger::change_job`], which applies the consequences, keeps the
-//! indexes and emits the events. A refusal comes before any change.
+//! indexes and emits the events.
 
 use crate::kernel::id::{JobNo, LedgerMs, SessionId, StoreNo};
 use crate::kernel::limits;
-use crate::kernel::reply::{Rejection, Reply};
+use crate::kernel::reply::Rejection;
 use crate::machine::apply::Context;
 use crate::machine::command::StoreName;
 use crate::machine::event::EventKind;
 use crate::machine::gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::training::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
-use crate::training::rendezvous::{Standing, Terms};
+use crate::training::rendezvous::Standing;
 
 impl Job {
     /// Refuses one participant too many.
@@ -46,31 +45,8 @@ impl Job {
         self.head.participants.insert(name, participant);
     }
 
-    fn join(
-        &mut self,
-        decl: ParticipantDecl,
-        came: (SessionId, u64),
-        terms: Terms,
-        (now, told): (LedgerMs, &mut Told),
-    ) {
-        let others = self.head.participants.iter().filter(|p| *p.0 != decl.name);
-        let met = others.into_iter().any(|(_, p)| p.standing.takes_part());
-        if let Some(old) = self.head.participants.get_mut(&decl.name)
-            && matches!(old.standing, Standing::Member { .. } | Standing::Redundant)
-        {
-            // It leaves its round, which may end by that.
-            old.standing = Standing::Apart;
-            self.settle(now, told);
-        }
-        let standing = self.standing_to_join(now, &terms);
-        if !met {
-            self.head.rendezvous.terms = Some(terms);
-        }
-        self.take_place(decl, came, standing, told);
-    }
-
     /// Removes a participant, and everything that cannot continue without it.
-    fn depart(&mut self, name: &str, why: Departed, times: (u64, u64), told: &mut Told) {
+    pub(crate) fn depart(&mut self, name: &str, why: Departed, times: (u64, u64), told: &mut Told) {
         let Some(gone) = self.remove_participant(name, why, times, told) else { return };
         let what = if why == Departed::Lost { "participant_lost" } else { "participant_left" };
         told.events.push((what, name.to_owned(), 0, gone.decl.host.clone()));
@@ -133,89 +109,6 @@ impl Ledger {
     pub(crate) fn drop_stores_before(&mut self, job: &JobName, round: u64) {
         let old: Vec<_> = self.stores_before(job, round).collect();
         old.into_iter().for_each(|no| self.remove_store(no));
-    }
-
-    pub(crate) fn join(
-        &mut self,
-        ctx: &Context,
-        job: JobName,
-        decl: ParticipantDecl,
-        terms: Terms,
-    ) -> Result<Reply, Rejection> {
-        decl.check()?;
-        terms.check()?;
-        if let Some(no) = self.job_or_room(&job)? {
-            let job = &self.jobs[&no];
-            job.admits(&decl.name, &terms)?;
-            job.has_room(&decl.name)?;
-        }
-        let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
-        let ticket = ctx.session();
-        let (name, holder) = (decl.name.clone(), self.joiner(ctx));
-        self.change_job(ctx, no, |job, now, told| {
-            job.join(decl, (ticket, ctx.wall_ms), terms, (now, told));
-            job.access.joins(name, holder);
-        });
-        Ok(Reply::Participant { ticket, keep_alive_ms })
-    }
-
-    pub(crate) fn participate(
-        &mut self,
-        ctx: &Context,
-        job: JobName,
-        decl: ParticipantDecl,
-    ) -> Result<Reply, Rejection> {
-        decl.check()?;
-        if let Some(no) = self.job_or_room(&job)? {
-            self.jobs[&no].has_room(&decl.name)?;
-        }
-        let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
-        let ticket = ctx.session();
-        self.change_job(ctx, no, |job, _, told| {
-            job.take_place(decl, (ticket, ctx.wall_ms), Standing::Apart, told);
-        });
-        Ok(Reply::Participant { ticket, keep_alive_ms })
-    }
-
-    /// Has no effect if the ticket is void already.
-    pub(crate) fn leave(&mut self, ctx: &Context, ticket: SessionId) -> Reply {
-        if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
-            let times = (ctx.wall_ms, ctx.wall_ms);
-            self.change_job(ctx, no, |job, _, told| {
-                job.depart(&name, Departed::Left, times, told);
-            });
-        }
-        Reply::Ok
-    }
-
-    pub(crate) fn lose_participant(
-        &mut self,
-        ctx: &Context,
-        ticket: SessionId,
-        silent_ms: Option<u64>,
-    ) -> Reply {
-        if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
-            let wall_ms = ctx.wall_ms;
-            self.change_job(ctx, no, |job, _, told| {
-                let seen = job.head.participants.get(&name).map_or(0, |p| p.seen_wall_ms);
-                let heard = silent_ms.map_or(seen, |silent_ms| wall_ms.saturating_sub(silent_ms));
-                job.depart(&name, Departed::Lost, (wall_ms, heard.max(seen)), told);
-            });
-        }
-        Reply::Ok
-    }
-
-    pub(crate) fn close_rendezvous(
-        &mut self,
-        ctx: &Context,
-        job: JobName,
-    ) -> Result<Reply, Rejection> {
-        self.job_or_room(&job)?;
-        let no = self.make_job(job);
-        if !self.jobs[&no].head.rendezvous.closed {
-            self.change_job(ctx, no, |job, _, told| job.close(told));
-        }
-        Ok(Reply::Ok)
     }
 
     /// Does what is due for all jobs.

@@ -12,8 +12,47 @@ use crate::kernel::reply::{Rejection, Reply, StoreAnswer};
 use crate::machine::apply::Context;
 use crate::machine::command::{StoreName, StoreOp};
 use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
 use crate::machine::seeded::{Bug, seeded};
 use crate::training::store::weight;
+use serde::{Deserialize, Serialize};
+
+/// Operations on a shared store, in order, each with its own answer. Without operations, this still counts as a
+/// use and keeps the store alive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UseStore {
+    /// Which.
+    pub store: StoreName,
+    /// At most [`limits::STORE_OPS_MAX`](crate::kernel::limits::STORE_OPS_MAX), of which at most
+    /// [`limits::STORE_VALUE_OPS_MAX`](crate::kernel::limits::STORE_VALUE_OPS_MAX) may return a value.
+    pub ops: Vec<StoreOp>,
+}
+
+impl Operation for UseStore {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        Self::SINCE.max(self.ops.iter().map(StoreOp::came_with).max().unwrap_or(0))
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        self.ops.iter().any(StoreOp::grows)
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.use_store_for(ctx, self.store, self.ops)
+    }
+}
 
 /// The number at the beginning of a value, as C++ reads it: white space, a sign and digits; the rest is ignored.
 pub(crate) fn number(value: &[u8]) -> Option<i64> {
@@ -100,19 +139,6 @@ impl Ledger {
         let answers =
             ops.into_iter().map(|op| self.store_op(no, op).unwrap_or_else(StoreAnswer::Refused));
         Ok(Reply::Store(answers.collect()))
-    }
-
-    /// Has no effect if there is no such store: it is gone already.
-    pub(crate) fn drop_store(
-        &mut self,
-        ctx: &Context,
-        name: &StoreName,
-    ) -> Result<Reply, Rejection> {
-        self.check_drop(ctx, name)?;
-        if let Some(&no) = self.store_names.get(name) {
-            self.remove_store(no);
-        }
-        Ok(Reply::Ok)
     }
 
     fn store_op(&mut self, no: StoreNo, op: StoreOp) -> Result<StoreAnswer, Rejection> {

@@ -1,0 +1,91 @@
+//! Pauses, resumes or cancels a run.
+
+use crate::batch::run::{PauseState, RunState};
+use crate::kernel::id::RunNo;
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::command::RunAction;
+use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
+
+/// Pauses, resumes or cancels a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlRun {
+    /// The run.
+    pub run: RunNo,
+    /// The action.
+    pub action: RunAction,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl Operation for ControlRun {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn since(&self) -> u32 {
+        Self::SINCE.max(self.action.came_with())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.control_run(ctx, self.run, self.action, self.reason)
+    }
+}
+
+impl Ledger {
+    fn control_run(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        action: RunAction,
+        reason: String,
+    ) -> Result<Reply, Rejection> {
+        if reason.len() > limits::MESSAGE_BYTES_MAX {
+            return Err(Rejection::Invalid("the reason is too long".into()));
+        }
+        let run = self.run_mut(no)?;
+        let to = match (run.head.state, action) {
+            (RunState::Cancelled, RunAction::Cancel) => return Ok(Reply::Ok),
+            _ if run.ended() => return Err(run.over()),
+            (_, RunAction::Cancel) => {
+                self.end_early(ctx, no, (RunState::Cancelled, "cancelled"), reason.clone());
+                "cancelled"
+            }
+            (_, RunAction::Pause) => {
+                run.head.state = RunState::Paused;
+                run.head.reason = reason.clone();
+                run.head.pause.at_cordon_limit = false;
+                "paused"
+            }
+            (state, RunAction::Resume) => {
+                if state == RunState::Paused {
+                    run.head.resumed_index = ctx.index();
+                    run.head.pause = PauseState::default();
+                }
+                run.head.state = RunState::Running;
+                run.head.reason = String::new();
+                self.accept_canary(no);
+                "resumed"
+            }
+        };
+        self.emit_run(ctx, no, to, &reason);
+        self.dirty.runs.insert(no);
+        self.refresh_active(no);
+        Ok(Reply::Ok)
+    }
+}

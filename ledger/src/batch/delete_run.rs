@@ -1,0 +1,52 @@
+//! Deletes an ended run. Its name stays taken until its objects are gone.
+
+use crate::batch::run::RunState;
+use crate::kernel::id::RunNo;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
+
+/// Deletes an ended run; its name stays taken until its objects are gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteRun {
+    /// The run.
+    pub run: RunNo,
+}
+
+impl Operation for DeleteRun {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.delete_run(ctx, self.run)
+    }
+}
+
+impl Ledger {
+    fn delete_run(&mut self, ctx: &Context, no: RunNo) -> Result<Reply, Rejection> {
+        let run = self.run_mut(no)?;
+        match run.head.state {
+            RunState::Deleting => return Ok(Reply::Ok),
+            _ if !run.ended() => return Err(Rejection::RunActive),
+            _ => run.head.state = RunState::Deleting,
+        }
+        self.drop_rows(no);
+        self.emit_run(ctx, no, "deleted", "");
+        Ok(Reply::Ok)
+    }
+}

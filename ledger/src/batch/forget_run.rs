@@ -1,0 +1,54 @@
+//! Removes a deleted run whose objects are gone.
+
+use crate::batch::run::RunState;
+use crate::kernel::id::RunNo;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
+
+/// The objects of a deleted run are gone; this removes the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetRun {
+    /// The run.
+    pub run: RunNo,
+}
+
+impl Operation for ForgetRun {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, _: &mut Context) -> Result<Reply, Rejection> {
+        ledger.forget_run(self.run)
+    }
+}
+
+impl Ledger {
+    fn forget_run(&mut self, no: RunNo) -> Result<Reply, Rejection> {
+        match self.runs.get(&no) {
+            None => return Ok(Reply::Ok), // A repeat.
+            Some(run) if run.head.state != RunState::Deleting => return Err(Rejection::RunActive),
+            Some(_) => {}
+        }
+        self.lapsed_runs.remove(&no);
+        if let Some(run) = self.runs.remove(&no) {
+            self.run_names.remove(&(run.head.namespace, run.head.name));
+        }
+        self.dirty.runs.insert(no);
+        Ok(Reply::Ok)
+    }
+}

@@ -1,0 +1,71 @@
+//! Opens the session of a client, whose requests take effect once.
+
+use crate::identity::client::Client;
+use crate::kernel::limits;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
+
+/// Opens a client session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenClient {
+    /// For people.
+    pub name: String,
+    /// The owner, as `role/name` of its certificate. Only its requests belong to this session.
+    pub holder: String,
+}
+
+impl Operation for OpenClient {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.open_client(ctx, self.name, self.holder)
+    }
+}
+
+impl Ledger {
+    fn open_client(
+        &mut self,
+        ctx: &Context,
+        name: String,
+        holder: String,
+    ) -> Result<Reply, Rejection> {
+        if name.len() > limits::NAME_BYTES_MAX || holder.len() > limits::HOLDER_BYTES_MAX {
+            return Err(Rejection::Invalid("the client's name is too long".into()));
+        }
+        if let Some((used_at, id)) = self.to_forget() {
+            self.forget_client(used_at, id);
+        }
+        self.holders.add(&holder);
+        let session = ctx.session();
+        let client = Client {
+            id: session,
+            name,
+            used_at: self.meta.clock,
+            ack_upto: 0,
+            replies: Default::default(),
+            holder,
+            value_bytes: 0,
+        };
+        self.client_uses.insert((client.used_at, session));
+        self.clients.insert(session, client);
+        self.dirty.clients.insert(session);
+        Ok(Reply::ClientOpened { session })
+    }
+}

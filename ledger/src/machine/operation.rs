@@ -1,0 +1,82 @@
+//! What the ledger knows of each kind of operation.
+//!
+//! *Invariant:* one type per kind of operation, in the folder of its domain, and one implementation of [`Operation`]
+//! beside it. The list of all kinds ([`OpKind`](crate::OpKind)) asks the type: no other table of kinds exists, and a
+//! kind without an answer does not compile. Calls are static, and nothing is decoded twice.
+//! Absent on purpose: who may request an operation. Methods decide that, by the roles in their .proto options.
+
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::command::HeldRows;
+use crate::machine::ledger::Ledger;
+
+/// How long `apply` may take for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// In proportion to the bytes of the command, or less.
+    OfCommand,
+    /// The longer the larger the state is, however few bytes the command has.
+    OfState,
+}
+
+/// A kind of operation, or a group of kinds that share a record.
+pub(crate) trait Operation {
+    /// The cluster version that introduced it; of a group, that of its first kind.
+    const SINCE: u32;
+    /// Whether a worker's exchange carries it, and the worker's stream waits for its reply.
+    const IN_EXCHANGE: bool;
+    /// Whether a quota may refuse it. Before such an operation, the sums of what namespaces use are brought up to date.
+    const IS_BOUNDED: bool;
+
+    /// The cluster version that it needs with all that is in it. An operation that contains an enum overrides this:
+    /// each of its variants has a version too.
+    fn since(&self) -> u32 {
+        Self::SINCE
+    }
+
+    /// How long `apply` may take.
+    fn cost(&self) -> Cost;
+
+    /// Whether it makes the ledger larger for longer than the request takes. A leader with a full disk refuses those.
+    fn grows(&self) -> bool;
+
+    /// The rows that it grants, decides or returns. A command has a bound of rows.
+    fn rows(&self) -> u64;
+
+    /// Changes the state, and returns the reply.
+    ///
+    /// # Errors
+    /// A rejection. Then nothing has changed.
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection>;
+}
+
+impl<T: Operation> Operation for Box<T> {
+    const SINCE: u32 = T::SINCE;
+    const IN_EXCHANGE: bool = T::IN_EXCHANGE;
+    const IS_BOUNDED: bool = T::IS_BOUNDED;
+
+    fn since(&self) -> u32 {
+        T::since(self)
+    }
+
+    fn cost(&self) -> Cost {
+        T::cost(self)
+    }
+
+    fn grows(&self) -> bool {
+        T::grows(self)
+    }
+
+    fn rows(&self) -> u64 {
+        T::rows(self)
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        T::apply(*self, ledger, ctx)
+    }
+}
+
+/// How many rows the sets have.
+pub(crate) fn rows_of(sets: &[HeldRows]) -> u64 {
+    sets.iter().map(|set| set.rows.len()).sum()
+}

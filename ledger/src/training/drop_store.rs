@@ -1,0 +1,48 @@
+//! Drops a shared store with its contents.
+
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::command::StoreName;
+use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use serde::{Deserialize, Serialize};
+
+/// Drops a shared store with its contents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropStore {
+    /// Which.
+    pub store: StoreName,
+}
+
+impl Operation for DropStore {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfState
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.drop_store(ctx, &self.store)
+    }
+}
+
+impl Ledger {
+    /// Has no effect if there is no such store: it is gone already.
+    fn drop_store(&mut self, ctx: &Context, name: &StoreName) -> Result<Reply, Rejection> {
+        self.check_drop(ctx, name)?;
+        if let Some(&no) = self.store_names.get(name) {
+            self.remove_store(no);
+        }
+        Ok(Reply::Ok)
+    }
+}

@@ -1,0 +1,51 @@
+//! Removes a participant that leaves its job.
+
+use crate::kernel::id::SessionId;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use crate::training::job::Departed;
+use serde::{Deserialize, Serialize};
+
+/// A participant leaves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leave {
+    /// Its ticket.
+    pub ticket: SessionId,
+}
+
+impl Operation for Leave {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        Ok(ledger.leave(ctx, self.ticket))
+    }
+}
+
+impl Ledger {
+    /// Has no effect if the ticket is void already.
+    fn leave(&mut self, ctx: &Context, ticket: SessionId) -> Reply {
+        if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
+            let times = (ctx.wall_ms, ctx.wall_ms);
+            self.change_job(ctx, no, |job, _, told| {
+                job.depart(&name, Departed::Left, times, told);
+            });
+        }
+        Reply::Ok
+    }
+}

@@ -1,0 +1,59 @@
+//! Removes a participant that was silent for too long.
+
+use crate::kernel::id::SessionId;
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use crate::training::job::Departed;
+use serde::{Deserialize, Serialize};
+
+/// A participant was silent for too long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoseParticipant {
+    /// Its ticket.
+    pub ticket: SessionId,
+    /// The length of the silence; `None` if the leader has never heard it.
+    pub silent_ms: Option<u64>,
+}
+
+impl Operation for LoseParticipant {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        false
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        Ok(ledger.lose_participant(ctx, self.ticket, self.silent_ms))
+    }
+}
+
+impl Ledger {
+    pub(crate) fn lose_participant(
+        &mut self,
+        ctx: &Context,
+        ticket: SessionId,
+        silent_ms: Option<u64>,
+    ) -> Reply {
+        if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
+            let wall_ms = ctx.wall_ms;
+            self.change_job(ctx, no, |job, _, told| {
+                let seen = job.head.participants.get(&name).map_or(0, |p| p.seen_wall_ms);
+                let heard = silent_ms.map_or(seen, |silent_ms| wall_ms.saturating_sub(silent_ms));
+                job.depart(&name, Departed::Lost, (wall_ms, heard.max(seen)), told);
+            });
+        }
+        Reply::Ok
+    }
+}

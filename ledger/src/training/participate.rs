@@ -1,0 +1,60 @@
+//! Adds a participant to a job, outside of its rendezvous.
+
+use crate::kernel::reply::{Rejection, Reply};
+use crate::machine::apply::Context;
+use crate::machine::ledger::Ledger;
+use crate::machine::operation::{Cost, Operation};
+use crate::training::job::{JobName, ParticipantDecl};
+use crate::training::rendezvous::Standing;
+use serde::{Deserialize, Serialize};
+
+/// Takes part in a job without joining its rendezvous, replacing an earlier participant of the name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Participate {
+    /// The job, made if need be.
+    pub job: JobName,
+    /// The participant.
+    pub participant: Box<ParticipantDecl>,
+}
+
+impl Operation for Participate {
+    const SINCE: u32 = 1;
+    const IN_EXCHANGE: bool = false;
+    const IS_BOUNDED: bool = false;
+
+    fn cost(&self) -> Cost {
+        Cost::OfCommand
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn rows(&self) -> u64 {
+        0
+    }
+
+    fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
+        ledger.participate(ctx, self.job, *self.participant)
+    }
+}
+
+impl Ledger {
+    fn participate(
+        &mut self,
+        ctx: &Context,
+        job: JobName,
+        decl: ParticipantDecl,
+    ) -> Result<Reply, Rejection> {
+        decl.check()?;
+        if let Some(no) = self.job_or_room(&job)? {
+            self.jobs[&no].has_room(&decl.name)?;
+        }
+        let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
+        let ticket = ctx.session();
+        self.change_job(ctx, no, |job, _, told| {
+            job.take_place(decl, (ticket, ctx.wall_ms), Standing::Apart, told);
+        });
+        Ok(Reply::Participant { ticket, keep_alive_ms })
+    }
+}
