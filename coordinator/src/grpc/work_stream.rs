@@ -158,7 +158,12 @@ impl Serving {
             Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat, &known).await,
             Some(Up::Exchange(exchange)) => {
                 let (leading, out) = (self.leading.clone(), self.out.clone());
-                let place = self.room.place(&exchange, known.slots).await?;
+                let place = self.room.place(&exchange, known.slots).await;
+                // Without a session there are no slots, and the bound does not apply.
+                let place = place.map_err(|error| match known.instance {
+                    Some(_) => error,
+                    None => session_unknown(session),
+                })?;
                 let Some(place) = place else { return Ok(()) };
                 let serve = async move {
                     dispatch::exchange(leading, (session, instance), exchange, out).await;
@@ -213,8 +218,7 @@ impl Serving {
     ) -> Result<(), RpcError> {
         // The stream's first message decided for which session it may speak.
         if known.instance.is_none() {
-            let text = format!("no session {session}");
-            return Err(RpcError::new(ErrorCode::SessionUnknown, text));
+            return Err(session_unknown(session));
         }
         let started = named(&heartbeat.started, known.slots)?;
         let unfinished = named(&heartbeat.unfinished, known.slots)?;
@@ -253,6 +257,10 @@ pub(super) fn check_instance(
         }
         _ => Ok(()),
     }
+}
+
+fn session_unknown(session: SessionId) -> RpcError {
+    RpcError::new(ErrorCode::SessionUnknown, format!("no session {session}"))
 }
 
 #[cfg(test)]

@@ -20,16 +20,20 @@ impl AuditLog {
     pub(crate) fn on_revoked(self: Arc<Self>) -> OnRevoked {
         let runtime = tokio::runtime::Handle::current();
         Arc::new(move |identity, addr| {
+            // A place of all strangers together: the caller has not proved that it is this identity.
+            let Some(place) = self.room.take(&Identity::newcomer()) else {
+                self.refusals.untold(&counted(identity), Instant::now());
+                return;
+            };
             if let Some(line) = self.revoked_line(identity, addr) {
                 let log = self.clone();
-                runtime.spawn(async move { log.write(line).await });
+                runtime.spawn(async move { log.write_in(place, line).await });
             }
         })
     }
 
     fn revoked_line(&self, identity: &Identity, addr: SocketAddr) -> Option<Map<String, Value>> {
-        let counted = format!("handshake of {identity}");
-        let untold = self.refusals.told(&counted, Instant::now())?;
+        let untold = self.refusals.told(&counted(identity), Instant::now())?;
         let line = json!({
             "time": OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
             "member": self.member(),
@@ -47,6 +51,11 @@ impl AuditLog {
             _ => None,
         }
     }
+}
+
+/// The name under which refusals of these handshakes are counted.
+fn counted(identity: &Identity) -> String {
+    format!("handshake of {identity}")
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* an audited request takes a place before its service sees it, and keeps it until its line is written,
 //! whether or not its caller waits for that. So at most [`LINES_MAX`] lines wait for the file, at most three quarters
-//! of them from one identity. Each line has a few kilobytes, because its texts are truncated. A request that finds no
+//! of them from one identity. Administrators have places of their own, so that others cannot keep them from revoking
+//! a certificate. Each line has a few kilobytes, because its texts are truncated. A request that finds no
 //! place is refused before any of it is executed. It has no line; the next line about a refusal of its identity counts
 //! it.
 //!
@@ -11,7 +12,7 @@
 use super::{AuditLog, Open};
 use crate::leader::fair_room::{FairRoom, Place};
 use rollout_ledger::limits;
-use rollout_proto::{ErrorCode, Identity, Outcome, RpcError};
+use rollout_proto::{ErrorCode, Identity, Outcome, Role, RpcError};
 use serde_json::{Map, Value};
 use std::time::Instant;
 use tonic::Status;
@@ -19,11 +20,26 @@ use tonic::Status;
 /// Audited requests in progress or with an unwritten line. All workers may register at once.
 const LINES_MAX: usize = limits::WORKERS_MAX;
 
+/// The same for administrators.
+const ADMIN_LINES_MAX: usize = 1024;
+
+pub(super) fn of_admins() -> FairRoom {
+    FairRoom::new(ADMIN_LINES_MAX)
+}
+
 pub(super) fn of_all_lines() -> FairRoom {
     FairRoom::new(LINES_MAX)
 }
 
 impl AuditLog {
+    /// The places for requests of an identity. Without TLS, all callers have one identity.
+    fn room_of(&self, holder: &Identity) -> &FairRoom {
+        match holder.role {
+            Role::Admin if !holder.is_insecure() => &self.admin_room,
+            _ => &self.room,
+        }
+    }
+
     /// Writes a line, then releases its place.
     pub(super) async fn write_in(&self, room: Place, fields: Map<String, Value>) {
         self.write(fields).await;
@@ -38,7 +54,7 @@ impl Open {
             Some(peer) => peer.identity.clone(),
             None => Identity::newcomer(),
         };
-        self.room = self.log.room.take(&holder);
+        self.room = self.log.room_of(&holder).take(&holder);
         self.room.is_some()
     }
 
@@ -55,9 +71,8 @@ impl Open {
     pub(super) fn refuse(mut self) -> Status {
         self.decided = true;
         self.count_untold();
-        let text = format!(
-            "{LINES_MAX} lines wait to be written to the audit log, or your identity has used up its share of them: repeat the request later"
-        );
+        let text = "too many lines wait to be written to the audit log, or your identity has used up its share of \
+                    them: repeat the request later";
         RpcError::new(ErrorCode::Overloaded, text).with_outcome(Outcome::NotApplied).into()
     }
 

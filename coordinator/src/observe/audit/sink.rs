@@ -33,6 +33,8 @@ pub(crate) struct AuditLog {
     pub(super) refusals: Refusals,
     /// Places for the lines of requests in progress.
     pub(super) room: FairRoom,
+    /// The same for requests of administrators.
+    pub(super) admin_room: FairRoom,
 }
 
 impl AuditLog {
@@ -49,6 +51,7 @@ impl AuditLog {
             strangers: Strangers::default(),
             refusals: Refusals::default(),
             room: room::of_all_lines(),
+            admin_room: room::of_admins(),
         })
     }
 

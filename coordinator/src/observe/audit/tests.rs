@@ -244,6 +244,7 @@ async fn lines_of_disconnected_callers_are_bounded_and_further_requests_are_refu
     let file = Some(dir.path().join("audit.log"));
     let mut log = AuditLog::open("c1", &Audit { file, ..Audit::default() }).expect("open");
     log.room = FairRoom::new(4);
+    log.admin_room = FairRoom::new(4);
     let (log, served) = (Arc::new(log), Arc::new(AtomicUsize::new(0)));
     let counted = served.clone();
     let inner = tower::service_fn(move |_: http::Request<()>| {
@@ -271,13 +272,18 @@ async fn lines_of_disconnected_callers_are_bounded_and_further_requests_are_refu
     let addr = "127.0.0.1:9".parse().expect("an address");
     others.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
     assert!(service.call(others).now_or_never().is_none());
+    // Callers that fill the room do not keep an administrator out.
+    let mut admins = request("Members/AddMember");
+    let identity = Identity::new(Role::Admin, "alice", vec![]).expect("an identity");
+    admins.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
+    assert!(service.call(admins).now_or_never().is_none());
     let written = async {
-        while log.room.left() < 4 {
+        while log.room.left() < 4 || log.admin_room.left() < 4 {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), written).await.expect("all lines are written");
-    assert_eq!(lines(dir.path()).len(), 4, "one for each that was served");
+    assert_eq!(lines(dir.path()).len(), 5, "one for each that was served");
     assert!(service.call(request("Members/AddMember")).now_or_never().is_none(), "there is room");
     assert_eq!(log.refusals.told("client/bob", Instant::now()), Some(7), "they are counted");
 }
