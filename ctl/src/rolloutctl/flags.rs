@@ -205,6 +205,22 @@ mod tests {
     }
 
     #[test]
+    fn the_properties_of_each_verb_match_the_recorded_table() {
+        let mut all = Vec::new();
+        shown(&command(), "", "watch", &mut all);
+        let row = |path: &str, cells: [&str; 4]| {
+            let [read_only, numbered, dry_run, confirm] = cells;
+            format!("{path:<22}{read_only:<11}{numbered:<10}{dry_run:<9}{confirm}\n")
+        };
+        let mut table = row("verb", ["read-only", "numbered", "dry-run", "confirm"]);
+        for (path, _) in all {
+            let cells = ["watch", "request_id", "dry_run", "yes"];
+            table += &row(&path, cells.map(|flag| if takes(&path, flag) { "yes" } else { "no" }));
+        }
+        crate::golden::check("verbs.txt", &table);
+    }
+
+    #[test]
     fn the_help_of_a_read_only_command_has_no_flag_of_one_that_changes() {
         let mut root = command();
         let list = root.find_subcommand_mut("run").and_then(|run| run.find_subcommand_mut("list"));
