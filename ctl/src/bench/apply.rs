@@ -16,7 +16,8 @@ use std::time::Duration;
 use serde::Serialize;
 use world::{Models, Size, World};
 
-use crate::output::{self, Format, Report, count, u64_string};
+use crate::output::{self, Report, count, u64_string};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Rows of a claim.
 const CLAIM_ROWS: u32 = 8;
@@ -111,40 +112,48 @@ const HELD_RUNS: u32 = 20;
 /// Changes between two images.
 const CHANGES: u32 = 100;
 
-/// Measures, and prints each size as soon as its figures are known.
-pub(crate) fn run(format: Format, args: &ApplyArgs) -> anyhow::Result<()> {
-    let cluster_version = args.cluster_version;
-    if let Some(slots) = args.lose.or(args.image) {
-        // Enough for the first grants and for later claims.
-        let rows = u64::from(slots) * u64::from(HELD_ROWS * HELD_RUNS) * 2;
-        let size = Size { runs: HELD_RUNS, slots, rows, models: Models::One, cluster_version };
-        return match args.lose {
-            Some(_) => {
-                output::emit_next(format, &loss::measure(size, HELD_ROWS, args.claims as usize)?)
-            }
-            None => output::emit_next(format, &image::measure(size, HELD_ROWS, CHANGES)?),
-        };
-    }
-    let (runs, slots, rows) = USUAL;
-    let usual = Size { runs, slots, rows, models: Models::One, cluster_version };
-    let of_runs =
-        |grows, models| args.runs.iter().map(move |&runs| (grows, Size { runs, models, ..usual }));
-    let same = of_runs("runs", Models::One);
-    let own = of_runs("runs-of-own-models", Models::Own);
-    let any = of_runs("runs-of-any-slots", Models::Any);
-    let slots = args.slots.iter().map(|&slots| ("slots", Size { slots, ..usual }));
-    let few = Size { runs: 1, slots: 100, ..usual };
-    let rows = args.rows.iter().map(|&rows| ("rows", Size { rows, ..few }));
-    for (grows, size) in same.chain(own).chain(any).chain(slots).chain(rows) {
-        output::emit_next(format, &measure(grows, size, args.claims)?)?;
-    }
-    for &slots in &args.slots {
-        for models in [Models::Own, Models::Any] {
-            let figures = new_model::measure(Size { slots, models, ..usual })?;
-            output::emit_next(format, &figures)?;
+impl Verb for ApplyArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Measures, and prints each size as soon as its figures are known.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let cluster_version = self.cluster_version;
+        if let Some(slots) = self.lose.or(self.image) {
+            // Enough for the first grants and for later claims.
+            let rows = u64::from(slots) * u64::from(HELD_ROWS * HELD_RUNS) * 2;
+            let size = Size { runs: HELD_RUNS, slots, rows, models: Models::One, cluster_version };
+            return match self.lose {
+                Some(_) => output::emit_next(
+                    globals.format,
+                    &loss::measure(size, HELD_ROWS, self.claims as usize)?,
+                ),
+                None => {
+                    output::emit_next(globals.format, &image::measure(size, HELD_ROWS, CHANGES)?)
+                }
+            };
         }
+        let (runs, slots, rows) = USUAL;
+        let usual = Size { runs, slots, rows, models: Models::One, cluster_version };
+        let of_runs = |grows, models| {
+            self.runs.iter().map(move |&runs| (grows, Size { runs, models, ..usual }))
+        };
+        let same = of_runs("runs", Models::One);
+        let own = of_runs("runs-of-own-models", Models::Own);
+        let any = of_runs("runs-of-any-slots", Models::Any);
+        let slots = self.slots.iter().map(|&slots| ("slots", Size { slots, ..usual }));
+        let few = Size { runs: 1, slots: 100, ..usual };
+        let rows = self.rows.iter().map(|&rows| ("rows", Size { rows, ..few }));
+        for (grows, size) in same.chain(own).chain(any).chain(slots).chain(rows) {
+            output::emit_next(globals.format, &measure(grows, size, self.claims)?)?;
+        }
+        for &slots in &self.slots {
+            for models in [Models::Own, Models::Any] {
+                let figures = new_model::measure(Size { slots, models, ..usual })?;
+                output::emit_next(globals.format, &figures)?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn measure(grows: &'static str, size: Size, claims: u32) -> anyhow::Result<ApplyFigures> {

@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use super::meter::{CallTimes, Times};
 use crate::connect::parse_duration;
-use crate::output::{self, Format, Report, count, duration};
+use crate::output::{self, Report, count, duration};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which disk, for how long.
 #[derive(Debug, clap::Args)]
@@ -52,25 +53,29 @@ impl Report for FsyncFigures {
     }
 }
 
-/// Measures, and prints the figures.
-pub(crate) fn run(format: Format, args: &FsyncArgs) -> anyhow::Result<()> {
-    let dir = &args.work_dir;
-    // A new file, so that no existing file is overwritten.
-    let own = tempfile::Builder::new()
-        .prefix("fsync-")
-        .tempdir_in(dir)
-        .with_context(|| format!("cannot write in {}", dir.display()))?;
-    let rate = measure(own.path(), args.seconds)?;
-    output::emit_next(
-        format,
-        &FsyncFigures {
-            directory: dir.clone(),
-            in_memory: is_memory(dir),
-            fsyncs_per_second: rate.fsyncs_per_second.round(),
-            p50_us: rate.p50_us,
-            p99_us: rate.p99_us,
-        },
-    )
+impl Verb for FsyncArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Measures, and prints the figures.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let dir = &self.work_dir;
+        // A new file, so that no existing file is overwritten.
+        let own = tempfile::Builder::new()
+            .prefix("fsync-")
+            .tempdir_in(dir)
+            .with_context(|| format!("cannot write in {}", dir.display()))?;
+        let rate = measure(own.path(), self.seconds)?;
+        output::emit_next(
+            globals.format,
+            &FsyncFigures {
+                directory: dir.clone(),
+                in_memory: is_memory(dir),
+                fsyncs_per_second: rate.fsyncs_per_second.round(),
+                p50_us: rate.p50_us,
+                p99_us: rate.p99_us,
+            },
+        )
+    }
 }
 
 const BLOCK: [u8; 4096] = [0x5a; 4096];

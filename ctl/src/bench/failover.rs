@@ -13,9 +13,10 @@ use super::driver::{Driver, LoadArgs};
 use super::ledger::yardstick;
 use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
-use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Format, Report, u64_string};
+use crate::connect::parse_duration;
+use crate::output::{self, Report, u64_string};
 use crate::rolloutctl::status::{self, Survey};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::aside;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
@@ -83,46 +84,46 @@ impl Report for FailoverSummary {
     }
 }
 
-/// Kills and measures; prints each result, and all.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: FailoverArgs,
-) -> anyhow::Result<()> {
-    let mut target = Target::open(connect, &args.target).await?;
-    let disk = yardstick(&target)?;
-    let mut driver = Driver::start(&target, &args.load, args.batch).await?;
-    aside(format_args!("warming up for {:?}", args.warmup));
-    driver.go_on_for(args.warmup).await?;
-    let mut seconds = Vec::new();
-    for number in 1..=args.times {
-        let failover = one(&mut target, &mut driver, number).await?;
-        aside(format_args!(
-            "{number}: {} killed, next claim after {:.3} s",
-            failover.killed, failover.seconds
-        ));
-        seconds.push(failover.seconds);
-        output::emit_next(format, &failover)?;
+impl Verb for FailoverArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Kills and measures; prints each result, and all.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let mut target = Target::open(&globals.connect, &self.target).await?;
+        let disk = yardstick(&target)?;
+        let mut driver = Driver::start(&target, &self.load, self.batch).await?;
+        aside(format_args!("warming up for {:?}", self.warmup));
+        driver.go_on_for(self.warmup).await?;
+        let mut seconds = Vec::new();
+        for number in 1..=self.times {
+            let failover = one(&mut target, &mut driver, number).await?;
+            aside(format_args!(
+                "{number}: {} killed, next claim after {:.3} s",
+                failover.killed, failover.seconds
+            ));
+            seconds.push(failover.seconds);
+            output::emit_next(globals.format, &failover)?;
+        }
+        driver.stop().await?;
+        aside(format_args!("checking conservation and digests"));
+        let settled = settle::settle(target.admin(), driver.load()).await?;
+        seconds.sort_by(f64::total_cmp);
+        output::emit_next(
+            globals.format,
+            &FailoverSummary {
+                times: self.times,
+                workers: self.load.workers,
+                batch: self.batch,
+                median_seconds: quantile(&seconds, 0.5),
+                p90_seconds: quantile(&seconds, 0.9),
+                worst_seconds: quantile(&seconds, 1.0),
+                disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
+                settled,
+            },
+        )?;
+        settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+        target.close().await
     }
-    driver.stop().await?;
-    aside(format_args!("checking conservation and digests"));
-    let settled = settle::settle(target.admin(), driver.load()).await?;
-    seconds.sort_by(f64::total_cmp);
-    output::emit_next(
-        format,
-        &FailoverSummary {
-            times: args.times,
-            workers: args.load.workers,
-            batch: args.batch,
-            median_seconds: quantile(&seconds, 0.5),
-            p90_seconds: quantile(&seconds, 0.9),
-            worst_seconds: quantile(&seconds, 1.0),
-            disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
-            settled,
-        },
-    )?;
-    settle::cancel_runs(driver.feed().session(), driver.load()).await?;
-    target.close().await
 }
 
 async fn one(target: &mut Target, driver: &mut Driver, number: u32) -> anyhow::Result<Failover> {

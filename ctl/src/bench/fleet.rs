@@ -31,9 +31,10 @@ use self::reads::Reads;
 use self::row_time::RowTime;
 use super::open_files;
 use super::target::{Target, TargetArgs};
-use crate::connect::{ConnectArgs, parse_duration};
+use crate::connect::parse_duration;
 use crate::output::{self, Format};
 use crate::rolloutctl::status;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::aside;
 
 /// Connections of a worker: one to each member.
@@ -163,36 +164,37 @@ impl FleetArgs {
     }
 }
 
-/// Measures and prints each phase.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: FleetArgs,
-) -> anyhow::Result<()> {
-    args.shape(None)?;
-    let target = Target::open(connect, &args.target).await?;
-    let mut fleet = Box::pin(Fleet::start(target, args)).await?;
-    let first = Reading::take(&fleet.target, &mut fleet.crew, false).await?.epoch;
-    fleet.measure_calm(format).await?;
-    let runs = fleet.declare().await?;
-    aside(format_args!("warming up for {:?}", fleet.args.warmup));
-    fleet.go_on(fleet.args.warmup).await?;
-    fleet.measure_load(format).await?;
-    aside(format_args!("stopping the workers"));
-    fleet.stop().await?;
-    aside(format_args!(
-        "comparing rows between processes, row counts with the ledger, and the members' states"
-    ));
-    let some = fleet.args.lose_share > 0.0;
-    let away = check::Away { some, for_good: some && fleet.args.lose_for.is_none() };
-    let Fleet { target, crew, .. } = &mut fleet;
-    let mut settled = check::check(target, crew, &runs, away).await?;
-    settled.epoch_changes = status::survey(target.admin()).await.coord_epoch.saturating_sub(first);
-    output::emit_next(format, &settled)?;
-    for of in &runs.all {
-        super::settle::cancel(&runs.session, &of.namespace, &of.name).await?;
+impl Verb for Box<FleetArgs> {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Measures and prints each phase.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        self.shape(None)?;
+        let target = Target::open(&globals.connect, &self.target).await?;
+        let mut fleet = Box::pin(Fleet::start(target, *self)).await?;
+        let first = Reading::take(&fleet.target, &mut fleet.crew, false).await?.epoch;
+        fleet.measure_calm(globals.format).await?;
+        let runs = fleet.declare().await?;
+        aside(format_args!("warming up for {:?}", fleet.args.warmup));
+        fleet.go_on(fleet.args.warmup).await?;
+        fleet.measure_load(globals.format).await?;
+        aside(format_args!("stopping the workers"));
+        fleet.stop().await?;
+        aside(format_args!(
+            "comparing rows between processes, row counts with the ledger, and the members' states"
+        ));
+        let some = fleet.args.lose_share > 0.0;
+        let away = check::Away { some, for_good: some && fleet.args.lose_for.is_none() };
+        let Fleet { target, crew, .. } = &mut fleet;
+        let mut settled = check::check(target, crew, &runs, away).await?;
+        settled.epoch_changes =
+            status::survey(target.admin()).await.coord_epoch.saturating_sub(first);
+        output::emit_next(globals.format, &settled)?;
+        for of in &runs.all {
+            super::settle::cancel(&runs.session, &of.namespace, &of.name).await?;
+        }
+        fleet.target.close().await
     }
-    fleet.target.close().await
 }
 
 /// Cluster and running generator.

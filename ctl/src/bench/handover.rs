@@ -17,9 +17,10 @@ use super::meter;
 use super::pauses::Pauses;
 use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
-use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Format, Report, u64_string};
+use crate::connect::parse_duration;
+use crate::output::{self, Report, u64_string};
 use crate::rolloutctl::status::MemberLine;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::aside;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
@@ -118,51 +119,51 @@ impl Report for HandoverSummary {
     }
 }
 
-/// Hands over and measures; prints each result, and all.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: HandoverArgs,
-) -> anyhow::Result<()> {
-    let mut target = Target::open(connect, &args.target).await?;
-    let disk = yardstick(&target)?;
-    let mut driver = Driver::start(&target, &args.load, args.batch).await?;
-    aside(format_args!("warming up for {:?}", args.warmup));
-    driver.go_on_for(args.warmup).await?;
-    let mut pauses = Vec::new();
-    for number in 1..=args.times {
-        let handover = one(&mut target, &mut driver, &args, number).await?;
-        aside(format_args!(
-            "{number}: {} went, workers paused for {:.3} s, one for {:.3} s",
-            handover.from, handover.median_seconds, handover.worst_seconds
-        ));
-        output::emit_next(format, &handover)?;
-        pauses.extend(handover.pauses);
+impl Verb for HandoverArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Hands over and measures; prints each result, and all.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let mut target = Target::open(&globals.connect, &self.target).await?;
+        let disk = yardstick(&target)?;
+        let mut driver = Driver::start(&target, &self.load, self.batch).await?;
+        aside(format_args!("warming up for {:?}", self.warmup));
+        driver.go_on_for(self.warmup).await?;
+        let mut pauses = Vec::new();
+        for number in 1..=self.times {
+            let handover = one(&mut target, &mut driver, &self, number).await?;
+            aside(format_args!(
+                "{number}: {} went, workers paused for {:.3} s, one for {:.3} s",
+                handover.from, handover.median_seconds, handover.worst_seconds
+            ));
+            output::emit_next(globals.format, &handover)?;
+            pauses.extend(handover.pauses);
+        }
+        let members = meter::counters(target.admin()).await;
+        driver.stop().await?;
+        aside(format_args!("checking conservation and digests"));
+        let settled = settle::settle(target.admin(), driver.load()).await?;
+        pauses.sort_by(f64::total_cmp);
+        output::emit_next(
+            globals.format,
+            &HandoverSummary {
+                times: self.times,
+                by: self.by,
+                workers: self.load.workers,
+                batch: self.batch,
+                pauses: pauses.len(),
+                median_seconds: quantile(&pauses, 0.5),
+                p99_seconds: quantile(&pauses, 0.99),
+                worst_seconds: quantile(&pauses, 1.0),
+                disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
+                disk_fsync_p99_us: disk.p99_us,
+                member_fsync_p99_us: members.values().map(|m| m.fsync_us_p99).max().unwrap_or(0),
+                settled,
+            },
+        )?;
+        settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+        target.close().await
     }
-    let members = meter::counters(target.admin()).await;
-    driver.stop().await?;
-    aside(format_args!("checking conservation and digests"));
-    let settled = settle::settle(target.admin(), driver.load()).await?;
-    pauses.sort_by(f64::total_cmp);
-    output::emit_next(
-        format,
-        &HandoverSummary {
-            times: args.times,
-            by: args.by,
-            workers: args.load.workers,
-            batch: args.batch,
-            pauses: pauses.len(),
-            median_seconds: quantile(&pauses, 0.5),
-            p99_seconds: quantile(&pauses, 0.99),
-            worst_seconds: quantile(&pauses, 1.0),
-            disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
-            disk_fsync_p99_us: disk.p99_us,
-            member_fsync_p99_us: members.values().map(|m| m.fsync_us_p99).max().unwrap_or(0),
-            settled,
-        },
-    )?;
-    settle::cancel_runs(driver.feed().session(), driver.load()).await?;
-    target.close().await
 }
 
 async fn one(

@@ -15,8 +15,9 @@ use super::driver::{Driver, LoadArgs};
 use super::meter::{self, CallTimes, MemberFigures, tenth};
 use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
-use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Format, Report, count, u64_string};
+use crate::connect::parse_duration;
+use crate::output::{self, Report, count, u64_string};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::{aside, to_stderr};
 
 const DISK_TIME: Duration = Duration::from_secs(2);
@@ -92,43 +93,46 @@ impl Reading {
     }
 }
 
-/// Measures and prints one JSON line.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: LedgerArgs,
-) -> anyhow::Result<()> {
-    let mut target = Target::open(connect, &args.target).await?;
-    let disk = yardstick(&target)?;
-    let mut driver = Driver::start(&target, &args.load, args.batch).await?;
-    aside(format_args!("warming up for {:?}", args.warmup));
-    driver.go_on_for(args.warmup).await?;
-    target.check_alive()?;
-    driver.load().with(|book| book.exchange.clear());
-    let before = Reading::take(&target, &driver).await;
-    let end = before.at + args.seconds;
-    while Instant::now() < end {
-        let (start, done) = (Instant::now(), driver.load().with(|book| book.done_rows));
-        driver.go_on_for(TALK_EVERY.min(end.saturating_duration_since(start))).await?;
-        let done = driver.load().with(|book| book.done_rows) - done;
-        let rate = done as f64 / start.elapsed().as_secs_f64().max(1e-3);
-        aside(format_args!("{} items/s", count(rate as u64)));
+impl Verb for LedgerArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Measures and prints one JSON line.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let mut target = Target::open(&globals.connect, &self.target).await?;
+        let disk = yardstick(&target)?;
+        let mut driver = Driver::start(&target, &self.load, self.batch).await?;
+        aside(format_args!("warming up for {:?}", self.warmup));
+        driver.go_on_for(self.warmup).await?;
+        target.check_alive()?;
+        driver.load().with(|book| book.exchange.clear());
+        let before = Reading::take(&target, &driver).await;
+        let end = before.at + self.seconds;
+        while Instant::now() < end {
+            let (start, done) = (Instant::now(), driver.load().with(|book| book.done_rows));
+            driver.go_on_for(TALK_EVERY.min(end.saturating_duration_since(start))).await?;
+            let done = driver.load().with(|book| book.done_rows) - done;
+            let rate = done as f64 / start.elapsed().as_secs_f64().max(1e-3);
+            aside(format_args!("{} items/s", count(rate as u64)));
+        }
+        let after = Reading::take(&target, &driver).await;
+        let exchange = driver.load().with(|book| book.exchange.summary());
+        target.check_alive()?;
+        driver.stop().await?;
+        aside(format_args!("checking conservation and digests"));
+        let settled = settle::settle(target.admin(), driver.load()).await?;
+        anyhow::ensure!(
+            settled.granted_twice == 0,
+            "{} rows were granted while held",
+            settled.granted_twice
+        );
+        anyhow::ensure!(settled.refused == 0, "{} rows were refused", settled.refused);
+        output::emit_next(
+            globals.format,
+            &figures(&self, &driver, &before, &after, exchange, disk, settled),
+        )?;
+        settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+        target.close().await
     }
-    let after = Reading::take(&target, &driver).await;
-    let exchange = driver.load().with(|book| book.exchange.summary());
-    target.check_alive()?;
-    driver.stop().await?;
-    aside(format_args!("checking conservation and digests"));
-    let settled = settle::settle(target.admin(), driver.load()).await?;
-    anyhow::ensure!(
-        settled.granted_twice == 0,
-        "{} rows were granted while held",
-        settled.granted_twice
-    );
-    anyhow::ensure!(settled.refused == 0, "{} rows were refused", settled.refused);
-    output::emit_next(format, &figures(&args, &driver, &before, &after, exchange, disk, settled))?;
-    settle::cancel_runs(driver.feed().session(), driver.load()).await?;
-    target.close().await
 }
 
 /// The disk's own speed on the file system of the members.

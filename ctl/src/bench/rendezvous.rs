@@ -16,8 +16,8 @@ use v1::rendezvous_wait_response::Outcome;
 
 use super::ranks::{self, Size};
 use super::target::{Target, TargetArgs};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// How long a leader holds a wait.
 pub(super) const WAIT_MS: u64 = 10_000;
@@ -60,44 +60,44 @@ impl Report for RendezvousFigures {
     }
 }
 
-/// Measures.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: RendezvousArgs,
-) -> anyhow::Result<()> {
-    let mut target = Target::open(connect, &args.target).await?;
-    if args.ranks > 0 {
-        for &nodes in &args.nodes {
-            let size = Size { nodes, ranks: args.ranks, keys: args.keys };
-            ranks::run(&mut target, format, size, args.rounds).await?;
-        }
-        return target.close().await;
-    }
-    let client = target.admin().clone();
-    let session = client.open_session("bench-rendezvous").await?;
-    for &nodes in &args.nodes {
-        let job = format!("bench-{:016x}", rand::random::<u64>());
-        let mut seconds = Vec::new();
-        for round in 0..=args.rounds {
-            let taken = meet(&client, &session, &job, nodes).await?;
-            if round > 0 {
-                seconds.push(taken.as_secs_f64());
+impl Verb for RendezvousArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Measures.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let mut target = Target::open(&globals.connect, &self.target).await?;
+        if self.ranks > 0 {
+            for &nodes in &self.nodes {
+                let size = Size { nodes, ranks: self.ranks, keys: self.keys };
+                ranks::run(&mut target, globals.format, size, self.rounds).await?;
             }
-            target.check_alive()?;
+            return target.close().await;
         }
-        seconds.sort_by(f64::total_cmp);
-        output::emit_next(
-            format,
-            &RendezvousFigures {
-                nodes,
-                rounds: args.rounds,
-                median_seconds: seconds[seconds.len() / 2],
-                worst_seconds: seconds.last().copied().unwrap_or_default(),
-            },
-        )?;
+        let client = target.admin().clone();
+        let session = client.open_session("bench-rendezvous").await?;
+        for &nodes in &self.nodes {
+            let job = format!("bench-{:016x}", rand::random::<u64>());
+            let mut seconds = Vec::new();
+            for round in 0..=self.rounds {
+                let taken = meet(&client, &session, &job, nodes).await?;
+                if round > 0 {
+                    seconds.push(taken.as_secs_f64());
+                }
+                target.check_alive()?;
+            }
+            seconds.sort_by(f64::total_cmp);
+            output::emit_next(
+                globals.format,
+                &RendezvousFigures {
+                    nodes,
+                    rounds: self.rounds,
+                    median_seconds: seconds[seconds.len() / 2],
+                    worst_seconds: seconds.last().copied().unwrap_or_default(),
+                },
+            )?;
+        }
+        target.close().await
     }
-    target.close().await
 }
 
 /// One round: every node joins, or joins again if it was a member, and waits for its rank.

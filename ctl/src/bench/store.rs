@@ -17,8 +17,8 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::target::{Target, TargetArgs};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// TCPStore's protocol.
 const MAGIC: u32 = 0x3C85_F7CE;
@@ -99,42 +99,42 @@ impl Report for StoreFigures {
     }
 }
 
-/// Measures.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: StoreArgs,
-) -> anyhow::Result<()> {
-    let mut target = Target::open(connect, &args.target).await?;
-    let client = target.worker("bench-store")?;
-    let options = GatewayOptions {
-        namespace: "default".into(),
-        job: format!("bench-{:016x}", rand::random::<u64>()),
-        round: 0,
-        ticket: 0,
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        insecure: false,
-    };
-    let (ready, listens) = oneshot::channel();
-    let gateway = tokio::spawn(rollout_gateway::serve(client, options, |addr| {
-        let _ = ready.send(addr);
-    }));
-    let Ok(addr) = listens.await else {
-        gateway.await??;
-        bail!("the gateway ended");
-    };
-    let seconds = Duration::from_secs(u64::from(args.seconds));
-    for &operation in &args.operations {
-        for &clients in &args.clients {
-            let measured =
-                tokio::task::spawn_blocking(move || measure(addr, operation, clients, seconds));
-            let figures = measured.await??;
-            target.check_alive()?;
-            output::emit_next(format, &figures)?;
+impl Verb for StoreArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Measures.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let mut target = Target::open(&globals.connect, &self.target).await?;
+        let client = target.worker("bench-store")?;
+        let options = GatewayOptions {
+            namespace: "default".into(),
+            job: format!("bench-{:016x}", rand::random::<u64>()),
+            round: 0,
+            ticket: 0,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            insecure: false,
+        };
+        let (ready, listens) = oneshot::channel();
+        let gateway = tokio::spawn(rollout_gateway::serve(client, options, |addr| {
+            let _ = ready.send(addr);
+        }));
+        let Ok(addr) = listens.await else {
+            gateway.await??;
+            bail!("the gateway ended");
+        };
+        let seconds = Duration::from_secs(u64::from(self.seconds));
+        for &operation in &self.operations {
+            for &clients in &self.clients {
+                let measured =
+                    tokio::task::spawn_blocking(move || measure(addr, operation, clients, seconds));
+                let figures = measured.await??;
+                target.check_alive()?;
+                output::emit_next(globals.format, &figures)?;
+            }
         }
+        gateway.abort();
+        target.close().await
     }
-    gateway.abort();
-    target.close().await
 }
 
 fn measure(

@@ -19,11 +19,11 @@ use super::load::NAMESPACE;
 use super::meter::{self, MemberFigures};
 use super::target::{Target, TargetArgs};
 use crate::batch::{config::BatchConfig, spec, submit, upload};
-use crate::connect::ConnectArgs;
 use crate::input::files;
 use crate::input::scan::{ScanControl, ScanOptions};
-use crate::output::{self, Format, Report, count, u64_string};
+use crate::output::{self, Report, count, u64_string};
 use crate::rolloutctl::cluster::verify;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::aside;
 
 const VERIFY_PATIENCE: Duration = Duration::from_secs(120);
@@ -65,68 +65,74 @@ impl Report for SubmitFigures {
     }
 }
 
-/// Measures and prints.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: SubmitArgs,
-) -> anyhow::Result<()> {
-    let target = Target::open(connect, &args.target).await?;
-    let input = tempfile::Builder::new()
-        .prefix("submit-")
-        .tempdir_in(target.layout().root())
-        .context("cannot write the input")?;
-    aside(format_args!("writing {} rows of {} bytes", count(args.rows), args.row_bytes));
-    write_input(&input.path().join("prompts.jsonl"), args.rows, args.row_bytes)?;
-    let config = config(input.path())?;
-    let session = target.admin().open_session("rolloutctl bench").await?;
-    let store = BlobStore::open(session.store_url())?;
-    let run = format!("bench-submit-{:016x}", rand::random::<u64>());
-    let folder = submit::draw_folder(target.admin(), &run);
-    let (namespace, to) = (NAMESPACE.into(), folder.clone());
-    let destination = upload::Destination { store, namespace, folder: to };
-    let counters = meter::counters(target.admin()).await;
+impl Verb for SubmitArgs {
+    const KIND: Kind<Self> = Kind::Once;
 
-    let (start, cpu_us) = (Instant::now(), meter::own_cpu_us());
-    let spec = spec::run_spec(&config)?;
-    let found = files::find(&config.input.glob.list(), input.path()).await?;
-    let control = Arc::new(ScanControl::default());
-    let options = ScanOptions::default();
-    let uploaded =
-        upload::upload(found, spec::rules(&spec)?, options, control.clone(), &destination, |_| {})
-            .await?;
-    let upload_seconds = start.elapsed().as_secs_f64();
-    let created = submit::create(&session, NAMESPACE, &run, spec, &folder).await?;
-    submit::declare(&session, created.run, &run, &uploaded, Vec::new()).await?;
-    submit::close(&session, created.run, &run, &uploaded).await?;
-    let seconds = start.elapsed().as_secs_f64();
-    let cpu_us = meter::own_cpu_us() - cpu_us;
+    /// Measures and prints.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let target = Target::open(&globals.connect, &self.target).await?;
+        let input = tempfile::Builder::new()
+            .prefix("submit-")
+            .tempdir_in(target.layout().root())
+            .context("cannot write the input")?;
+        aside(format_args!("writing {} rows of {} bytes", count(self.rows), self.row_bytes));
+        write_input(&input.path().join("prompts.jsonl"), self.rows, self.row_bytes)?;
+        let config = config(input.path())?;
+        let session = target.admin().open_session("rolloutctl bench").await?;
+        let store = BlobStore::open(session.store_url())?;
+        let run = format!("bench-submit-{:016x}", rand::random::<u64>());
+        let folder = submit::draw_folder(target.admin(), &run);
+        let (namespace, to) = (NAMESPACE.into(), folder.clone());
+        let destination = upload::Destination { store, namespace, folder: to };
+        let counters = meter::counters(target.admin()).await;
 
-    let after = meter::counters(target.admin()).await;
-    let described = submit::describe(target.admin(), NAMESPACE, &run).await?;
-    let known =
-        described.run.and_then(|run| run.counts).map_or(0, |counts: v1::RunCounts| counts.rows);
-    ensure!(known == args.rows, "the ledger knows {known} rows of {}", args.rows);
-    ensure!(control.rows.load(Ordering::Relaxed) == args.rows, "not every row was read");
-    let verification = verify::verify(target.admin(), VERIFY_PATIENCE).await?;
-    ensure!(verification.agree, "the members do not agree: {}", verification.complaint());
-    output::emit_next(
-        format,
-        &SubmitFigures {
-            rows: args.rows,
-            row_bytes: args.row_bytes,
-            seconds,
-            rows_per_second: (args.rows as f64 / seconds).round(),
-            upload_seconds,
-            declare_seconds: seconds - upload_seconds,
-            segments: uploaded.segments.len(),
-            cpu_us_per_row: cpu_us as f64 / args.rows as f64,
-            members: meter::differences(&counters, &after, args.rows, seconds),
-            digests_equal: verification.agree,
-        },
-    )?;
-    submit::cancel(&session, NAMESPACE, &run, "the benchmark is over").await?;
-    target.close().await
+        let (start, cpu_us) = (Instant::now(), meter::own_cpu_us());
+        let spec = spec::run_spec(&config)?;
+        let found = files::find(&config.input.glob.list(), input.path()).await?;
+        let control = Arc::new(ScanControl::default());
+        let options = ScanOptions::default();
+        let uploaded = upload::upload(
+            found,
+            spec::rules(&spec)?,
+            options,
+            control.clone(),
+            &destination,
+            |_| {},
+        )
+        .await?;
+        let upload_seconds = start.elapsed().as_secs_f64();
+        let created = submit::create(&session, NAMESPACE, &run, spec, &folder).await?;
+        submit::declare(&session, created.run, &run, &uploaded, Vec::new()).await?;
+        submit::close(&session, created.run, &run, &uploaded).await?;
+        let seconds = start.elapsed().as_secs_f64();
+        let cpu_us = meter::own_cpu_us() - cpu_us;
+
+        let after = meter::counters(target.admin()).await;
+        let described = submit::describe(target.admin(), NAMESPACE, &run).await?;
+        let known =
+            described.run.and_then(|run| run.counts).map_or(0, |counts: v1::RunCounts| counts.rows);
+        ensure!(known == self.rows, "the ledger knows {known} rows of {}", self.rows);
+        ensure!(control.rows.load(Ordering::Relaxed) == self.rows, "not every row was read");
+        let verification = verify::verify(target.admin(), VERIFY_PATIENCE).await?;
+        ensure!(verification.agree, "the members do not agree: {}", verification.complaint());
+        output::emit_next(
+            globals.format,
+            &SubmitFigures {
+                rows: self.rows,
+                row_bytes: self.row_bytes,
+                seconds,
+                rows_per_second: (self.rows as f64 / seconds).round(),
+                upload_seconds,
+                declare_seconds: seconds - upload_seconds,
+                segments: uploaded.segments.len(),
+                cpu_us_per_row: cpu_us as f64 / self.rows as f64,
+                members: meter::differences(&counters, &after, self.rows, seconds),
+                digests_equal: verification.agree,
+            },
+        )?;
+        submit::cancel(&session, NAMESPACE, &run, "the benchmark is over").await?;
+        target.close().await
+    }
 }
 
 /// Writes distinct rows, each of exactly this many bytes with its line feed.

@@ -8,7 +8,7 @@ mod work;
 
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 pub(crate) use self::cluster::{
     AlarmVerb, AuditVerb, BenchVerb, CertVerb, ClusterVerb, ConfigVerb, ContextVerb, ErrorsVerb,
@@ -19,11 +19,15 @@ pub(crate) use self::work::{
     RunVerb, ShardVerb, WorkerVerb,
 };
 use super::completion::{CompletionArgs, ManArgs};
+use super::consent::Consent;
 use super::doctor::DoctorArgs;
 use super::events::EventsArgs;
 use super::request::RequestName;
+use super::status::StatusArgs;
 use super::talk::TalkArgs;
 use super::top::TopArgs;
+use super::verb::{Globals, branch};
+use super::version::VersionArgs;
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::Format;
 
@@ -73,185 +77,108 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The nouns.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Show the cluster on one screen; works without a quorum
-    Status,
-    /// Show a live view of the cluster, its runs and its workers
-    Top(TopArgs),
-    /// Check this machine or the cluster, and print problems with their fixes
-    Doctor(DoctorArgs),
-    /// Show and control batch runs
-    #[command(alias = "runs", arg_required_else_help = true)]
-    Run {
-        /// What to do.
-        #[command(subcommand)]
-        verb: RunVerb,
-    },
-    /// Show and retry single rows of a run
-    #[command(alias = "items", arg_required_else_help = true)]
-    Item {
-        /// What to do.
-        #[command(subcommand)]
-        verb: ItemVerb,
-    },
-    /// Show, cordon and drain workers
-    #[command(alias = "workers", arg_required_else_help = true)]
-    Worker {
-        /// What to do.
-        #[command(subcommand)]
-        verb: WorkerVerb,
-    },
-    /// Show namespaces and set their quotas
-    #[command(alias = "namespaces", arg_required_else_help = true)]
-    Namespace {
-        /// What to do.
-        #[command(subcommand)]
-        verb: NamespaceVerb,
-    },
-    /// Show and close the rendezvous of training jobs
-    #[command(arg_required_else_help = true)]
-    Rendezvous {
-        /// What to do.
-        #[command(subcommand)]
-        verb: RendezvousVerb,
-    },
-    /// Show and abort barriers of training jobs
-    #[command(alias = "barriers", arg_required_else_help = true)]
-    Barrier {
-        /// What to do.
-        #[command(subcommand)]
-        verb: BarrierVerb,
-    },
-    /// Manage datasets of training jobs
-    #[command(alias = "datasets", arg_required_else_help = true)]
-    Dataset {
-        /// What to do.
-        #[command(subcommand)]
-        verb: DatasetVerb,
-    },
-    /// List and delete training jobs
-    #[command(alias = "jobs", arg_required_else_help = true)]
-    Job {
-        /// What to do.
-        #[command(subcommand)]
-        verb: JobVerb,
-    },
-    /// Show the shards of training jobs and the trainers that hold them
-    #[command(alias = "shards", arg_required_else_help = true)]
-    Shard {
-        /// What to do.
-        #[command(subcommand)]
-        verb: ShardVerb,
-    },
-    /// Manage checkpoints of training jobs
-    #[command(alias = "checkpoints", arg_required_else_help = true)]
-    Checkpoint {
-        /// What to do.
-        #[command(subcommand)]
-        verb: CheckpointVerb,
-    },
-    /// Form, verify, upgrade and configure the cluster
-    #[command(arg_required_else_help = true)]
-    Cluster {
-        /// What to do.
-        #[command(subcommand)]
-        verb: ClusterVerb,
-    },
-    /// Show and change the members of the cluster
-    #[command(alias = "members", arg_required_else_help = true)]
-    Member {
-        /// What to do.
-        #[command(subcommand)]
-        verb: MemberVerb,
-    },
-    /// Show or transfer leadership
-    #[command(arg_required_else_help = true)]
-    Leader {
-        /// What to do.
-        #[command(subcommand)]
-        verb: LeaderVerb,
-    },
-    /// Save the ledger to a file, verify it, and restore a cluster from it
-    #[command(alias = "snapshots", arg_required_else_help = true)]
-    Snapshot {
-        /// What to do.
-        #[command(subcommand)]
-        verb: SnapshotVerb,
-    },
-    /// Show the disk usage of members
-    #[command(arg_required_else_help = true)]
-    Storage {
-        /// What to do.
-        #[command(subcommand)]
-        verb: StorageVerb,
-    },
-    /// Show conditions that need an operator
-    #[command(alias = "alarms", arg_required_else_help = true)]
-    Alarm {
-        /// What to do.
-        #[command(subcommand)]
-        verb: AlarmVerb,
-    },
-    /// Verify a member's audit files
-    #[command(arg_required_else_help = true)]
-    Audit {
-        /// What to do.
-        #[command(subcommand)]
-        verb: AuditVerb,
-    },
-    /// Show events: rows granted, completed and lost; workers and members that join and leave
-    #[command(alias = "event")]
-    Events(EventsArgs),
-    /// Issue, show, enroll, renew and revoke certificates
-    #[command(alias = "certs", arg_required_else_help = true)]
-    Cert {
-        /// What to do.
-        #[command(subcommand)]
-        verb: CertVerb,
-    },
-    /// Manage join tokens, with which workers and clients get their first certificate
-    #[command(alias = "tokens", arg_required_else_help = true)]
-    Token {
-        /// What to do.
-        #[command(subcommand)]
-        verb: TokenVerb,
-    },
-    /// Run a benchmark; -o jsonl prints machine-readable figures
-    #[command(arg_required_else_help = true)]
-    Bench {
-        /// What to do.
-        #[command(subcommand)]
-        verb: BenchVerb,
-    },
-    /// Show and validate the configuration of the daemons
-    #[command(alias = "configs", arg_required_else_help = true)]
-    Config {
-        /// What to do.
-        #[command(subcommand)]
-        verb: ConfigVerb,
-    },
-    /// Manage named clusters
-    #[command(alias = "contexts", arg_required_else_help = true)]
-    Context {
-        /// What to do.
-        #[command(subcommand)]
-        verb: ContextVerb,
-    },
-    /// Explain error codes
-    #[command(alias = "error", arg_required_else_help = true)]
-    Errors {
-        /// What to do.
-        #[command(subcommand)]
-        verb: ErrorsVerb,
-    },
-    /// Print a completion script for a shell
-    Completion(CompletionArgs),
-    /// Print manual pages
-    Man(ManArgs),
-    /// Print the version of this program
-    Version,
+impl Cli {
+    /// The verb, and the values of the flags that all verbs share.
+    pub(super) fn split(self) -> (Command, Globals) {
+        let globals = Globals {
+            connect: self.connect,
+            format: self.output,
+            again: self.request_id,
+            consent: if self.yes { Consent::Given } else { Consent::Wanted },
+            talk: self.talk,
+        };
+        (self.command, globals)
+    }
+}
+
+branch! {
+    /// The nouns.
+    enum Command {
+        /// Show the cluster on one screen; works without a quorum
+        Status(StatusArgs),
+        /// Show a live view of the cluster, its runs and its workers
+        Top(TopArgs),
+        /// Check this machine or the cluster, and print problems with their fixes
+        Doctor(DoctorArgs),
+        /// Show and control batch runs
+        #[command(subcommand, alias = "runs", arg_required_else_help = true)]
+        Run(RunVerb),
+        /// Show and retry single rows of a run
+        #[command(subcommand, alias = "items", arg_required_else_help = true)]
+        Item(ItemVerb),
+        /// Show, cordon and drain workers
+        #[command(subcommand, alias = "workers", arg_required_else_help = true)]
+        Worker(WorkerVerb),
+        /// Show namespaces and set their quotas
+        #[command(subcommand, alias = "namespaces", arg_required_else_help = true)]
+        Namespace(NamespaceVerb),
+        /// Show and close the rendezvous of training jobs
+        #[command(subcommand, arg_required_else_help = true)]
+        Rendezvous(RendezvousVerb),
+        /// Show and abort barriers of training jobs
+        #[command(subcommand, alias = "barriers", arg_required_else_help = true)]
+        Barrier(BarrierVerb),
+        /// Manage datasets of training jobs
+        #[command(subcommand, alias = "datasets", arg_required_else_help = true)]
+        Dataset(DatasetVerb),
+        /// List and delete training jobs
+        #[command(subcommand, alias = "jobs", arg_required_else_help = true)]
+        Job(JobVerb),
+        /// Show the shards of training jobs and the trainers that hold them
+        #[command(subcommand, alias = "shards", arg_required_else_help = true)]
+        Shard(ShardVerb),
+        /// Manage checkpoints of training jobs
+        #[command(subcommand, alias = "checkpoints", arg_required_else_help = true)]
+        Checkpoint(CheckpointVerb),
+        /// Form, verify, upgrade and configure the cluster
+        #[command(subcommand, arg_required_else_help = true)]
+        Cluster(ClusterVerb),
+        /// Show and change the members of the cluster
+        #[command(subcommand, alias = "members", arg_required_else_help = true)]
+        Member(MemberVerb),
+        /// Show or transfer leadership
+        #[command(subcommand, arg_required_else_help = true)]
+        Leader(LeaderVerb),
+        /// Save the ledger to a file, verify it, and restore a cluster from it
+        #[command(subcommand, alias = "snapshots", arg_required_else_help = true)]
+        Snapshot(SnapshotVerb),
+        /// Show the disk usage of members
+        #[command(subcommand, arg_required_else_help = true)]
+        Storage(StorageVerb),
+        /// Show conditions that need an operator
+        #[command(subcommand, alias = "alarms", arg_required_else_help = true)]
+        Alarm(AlarmVerb),
+        /// Verify a member's audit files
+        #[command(subcommand, arg_required_else_help = true)]
+        Audit(AuditVerb),
+        /// Show events: rows granted, completed and lost; workers and members that join and leave
+        #[command(alias = "event")]
+        Events(EventsArgs),
+        /// Issue, show, enroll, renew and revoke certificates
+        #[command(subcommand, alias = "certs", arg_required_else_help = true)]
+        Cert(CertVerb),
+        /// Manage join tokens, with which workers and clients get their first certificate
+        #[command(subcommand, alias = "tokens", arg_required_else_help = true)]
+        Token(TokenVerb),
+        /// Run a benchmark; -o jsonl prints machine-readable figures
+        #[command(subcommand, arg_required_else_help = true)]
+        Bench(BenchVerb),
+        /// Show and validate the configuration of the daemons
+        #[command(subcommand, alias = "configs", arg_required_else_help = true)]
+        Config(ConfigVerb),
+        /// Manage named clusters
+        #[command(subcommand, alias = "contexts", arg_required_else_help = true)]
+        Context(ContextVerb),
+        /// Explain error codes
+        #[command(subcommand, alias = "error", arg_required_else_help = true)]
+        Errors(ErrorsVerb),
+        /// Print a completion script for a shell
+        Completion(CompletionArgs),
+        /// Print manual pages
+        Man(ManArgs),
+        /// Print the version of this program
+        Version(VersionArgs),
+    }
 }
 
 #[cfg(test)]
@@ -269,7 +196,7 @@ mod tests {
     fn a_plural_noun_is_the_noun_and_flags_may_follow_the_verb() {
         let cli =
             Cli::try_parse_from(["rolloutctl", "runs", "list", "-o", "json", "-e", "h:1"]).unwrap();
-        assert!(matches!(cli.command, Command::Run { verb: RunVerb::List(_) }));
+        assert!(matches!(cli.command, Command::Run(RunVerb::List(_))));
         assert_eq!(cli.output, Format::Json);
         assert_eq!(cli.connect.endpoints, ["h:1"]);
     }

@@ -12,6 +12,7 @@ use clap_complete::Shell;
 use super::cli::Cli;
 use crate::completer;
 use crate::output::write_stdout;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -54,9 +55,13 @@ pub(crate) struct ManArgs {
     program: Program,
 }
 
-/// Prints the script.
-pub(crate) fn completion(args: &CompletionArgs) -> anyhow::Result<()> {
-    write_stdout(&script(args.shell, args.program)?)
+impl Verb for CompletionArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints the script.
+    async fn run(self, _globals: &Globals) -> anyhow::Result<()> {
+        write_stdout(&script(self.shell, self.program)?)
+    }
 }
 
 fn script(shell: Shell, program: Program) -> anyhow::Result<String> {
@@ -65,8 +70,16 @@ fn script(shell: Shell, program: Program) -> anyhow::Result<String> {
         .with_context(|| format!("{shell} cannot be completed"))
 }
 
+impl Verb for ManArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    async fn run(self, _globals: &Globals) -> anyhow::Result<()> {
+        man(&self)
+    }
+}
+
 /// Prints the program's page, or writes all pages.
-pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
+fn man(args: &ManArgs) -> anyhow::Result<()> {
     let mut command = args.program.command();
     match &args.dir {
         Some(dir) => std::fs::create_dir_all(dir)

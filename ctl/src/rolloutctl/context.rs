@@ -10,12 +10,13 @@ use serde::Serialize;
 use super::Failure;
 use super::choose::ChooseArgs;
 use crate::completer::{self, Names};
-use crate::connect::{ConnectArgs, Context, Contexts};
-use crate::output::{self, Format, Report, Table};
+use crate::connect::{Context, Contexts};
+use crate::output::{self, Report, Table};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which context.
 #[derive(Debug, clap::Args)]
-pub(crate) struct NameArgs {
+pub(crate) struct UseArgs {
     /// Its name
     #[arg(add = completer::of(Names::Contexts))]
     name: String,
@@ -135,81 +136,127 @@ fn find(contexts: &Contexts, name: &str) -> anyhow::Result<Line> {
     Ok(Line::new(name, context, contexts.current.as_deref()))
 }
 
-/// Prints every context.
-pub(crate) fn list(format: Format, choose: &ChooseArgs) -> anyhow::Result<()> {
-    let (_, contexts) = kept()?;
-    let current = contexts.current.as_deref();
-    let lines = contexts.context.iter().map(|(name, context)| Line::new(name, context, current));
-    let mut contexts: Vec<Line> = lines.collect();
-    choose.apply(&mut contexts)?;
-    output::emit(format, &ContextList { contexts })
+/// Which contexts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    choose: ChooseArgs,
 }
 
-/// Prints one context, or the current one.
-pub(crate) fn show(format: Format, name: Option<&str>) -> anyhow::Result<()> {
-    let (_, contexts) = kept()?;
-    let Some(name) = name.or(contexts.current.as_deref()) else {
-        return Err(Failure::not_found("no context is current; see: rolloutctl context use").into());
-    };
-    output::emit(format, &Shown(find(&contexts, name)?))
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints every context.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let (_, contexts) = kept()?;
+        let current = contexts.current.as_deref();
+        let lines =
+            contexts.context.iter().map(|(name, context)| Line::new(name, context, current));
+        let mut contexts: Vec<Line> = lines.collect();
+        self.choose.apply(&mut contexts)?;
+        output::emit(globals.format, &ContextList { contexts })
+    }
 }
 
-/// Makes a context the current one.
-pub(crate) fn choose(format: Format, args: &NameArgs) -> anyhow::Result<()> {
-    let (path, mut contexts) = kept()?;
-    find(&contexts, &args.name)?;
-    contexts.current = Some(args.name.clone());
-    contexts.write(&path)?;
-    output::emit(format, &Shown(find(&contexts, &args.name)?))
+/// Which context.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// Its name
+    #[arg(add = completer::of(Names::Contexts))]
+    name: Option<String>,
 }
 
-/// Saves the connection flags under a name; replaces an existing context of that name.
-pub(crate) fn add(format: Format, connect: &ConnectArgs, args: &AddArgs) -> anyhow::Result<()> {
-    if args.name.is_empty() || args.name.contains(['/', '.', '\\']) {
-        let text = format!("{:?} is not a valid name: a name has no slash or dot", args.name);
-        return Err(Failure::usage(text).into());
+impl Verb for ShowArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints one context, or the current one.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let (_, contexts) = kept()?;
+        let Some(name) = self.name.as_deref().or(contexts.current.as_deref()) else {
+            return Err(
+                Failure::not_found("no context is current; see: rolloutctl context use").into()
+            );
+        };
+        output::emit(globals.format, &Shown(find(&contexts, name)?))
     }
-    let (path, mut contexts) = kept()?;
-    let file = match &args.from {
-        Some(file) => Context::read(file)?,
-        None => Context::default(),
-    };
-    let absolute = |file: Option<PathBuf>| file.map(std::path::absolute).transpose();
-    let given = Context {
-        endpoints: connect.endpoints.clone(),
-        ca_file: connect.ca_cert.clone(),
-        cert_file: connect.cert.clone(),
-        key_file: connect.key.clone(),
-        insecure_plaintext: connect.insecure_plaintext,
-        dial_map: connect.dial_map.clone(),
-        namespace: connect.namespace.clone(),
-    };
-    let mut context = given.over(&file);
-    context.ca_file = absolute(context.ca_file)?;
-    context.cert_file = absolute(context.cert_file)?;
-    context.key_file = absolute(context.key_file)?;
-    if context.endpoints.is_empty() {
-        let text = "a context needs a member: give --endpoint, or --from a context file";
-        return Err(Failure::usage(text).into());
-    }
-    contexts.context.insert(args.name.clone(), context);
-    if args.choose || contexts.current.is_none() {
-        contexts.current = Some(args.name.clone());
-    }
-    contexts.write(&path)?;
-    output::emit(format, &Shown(find(&contexts, &args.name)?))
 }
 
-/// Removes a context.
-pub(crate) fn remove(format: Format, args: &NameArgs) -> anyhow::Result<()> {
-    let (path, mut contexts) = kept()?;
-    let gone = find(&contexts, &args.name)?;
-    contexts.context.remove(&args.name);
-    if gone.current {
-        contexts.current = None;
+impl Verb for UseArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Makes a context the current one.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let (path, mut contexts) = kept()?;
+        find(&contexts, &self.name)?;
+        contexts.current = Some(self.name.clone());
+        contexts.write(&path)?;
+        output::emit(globals.format, &Shown(find(&contexts, &self.name)?))
     }
-    contexts.write(&path)?;
-    output::emit(format, &Shown(gone))
+}
+
+impl Verb for AddArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Saves the connection flags under a name; replaces an existing context of that name.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        if self.name.is_empty() || self.name.contains(['/', '.', '\\']) {
+            let text = format!("{:?} is not a valid name: a name has no slash or dot", self.name);
+            return Err(Failure::usage(text).into());
+        }
+        let (path, mut contexts) = kept()?;
+        let file = match &self.from {
+            Some(file) => Context::read(file)?,
+            None => Context::default(),
+        };
+        let absolute = |file: Option<PathBuf>| file.map(std::path::absolute).transpose();
+        let given = Context {
+            endpoints: globals.connect.endpoints.clone(),
+            ca_file: globals.connect.ca_cert.clone(),
+            cert_file: globals.connect.cert.clone(),
+            key_file: globals.connect.key.clone(),
+            insecure_plaintext: globals.connect.insecure_plaintext,
+            dial_map: globals.connect.dial_map.clone(),
+            namespace: globals.connect.namespace.clone(),
+        };
+        let mut context = given.over(&file);
+        context.ca_file = absolute(context.ca_file)?;
+        context.cert_file = absolute(context.cert_file)?;
+        context.key_file = absolute(context.key_file)?;
+        if context.endpoints.is_empty() {
+            let text = "a context needs a member: give --endpoint, or --from a context file";
+            return Err(Failure::usage(text).into());
+        }
+        contexts.context.insert(self.name.clone(), context);
+        if self.choose || contexts.current.is_none() {
+            contexts.current = Some(self.name.clone());
+        }
+        contexts.write(&path)?;
+        output::emit(globals.format, &Shown(find(&contexts, &self.name)?))
+    }
+}
+
+/// Which context.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// Its name
+    #[arg(add = completer::of(Names::Contexts))]
+    name: String,
+}
+
+impl Verb for RemoveArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Removes a context.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let (path, mut contexts) = kept()?;
+        let gone = find(&contexts, &self.name)?;
+        contexts.context.remove(&self.name);
+        if gone.current {
+            contexts.current = None;
+        }
+        contexts.write(&path)?;
+        output::emit(globals.format, &Shown(gone))
+    }
 }
 
 #[cfg(test)]

@@ -22,8 +22,9 @@ use self::files::now_unix;
 use self::finding::{Finding, Findings, Level};
 use super::Failure;
 use super::cert::left::{Left, Stage};
-use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Format};
+use crate::connect::parse_duration;
+use crate::output;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// What is looked at, and how strictly.
 #[derive(Debug, clap::Args)]
@@ -59,27 +60,27 @@ pub(crate) struct DoctorArgs {
     bundle: Option<PathBuf>,
 }
 
-/// Runs the checks, and prints the findings. Exit code 1 if a check fails, 3 if no leader serves, 7 if no member is
-/// trusted, or trusts the caller.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DoctorArgs,
-) -> anyhow::Result<()> {
-    if let Some(file) = &args.bundle {
-        return bundle::write(connect, format, &args, file).await;
-    }
-    let (report, leaderless) = match args.preflight {
-        true => (Findings::new(preflight::look(&args).await?), None),
-        false => running::look(connect, &args).await?,
-    };
-    output::emit(format, &report)?;
-    let text = report.summary();
-    match (report.worst(), leaderless) {
-        (Level::Fail, Some(failure)) => Err(anyhow::Error::from(failure).context(text)),
-        (Level::Fail, None) => Err(Failure::failed(text).into()),
-        (Level::Warn, _) if args.strict => Err(Failure::failed(text).into()),
-        (Level::Warn | Level::Ok, _) => Ok(()),
+impl Verb for DoctorArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Runs the checks, and prints the findings. Exit code 1 if a check fails, 3 if no leader serves, 7 if no member is
+    /// trusted, or trusts the caller.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        if let Some(file) = &self.bundle {
+            return bundle::write(&globals.connect, globals.format, &self, file).await;
+        }
+        let (report, leaderless) = match self.preflight {
+            true => (Findings::new(preflight::look(&self).await?), None),
+            false => running::look(&globals.connect, &self).await?,
+        };
+        output::emit(globals.format, &report)?;
+        let text = report.summary();
+        match (report.worst(), leaderless) {
+            (Level::Fail, Some(failure)) => Err(anyhow::Error::from(failure).context(text)),
+            (Level::Fail, None) => Err(Failure::failed(text).into()),
+            (Level::Warn, _) if self.strict => Err(Failure::failed(text).into()),
+            (Level::Warn | Level::Ok, _) => Ok(()),
+        }
     }
 }
 

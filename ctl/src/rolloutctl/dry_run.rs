@@ -16,22 +16,56 @@ mod training;
 use rollout_proto::{Client, services, v1};
 use serde::Serialize;
 
-use self::runs::Change;
 use super::Failure;
-use super::cli::{
-    BarrierVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb, ItemVerb, JobVerb,
-    LeaderVerb, NamespaceVerb, RendezvousVerb, SnapshotVerb, WorkerVerb,
-};
-use super::consent::Consent;
+use super::barrier::abort::AbortArgs;
+use super::namespace::set_quota::SetQuotaArgs;
 use super::read::read;
-use crate::connect::ConnectSettings;
+use super::rendezvous::close::CloseArgs;
+use super::verb::{Boxed, Globals};
+use super::worker::cordon::CordonArgs;
+use super::worker::drain::DrainArgs;
+use super::worker::uncordon::UncordonArgs;
+use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::counted;
 use crate::output::{self, Report};
+
+/// A change whose plan needs the state of the cluster.
+pub(super) trait Planned {
+    /// What it would change.
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan>;
+}
+
+/// A change whose plan needs only local files.
+pub(super) trait PlannedHere {
+    /// What it would change.
+    fn plan(self, connect: &ConnectArgs) -> anyhow::Result<Plan>;
+}
+
+/// The dry run of a [`Planned`] change.
+pub(super) fn planned<V: Planned + 'static>(verb: V, globals: &Globals) -> Boxed<'_> {
+    Box::pin(async move {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let plan = verb.plan(&Reader { client, settings }).await?;
+        output::emit(globals.format, &plan)
+    })
+}
+
+/// The dry run of a [`PlannedHere`] change.
+pub(super) fn planned_here<V: PlannedHere + 'static>(verb: V, globals: &Globals) -> Boxed<'_> {
+    Box::pin(async move { output::emit(globals.format, &verb.plan(&globals.connect)?) })
+}
+
+/// The refusal of a verb that changes nothing. Exit code 2.
+pub(super) fn none() -> anyhow::Error {
+    Failure::usage("--dry-run is for commands that change something; this one has no such mode")
+        .into()
+}
 
 /// The planned change, and what it affects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Plan {
+pub(super) struct Plan {
     /// The change, as the words after "would".
     would: String,
     /// The present state.
@@ -59,36 +93,6 @@ impl Report for Plan {
     }
 }
 
-/// Prints what the command would change. Exit code 2 for a command that changes nothing.
-pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
-    let plan = match cli.command {
-        Command::Checkpoint { verb: CheckpointVerb::Prune(args) } => {
-            // The leader itself lists what would be removed.
-            return super::checkpoint::prune::run(&cli.connect, cli.output, args, None, true).await;
-        }
-        Command::Cluster { verb: ClusterVerb::Upgrade(args) } => {
-            let (connect, format) = (&cli.connect, cli.output);
-            return super::cluster::upgrade::run(connect, format, args, Consent::Given, true).await;
-        }
-        Command::Cert { verb } if !certificates::asks_the_cluster(&verb) => {
-            certificates::plan(&cli.connect, verb)?
-        }
-        Command::Snapshot { verb: SnapshotVerb::Restore(args) } => snapshots::restore(&args)?,
-        command => {
-            let settings = cli.connect.settings()?;
-            let client = settings.client(None)?;
-            let reader = Reader { client, settings };
-            reader.plan(command).await?
-        }
-    };
-    output::emit(cli.output, &plan)
-}
-
-fn changes_nothing() -> anyhow::Error {
-    Failure::usage("--dry-run is for commands that change something; this one has no such mode")
-        .into()
-}
-
 /// The state of a worker.
 fn standing(worker: &v1::WorkerInfo) -> String {
     let held: u64 = worker.slots.iter().map(|slot| u64::from(slot.rows_held)).sum();
@@ -101,69 +105,59 @@ fn standing(worker: &v1::WorkerInfo) -> String {
     )
 }
 
+/// The words for one slot of a worker, or none for all of them.
+fn slot(slot: Option<u32>) -> String {
+    slot.map_or(String::new(), |n| format!(" slot {n}"))
+}
+
+impl Planned for CordonArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let behind = format!("{} no more work", slot(self.slot));
+        reader.workers(self.names, ("give worker", behind)).await
+    }
+}
+
+impl Planned for UncordonArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let behind = format!("{} work again", slot(self.slot));
+        reader.workers(self.names, ("give worker", behind)).await
+    }
+}
+
+impl Planned for DrainArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.workers(self.names, ("drain worker", " and have it leave".into())).await
+    }
+}
+
+impl Planned for SetQuotaArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.quotas(&self.names, self.create).await
+    }
+}
+
+impl Planned for CloseArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.rendezvous(&self.jobs).await
+    }
+}
+
+impl Planned for AbortArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.barriers(&self.job, &self.barriers).await
+    }
+}
+
 /// Reads the state that a plan needs.
-struct Reader {
+pub(super) struct Reader {
     client: Client,
     settings: ConnectSettings,
 }
 
 impl Reader {
-    async fn plan(&self, command: Command) -> anyhow::Result<Plan> {
-        match command {
-            Command::Run { verb } => self.run(verb).await,
-            Command::Item { verb: ItemVerb::Retry(args) } => {
-                let rows = counted(args.rows.len() as u64, "row");
-                let would = format!("try {rows} of run {} again", args.run);
-                self.on_run(&args.run, Change::Retry, would).await
-            }
-            Command::Worker { verb } => self.worker(verb).await,
-            Command::Namespace { verb: NamespaceVerb::SetQuota(args) } => {
-                self.quotas(&args.names, args.create).await
-            }
-            Command::Rendezvous { verb: RendezvousVerb::Close(args) } => {
-                self.rendezvous(&args.jobs).await
-            }
-            Command::Barrier { verb: BarrierVerb::Abort(args) } => {
-                self.barriers(&args.job, &args.barriers).await
-            }
-            Command::Cluster { verb: ClusterVerb::Bootstrap(args) } => self.bootstrap(&args).await,
-            Command::Cluster { verb: ClusterVerb::Set(args) } => self.setting(&args).await,
-            Command::Dataset { verb: DatasetVerb::Create(args) } => {
-                self.create_dataset(&args).await
-            }
-            Command::Dataset { verb: DatasetVerb::Delete(args) } => {
-                self.delete_datasets(&args.names).await
-            }
-            Command::Job { verb: JobVerb::Delete(args) } => self.delete_jobs(&args.jobs).await,
-            Command::Checkpoint { verb: CheckpointVerb::Abort(args) } => {
-                self.abort_checkpoints(&args).await
-            }
-            Command::Checkpoint { verb: CheckpointVerb::Label(args) } => {
-                self.label_checkpoint(&args).await
-            }
-            Command::Token { verb } => self.token(verb).await,
-            Command::Cert { verb } => self.revocation(verb).await,
-            Command::Snapshot { verb } => self.snapshot(verb).await,
-            Command::Member { verb } => self.member(verb).await,
-            Command::Leader { verb: LeaderVerb::Transfer(args) } => {
-                self.transfer(args.name.as_deref()).await
-            }
-            _ => Err(changes_nothing()),
-        }
-    }
-
-    async fn worker(&self, verb: WorkerVerb) -> anyhow::Result<Plan> {
-        let slot = |slot: Option<u32>| slot.map_or(String::new(), |n| format!(" slot {n}"));
-        let (names, before, behind) = match verb {
-            WorkerVerb::Cordon(args) => {
-                (args.names, "give worker", format!("{} no more work", slot(args.slot)))
-            }
-            WorkerVerb::Uncordon(args) => {
-                (args.names, "give worker", format!("{} work again", slot(args.slot)))
-            }
-            WorkerVerb::Drain(args) => (args.names, "drain worker", " and have it leave".into()),
-            WorkerVerb::List(_) | WorkerVerb::Describe(_) => return Err(changes_nothing()),
-        };
+    /// Plans a change of each worker. `change` is the words before and after a worker's name.
+    async fn workers(&self, names: Vec<String>, change: (&str, String)) -> anyhow::Result<Plan> {
+        let (before, behind) = change;
         let request = v1::ListWorkersRequest { namespace: self.settings.namespace.clone() };
         let answer = read(&self.client, "list workers", &request, |channel, request| async move {
             services::cluster(channel).list_workers(request).await

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::Failure;
 use super::choose::ChooseArgs;
-use crate::output::{self, Format, Report, Table};
+use crate::output::{self, Report, Table};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
 
@@ -55,23 +56,46 @@ impl Report for ErrorList {
     }
 }
 
-/// Prints every code.
-pub(crate) fn list(format: Format, choose: &ChooseArgs) -> anyhow::Result<()> {
-    let mut errors: Vec<ErrorRow> = ErrorCode::ALL
-        .iter()
-        .map(|code| ErrorRow {
-            code: code.code(),
-            summary: code.summary(),
-            retryable: code.retryable(),
-        })
-        .collect();
-    choose.apply(&mut errors)?;
-    output::emit(format, &ErrorList { errors })
+/// Which codes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    choose: ChooseArgs,
 }
 
-/// Prints the page of one code, written as `RO-1001`, `ro-1001` or `1001`.
-pub(crate) fn explain(format: Format, code: &str) -> anyhow::Result<()> {
-    output::emit(format, &find(code)?)
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints every code.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let mut errors: Vec<ErrorRow> = ErrorCode::ALL
+            .iter()
+            .map(|code| ErrorRow {
+                code: code.code(),
+                summary: code.summary(),
+                retryable: code.retryable(),
+            })
+            .collect();
+        self.choose.apply(&mut errors)?;
+        output::emit(globals.format, &ErrorList { errors })
+    }
+}
+
+/// Which code.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// The code, such as RO-1001
+    #[arg(value_name = "RO-NNNN")]
+    code: String,
+}
+
+impl Verb for ExplainArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints the page of one code, written as `RO-1001`, `ro-1001` or `1001`.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        output::emit(globals.format, &find(&self.code)?)
+    }
 }
 
 fn find(code: &str) -> Result<ErrorPage, Failure> {

@@ -14,12 +14,13 @@ use rollout_proto::v1;
 use self::line::EventLine;
 use self::since::{Chosen, Since, TAIL_MAX};
 use crate::completer::{self, Names};
-use crate::connect::{ConnectArgs, ConnectSettings};
+use crate::connect::ConnectSettings;
 use crate::event_stream::{EventStream, Heard, Place, Start};
 use crate::hint::namespace_flag;
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::run::now_wall_ms;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::{aside, to_stderr};
 
 /// Which events, from where.
@@ -119,36 +120,41 @@ impl EventsArgs {
     }
 }
 
-/// Prints events.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: EventsArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let filter = args.filter(&settings);
-    let mut chosen = Chosen::new(args.since, args.tail, now_wall_ms());
-    // One future for the whole command: a new one for each wait would miss a Ctrl-C that arrives during printing.
-    let interrupt = std::pin::pin!(tokio::signal::ctrl_c());
-    let mut reader = Reader { args: &args, namespace: &settings.namespace, format, interrupt };
-    let mut start = args.start();
-    if chosen.has_tail() {
-        // Past events, to their end; then, with --follow, new ones.
-        let past = EventStream::new(&client, filter.clone(), false, start);
-        let mut past = past.not_before(chosen.not_before_ms());
-        if reader.read(&mut past, &mut chosen).await?.is_break() {
-            return Ok(());
+impl Verb for EventsArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints events.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let filter = self.filter(&settings);
+        let mut chosen = Chosen::new(self.since, self.tail, now_wall_ms());
+        // One future for the whole command: a new one for each wait would miss a Ctrl-C that arrives during printing.
+        let interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+        let mut reader = Reader {
+            args: &self,
+            namespace: &settings.namespace,
+            format: globals.format,
+            interrupt,
+        };
+        let mut start = self.start();
+        if chosen.has_tail() {
+            // Past events, to their end; then, with --follow, new ones.
+            let past = EventStream::new(&client, filter.clone(), false, start);
+            let mut past = past.not_before(chosen.not_before_ms());
+            if reader.read(&mut past, &mut chosen).await?.is_break() {
+                return Ok(());
+            }
+            print(globals.format, chosen.end_tail())?;
+            if !self.follow || output::reader_is_gone() {
+                return Ok(());
+            }
+            start = past.place().map_or(start, Start::At);
         }
-        print(format, chosen.end_tail())?;
-        if !args.follow || output::reader_is_gone() {
-            return Ok(());
-        }
-        start = past.place().map_or(start, Start::At);
+        let stream = EventStream::new(&client, filter, self.follow, start);
+        let mut stream = stream.not_before(chosen.not_before_ms());
+        reader.read(&mut stream, &mut chosen).await.map(drop)
     }
-    let stream = EventStream::new(&client, filter, args.follow, start);
-    let mut stream = stream.not_before(chosen.not_before_ms());
-    reader.read(&mut stream, &mut chosen).await.map(drop)
 }
 
 /// A reading of events, and how it is shown.

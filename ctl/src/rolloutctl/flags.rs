@@ -3,103 +3,29 @@
 //! Invariant: a command accepts every flag that its help shows. Deliberately absent: refusing the others; the code
 //! that uses a flag does that, with the reason.
 
+use std::collections::BTreeMap;
+
 use clap::{Command, CommandFactory as _};
 
-use super::cli::Cli;
+use super::cli::{self, Cli};
+use super::verb::{Accepts, Branch as _};
 
-/// Read-only commands, which `--watch` repeats. The same as `watch::only_looks`.
-const WATCH: [&str; 30] = [
-    "status",
-    "storage stats",
-    "alarm list",
-    "run list",
-    "run describe",
-    "item list",
-    "item describe",
-    "worker list",
-    "worker describe",
-    "namespace list",
-    "namespace describe",
-    "rendezvous list",
-    "rendezvous describe",
-    "barrier list",
-    "barrier describe",
-    "dataset list",
-    "dataset describe",
-    "job list",
-    "shard list",
-    "shard describe",
-    "checkpoint list",
-    "checkpoint describe",
-    "token list",
-    "cluster status",
-    "cluster settings",
-    "member list",
-    "member describe",
-    "leader show",
-    "cert inspect",
-    "cert revocations",
-];
-
-/// Commands whose request has a number. The same as `request::has_number`.
-const REQUEST_ID: [&str; 22] = [
-    "run cancel",
-    "run pause",
-    "run resume",
-    "run retry",
-    "run delete",
-    "item retry",
-    "worker cordon",
-    "worker uncordon",
-    "worker drain",
-    "rendezvous close",
-    "barrier abort",
-    "checkpoint abort",
-    "checkpoint label",
-    "checkpoint prune",
-    "dataset create",
-    "dataset delete",
-    "job delete",
-    "namespace set-quota",
-    "token revoke",
-    "cluster set",
-    "cert revoke",
-    "cert unrevoke",
-];
-
-/// Other commands that have a plan.
-const ALSO_DRY_RUN: [&str; 16] = [
-    "cluster bootstrap",
-    "cluster upgrade",
-    "member add",
-    "member promote",
-    "member remove",
-    "member replace",
-    "member update",
-    "leader transfer",
-    "snapshot save",
-    "snapshot restore",
-    "cert init-ca",
-    "cert issue",
-    "cert init-issuer",
-    "cert enrol",
-    "cert renew",
-    "token create",
-];
-
-/// Commands that ask for consent.
-const YES: [&str; 5] =
-    ["run delete", "job delete", "dataset delete", "member remove", "cluster upgrade"];
-
-/// Whether the command at a path accepts a flag; flags that are not managed here count as accepted.
-pub(super) fn takes(path: &str, flag: &str) -> bool {
+/// Whether the help shows a flag; flags that are not managed here count as accepted.
+fn shows(accepts: Accepts, flag: &str) -> bool {
     match flag {
-        "watch" => WATCH.contains(&path) || path == "cert status",
-        "request_id" => REQUEST_ID.contains(&path),
-        "dry_run" => REQUEST_ID.contains(&path) || ALSO_DRY_RUN.contains(&path),
-        "yes" => YES.contains(&path),
+        "watch" => accepts.watch,
+        "request_id" => accepts.request_id,
+        "dry_run" => accepts.dry_run,
+        "yes" => accepts.yes,
         _ => true,
     }
+}
+
+/// What each verb accepts, by its path.
+pub(super) fn verbs() -> BTreeMap<String, Accepts> {
+    let mut verbs = BTreeMap::new();
+    cli::Command::collect("", &mut verbs);
+    verbs
 }
 
 /// The command tree, in which each command's help shows only the flags that it accepts.
@@ -107,21 +33,22 @@ pub(super) fn command() -> Command {
     let mut root = Cli::command();
     // Before this, commands do not have the shared flags.
     root.build();
-    hide(&mut root, "");
+    hide(&mut root, "", &verbs());
     root
 }
 
-fn hide(command: &mut Command, above: &str) {
+fn hide(command: &mut Command, above: &str, verbs: &BTreeMap<String, Accepts>) {
     for sub in command.get_subcommands_mut() {
         let path = match above {
             "" => sub.get_name().to_owned(),
             above => format!("{above} {}", sub.get_name()),
         };
         if sub.has_subcommands() {
-            hide(sub, &path);
+            hide(sub, &path, verbs);
         } else {
+            let accepts = verbs.get(&path).copied().unwrap_or_default();
             *sub = std::mem::take(sub).mut_args(|arg| {
-                let hidden = arg.is_hide_set() || !takes(&path, arg.get_id().as_str());
+                let hidden = arg.is_hide_set() || !shows(accepts, arg.get_id().as_str());
                 arg.hide(hidden)
             });
         }
@@ -129,11 +56,10 @@ fn hide(command: &mut Command, above: &str) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::FromArgMatches as _;
 
     use super::*;
-    use crate::rolloutctl::{request, watch};
 
     /// The commands that perform something, with whether their help shows a flag.
     fn shown(command: &Command, above: &str, flag: &str, into: &mut Vec<(String, bool)>) {
@@ -154,7 +80,7 @@ mod tests {
         Cli::from_arg_matches(&matches).ok()
     }
 
-    /// Commands with arguments that they parse.
+    /// Lines of verbs that need more than a few words.
     const LINES: [&str; 18] = [
         "shard describe job --dataset data",
         "run retry eval --failed",
@@ -166,56 +92,55 @@ mod tests {
         "member add c4 --peer-addr h:1 --client-addr h:2",
         "member replace c1 --peer-addr h:1 --client-addr h:2",
         "member update c1 --zone b",
-        "snapshot restore f --data-dir d --member c1 --token t",
-        "cert init-ca --ca-dir d",
-        "cert init-issuer --ca-dir d",
-        "cert issue --ca-dir d client ann",
+        "snapshot restore /nowhere/cluster.snap --data-dir /nowhere/d --member c1 --token t",
+        "cert init-ca --ca-dir /nowhere/ca",
+        "cert init-issuer --ca-dir /nowhere/ca",
+        "cert issue --ca-dir /nowhere/ca client ann",
         "cert enrol w1 --at 127.0.0.1:1",
         "cert revoke worker/gpu-7",
         "cert unrevoke worker/gpu-7",
         "token create rack --role worker",
     ];
 
-    fn line_of(path: &str) -> Option<Cli> {
+    /// A command line of the verb at a path; `None` if the verb needs other arguments than those tried here.
+    pub(in crate::rolloutctl) fn line_of(path: &str) -> Option<String> {
         let given = LINES.iter().find(|line| line.starts_with(path)).map(|line| (*line).to_owned());
         let tried = ["", " x", " x 7", " x 7 best"].map(|rest| format!("{path}{rest}"));
-        given.into_iter().chain(tried).find_map(|line| parsed(&line))
+        given.into_iter().chain(tried).find(|line| parsed(line).is_some())
     }
 
     #[test]
     fn help_shows_a_flag_where_the_command_accepts_it_and_nowhere_else() {
         let root = command();
-        for flag in ["watch", "request_id"] {
+        for flag in ["watch", "request_id", "dry_run", "yes"] {
             let mut all = Vec::new();
             shown(&root, "", flag, &mut all);
             assert!(all.len() > 80, "{}", all.len());
             for (path, shown) in all {
-                // A benchmark needs too many arguments to be parsed here, and accepts neither flag.
-                let Some(cli) = line_of(&path) else {
+                // A benchmark needs too many arguments to be parsed here, and accepts none of these flags.
+                let Some(cli) = line_of(&path).and_then(|line| parsed(&line)) else {
                     assert!(!shown, "{path} {flag}");
                     continue;
                 };
-                let accepted = match flag {
-                    "watch" => watch::only_looks(&cli.command),
-                    _ => request::has_number(&cli.command),
-                };
-                assert_eq!(shown, accepted, "{path} {flag}");
+                assert_eq!(shown, shows(cli.command.accepts(), flag), "{path} {flag}");
             }
         }
     }
 
     #[test]
     fn the_properties_of_each_verb_match_the_recorded_table() {
-        let mut all = Vec::new();
+        let (mut all, verbs) = (Vec::new(), verbs());
         shown(&command(), "", "watch", &mut all);
+        assert_eq!(all.len(), verbs.len());
         let row = |path: &str, cells: [&str; 4]| {
             let [read_only, numbered, dry_run, confirm] = cells;
             format!("{path:<22}{read_only:<11}{numbered:<10}{dry_run:<9}{confirm}\n")
         };
         let mut table = row("verb", ["read-only", "numbered", "dry-run", "confirm"]);
         for (path, _) in all {
-            let cells = ["watch", "request_id", "dry_run", "yes"];
-            table += &row(&path, cells.map(|flag| if takes(&path, flag) { "yes" } else { "no" }));
+            let Accepts { watch, request_id, dry_run, yes } = verbs[&path];
+            let cells = [watch, request_id, dry_run, yes];
+            table += &row(&path, cells.map(|accepted| if accepted { "yes" } else { "no" }));
         }
         crate::golden::check("verbs.txt", &table);
     }

@@ -9,11 +9,6 @@ use std::str::FromStr;
 use rollout_proto::{Answer, Channel, Client, ClientError, PendingRequest, v1};
 use tonic::{Response, Status};
 
-use super::cli::{
-    BarrierVerb, CertVerb, CheckpointVerb, ClusterVerb, Command, DatasetVerb, ItemVerb, JobVerb,
-    NamespaceVerb, RendezvousVerb, RunVerb, TokenVerb, WorkerVerb,
-};
-
 /// A request as users write it: the client's session, and the request's number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestName {
@@ -97,32 +92,6 @@ where
     let request = request(number.id());
     let answer = client.with_leader(what, |channel| send(channel, request.clone())).await;
     answer.map_err(|error| number.failed(error).into())
-}
-
-/// Whether a command's request has a number.
-pub(super) fn has_number(command: &Command) -> bool {
-    match command {
-        Command::Run { verb } => {
-            !matches!(verb, RunVerb::List(_) | RunVerb::Describe(_) | RunVerb::Watch(_))
-        }
-        Command::Item { verb } => matches!(verb, ItemVerb::Retry(_)),
-        Command::Worker { verb } => !matches!(verb, WorkerVerb::List(_) | WorkerVerb::Describe(_)),
-        Command::Rendezvous { verb } => matches!(verb, RendezvousVerb::Close(_)),
-        Command::Barrier { verb } => matches!(verb, BarrierVerb::Abort(_)),
-        Command::Checkpoint { verb } => matches!(
-            verb,
-            CheckpointVerb::Abort(_) | CheckpointVerb::Label(_) | CheckpointVerb::Prune(_)
-        ),
-        Command::Dataset { verb } => {
-            matches!(verb, DatasetVerb::Create(_) | DatasetVerb::Delete(_))
-        }
-        Command::Job { verb } => matches!(verb, JobVerb::Delete(_)),
-        Command::Namespace { verb } => matches!(verb, NamespaceVerb::SetQuota(_)),
-        Command::Token { verb } => matches!(verb, TokenVerb::Revoke(_)),
-        Command::Cluster { verb } => matches!(verb, ClusterVerb::Set(_)),
-        Command::Cert { verb } => matches!(verb, CertVerb::Revoke(_) | CertVerb::Unrevoke(_)),
-        _ => false,
-    }
 }
 
 /// A request that failed, or that may have.

@@ -24,9 +24,9 @@ pub(in crate::rolloutctl) use self::merge::merge;
 use super::Failure;
 use super::alarm::seen::Alarm;
 use super::cert::left::Left;
-use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
-use crate::output::{self, Format, counted, u64_string};
+use crate::output::{self, counted, u64_string};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// The members' combined view of the cluster.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -290,11 +290,19 @@ impl Survey {
     }
 }
 
-/// Prints the survey. Exit code 3 if no leader serves, 7 if no member is trusted, or trusts the caller, or one reports
-/// that the caller's certificate is revoked.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let survey = survey(&client).await;
-    output::emit(format, &survey)?;
-    survey.leaderless().map_or(Ok(()), |failure| Err(failure.into()))
+/// No arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {}
+
+impl Verb for StatusArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints the survey. Exit code 3 if no leader serves, 7 if no member is trusted, or trusts the caller, or one reports
+    /// that the caller's certificate is revoked.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let survey = survey(&client).await;
+        output::emit(globals.format, &survey)?;
+        survey.leaderless().map_or(Ok(()), |failure| Err(failure.into()))
+    }
 }

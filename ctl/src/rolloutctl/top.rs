@@ -21,8 +21,8 @@ use self::view::{Asked, View};
 use super::Failure;
 use super::run::summary::Run;
 use super::status::{self, Survey};
-use super::talk::TalkArgs;
-use crate::connect::{ConnectArgs, parse_duration};
+use crate::connect::parse_duration;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// How often it is looked.
 #[derive(Debug, clap::Args)]
@@ -143,35 +143,35 @@ impl Top {
     }
 }
 
-/// Shows it until a key or a signal ends it.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    args: TopArgs,
-    talk: &TalkArgs,
-) -> anyhow::Result<()> {
-    if !std::io::stdout().is_terminal() {
-        let text = "top needs a terminal; elsewhere: rolloutctl status --watch -o jsonl";
-        return Err(Failure::usage(text).into());
-    }
-    let settings = connect.settings()?;
-    let client = settings.client(Some(std::sync::Arc::new(|_: &str| {})))?;
-    let every = args.every.max(EVERY_MIN);
-    let mut top = Top::open(talk.colors_a_terminal())?;
-    let mut rates = Rates::default();
-    top.draw()?;
-    loop {
-        match top.until(look(&client, &settings.namespace)).await? {
-            Next::Done(look) => {
-                let speeds = look.runs.as_ref().map(|runs| rates.observe(Instant::now(), runs));
-                top.speeds = speeds.unwrap_or_default();
-                top.look = Some(look);
-                top.draw()?;
-            }
-            Next::Look => continue,
-            Next::Quit => return Ok(()),
+impl Verb for TopArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Shows it until a key or a signal ends it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        if !std::io::stdout().is_terminal() {
+            let text = "top needs a terminal; elsewhere: rolloutctl status --watch -o jsonl";
+            return Err(Failure::usage(text).into());
         }
-        if let Next::Quit = top.until(tokio::time::sleep(every)).await? {
-            return Ok(());
+        let settings = globals.connect.settings()?;
+        let client = settings.client(Some(std::sync::Arc::new(|_: &str| {})))?;
+        let every = self.every.max(EVERY_MIN);
+        let mut top = Top::open(globals.talk.colors_a_terminal())?;
+        let mut rates = Rates::default();
+        top.draw()?;
+        loop {
+            match top.until(look(&client, &settings.namespace)).await? {
+                Next::Done(look) => {
+                    let speeds = look.runs.as_ref().map(|runs| rates.observe(Instant::now(), runs));
+                    top.speeds = speeds.unwrap_or_default();
+                    top.look = Some(look);
+                    top.draw()?;
+                }
+                Next::Look => continue,
+                Next::Quit => return Ok(()),
+            }
+            if let Next::Quit = top.until(tokio::time::sleep(every)).await? {
+                return Ok(());
+            }
         }
     }
 }

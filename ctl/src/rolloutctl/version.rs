@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,16 +25,24 @@ impl Report for Version {
     }
 }
 
-/// Prints the version of this program, without contacting a cluster.
-pub(crate) fn run(format: Format) -> anyhow::Result<()> {
-    output::emit(
-        format,
-        &Version {
-            version: env!("CARGO_PKG_VERSION"),
-            commit: rollout_proto::commit(),
-            api_version: output::API_VERSION,
-        },
-    )
+/// No arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VersionArgs {}
+
+impl Verb for VersionArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints the version of this program, without contacting a cluster.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        output::emit(
+            globals.format,
+            &Version {
+                version: env!("CARGO_PKG_VERSION"),
+                commit: rollout_proto::commit(),
+                api_version: output::API_VERSION,
+            },
+        )
+    }
 }
 
 #[cfg(test)]

@@ -7,12 +7,9 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, SystemTime};
 
-use super::cli::{
-    BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb, ItemVerb,
-    JobVerb, LeaderVerb, MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, TokenVerb,
-    WorkerVerb,
-};
-use super::{Failure, dispatch, exit};
+use super::cli::Cli;
+use super::verb::Branch as _;
+use super::{Failure, exit};
 use crate::output::{Format, reader_is_gone, rfc3339, write_stdout};
 use crate::say::to_stderr;
 
@@ -21,7 +18,7 @@ const EVERY_MIN: Duration = Duration::from_millis(100);
 
 /// Repeats the command until Ctrl-C, or until it fails for a reason that waiting does not fix.
 pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
-    if !only_looks(&cli.command) {
+    if !cli.command.accepts().watch {
         let text = "--watch is for read-only commands, such as status, list and describe";
         return Err(Failure::usage(text).into());
     }
@@ -45,11 +42,12 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
             }
             _ => {}
         }
-        let looked = tokio::select! {
-            looked = Box::pin(dispatch(cli)) => looked,
+        let (command, globals) = cli.split();
+        let ended = tokio::select! {
+            ended = command.dispatch(&globals) => ended,
             _ = &mut interrupt => return Ok(()),
         };
-        match looked {
+        match ended {
             Ok(()) => {}
             Err(error) if exit::code(&error) == 3 => to_stderr(&exit::explain(&error)),
             Err(error) => return Err(error),
@@ -64,32 +62,6 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     }
 }
 
-pub(super) fn only_looks(command: &Command) -> bool {
-    match command {
-        Command::Status | Command::Storage { .. } | Command::Alarm { .. } => true,
-        Command::Run { verb } => matches!(verb, RunVerb::List(_) | RunVerb::Describe(_)),
-        Command::Item { verb } => matches!(verb, ItemVerb::List(_) | ItemVerb::Describe(_)),
-        Command::Worker { verb } => matches!(verb, WorkerVerb::List(_) | WorkerVerb::Describe(_)),
-        Command::Namespace { verb } => !matches!(verb, NamespaceVerb::SetQuota(_)),
-        Command::Rendezvous { verb } => !matches!(verb, RendezvousVerb::Close(_)),
-        Command::Barrier { verb } => !matches!(verb, BarrierVerb::Abort(_)),
-        Command::Dataset { verb: DatasetVerb::List(_) | DatasetVerb::Describe(_) } => true,
-        Command::Job { verb } => matches!(verb, JobVerb::List(_)),
-        Command::Shard { verb: ShardVerb::List(_) | ShardVerb::Describe(_) } => true,
-        Command::Checkpoint { verb } => {
-            matches!(verb, CheckpointVerb::List(_) | CheckpointVerb::Describe(_))
-        }
-        Command::Token { verb } => matches!(verb, TokenVerb::List(_)),
-        Command::Cluster { verb } => matches!(verb, ClusterVerb::Status | ClusterVerb::Settings),
-        Command::Member { verb } => matches!(verb, MemberVerb::List(_) | MemberVerb::Describe(_)),
-        Command::Leader { verb } => matches!(verb, LeaderVerb::Show),
-        Command::Cert { verb } => {
-            matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_) | CertVerb::Revocations(_))
-        }
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -98,9 +70,9 @@ mod tests {
 
     #[test]
     fn what_changes_anything_is_not_repeated() {
-        let looks = |args: &str| {
+        let repeats = |args: &str| {
             let args = std::iter::once("rolloutctl").chain(args.split(' '));
-            only_looks(&Cli::try_parse_from(args).unwrap().command)
+            Cli::try_parse_from(args).unwrap().command.accepts().watch
         };
         for args in [
             "status",
@@ -111,7 +83,7 @@ mod tests {
             "cluster status",
             "cluster settings",
         ] {
-            assert!(looks(args), "{args}");
+            assert!(repeats(args), "{args}");
         }
         for args in [
             "run cancel eval",
@@ -121,7 +93,7 @@ mod tests {
             "cluster upgrade",
             "cluster set cordon-after 5",
         ] {
-            assert!(!looks(args), "{args}");
+            assert!(!repeats(args), "{args}");
         }
     }
 }

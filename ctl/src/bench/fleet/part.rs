@@ -18,6 +18,7 @@ use super::tally::Tally;
 use super::worker::{Orders, Worker};
 use crate::bench::open_files;
 use crate::output::write_stdout;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// The parent's orders.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,14 +65,22 @@ struct Part {
     workers: JoinSet<anyhow::Result<()>>,
 }
 
-/// Executes orders until stdin ends.
-pub(crate) async fn run() -> anyhow::Result<()> {
-    open_files::raise();
-    let mut lines = lines_of_stdin()?;
-    let local = LocalSet::new();
-    let mut part =
-        Part { book: Book::new(), orders: watch::Sender::default(), workers: JoinSet::new() };
-    local.run_until(async { Box::pin(part.obey(&local, &mut lines)).await }).await
+/// No arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FleetPartArgs {}
+
+impl Verb for FleetPartArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Executes orders until stdin ends.
+    async fn run(self, _globals: &Globals) -> anyhow::Result<()> {
+        open_files::raise();
+        let mut lines = lines_of_stdin()?;
+        let local = LocalSet::new();
+        let mut part =
+            Part { book: Book::new(), orders: watch::Sender::default(), workers: JoinSet::new() };
+        local.run_until(async { Box::pin(part.obey(&local, &mut lines)).await }).await
+    }
 }
 
 impl Part {

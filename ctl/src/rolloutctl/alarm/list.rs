@@ -6,11 +6,11 @@
 use serde::Serialize;
 
 use super::seen::Alarm;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, Table};
+use crate::output::{self, Report, Table};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::status::{DISTRUSTED, survey};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Exit code 1 where there is any, for monitors.
 #[derive(Debug, clap::Args)]
@@ -44,24 +44,24 @@ impl Report for Alarms {
     }
 }
 
-/// Asks every member. Exit code 7 if no member is trusted, or trusts the caller.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let survey = survey(&client).await;
-    // If no member trusts the caller, nothing is known about the cluster's problems.
-    let distrusted = survey.leaderless().filter(|_| survey.health == DISTRUSTED);
-    let mut alarms = survey.alarms;
-    args.choose.apply(&mut alarms)?;
-    let any = !alarms.is_empty();
-    output::emit(format, &Alarms { alarms })?;
-    match (distrusted, any && args.exit_code) {
-        (Some(failure), _) => Err(failure.into()),
-        (None, true) => Err(Failure::told(1).into()),
-        (None, false) => Ok(()),
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Asks every member. Exit code 7 if no member is trusted, or trusts the caller.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let survey = survey(&client).await;
+        // If no member trusts the caller, nothing is known about the cluster's problems.
+        let distrusted = survey.leaderless().filter(|_| survey.health == DISTRUSTED);
+        let mut alarms = survey.alarms;
+        self.choose.apply(&mut alarms)?;
+        let any = !alarms.is_empty();
+        output::emit(globals.format, &Alarms { alarms })?;
+        match (distrusted, any && self.exit_code) {
+            (Some(failure), _) => Err(failure.into()),
+            (None, true) => Err(Failure::told(1).into()),
+            (None, false) => Ok(()),
+        }
     }
 }
 

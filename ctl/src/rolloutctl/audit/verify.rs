@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::chain::{Checked, in_order};
-use crate::output::{self, Format, Report, Table, count, u64_string};
+use crate::output::{self, Report, Table, count, u64_string};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which files.
 #[derive(Debug, clap::Args)]
@@ -99,17 +100,21 @@ fn verify(paths: &[PathBuf]) -> anyhow::Result<AuditVerification> {
     })
 }
 
-/// Reads the files, shows the result, and fails if the chain breaks.
-pub(crate) fn run(format: Format, args: &VerifyArgs) -> anyhow::Result<()> {
-    let found = verify(&args.files)?;
-    output::emit(format, &found)?;
-    let Some(first) = found.breaks.first() else { return Ok(()) };
-    let others = match found.breaks.len() {
-        1 => String::new(),
-        n => format!(" ({} more)", n - 1),
-    };
-    Err(Failure::failed(format!("the audit files are not an unbroken chain: {first}{others}"))
-        .into())
+impl Verb for VerifyArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Reads the files, shows the result, and fails if the chain breaks.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let found = verify(&self.files)?;
+        output::emit(globals.format, &found)?;
+        let Some(first) = found.breaks.first() else { return Ok(()) };
+        let others = match found.breaks.len() {
+            1 => String::new(),
+            n => format!(" ({} more)", n - 1),
+        };
+        Err(Failure::failed(format!("the audit files are not an unbroken chain: {first}{others}"))
+            .into())
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,10 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which barrier, and why.
 #[derive(Debug, clap::Args)]
@@ -41,23 +43,23 @@ impl Report for Aborted {
     }
 }
 
-/// Aborts each barrier.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: AbortArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let AbortArgs { job, barriers, generation, reason } = args;
-    if generation != 0 && barriers.len() > 1 {
-        let text = "--generation belongs to one barrier: give one";
-        return Err(Failure::usage(text).into());
+impl Verb for AbortArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Aborts each barrier.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let AbortArgs { job, barriers, generation, reason } = self;
+        if generation != 0 && barriers.len() > 1 {
+            let text = "--generation belongs to one barrier: give one";
+            return Err(Failure::usage(text).into());
+        }
+        each(barriers, globals.format, globals.again, async |barrier, format| {
+            let aborted = Aborted { job: job.clone(), barrier };
+            abort(&globals.connect, format, aborted, (generation, reason.clone()), globals.again)
+                .await
+        })
+        .await
     }
-    each(barriers, format, again, async |barrier, format| {
-        let aborted = Aborted { job: job.clone(), barrier };
-        abort(connect, format, aborted, (generation, reason.clone()), again).await
-    })
-    .await
 }
 
 async fn abort(

@@ -8,6 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which barrier.
 #[derive(Debug, clap::Args)]
@@ -44,17 +45,17 @@ impl Report for Description {
     }
 }
 
-/// Prints each barrier.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    let DescribeArgs { job, barriers } = args;
-    each(barriers, format, None, async |barrier, format| {
-        one(connect, format, job.clone(), barrier).await
-    })
-    .await
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints each barrier.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let DescribeArgs { job, barriers } = self;
+        each(barriers, globals.format, None, async |barrier, format| {
+            one(&globals.connect, format, job.clone(), barrier).await
+        })
+        .await
+    }
 }
 
 async fn one(

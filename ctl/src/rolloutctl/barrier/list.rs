@@ -4,10 +4,10 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::{Generation, table};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::read::read;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Of which job.
 #[derive(Debug, clap::Args)]
@@ -31,31 +31,31 @@ impl Report for BarrierList {
     }
 }
 
-/// Prints the barriers of a job.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job };
-    let mut barriers: Vec<Generation> = Vec::new();
-    loop {
-        let after = barriers.last().map(|one| one.barrier.clone()).unwrap_or_default();
-        let request = v1::BarrierListRequest { job: Some(job.clone()), after, limit: 0 };
-        let answer = read(&client, "list barriers", &request, |channel, request| async move {
-            services::barrier(channel).list(request).await
-        })
-        .await?;
-        let none = answer.barriers.is_empty();
-        barriers.extend(answer.barriers.into_iter().map(Generation::from));
-        if none || !answer.more {
-            break;
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints the barriers of a job.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let job = v1::JobName { namespace: settings.namespace.clone(), job: self.job };
+        let mut barriers: Vec<Generation> = Vec::new();
+        loop {
+            let after = barriers.last().map(|one| one.barrier.clone()).unwrap_or_default();
+            let request = v1::BarrierListRequest { job: Some(job.clone()), after, limit: 0 };
+            let answer = read(&client, "list barriers", &request, |channel, request| async move {
+                services::barrier(channel).list(request).await
+            })
+            .await?;
+            let none = answer.barriers.is_empty();
+            barriers.extend(answer.barriers.into_iter().map(Generation::from));
+            if none || !answer.more {
+                break;
+            }
         }
+        self.choose.apply(&mut barriers)?;
+        output::emit(globals.format, &BarrierList { barriers })
     }
-    args.choose.apply(&mut barriers)?;
-    output::emit(format, &BarrierList { barriers })
 }
 
 #[cfg(test)]

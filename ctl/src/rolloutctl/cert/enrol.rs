@@ -10,9 +10,10 @@ use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
 use rollout_proto::{ClientError, Security, TlsFiles};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// The default time to try members.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,28 +96,38 @@ fn token(args: &EnrolArgs) -> anyhow::Result<JoinToken> {
     text.parse::<JoinToken>().map_err(|error| Failure::usage(error.to_string()).into())
 }
 
-/// Enrolls, and prints the paths of the certificate as config file keys.
-pub(crate) async fn enrol(
-    connect: &ConnectArgs,
-    format: Format,
-    args: EnrolArgs,
-) -> anyhow::Result<()> {
-    let token = token(&args)?;
-    let files = enrolment::files_in(&args.out_dir, &args.name);
-    let patience = connect.timeout.unwrap_or(PATIENCE);
-    let enrolled = enrolment::enrol(&token, &args.name, &args.at, &files, patience).await;
-    output::emit(format, &Certified::new(files, enrolled.map_err(failed)?))
+impl Verb for EnrolArgs {
+    const KIND: Kind<Self> =
+        Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
+
+    /// Enrolls, and prints the paths of the certificate as config file keys.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let token = token(&self)?;
+        let files = enrolment::files_in(&self.out_dir, &self.name);
+        let patience = globals.connect.timeout.unwrap_or(PATIENCE);
+        let enrolled = enrolment::enrol(&token, &self.name, &self.at, &files, patience).await;
+        output::emit(globals.format, &Certified::new(files, enrolled.map_err(failed)?))
+    }
 }
 
-/// Renews the caller's own certificate in place.
-pub(crate) async fn renew(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let Security::Mtls(files) = settings.security.clone() else {
-        return Err(Failure::usage("in plaintext there is no certificate to renew").into());
-    };
-    let client = settings.client(None)?;
-    let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;
-    output::emit(format, &Certified::new(files, enrolled))
+/// No arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RenewArgs {}
+
+impl Verb for RenewArgs {
+    const KIND: Kind<Self> =
+        Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
+
+    /// Renews the caller's own certificate in place.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let Security::Mtls(files) = settings.security.clone() else {
+            return Err(Failure::usage("in plaintext there is no certificate to renew").into());
+        };
+        let client = settings.client(None)?;
+        let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;
+        output::emit(globals.format, &Certified::new(files, enrolled))
+    }
 }
 
 #[cfg(test)]

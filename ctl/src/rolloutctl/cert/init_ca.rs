@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use rollout_proto::pki;
 use serde::Serialize;
 
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Where, and for whom.
 #[derive(Debug, clap::Args)]
@@ -33,10 +35,15 @@ impl Report for Authority {
     }
 }
 
-/// Creates it and prints its path.
-pub(crate) fn run(format: Format, args: &InitCaArgs) -> anyhow::Result<()> {
-    let ca_file = pki::init_ca(&args.ca_dir, &args.cluster)?;
-    output::emit(format, &Authority { cluster: args.cluster.clone(), ca_file })
+impl Verb for InitCaArgs {
+    const KIND: Kind<Self> =
+        Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
+
+    /// Creates it and prints its path.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let ca_file = pki::init_ca(&self.ca_dir, &self.cluster)?;
+        output::emit(globals.format, &Authority { cluster: self.cluster.clone(), ca_file })
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use rollout_proto::pki;
 use serde::Serialize;
 
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Below which authority, and where to.
 #[derive(Debug, clap::Args)]
@@ -39,11 +41,16 @@ impl Report for IssuingAuthority {
     }
 }
 
-/// Creates it and prints its path as keys of a member's config file.
-pub(crate) fn run(format: Format, args: &InitIssuerArgs) -> anyhow::Result<()> {
-    let files = pki::init_issuer(&args.ca_dir, &args.out_dir, args.days)?;
-    let (issuer_cert_file, issuer_key_file) = (files.cert, files.key);
-    output::emit(format, &IssuingAuthority { issuer_cert_file, issuer_key_file })
+impl Verb for InitIssuerArgs {
+    const KIND: Kind<Self> =
+        Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
+
+    /// Creates it and prints its path as keys of a member's config file.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let files = pki::init_issuer(&self.ca_dir, &self.out_dir, self.days)?;
+        let (issuer_cert_file, issuer_key_file) = (files.cert, files.key);
+        output::emit(globals.format, &IssuingAuthority { issuer_cert_file, issuer_key_file })
+    }
 }
 
 #[cfg(test)]

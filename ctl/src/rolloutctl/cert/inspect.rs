@@ -11,6 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::output::counted;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which file.
 #[derive(Debug, clap::Args)]
@@ -57,9 +58,13 @@ impl Report for Certificate {
     }
 }
 
-/// Prints the content of each certificate, without trusting it.
-pub(crate) async fn run(format: Format, args: InspectArgs) -> anyhow::Result<()> {
-    each(args.files, format, None, async |file, format| one(format, file)).await
+impl Verb for InspectArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints the content of each certificate, without trusting it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.files, globals.format, None, async |file, format| one(format, file)).await
+    }
 }
 
 fn one(format: Format, file: String) -> anyhow::Result<()> {

@@ -9,8 +9,10 @@ use rollout_proto::{Role, pki};
 use serde::Serialize;
 
 use super::instant::parse_instant;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Whom the certificate names.
 #[derive(Debug, clap::Args)]
@@ -64,33 +66,40 @@ impl Report for Issued {
     }
 }
 
-/// Issues it and prints its paths as config file keys.
-pub(crate) fn run(format: Format, args: &IssueArgs) -> anyhow::Result<()> {
-    if args.role == Role::Member && args.dns_names.is_empty() && args.ip_addrs.is_empty() {
-        return Err(Failure::usage("a member needs --dns or --ip: it is reached under them").into());
+impl Verb for IssueArgs {
+    const KIND: Kind<Self> =
+        Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
+
+    /// Issues it and prints its paths as config file keys.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        if self.role == Role::Member && self.dns_names.is_empty() && self.ip_addrs.is_empty() {
+            return Err(
+                Failure::usage("a member needs --dns or --ip: it is reached under them").into()
+            );
+        }
+        let request = pki::IssueRequest {
+            role: self.role,
+            name: self.name.clone(),
+            namespaces: self.for_namespaces.clone(),
+            dns_names: self.dns_names.clone(),
+            ip_addrs: self.ip_addrs.clone(),
+            days: self.days,
+        };
+        let files = match self.valid_from {
+            Some(from) => pki::issue_from(&self.ca_dir, &request, &self.out_dir, from)?,
+            None => pki::issue(&self.ca_dir, &request, &self.out_dir)?,
+        };
+        output::emit(
+            globals.format,
+            &Issued {
+                role: self.role.to_string(),
+                name: self.name.clone(),
+                ca_file: files.ca,
+                cert_file: files.cert,
+                key_file: files.key,
+            },
+        )
     }
-    let request = pki::IssueRequest {
-        role: args.role,
-        name: args.name.clone(),
-        namespaces: args.for_namespaces.clone(),
-        dns_names: args.dns_names.clone(),
-        ip_addrs: args.ip_addrs.clone(),
-        days: args.days,
-    };
-    let files = match args.valid_from {
-        Some(from) => pki::issue_from(&args.ca_dir, &request, &args.out_dir, from)?,
-        None => pki::issue(&args.ca_dir, &request, &args.out_dir)?,
-    };
-    output::emit(
-        format,
-        &Issued {
-            role: args.role.to_string(),
-            name: args.name.clone(),
-            ca_file: files.ca,
-            cert_file: files.cert,
-            key_file: files.key,
-        },
-    )
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
 use super::instant::shown;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, Table};
+use crate::output::{self, Report, Table};
 use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
 struct RevocationList {
@@ -52,22 +52,32 @@ impl Report for RevocationList {
     }
 }
 
-/// Prints them.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
+/// Which revocations.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RevocationsArgs {
+    #[command(flatten)]
     choose: ChooseArgs,
-) -> anyhow::Result<()> {
-    let answer = connect
-        .settings()?
-        .client(None)?
-        .with_leader_opts("list revocations", CallOptions::read(), |channel| async move {
-            services::certificates(channel).list_revocations(v1::ListRevocationsRequest {}).await
-        })
-        .await?;
-    let mut revocations = newest_first(answer.revocations);
-    choose.apply(&mut revocations)?;
-    output::emit(format, &RevocationList { revocations })
+}
+
+impl Verb for RevocationsArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let answer = globals
+            .connect
+            .settings()?
+            .client(None)?
+            .with_leader_opts("list revocations", CallOptions::read(), |channel| async move {
+                services::certificates(channel)
+                    .list_revocations(v1::ListRevocationsRequest {})
+                    .await
+            })
+            .await?;
+        let mut revocations = newest_first(answer.revocations);
+        self.choose.apply(&mut revocations)?;
+        output::emit(globals.format, &RevocationList { revocations })
+    }
 }
 
 fn newest_first(mut wire: Vec<v1::Revocation>) -> Vec<Revocation> {

@@ -8,8 +8,10 @@ use serde::Serialize;
 use super::instant::{parse_instant, shown};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Whose certificates.
 #[derive(Debug, clap::Args)]
@@ -93,43 +95,45 @@ impl Report for Unrevoked {
     }
 }
 
-/// Revokes them.
-pub(crate) async fn revoke(
-    connect: &ConnectArgs,
-    format: Format,
-    args: RevokeArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let client = connect.settings()?.client(None)?;
-    let request = |id| v1::RevokeRequest {
-        request: Some(id),
-        identity: args.identity.clone().unwrap_or_default(),
-        issued_before_s: args.issued_before,
-        reason: args.reason,
-        force: args.force,
-    };
-    numbered(&client, "revoke certificates", again, request, |channel, request| async move {
-        services::certificates(channel).revoke(request).await
-    })
-    .await?;
-    let issued_before = args.issued_before.map(shown);
-    output::emit(format, &Revoked { identity: args.identity, issued_before })
+impl Verb for RevokeArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Revokes them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.settings()?.client(None)?;
+        let request = |id| v1::RevokeRequest {
+            request: Some(id),
+            identity: self.identity.clone().unwrap_or_default(),
+            issued_before_s: self.issued_before,
+            reason: self.reason,
+            force: self.force,
+        };
+        numbered(
+            &client,
+            "revoke certificates",
+            globals.again,
+            request,
+            |channel, request| async move { services::certificates(channel).revoke(request).await },
+        )
+        .await?;
+        let issued_before = self.issued_before.map(shown);
+        output::emit(globals.format, &Revoked { identity: self.identity, issued_before })
+    }
 }
 
-/// Accepts the certificates of each identity again.
-pub(crate) async fn unrevoke(
-    connect: &ConnectArgs,
-    format: Format,
-    args: UnrevokeArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    if args.everyone {
-        return withdraw(connect, format, None, again).await;
+impl Verb for UnrevokeArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Accepts the certificates of each identity again.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        if self.everyone {
+            return withdraw(&globals.connect, globals.format, None, globals.again).await;
+        }
+        each(self.identities, globals.format, globals.again, async |identity, format| {
+            withdraw(&globals.connect, format, Some(identity), globals.again).await
+        })
+        .await
     }
-    each(args.identities, format, again, async |identity, format| {
-        withdraw(connect, format, Some(identity), again).await
-    })
-    .await
 }
 
 async fn withdraw(

@@ -12,10 +12,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::connect::{ConnectArgs, ConnectSettings};
-use crate::output::{self, Format, Report, Table};
+use crate::connect::ConnectSettings;
+use crate::output::{self, Report, Table};
 use crate::rolloutctl::cert::left::days_or_hours;
 use crate::rolloutctl::status::distrust::NoAnswer;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::rolloutctl::{Failure, status};
 
 /// Which certificates.
@@ -182,26 +183,26 @@ async fn of_members(settings: &ConnectSettings, now_unix: i64) -> anyhow::Result
     Ok(lines)
 }
 
-/// Prints them. Exit code 1 if one has expired or is unavailable.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: StatusArgs,
-) -> anyhow::Result<()> {
-    let now = now_unix();
-    let mut certificates: Vec<Line> =
-        args.files.iter().flat_map(|path| of_file(path, now)).collect();
-    if args.files.is_empty() {
-        let settings = connect.settings()?;
-        if let Security::Mtls(files) = &settings.security {
-            certificates.extend(of_file(&files.ca, now));
-            certificates.extend(of_file(&files.cert, now));
+impl Verb for StatusArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them. Exit code 1 if one has expired or is unavailable.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let now = now_unix();
+        let mut certificates: Vec<Line> =
+            self.files.iter().flat_map(|path| of_file(path, now)).collect();
+        if self.files.is_empty() {
+            let settings = globals.connect.settings()?;
+            if let Security::Mtls(files) = &settings.security {
+                certificates.extend(of_file(&files.ca, now));
+                certificates.extend(of_file(&files.cert, now));
+            }
+            certificates.extend(of_members(&settings, now).await?);
         }
-        certificates.extend(of_members(&settings, now).await?);
+        let list = CertificateList { certificates };
+        output::emit(globals.format, &list)?;
+        list.failure().map_or(Ok(()), |failure| Err(failure.into()))
     }
-    let list = CertificateList { certificates };
-    output::emit(format, &list)?;
-    list.failure().map_or(Ok(()), |failure| Err(failure.into()))
 }
 
 #[cfg(test)]

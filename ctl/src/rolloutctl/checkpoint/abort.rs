@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which checkpoint.
 #[derive(Debug, clap::Args)]
@@ -34,18 +36,17 @@ impl Report for Aborted {
     }
 }
 
-/// Gives each up.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: AbortArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let AbortArgs { job, numbers } = args;
-    each(numbers, format, again, async |number, format| {
-        abort(connect, format, (job.clone(), number), again).await
-    })
-    .await
+impl Verb for AbortArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Gives each up.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let AbortArgs { job, numbers } = self;
+        each(numbers, globals.format, globals.again, async |number, format| {
+            abort(&globals.connect, format, (job.clone(), number), globals.again).await
+        })
+        .await
+    }
 }
 
 async fn abort(

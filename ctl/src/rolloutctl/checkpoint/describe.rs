@@ -8,6 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which checkpoint.
 #[derive(Debug, clap::Args)]
@@ -65,18 +66,18 @@ impl Report for Described {
 /// The number that means the last complete one.
 const LAST: u32 = 0;
 
-/// Prints each.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    let DescribeArgs { job, numbers } = args;
-    let numbers = if numbers.is_empty() { vec![LAST] } else { numbers };
-    each(numbers, format, None, async |number, format| {
-        one(connect, format, job.clone(), number).await
-    })
-    .await
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints each.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let DescribeArgs { job, numbers } = self;
+        let numbers = if numbers.is_empty() { vec![LAST] } else { numbers };
+        each(numbers, globals.format, None, async |number, format| {
+            one(&globals.connect, format, job.clone(), number).await
+        })
+        .await
+    }
 }
 
 async fn one(

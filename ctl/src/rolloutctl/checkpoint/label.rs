@@ -3,9 +3,10 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
-use crate::rolloutctl::request::{RequestName, numbered};
+use crate::output::{self, Report};
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::request::numbered;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which checkpoint, and what it is called.
 #[derive(Debug, clap::Args)]
@@ -41,28 +42,33 @@ impl Report for Labelled {
     }
 }
 
-/// Labels it.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: LabelArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
-    let label = args.label.unwrap_or_default();
-    let request = |id| v1::LabelCheckpointRequest {
-        request: Some(id),
-        job: Some(job),
-        number: args.number,
-        label: label.clone(),
-    };
-    numbered(&client, "label checkpoint", again, request, |channel, request| async move {
-        services::checkpoints(channel).label_checkpoint(request).await
-    })
-    .await?;
-    output::emit(format, &Labelled { job: args.job, number: args.number, label })
+impl Verb for LabelArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Labels it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let job = v1::JobName { namespace: settings.namespace.clone(), job: self.job.clone() };
+        let label = self.label.unwrap_or_default();
+        let request = |id| v1::LabelCheckpointRequest {
+            request: Some(id),
+            job: Some(job),
+            number: self.number,
+            label: label.clone(),
+        };
+        numbered(
+            &client,
+            "label checkpoint",
+            globals.again,
+            request,
+            |channel, request| async move {
+                services::checkpoints(channel).label_checkpoint(request).await
+            },
+        )
+        .await?;
+        output::emit(globals.format, &Labelled { job: self.job, number: self.number, label })
+    }
 }
 
 #[cfg(test)]

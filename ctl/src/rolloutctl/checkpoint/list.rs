@@ -4,11 +4,11 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::shown::Checkpoint;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, bytes, count};
+use crate::output::{self, Align, Report, Table, bytes, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which checkpoints.
 #[derive(Debug, clap::Args)]
@@ -58,30 +58,30 @@ impl Report for CheckpointList {
     }
 }
 
-/// Prints them.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let namespace = args.everywhere.namespace(settings.namespace);
-    let job = v1::JobName { namespace, job: args.job.unwrap_or_default() };
-    let request = v1::ListCheckpointsRequest { job: Some(job) };
-    let asked =
-        unconfirmed::ask(&client, "list checkpoints", &request, async |channel, request| {
-            services::checkpoints(channel).list_checkpoints(request).await
-        });
-    let Asked { answer, unconfirmed } = asked.await?;
-    let mut checkpoints: Vec<Checkpoint> =
-        answer.checkpoints.into_iter().map(Checkpoint::from).collect();
-    newest_first(&mut checkpoints);
-    args.choose.apply(&mut checkpoints)?;
-    let everywhere = args.everywhere.is_asked_for();
-    let list = CheckpointList { checkpoints, unconfirmed, everywhere };
-    output::emit(format, &list)?;
-    unconfirmed::end(list.unconfirmed.as_ref())
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let namespace = self.everywhere.namespace(settings.namespace);
+        let job = v1::JobName { namespace, job: self.job.unwrap_or_default() };
+        let request = v1::ListCheckpointsRequest { job: Some(job) };
+        let asked =
+            unconfirmed::ask(&client, "list checkpoints", &request, async |channel, request| {
+                services::checkpoints(channel).list_checkpoints(request).await
+            });
+        let Asked { answer, unconfirmed } = asked.await?;
+        let mut checkpoints: Vec<Checkpoint> =
+            answer.checkpoints.into_iter().map(Checkpoint::from).collect();
+        newest_first(&mut checkpoints);
+        self.choose.apply(&mut checkpoints)?;
+        let everywhere = self.everywhere.is_asked_for();
+        let list = CheckpointList { checkpoints, unconfirmed, everywhere };
+        output::emit(globals.format, &list)?;
+        unconfirmed::end(list.unconfirmed.as_ref())
+    }
 }
 
 /// Of checkpoints that began in the same millisecond, the higher number comes first.

@@ -6,10 +6,10 @@
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::request::Numbered;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Of which job, and how many stay.
 #[derive(Debug, clap::Args)]
@@ -45,23 +45,30 @@ impl Report for Pruned {
     }
 }
 
-/// Prunes.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: PruneArgs,
-    again: Option<RequestName>,
-    dry_run: bool,
-) -> anyhow::Result<()> {
+impl Verb for PruneArgs {
+    const KIND: Kind<Self> = Kind::Change {
+        numbered: true,
+        confirm: false,
+        // The leader itself lists what would be removed.
+        dry_run: |args, globals| Box::pin(prune(globals, args, true)),
+    };
+
+    /// Prunes.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        prune(globals, self, false).await
+    }
+}
+
+async fn prune(globals: &Globals, args: PruneArgs, dry_run: bool) -> anyhow::Result<()> {
     if dry_run && args.always {
         return Err(Failure::usage("--dry-run says what would go now: leave out --always").into());
     }
-    let settings = connect.settings()?;
+    let settings = globals.connect.settings()?;
     let client = settings.client(None)?;
     // A read-only request has no number.
     let number = match dry_run {
         true => None,
-        false => Some(Numbered::new(&client, again).await?),
+        false => Some(Numbered::new(&client, globals.again).await?),
     };
     let options = if dry_run { CallOptions::read() } else { CallOptions::default() };
     let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
@@ -82,7 +89,7 @@ pub(crate) async fn run(
             Some(number) => anyhow::Error::from(number.failed(error)),
             None => error.into(),
         })?;
-    output::emit(format, &Pruned { job: args.job, pruned: answer.pruned, dry_run })
+    output::emit(globals.format, &Pruned { job: args.job, pruned: answer.pruned, dry_run })
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 use rollout_proto::v1;
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
 use crate::output::counted;
-use crate::output::{self, Format, Report, bytes, u64_string};
+use crate::output::{self, Report, bytes, u64_string};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which checkpoint.
 #[derive(Debug, clap::Args)]
@@ -39,21 +39,21 @@ impl Report for Verified {
     }
 }
 
-/// Reads it all.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: VerifyArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let found = super::find(&client, &settings.namespace, &args.job, args.number).await?;
-    if found.state() != v1::CheckpointState::Complete {
-        anyhow::bail!("checkpoint {} of {} is not complete", found.number, args.job);
+impl Verb for VerifyArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Reads it all.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let found = super::find(&client, &settings.namespace, &self.job, self.number).await?;
+        if found.state() != v1::CheckpointState::Complete {
+            anyhow::bail!("checkpoint {} of {} is not complete", found.number, self.job);
+        }
+        let bytes = rollout_training::verify(&found).await?;
+        let (number, ranks) = (found.number, found.ranks.len());
+        output::emit(globals.format, &Verified { job: self.job, number, ranks, bytes })
     }
-    let bytes = rollout_training::verify(&found).await?;
-    let (number, ranks) = (found.number, found.ranks.len());
-    output::emit(format, &Verified { job: args.job, number, ranks, bytes })
 }
 
 #[cfg(test)]

@@ -3,41 +3,45 @@
 //! Invariant: as in `cli`.
 //! Absent: a verb's arguments, which are next to its code.
 
-use clap::Subcommand;
-
 use crate::bench::apply::ApplyArgs;
 use crate::bench::disk::FsyncArgs;
 use crate::bench::failover::FailoverArgs;
 use crate::bench::fleet::FleetArgs;
+use crate::bench::fleet::part::FleetPartArgs;
 use crate::bench::handover::HandoverArgs;
 use crate::bench::ledger::LedgerArgs;
 use crate::bench::rendezvous::RendezvousArgs;
 use crate::bench::store::StoreArgs;
 use crate::bench::submit::SubmitArgs;
-use crate::completer;
-use crate::completer::Names;
 use crate::rolloutctl::alarm::list::ListArgs as AlarmListArgs;
 use crate::rolloutctl::audit::verify::VerifyArgs as AuditVerifyArgs;
-use crate::rolloutctl::cert::enrol::EnrolArgs;
+use crate::rolloutctl::cert::enrol::{EnrolArgs, RenewArgs};
 use crate::rolloutctl::cert::init_ca::InitCaArgs;
 use crate::rolloutctl::cert::init_issuer::InitIssuerArgs;
 use crate::rolloutctl::cert::inspect::InspectArgs;
 use crate::rolloutctl::cert::issue::IssueArgs;
+use crate::rolloutctl::cert::revocations::RevocationsArgs;
 use crate::rolloutctl::cert::revoke::{RevokeArgs as CertRevokeArgs, UnrevokeArgs};
-use crate::rolloutctl::cert::status::StatusArgs;
-use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::cert::status::StatusArgs as CertStatusArgs;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
 use crate::rolloutctl::cluster::set::SetArgs;
+use crate::rolloutctl::cluster::settings::SettingsArgs;
 use crate::rolloutctl::cluster::upgrade::UpgradeArgs;
 use crate::rolloutctl::cluster::verify::VerifyArgs;
 use crate::rolloutctl::config::default::DefaultArgs;
 use crate::rolloutctl::config::schema::SchemaArgs;
 use crate::rolloutctl::config::validate::ValidateArgs;
 use crate::rolloutctl::config::view::ViewArgs;
-use crate::rolloutctl::context::{AddArgs as ContextAddArgs, NameArgs};
+use crate::rolloutctl::context::{
+    AddArgs as ContextAddArgs, ListArgs as ContextListArgs, RemoveArgs as ContextRemoveArgs,
+    ShowArgs as ContextShowArgs, UseArgs,
+};
+use crate::rolloutctl::errors::{ExplainArgs, ListArgs as ErrorsListArgs};
+use crate::rolloutctl::leader::show::ShowArgs;
 use crate::rolloutctl::leader::transfer::TransferArgs;
 use crate::rolloutctl::member::add::AddArgs;
 use crate::rolloutctl::member::describe::DescribeArgs as MemberDescribeArgs;
+use crate::rolloutctl::member::list::ListArgs as MemberListArgs;
 use crate::rolloutctl::member::promote::PromoteArgs;
 use crate::rolloutctl::member::remove::RemoveArgs;
 use crate::rolloutctl::member::replace::ReplaceArgs;
@@ -45,190 +49,199 @@ use crate::rolloutctl::member::update::UpdateArgs;
 use crate::rolloutctl::snapshot::restore::RestoreArgs;
 use crate::rolloutctl::snapshot::save::SaveArgs;
 use crate::rolloutctl::snapshot::verify::VerifyArgs as SnapshotVerifyArgs;
+use crate::rolloutctl::status::StatusArgs;
+use crate::rolloutctl::storage::stats::StatsArgs;
 use crate::rolloutctl::token::create::CreateArgs as TokenCreateArgs;
+use crate::rolloutctl::token::list::ListArgs as TokenListArgs;
 use crate::rolloutctl::token::revoke::RevokeArgs;
+use crate::rolloutctl::verb::branch;
 
-/// Verbs of `member`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum MemberVerb {
-    /// List the members and how far behind each is
-    List(ChooseArgs),
-    /// Show one member
-    Describe(MemberDescribeArgs),
-    /// Add a member: it receives the log, and a vote when it has caught up
-    Add(AddArgs),
-    /// Give a learner a vote
-    Promote(PromoteArgs),
-    /// Remove a member permanently; refused if no majority of the remaining voters answers
-    Remove(RemoveArgs),
-    /// Replace a member by a new one, or by itself with an empty disk
-    Replace(ReplaceArgs),
-    /// Change a member's address or zone
-    Update(UpdateArgs),
+branch! {
+    /// Verbs of `member`.
+    enum MemberVerb {
+        /// List the members and how far behind each is
+        List(MemberListArgs),
+        /// Show one member
+        Describe(MemberDescribeArgs),
+        /// Add a member: it receives the log, and a vote when it has caught up
+        Add(AddArgs),
+        /// Give a learner a vote
+        Promote(PromoteArgs),
+        /// Remove a member permanently; refused if no majority of the remaining voters answers
+        Remove(RemoveArgs),
+        /// Replace a member by a new one, or by itself with an empty disk
+        Replace(ReplaceArgs),
+        /// Change a member's address or zone
+        Update(UpdateArgs),
+    }
 }
 
-/// Verbs of `leader`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum LeaderVerb {
-    /// Show the current leader
-    Show,
-    /// Transfer leadership to another member, without waiting for an election timeout
-    Transfer(TransferArgs),
+branch! {
+    /// Verbs of `leader`.
+    enum LeaderVerb {
+        /// Show the current leader
+        Show(ShowArgs),
+        /// Transfer leadership to another member, without waiting for an election timeout
+        Transfer(TransferArgs),
+    }
 }
 
-/// Verbs of `cluster`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ClusterVerb {
-    /// The cluster on one screen; the same as `rolloutctl status`
-    Status,
-    /// Verify that all members hold the same state, in memory and on disk
-    Verify(VerifyArgs),
-    /// Form a new cluster from members with empty data directories
-    Bootstrap(BootstrapArgs),
-    /// Raise the cluster version, which gates commands and formats, if every member supports it
-    Upgrade(UpgradeArgs),
-    /// Show the settings of the cluster: value, default and meaning
-    Settings,
-    /// Change a setting of the cluster
-    Set(SetArgs),
+branch! {
+    /// Verbs of `cluster`.
+    enum ClusterVerb {
+        /// The cluster on one screen; the same as `rolloutctl status`
+        Status(StatusArgs),
+        /// Verify that all members hold the same state, in memory and on disk
+        Verify(VerifyArgs),
+        /// Form a new cluster from members with empty data directories
+        Bootstrap(BootstrapArgs),
+        /// Raise the cluster version, which gates commands and formats, if every member supports it
+        Upgrade(UpgradeArgs),
+        /// Show the settings of the cluster: value, default and meaning
+        Settings(SettingsArgs),
+        /// Change a setting of the cluster
+        Set(SetArgs),
+    }
 }
 
-/// Verbs of `snapshot`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SnapshotVerb {
-    /// Save a running cluster's ledger to a file
-    Save(SaveArgs),
-    /// Verify a snapshot file and show its cluster and log index; needs no cluster
-    Verify(SnapshotVerifyArgs),
-    /// Create the data directory of a member of a new cluster from a snapshot file
-    Restore(RestoreArgs),
+branch! {
+    /// Verbs of `snapshot`.
+    enum SnapshotVerb {
+        /// Save a running cluster's ledger to a file
+        Save(SaveArgs),
+        /// Verify a snapshot file and show its cluster and log index; needs no cluster
+        Verify(SnapshotVerifyArgs),
+        /// Create the data directory of a member of a new cluster from a snapshot file
+        Restore(RestoreArgs),
+    }
 }
 
-/// Verbs of `audit`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum AuditVerb {
-    /// Verify the hash chain of a member's audit files; needs no cluster
-    Verify(AuditVerifyArgs),
+branch! {
+    /// Verbs of `audit`.
+    enum AuditVerb {
+        /// Verify the hash chain of a member's audit files; needs no cluster
+        Verify(AuditVerifyArgs),
+    }
 }
 
-/// Verbs of `storage`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum StorageVerb {
-    /// Show the size of log and image of each member
-    Stats,
+branch! {
+    /// Verbs of `storage`.
+    enum StorageVerb {
+        /// Show the size of log and image of each member
+        Stats(StatsArgs),
+    }
 }
 
-/// Verbs of `alarm`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum AlarmVerb {
-    /// List current problems, each with the command that fixes it
-    List(AlarmListArgs),
+branch! {
+    /// Verbs of `alarm`.
+    enum AlarmVerb {
+        /// List current problems, each with the command that fixes it
+        List(AlarmListArgs),
+    }
 }
 
-/// Verbs of `token`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum TokenVerb {
-    /// Create a join token for a worker or client; prints the token once
-    Create(TokenCreateArgs),
-    /// List the valid tokens, newest first, without their secrets
-    List(ChooseArgs),
-    /// Revoke a token; certificates that were issued with it stay valid until they expire
-    Revoke(RevokeArgs),
+branch! {
+    /// Verbs of `token`.
+    enum TokenVerb {
+        /// Create a join token for a worker or client; prints the token once
+        Create(TokenCreateArgs),
+        /// List the valid tokens, newest first, without their secrets
+        List(TokenListArgs),
+        /// Revoke a token; certificates that were issued with it stay valid until they expire
+        Revoke(RevokeArgs),
+    }
 }
 
-/// Verbs of `cert`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum CertVerb {
-    /// Create a certificate authority if it does not exist
-    InitCa(InitCaArgs),
-    /// Issue a certificate for a member, worker, viewer, client or admin
-    Issue(IssueArgs),
-    /// Show the identity in a certificate and when it expires
-    Inspect(InspectArgs),
-    /// Show the certificates of members and files: identity, issuer, expiry
-    Status(StatusArgs),
-    /// Create the issuing key below the authority, with which members issue certificates to workers
-    /// and clients
-    InitIssuer(InitIssuerArgs),
-    /// Get a certificate from the cluster with a join token
-    Enrol(EnrolArgs),
-    /// Renew your own certificate, if it came from `cert enrol`
-    Renew,
-    /// Revoke certificates: every member refuses them and closes their connections
-    Revoke(CertRevokeArgs),
-    /// Withdraw a revocation
-    Unrevoke(UnrevokeArgs),
-    /// List the revocations in force, newest first
-    Revocations(ChooseArgs),
+branch! {
+    /// Verbs of `cert`.
+    enum CertVerb {
+        /// Create a certificate authority if it does not exist
+        InitCa(InitCaArgs),
+        /// Issue a certificate for a member, worker, viewer, client or admin
+        Issue(IssueArgs),
+        /// Show the identity in a certificate and when it expires
+        Inspect(InspectArgs),
+        /// Show the certificates of members and files: identity, issuer, expiry
+        Status(CertStatusArgs),
+        /// Create the issuing key below the authority, with which members issue certificates to workers
+        /// and clients
+        InitIssuer(InitIssuerArgs),
+        /// Get a certificate from the cluster with a join token
+        Enrol(EnrolArgs),
+        /// Renew your own certificate, if it came from `cert enrol`
+        Renew(RenewArgs),
+        /// Revoke certificates: every member refuses them and closes their connections
+        Revoke(CertRevokeArgs),
+        /// Withdraw a revocation
+        Unrevoke(UnrevokeArgs),
+        /// List the revocations in force, newest first
+        Revocations(RevocationsArgs),
+    }
 }
 
-/// Verbs of `bench`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchVerb {
-    /// Measure a disk alone: appends and fsyncs in a loop
-    Fsync(FsyncArgs),
-    /// Time of a command in the state machine, by number of runs, slots and rows
-    Apply(ApplyArgs),
-    /// Measure claims and completions per second, each fsynced on a quorum
-    Ledger(LedgerArgs),
-    /// Measure the time from the leader's SIGKILL to the next claim
-    Failover(FailoverArgs),
-    /// Measure how long each worker pauses during an orderly handover
-    Handover(HandoverArgs),
-    /// Measure rows per second from a JSONL file to durable segments
-    Submit(SubmitArgs),
-    /// Time from the first join of a training job's nodes to the last rank
-    Rendezvous(RendezvousArgs),
-    /// Throughput and latency of a training job's shared store, through a gateway
-    Store(StoreArgs),
-    /// Thousands of simulated workers: leader load, claims, completions, reads, lost workers
-    Fleet(Box<FleetArgs>),
-    /// One process of `bench fleet`
-    #[command(hide = true)]
-    FleetPart,
+branch! {
+    /// Verbs of `bench`.
+    enum BenchVerb {
+        /// Measure a disk alone: appends and fsyncs in a loop
+        Fsync(FsyncArgs),
+        /// Time of a command in the state machine, by number of runs, slots and rows
+        Apply(ApplyArgs),
+        /// Measure claims and completions per second, each fsynced on a quorum
+        Ledger(LedgerArgs),
+        /// Measure the time from the leader's SIGKILL to the next claim
+        Failover(FailoverArgs),
+        /// Measure how long each worker pauses during an orderly handover
+        Handover(HandoverArgs),
+        /// Measure rows per second from a JSONL file to durable segments
+        Submit(SubmitArgs),
+        /// Time from the first join of a training job's nodes to the last rank
+        Rendezvous(RendezvousArgs),
+        /// Throughput and latency of a training job's shared store, through a gateway
+        Store(StoreArgs),
+        /// Thousands of simulated workers: leader load, claims, completions, reads, lost workers
+        Fleet(Box<FleetArgs>),
+        /// One process of `bench fleet`
+        #[command(hide = true)]
+        FleetPart(FleetPartArgs),
+    }
 }
 
-/// Verbs of `config`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigVerb {
-    /// Show every key of a daemon's configuration, its value and its source
-    View(ViewArgs),
-    /// Print a configuration file with the default values
-    Default(DefaultArgs),
-    /// List all problems of a configuration file
-    Validate(ValidateArgs),
-    /// Print the JSON Schema of a configuration file
-    Schema(SchemaArgs),
+branch! {
+    /// Verbs of `config`.
+    enum ConfigVerb {
+        /// Show every key of a daemon's configuration, its value and its source
+        View(ViewArgs),
+        /// Print a configuration file with the default values
+        Default(DefaultArgs),
+        /// List all problems of a configuration file
+        Validate(ValidateArgs),
+        /// Print the JSON Schema of a configuration file
+        Schema(SchemaArgs),
+    }
 }
 
-/// Verbs of `context`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ContextVerb {
-    /// List the contexts
-    List(ChooseArgs),
-    /// Show one context, or the current one
-    Show {
-        /// Its name
-        #[arg(add = completer::of(Names::Contexts))]
-        name: Option<String>,
-    },
-    /// Make a context the current one, which commands use by default
-    Use(NameArgs),
-    /// Add a named cluster from the connection flags of this command
-    Add(ContextAddArgs),
-    /// Remove a context; its files stay
-    Remove(NameArgs),
+branch! {
+    /// Verbs of `context`.
+    enum ContextVerb {
+        /// List the contexts
+        List(ContextListArgs),
+        /// Show one context, or the current one
+        Show(ContextShowArgs),
+        /// Make a context the current one, which commands use by default
+        Use(UseArgs),
+        /// Add a named cluster from the connection flags of this command
+        Add(ContextAddArgs),
+        /// Remove a context; its files stay
+        Remove(ContextRemoveArgs),
+    }
 }
 
-/// Verbs of `errors`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ErrorsVerb {
-    /// List the error codes
-    List(ChooseArgs),
-    /// Print the page of one code
-    Explain {
-        /// The code, such as RO-1001
-        #[arg(value_name = "RO-NNNN")]
-        code: String,
-    },
+branch! {
+    /// Verbs of `errors`.
+    enum ErrorsVerb {
+        /// List the error codes
+        List(ErrorsListArgs),
+        /// Print the page of one code
+        Explain(ExplainArgs),
+    }
 }

@@ -3,8 +3,6 @@
 //! Invariant: as in `cli`.
 //! Absent: a verb's arguments, which are next to its code.
 
-use clap::Subcommand;
-
 use crate::rolloutctl::barrier::abort::AbortArgs;
 use crate::rolloutctl::barrier::describe::DescribeArgs as BarrierDescribeArgs;
 use crate::rolloutctl::barrier::list::ListArgs as BarrierListArgs;
@@ -14,7 +12,6 @@ use crate::rolloutctl::checkpoint::label::LabelArgs;
 use crate::rolloutctl::checkpoint::list::ListArgs as CheckpointListArgs;
 use crate::rolloutctl::checkpoint::prune::PruneArgs;
 use crate::rolloutctl::checkpoint::verify::VerifyArgs as CheckpointVerifyArgs;
-use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::dataset::create::CreateArgs;
 use crate::rolloutctl::dataset::delete::DeleteArgs as DatasetDeleteArgs;
 use crate::rolloutctl::dataset::describe::DescribeArgs as DatasetDescribeArgs;
@@ -24,148 +21,162 @@ use crate::rolloutctl::item::list::ListArgs as ItemListArgs;
 use crate::rolloutctl::item::retry::RetryArgs as ItemRetryArgs;
 use crate::rolloutctl::job::delete::DeleteArgs as JobDeleteArgs;
 use crate::rolloutctl::namespace::describe::DescribeArgs as NamespaceDescribeArgs;
+use crate::rolloutctl::namespace::list::ListArgs as NamespaceListArgs;
 use crate::rolloutctl::namespace::set_quota::SetQuotaArgs;
 use crate::rolloutctl::rendezvous::close::CloseArgs;
 use crate::rolloutctl::rendezvous::describe::DescribeArgs as RendezvousDescribeArgs;
 use crate::rolloutctl::rendezvous::list::ListArgs as RendezvousListArgs;
-use crate::rolloutctl::run::control::ControlArgs;
+use crate::rolloutctl::run::cancel::CancelArgs;
 use crate::rolloutctl::run::delete::DeleteArgs;
 use crate::rolloutctl::run::describe::DescribeArgs;
 use crate::rolloutctl::run::list::ListArgs as RunListArgs;
+use crate::rolloutctl::run::pause::PauseArgs;
+use crate::rolloutctl::run::resume::ResumeArgs;
 use crate::rolloutctl::run::retry::RetryArgs;
 use crate::rolloutctl::run::watch::WatchArgs;
 use crate::rolloutctl::shard::describe::DescribeArgs as ShardDescribeArgs;
 use crate::rolloutctl::shard::list::ListArgs as ShardListArgs;
+use crate::rolloutctl::verb::branch;
 use crate::rolloutctl::worker::cordon::CordonArgs;
 use crate::rolloutctl::worker::describe::DescribeArgs as WorkerDescribeArgs;
 use crate::rolloutctl::worker::drain::DrainArgs;
 use crate::rolloutctl::worker::list::ListArgs as WorkerListArgs;
 use crate::rolloutctl::worker::uncordon::UncordonArgs;
 
-/// Verbs of `run`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RunVerb {
-    /// List the runs of the namespace, newest first
-    List(RunListArgs),
-    /// Show one run: progress, spec, failed rows
-    Describe(DescribeArgs),
-    /// Follow one run until it ends
-    Watch(WatchArgs),
-    /// Cancel a run; finished rows stay finished
-    Cancel(ControlArgs),
-    /// Grant no more rows of a run
-    Pause(ControlArgs),
-    /// Grant rows of a paused run again
-    Resume(ControlArgs),
-    /// Retry all failed rows of a run
-    Retry(RetryArgs),
-    /// Delete an ended run with its input, results and record
-    Delete(DeleteArgs),
+branch! {
+    /// Verbs of `run`.
+    enum RunVerb {
+        /// List the runs of the namespace, newest first
+        List(RunListArgs),
+        /// Show one run: progress, spec, failed rows
+        Describe(DescribeArgs),
+        /// Follow one run until it ends
+        Watch(WatchArgs),
+        /// Cancel a run; finished rows stay finished
+        Cancel(CancelArgs),
+        /// Grant no more rows of a run
+        Pause(PauseArgs),
+        /// Grant rows of a paused run again
+        Resume(ResumeArgs),
+        /// Retry all failed rows of a run
+        Retry(RetryArgs),
+        /// Delete an ended run with its input, results and record
+        Delete(DeleteArgs),
+    }
 }
 
-/// Verbs of `item`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ItemVerb {
-    /// List the rows of a run that are in one state
-    List(ItemListArgs),
-    /// Show one row: its state, its worker and its failures
-    Describe(ItemDescribeArgs),
-    /// Retry failed rows
-    Retry(ItemRetryArgs),
+branch! {
+    /// Verbs of `item`.
+    enum ItemVerb {
+        /// List the rows of a run that are in one state
+        List(ItemListArgs),
+        /// Show one row: its state, its worker and its failures
+        Describe(ItemDescribeArgs),
+        /// Retry failed rows
+        Retry(ItemRetryArgs),
+    }
 }
 
-/// Verbs of `worker`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum WorkerVerb {
-    /// List the workers of the namespace
-    List(WorkerListArgs),
-    /// Show one worker, slot by slot
-    Describe(WorkerDescribeArgs),
-    /// Give a worker or one of its slots no more work; it finishes the rows that it holds
-    Cordon(CordonArgs),
-    /// Lift cordons of a worker, including those of the ledger
-    Uncordon(UncordonArgs),
-    /// Finish running rows, return the rest, then exit
-    Drain(DrainArgs),
+branch! {
+    /// Verbs of `worker`.
+    enum WorkerVerb {
+        /// List the workers of the namespace
+        List(WorkerListArgs),
+        /// Show one worker, slot by slot
+        Describe(WorkerDescribeArgs),
+        /// Give a worker or one of its slots no more work; it finishes the rows that it holds
+        Cordon(CordonArgs),
+        /// Lift cordons of a worker, including those of the ledger
+        Uncordon(UncordonArgs),
+        /// Finish running rows, return the rest, then exit
+        Drain(DrainArgs),
+    }
 }
 
-/// Verbs of `namespace`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum NamespaceVerb {
-    /// List the namespaces that your certificate allows
-    List(ChooseArgs),
-    /// Show one namespace: usage and quotas
-    Describe(NamespaceDescribeArgs),
-    /// Set the quotas of a namespace
-    SetQuota(SetQuotaArgs),
+branch! {
+    /// Verbs of `namespace`.
+    enum NamespaceVerb {
+        /// List the namespaces that your certificate allows
+        List(NamespaceListArgs),
+        /// Show one namespace: usage and quotas
+        Describe(NamespaceDescribeArgs),
+        /// Set the quotas of a namespace
+        SetQuota(SetQuotaArgs),
+    }
 }
 
-/// Verbs of `rendezvous`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RendezvousVerb {
-    /// Every training job of the namespace
-    List(RendezvousListArgs),
-    /// Show one job: its participants with state and rank, and departed participants
-    Describe(RendezvousDescribeArgs),
-    /// Close a job's rendezvous permanently; current members stay until they leave
-    Close(CloseArgs),
+branch! {
+    /// Verbs of `rendezvous`.
+    enum RendezvousVerb {
+        /// Every training job of the namespace
+        List(RendezvousListArgs),
+        /// Show one job: its participants with state and rank, and departed participants
+        Describe(RendezvousDescribeArgs),
+        /// Close a job's rendezvous permanently; current members stay until they leave
+        Close(CloseArgs),
+    }
 }
 
-/// Verbs of `barrier`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BarrierVerb {
-    /// List the barriers of a job
-    List(BarrierListArgs),
-    /// Show one barrier: arrived and missing participants, and why it failed
-    Describe(BarrierDescribeArgs),
-    /// Abort a waiting barrier: it fails for all participants, present and future
-    Abort(AbortArgs),
+branch! {
+    /// Verbs of `barrier`.
+    enum BarrierVerb {
+        /// List the barriers of a job
+        List(BarrierListArgs),
+        /// Show one barrier: arrived and missing participants, and why it failed
+        Describe(BarrierDescribeArgs),
+        /// Abort a waiting barrier: it fails for all participants, present and future
+        Abort(AbortArgs),
+    }
 }
 
-/// Verbs of `dataset`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum DatasetVerb {
-    /// List the datasets of the namespace
-    List(DatasetListArgs),
-    /// Show one dataset: location, size, and order of its epochs
-    Describe(DatasetDescribeArgs),
-    /// Create a dataset; it never changes
-    Create(CreateArgs),
-    /// Delete the record of a dataset that no job reads; its data stays
-    Delete(DatasetDeleteArgs),
+branch! {
+    /// Verbs of `dataset`.
+    enum DatasetVerb {
+        /// List the datasets of the namespace
+        List(DatasetListArgs),
+        /// Show one dataset: location, size, and order of its epochs
+        Describe(DatasetDescribeArgs),
+        /// Create a dataset; it never changes
+        Create(CreateArgs),
+        /// Delete the record of a dataset that no job reads; its data stays
+        Delete(DatasetDeleteArgs),
+    }
 }
 
-/// Verbs of `job`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum JobVerb {
-    /// List training jobs with lineage, trainers and epochs in progress, newest first
-    List(ShardListArgs),
-    /// Delete a job without trainers, with its claims and checkpoints
-    Delete(JobDeleteArgs),
+branch! {
+    /// Verbs of `job`.
+    enum JobVerb {
+        /// List training jobs with lineage, trainers and epochs in progress, newest first
+        List(ShardListArgs),
+        /// Delete a job without trainers, with its claims and checkpoints
+        Delete(JobDeleteArgs),
+    }
 }
 
-/// Verbs of `shard`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ShardVerb {
-    /// List training jobs with lineage, trainers and epochs in progress, newest first
-    List(ShardListArgs),
-    /// List the shards of one epoch and their states
-    Describe(ShardDescribeArgs),
+branch! {
+    /// Verbs of `shard`.
+    enum ShardVerb {
+        /// List training jobs with lineage, trainers and epochs in progress, newest first
+        List(ShardListArgs),
+        /// List the shards of one epoch and their states
+        Describe(ShardDescribeArgs),
+    }
 }
 
-/// Verbs of `checkpoint`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum CheckpointVerb {
-    /// List checkpoints of the namespace or of one job, newest first
-    List(CheckpointListArgs),
-    /// Show one checkpoint, rank by rank
-    Describe(CheckpointDescribeArgs),
-    /// Abort a checkpoint that is not complete
-    Abort(CheckpointAbortArgs),
-    /// Set or remove a checkpoint's label; labeled checkpoints are kept
-    Label(LabelArgs),
-    /// Remove old checkpoints, except labeled ones and the one that a recovery would use
-    Prune(PruneArgs),
-    /// Read every byte of a checkpoint and compare it with what its ranks reported
-    Verify(CheckpointVerifyArgs),
+branch! {
+    /// Verbs of `checkpoint`.
+    enum CheckpointVerb {
+        /// List checkpoints of the namespace or of one job, newest first
+        List(CheckpointListArgs),
+        /// Show one checkpoint, rank by rank
+        Describe(CheckpointDescribeArgs),
+        /// Abort a checkpoint that is not complete
+        Abort(CheckpointAbortArgs),
+        /// Set or remove a checkpoint's label; labeled checkpoints are kept
+        Label(LabelArgs),
+        /// Remove old checkpoints, except labeled ones and the one that a recovery would use
+        Prune(PruneArgs),
+        /// Read every byte of a checkpoint and compare it with what its ranks reported
+        Verify(CheckpointVerifyArgs),
+    }
 }

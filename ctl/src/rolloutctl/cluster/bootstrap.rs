@@ -11,10 +11,11 @@ use rollout_proto::{
 };
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::member::list;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::to_stderr;
 
 /// The cluster versions that members of this release support: each member reports them itself when asked.
@@ -97,40 +98,40 @@ pub async fn form(
     }
 }
 
-/// Forms the cluster and prints its id.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: BootstrapArgs,
-) -> anyhow::Result<()> {
-    let mut names: Vec<&str> = args.members.iter().map(|member| member.name.as_str()).collect();
-    names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Failure::usage(format!("--member {} is given twice", twice[0])).into());
+impl Verb for BootstrapArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+
+    /// Forms the cluster and prints its id.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let mut names: Vec<&str> = self.members.iter().map(|member| member.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Failure::usage(format!("--member {} is given twice", twice[0])).into());
+        }
+        let mut settings = globals.connect.settings()?;
+        // One member forms the cluster and informs the others: two that were asked at once would compete.
+        if globals.connect.endpoints.is_empty() && globals.connect.context.is_none() {
+            settings.endpoints = vec![self.members[0].client_addr.clone()];
+        }
+        let address = settings.endpoints[0].clone();
+        let members = self
+            .members
+            .iter()
+            .map(|m| member(&m.name, &m.peer_addr, &m.client_addr, &m.zone))
+            .collect();
+        let (cluster_id, created) =
+            form(&address, &settings.security, &settings.dial_map, members, self.store).await?;
+        // Wait, so that the user's next command finds a cluster that answers.
+        settings.endpoints.extend(self.members.iter().map(|member| member.client_addr.clone()));
+        let client = settings.client(None)?;
+        if !matches!(tokio::time::timeout(LED_WITHIN, list::ask(&client)).await, Ok(Ok(_))) {
+            to_stderr(
+                "the cluster is formed, and no member leads it yet: rolloutctl status says why\n",
+            );
+        }
+        let members = self.members.into_iter().map(|member| member.name).collect();
+        output::emit(globals.format, &Bootstrapped { cluster_id, created, members })
     }
-    let mut settings = connect.settings()?;
-    // One member forms the cluster and informs the others: two that were asked at once would compete.
-    if connect.endpoints.is_empty() && connect.context.is_none() {
-        settings.endpoints = vec![args.members[0].client_addr.clone()];
-    }
-    let address = settings.endpoints[0].clone();
-    let members = args
-        .members
-        .iter()
-        .map(|m| member(&m.name, &m.peer_addr, &m.client_addr, &m.zone))
-        .collect();
-    let (cluster_id, created) =
-        form(&address, &settings.security, &settings.dial_map, members, args.store).await?;
-    // Wait, so that the user's next command finds a cluster that answers.
-    settings.endpoints.extend(args.members.iter().map(|member| member.client_addr.clone()));
-    let client = settings.client(None)?;
-    if !matches!(tokio::time::timeout(LED_WITHIN, list::ask(&client)).await, Ok(Ok(_))) {
-        to_stderr(
-            "the cluster is formed, and no member leads it yet: rolloutctl status says why\n",
-        );
-    }
-    let members = args.members.into_iter().map(|member| member.name).collect();
-    output::emit(format, &Bootstrapped { cluster_id, created, members })
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 use rollout_proto::{services, v1};
 
 use super::settings::Setting;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format};
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::output;
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::request::Numbered;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which setting, and what it becomes.
 #[derive(Debug, clap::Args)]
@@ -20,23 +21,22 @@ pub(crate) struct SetArgs {
     pub(in crate::rolloutctl) value: u32,
 }
 
-/// Sets it, and prints it as it is then.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: SetArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let SetArgs { name, value } = args;
-    let request = v1::SetSettingRequest { request: Some(number.id()), name, value };
-    let answer = client
-        .with_leader("change a setting", |channel| {
-            let request = request.clone();
-            async move { services::cluster(channel).set_setting(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
-    output::emit(format, &Setting::from(answer.setting.unwrap_or_default()))
+impl Verb for SetArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Sets it, and prints it as it is then.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let number = Numbered::new(&client, globals.again).await?;
+        let SetArgs { name, value } = self;
+        let request = v1::SetSettingRequest { request: Some(number.id()), name, value };
+        let answer = client
+            .with_leader("change a setting", |channel| {
+                let request = request.clone();
+                async move { services::cluster(channel).set_setting(request).await }
+            })
+            .await
+            .map_err(|error| number.failed(error))?;
+        output::emit(globals.format, &Setting::from(answer.setting.unwrap_or_default()))
+    }
 }

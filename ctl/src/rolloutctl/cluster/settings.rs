@@ -5,8 +5,8 @@
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, Table};
+use crate::output::{self, Report, Table};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// A setting as it is printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -74,11 +74,19 @@ pub(in crate::rolloutctl) async fn ask(
         .await
 }
 
-/// Prints them.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
-    let answer = ask(&connect.client(None)?).await?;
-    let settings = answer.settings.into_iter().map(Setting::from).collect();
-    output::emit(format, &SettingList { settings })
+/// No arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SettingsArgs {}
+
+impl Verb for SettingsArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let answer = ask(&globals.connect.client(None)?).await?;
+        let settings = answer.settings.into_iter().map(Setting::from).collect();
+        output::emit(globals.format, &SettingList { settings })
+    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, Table};
-use crate::rolloutctl::consent::{self, Consent};
+use crate::output::{self, Report, Table};
+use crate::rolloutctl::consent;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// To which version.
 #[derive(Debug, clap::Args)]
@@ -59,27 +59,38 @@ impl Report for Upgraded {
     }
 }
 
+impl Verb for UpgradeArgs {
+    const KIND: Kind<Self> = Kind::Change {
+        numbered: false,
+        confirm: true,
+        // The leader itself reports the version that the cluster would get.
+        dry_run: |args, globals| Box::pin(upgrade(globals, args, true)),
+    };
+
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        upgrade(globals, self, false).await
+    }
+}
+
 /// First queries the outcome, and then raises the version if that changes anything and the user consents.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: UpgradeArgs,
-    yes: Consent,
-    dry_run: bool,
-) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let upgrade = async |dry_run: bool, version: u32| {
+async fn upgrade(globals: &Globals, args: UpgradeArgs, dry_run: bool) -> anyhow::Result<()> {
+    let client = globals.connect.client(None)?;
+    let ask = async |dry_run: bool, version: u32| {
         let request = v1::UpgradeClusterRequest { version, dry_run };
         let asked = client.with_leader("upgrade the cluster", |channel| async move {
             services::cluster(channel).upgrade_cluster(request).await
         });
         asked.await
     };
-    let mut answer = upgrade(true, args.to.unwrap_or(0)).await?;
+    let mut answer = ask(true, args.to.unwrap_or(0)).await?;
     if !dry_run && answer.version > answer.before {
         let version = answer.version.to_string();
-        consent::ask(&format!("raising the cluster's version to {version}"), &version, yes)?;
-        answer = upgrade(false, answer.version).await?;
+        consent::ask(
+            &format!("raising the cluster's version to {version}"),
+            &version,
+            globals.consent,
+        )?;
+        answer = ask(false, answer.version).await?;
     }
     let v1::UpgradeClusterResponse { before, version, members, .. } = answer;
     let members = members.into_iter().map(|m| MemberVersions {
@@ -87,7 +98,7 @@ pub(crate) async fn run(
         version_min: m.version_min,
         version_max: m.version_max,
     });
-    output::emit(format, &Upgraded { before, version, dry_run, members: members.collect() })
+    output::emit(globals.format, &Upgraded { before, version, dry_run, members: members.collect() })
 }
 
 #[cfg(test)]

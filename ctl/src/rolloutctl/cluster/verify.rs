@@ -11,9 +11,9 @@ use anyhow::Context as _;
 use rollout_proto::{Client, ClientError, MemberRef, services, v1};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, Table, hex, u64_string};
+use crate::output::{self, Report, Table, hex, u64_string};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 const DIGEST_CHARS: usize = 16;
 /// How long a member may wait for the index before it is asked again.
@@ -206,19 +206,20 @@ impl Report for Verification {
     }
 }
 
-/// Prints the comparison. Exit code 1 if a member differs, naming it.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: VerifyArgs,
-) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let verification = verify(&client, args.wait).await.context("cannot verify")?;
-    output::emit(format, &verification)?;
-    if verification.agree {
-        return Ok(());
+impl Verb for VerifyArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints the comparison. Exit code 1 if a member differs, naming it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let verification = verify(&client, self.wait).await.context("cannot verify")?;
+        output::emit(globals.format, &verification)?;
+        if verification.agree {
+            return Ok(());
+        }
+        Err(Failure::failed(format!("the members do not agree: {}", verification.complaint()))
+            .into())
     }
-    Err(Failure::failed(format!("the members do not agree: {}", verification.complaint())).into())
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::Daemon;
 use super::key::Key;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Whose.
 #[derive(Debug, clap::Args)]
@@ -82,9 +83,13 @@ impl Report for Defaults {
     }
 }
 
-/// Prints it.
-pub(crate) fn run(format: Format, args: &DefaultArgs) -> anyhow::Result<()> {
-    output::emit(format, &Defaults::new(args.of))
+impl Verb for DefaultArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        output::emit(globals.format, &Defaults::new(self.of))
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::Daemon;
 use super::key::{Key, Kind};
 use crate::output::write_stdout;
+use crate::rolloutctl::verb::{self, Globals, Verb};
 
 /// Whose.
 #[derive(Debug, clap::Args)]
@@ -88,9 +89,13 @@ fn schema(daemon: Daemon) -> Value {
     schema
 }
 
-/// Prints the schema.
-pub(crate) fn run(args: &SchemaArgs) -> anyhow::Result<()> {
-    write_stdout(&(serde_json::to_string_pretty(&schema(args.of))? + "\n"))
+impl Verb for SchemaArgs {
+    const KIND: verb::Kind<Self> = verb::Kind::Once;
+
+    /// Prints the schema.
+    async fn run(self, _globals: &Globals) -> anyhow::Result<()> {
+        write_stdout(&(serde_json::to_string_pretty(&schema(self.of))? + "\n"))
+    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use serde::Serialize;
 use super::Daemon;
 use super::check::{Problem, problems};
 use super::file::File;
-use crate::output::{self, Format, Report, Table};
+use crate::output::{self, Report, Table};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which file.
 #[derive(Debug, clap::Args)]
@@ -51,15 +52,19 @@ fn validate(args: ValidateArgs) -> Result<Validation, Failure> {
     Ok(Validation { file: args.file, of: daemon.program(), good: problems.is_empty(), problems })
 }
 
-/// Prints the problems. Exit code 1 if there are any.
-pub(crate) fn run(format: Format, args: ValidateArgs) -> anyhow::Result<()> {
-    let validation = validate(args)?;
-    output::emit(format, &validation)?;
-    match validation.problems.len() {
-        0 => Ok(()),
-        n => {
-            let text = format!("{} has {n} problems", validation.file.display());
-            Err(Failure::failed(text).into())
+impl Verb for ValidateArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Prints the problems. Exit code 1 if there are any.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let validation = validate(self)?;
+        output::emit(globals.format, &validation)?;
+        match validation.problems.len() {
+            0 => Ok(()),
+            n => {
+                let text = format!("{} has {n} problems", validation.file.display());
+                Err(Failure::failed(text).into())
+            }
         }
     }
 }

@@ -17,8 +17,9 @@ use super::Daemon;
 use super::check::default_of;
 use super::file::File;
 use super::key::{Key, Kind};
-use crate::output::{self, Format, Report, Table};
+use crate::output::{self, Report, Table};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::verb::{self, Globals, Verb};
 
 /// Of whom, and what it is started with.
 #[derive(Debug, clap::Args)]
@@ -215,30 +216,34 @@ fn lines(daemon: Daemon, started: &Started, file: Option<&File>) -> Vec<Line> {
     lines
 }
 
-/// Prints the keys. Exit code 4 if the named file does not exist.
-pub(crate) fn run(format: Format, args: ViewArgs) -> anyhow::Result<()> {
-    let daemon = args.of;
-    let started = match args.pid {
-        Some(pid) => Started::of_process(pid)?,
-        None => Started::here(&args.flags),
-    };
-    let named = args
-        .file
-        .or_else(|| started.flags.get("--config").and_then(|all| all.last()).map(PathBuf::from))
-        .or_else(|| started.env.get(daemon.file_env()).map(PathBuf::from));
-    let usual = daemon.file_usual();
-    let file = match named {
-        Some(path) => Some(File::read(&path)?),
-        None if usual.exists() => Some(File::read(usual)?),
-        None if daemon == Daemon::Worker => None,
-        None => {
-            let text = format!("no file: name one, or write {}", usual.display());
-            return Err(Failure::not_found(text).into());
-        }
-    };
-    let settings = lines(daemon, &started, file.as_ref());
-    let file = file.map(|file| file.path);
-    output::emit(format, &View { of: daemon.program(), file, settings })
+impl Verb for ViewArgs {
+    const KIND: verb::Kind<Self> = verb::Kind::Once;
+
+    /// Prints the keys. Exit code 4 if the named file does not exist.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let daemon = self.of;
+        let started = match self.pid {
+            Some(pid) => Started::of_process(pid)?,
+            None => Started::here(&self.flags),
+        };
+        let named = self
+            .file
+            .or_else(|| started.flags.get("--config").and_then(|all| all.last()).map(PathBuf::from))
+            .or_else(|| started.env.get(daemon.file_env()).map(PathBuf::from));
+        let usual = daemon.file_usual();
+        let file = match named {
+            Some(path) => Some(File::read(&path)?),
+            None if usual.exists() => Some(File::read(usual)?),
+            None if daemon == Daemon::Worker => None,
+            None => {
+                let text = format!("no file: name one, or write {}", usual.display());
+                return Err(Failure::not_found(text).into());
+            }
+        };
+        let settings = lines(daemon, &started, file.as_ref());
+        let file = file.map(|file| file.path);
+        output::emit(globals.format, &View { of: daemon.program(), file, settings })
+    }
 }
 
 #[cfg(test)]

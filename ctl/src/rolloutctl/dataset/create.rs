@@ -6,10 +6,11 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::shown::Dataset;
-use crate::connect::ConnectArgs;
 use crate::output::counted;
-use crate::output::{self, Format, Report};
-use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::output::{self, Report};
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::request::Numbered;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// What it is.
 #[derive(Debug, clap::Args)]
@@ -74,31 +75,33 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Creates it, or finds it.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: CreateArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
-    let spec = args.spec();
-    let request = v1::CreateDatasetRequest {
-        request: Some(number.id()),
-        namespace: settings.namespace.clone(),
-        name: args.name,
-        spec: Some(spec),
-    };
-    let answer = client
-        .with_leader("create dataset", |channel| {
-            let request = request.clone();
-            async move { services::datasets(channel).create_dataset(request).await }
-        })
-        .await
-        .map_err(|error| number.failed(error))?;
-    output::emit(format, &Created { dataset: answer.dataset.unwrap_or_default().into() })
+impl Verb for CreateArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Creates it, or finds it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let number = Numbered::new(&client, globals.again).await?;
+        let spec = self.spec();
+        let request = v1::CreateDatasetRequest {
+            request: Some(number.id()),
+            namespace: settings.namespace.clone(),
+            name: self.name,
+            spec: Some(spec),
+        };
+        let answer = client
+            .with_leader("create dataset", |channel| {
+                let request = request.clone();
+                async move { services::datasets(channel).create_dataset(request).await }
+            })
+            .await
+            .map_err(|error| number.failed(error))?;
+        output::emit(
+            globals.format,
+            &Created { dataset: answer.dataset.unwrap_or_default().into() },
+        )
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::output::{self, Format, Report, count};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which dataset.
 #[derive(Debug, clap::Args)]
@@ -65,13 +66,16 @@ pub(in crate::rolloutctl) async fn ask(
     Ok(answer.dataset.unwrap_or_default())
 }
 
-/// Prints it.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.names, globals.format, None, async |name, format| {
+            one(&globals.connect, format, name).await
+        })
+        .await
+    }
 }
 
 async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {

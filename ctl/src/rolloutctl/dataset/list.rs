@@ -4,11 +4,11 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::shown::Dataset;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, count};
+use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which datasets.
 #[derive(Debug, clap::Args)]
@@ -53,26 +53,27 @@ impl Report for DatasetList {
     }
 }
 
-/// Prints them.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let namespace = args.everywhere.namespace(settings.namespace);
-    let request = v1::ListDatasetsRequest { namespace };
-    let asked = unconfirmed::ask(&client, "list datasets", &request, async |channel, request| {
-        services::datasets(channel).list_datasets(request).await
-    });
-    let Asked { answer, unconfirmed } = asked.await?;
-    let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
-    args.choose.apply(&mut datasets)?;
-    let everywhere = args.everywhere.is_asked_for();
-    let list = DatasetList { datasets, unconfirmed, everywhere };
-    output::emit(format, &list)?;
-    unconfirmed::end(list.unconfirmed.as_ref())
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let namespace = self.everywhere.namespace(settings.namespace);
+        let request = v1::ListDatasetsRequest { namespace };
+        let asked =
+            unconfirmed::ask(&client, "list datasets", &request, async |channel, request| {
+                services::datasets(channel).list_datasets(request).await
+            });
+        let Asked { answer, unconfirmed } = asked.await?;
+        let mut datasets: Vec<Dataset> = answer.datasets.into_iter().map(Dataset::from).collect();
+        self.choose.apply(&mut datasets)?;
+        let everywhere = self.everywhere.is_asked_for();
+        let list = DatasetList { datasets, unconfirmed, everywhere };
+        output::emit(globals.format, &list)?;
+        unconfirmed::end(list.unconfirmed.as_ref())
+    }
 }
 
 #[cfg(test)]

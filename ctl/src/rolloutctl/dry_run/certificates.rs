@@ -2,87 +2,116 @@
 //!
 //! Invariant: no token is shown or used, and no key is made.
 
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rollout_proto::{CallOptions, Security, enrolment, pki, services, v1};
 
-use super::{Plan, Reader, changes_nothing};
+use super::{Plan, Planned, PlannedHere, Reader};
 use crate::connect::ConnectArgs;
 use crate::output::{counted, rfc3339};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::cert::revoke::certificates;
-use crate::rolloutctl::cli::{CertVerb, TokenVerb};
+use crate::rolloutctl::cert::enrol::{EnrolArgs, RenewArgs};
+use crate::rolloutctl::cert::init_ca::InitCaArgs;
+use crate::rolloutctl::cert::init_issuer::InitIssuerArgs;
+use crate::rolloutctl::cert::issue::IssueArgs;
+use crate::rolloutctl::cert::revoke::{RevokeArgs, UnrevokeArgs, certificates};
+use crate::rolloutctl::token::create::CreateArgs;
+use crate::rolloutctl::token::revoke::RevokeArgs as TokenRevokeArgs;
 
-pub(super) fn plan(connect: &ConnectArgs, verb: CertVerb) -> anyhow::Result<Plan> {
-    let there = |path: &std::path::Path| if path.exists() { "is there" } else { "is not there" };
-    Ok(match verb {
-        CertVerb::InitCa(args) => {
-            let key = args.ca_dir.join("ca.key");
-            let now = format!("{} {}", key.display(), there(&key));
-            Plan::new(
-                format!("create an authority in {} unless it has one", args.ca_dir.display()),
-                now,
-            )
-        }
-        CertVerb::InitIssuer(args) => {
-            let key = args.out_dir.join("issuer.key");
-            let now = format!("{} {}", key.display(), there(&key));
-            let would = format!("create an issuing key below {}", args.ca_dir.display());
-            Plan::new(would, now)
-        }
-        CertVerb::Issue(args) => {
-            let file = args.out_dir.join(format!("{}-{}.pem", args.role, args.name));
-            let key = args.ca_dir.join("ca.key");
-            if !key.exists() {
-                let text =
-                    format!("{} holds no authority: create one first", args.ca_dir.display());
-                return Err(Failure::failed(text).into());
-            }
-            let would = format!("issue a certificate of {} {}", args.role, args.name);
-            Plan::new(would, format!("{} {}", file.display(), there(&file)))
-        }
-        CertVerb::Enrol(args) => {
-            let files = enrolment::files_in(&args.out_dir, &args.name);
-            let would = format!("get a certificate of {} by a join token", args.name);
-            Plan::new(would, format!("{} {}", files.cert.display(), there(&files.cert)))
-        }
-        CertVerb::Renew => renewal(connect)?,
-        CertVerb::Inspect(_)
-        | CertVerb::Status(_)
-        | CertVerb::Revoke(_)
-        | CertVerb::Unrevoke(_)
-        | CertVerb::Revocations(_) => return Err(changes_nothing()),
-    })
+/// Whether a file exists, in words.
+fn there(path: &Path) -> &'static str {
+    if path.exists() { "is there" } else { "is not there" }
 }
 
-/// Whether the plan of a verb needs the cluster's state.
-pub(super) fn asks_the_cluster(verb: &CertVerb) -> bool {
-    matches!(verb, CertVerb::Revoke(_) | CertVerb::Unrevoke(_))
+impl PlannedHere for InitCaArgs {
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let key = self.ca_dir.join("ca.key");
+        let now = format!("{} {}", key.display(), there(&key));
+        let would = format!("create an authority in {} unless it has one", self.ca_dir.display());
+        Ok(Plan::new(would, now))
+    }
 }
 
-/// Of the caller's own certificate.
-fn renewal(connect: &ConnectArgs) -> anyhow::Result<Plan> {
-    let Security::Mtls(files) = connect.settings()?.security else {
-        return Err(Failure::usage("in plaintext there is no certificate to renew").into());
-    };
-    let info = pki::inspect(&files.cert)?;
-    let ends_s = u64::try_from(info.validity.not_after_unix).unwrap_or_default();
-    let ends = rfc3339(UNIX_EPOCH + Duration::from_secs(ends_s));
-    let now = format!("{} ends at {ends}", files.cert.display());
-    Ok(Plan::new("renew your own certificate", now))
+impl PlannedHere for InitIssuerArgs {
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let key = self.out_dir.join("issuer.key");
+        let now = format!("{} {}", key.display(), there(&key));
+        let would = format!("create an issuing key below {}", self.ca_dir.display());
+        Ok(Plan::new(would, now))
+    }
+}
+
+impl PlannedHere for IssueArgs {
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let file = self.out_dir.join(format!("{}-{}.pem", self.role, self.name));
+        let key = self.ca_dir.join("ca.key");
+        if !key.exists() {
+            let text = format!("{} holds no authority: create one first", self.ca_dir.display());
+            return Err(Failure::failed(text).into());
+        }
+        let would = format!("issue a certificate of {} {}", self.role, self.name);
+        Ok(Plan::new(would, format!("{} {}", file.display(), there(&file))))
+    }
+}
+
+impl PlannedHere for EnrolArgs {
+    fn plan(self, _connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let files = enrolment::files_in(&self.out_dir, &self.name);
+        let would = format!("get a certificate of {} by a join token", self.name);
+        Ok(Plan::new(would, format!("{} {}", files.cert.display(), there(&files.cert))))
+    }
+}
+
+impl PlannedHere for RenewArgs {
+    fn plan(self, connect: &ConnectArgs) -> anyhow::Result<Plan> {
+        let Security::Mtls(files) = connect.settings()?.security else {
+            return Err(Failure::usage("in plaintext there is no certificate to renew").into());
+        };
+        let info = pki::inspect(&files.cert)?;
+        let ends_s = u64::try_from(info.validity.not_after_unix).unwrap_or_default();
+        let ends = rfc3339(UNIX_EPOCH + Duration::from_secs(ends_s));
+        let now = format!("{} ends at {ends}", files.cert.display());
+        Ok(Plan::new("renew your own certificate", now))
+    }
+}
+
+impl Planned for RevokeArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = certificates(self.identity.as_deref(), self.issued_before);
+        reader.revocations(&[self.identity], Some(&would)).await
+    }
+}
+
+impl Planned for UnrevokeArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let identities: Vec<Option<String>> = match self.everyone {
+            true => vec![None],
+            false => self.identities.into_iter().map(Some).collect(),
+        };
+        reader.revocations(&identities, None).await
+    }
+}
+
+impl Planned for CreateArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.tokens(&[self.name], true).await
+    }
+}
+
+impl Planned for TokenRevokeArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.tokens(&self.names, false).await
+    }
 }
 
 impl Reader {
-    pub(super) async fn revocation(&self, verb: CertVerb) -> anyhow::Result<Plan> {
-        let (identities, revoked): (Vec<Option<String>>, _) = match verb {
-            CertVerb::Revoke(args) => {
-                let would = certificates(args.identity.as_deref(), args.issued_before);
-                (vec![args.identity], Some(would))
-            }
-            CertVerb::Unrevoke(args) if args.everyone => (vec![None], None),
-            CertVerb::Unrevoke(args) => (args.identities.into_iter().map(Some).collect(), None),
-            _ => return Err(changes_nothing()),
-        };
+    /// Plans the revocation of the certificates of each identity, or with `None` in `revoked`, its withdrawal.
+    async fn revocations(
+        &self,
+        identities: &[Option<String>],
+        revoked: Option<&str>,
+    ) -> anyhow::Result<Plan> {
         let answer = self
             .client
             .with_leader_opts("list revocations", CallOptions::read(), |channel| async move {
@@ -92,19 +121,14 @@ impl Reader {
             })
             .await?;
         let mut plans = Vec::with_capacity(identities.len());
-        for identity in &identities {
+        for identity in identities {
             let (all, identity) = (&answer.revocations, identity.as_deref());
-            plans.push(revocation_plan(all, identity, revoked.as_deref()));
+            plans.push(revocation_plan(all, identity, revoked));
         }
         Ok(Plan::of_all(plans))
     }
 
-    pub(super) async fn token(&self, verb: TokenVerb) -> anyhow::Result<Plan> {
-        let (names, create) = match verb {
-            TokenVerb::Create(args) => (vec![args.name], true),
-            TokenVerb::Revoke(args) => (args.names, false),
-            TokenVerb::List(_) => return Err(changes_nothing()),
-        };
+    async fn tokens(&self, names: &[String], create: bool) -> anyhow::Result<Plan> {
         let answer = self
             .client
             .with_leader_opts("list join tokens", CallOptions::read(), |channel| async move {
@@ -112,7 +136,7 @@ impl Reader {
             })
             .await?;
         let mut plans = Vec::with_capacity(names.len());
-        for name in &names {
+        for name in names {
             plans.push(token_plan(&answer.tokens, name, create)?);
         }
         Ok(Plan::of_all(plans))

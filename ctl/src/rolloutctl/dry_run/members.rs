@@ -5,74 +5,104 @@
 
 use rollout_proto::Endpoint;
 
-use super::{Plan, Reader, changes_nothing};
+use super::{Plan, Planned, Reader};
 use crate::output::counted;
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::cli::MemberVerb;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
+use crate::rolloutctl::leader::transfer::TransferArgs;
+use crate::rolloutctl::member::add::AddArgs;
 use crate::rolloutctl::member::list::{self, MemberLine};
+use crate::rolloutctl::member::promote::PromoteArgs;
+use crate::rolloutctl::member::remove::RemoveArgs;
+use crate::rolloutctl::member::replace::ReplaceArgs;
+use crate::rolloutctl::member::update::UpdateArgs;
 use crate::rolloutctl::status::distrust::{self, NoAnswer};
 use crate::rolloutctl::status::{self, AWAITING_REPLACE, Survey, fix};
 
 /// How many entries a member may lack to lead or to count; `rollout-raft` refuses more.
 const LACKS_MAX: u64 = 256;
 
-impl Reader {
-    pub(super) async fn member(&self, verb: MemberVerb) -> anyhow::Result<Plan> {
-        let list = match verb {
-            MemberVerb::List(_) | MemberVerb::Describe(_) => return Err(changes_nothing()),
-            _ => list::ask(&self.client).await?,
-        };
-        let find = |name: &str| {
-            let found = list.members.iter().find(|member| member.name == name);
-            found.ok_or_else(|| Failure::not_found(format!("there is no member {name:?}")))
-        };
-        let line = |member: &MemberLine| {
-            format!("{} is a {}, {} behind", member.name, member.standing(), member.lacks_entries())
-        };
-        match verb {
-            MemberVerb::Add(args) => {
-                if find(&args.name).is_ok() {
-                    let text = format!("there is a member {} already", args.name);
-                    return Err(Failure::conflict(text).into());
-                }
-                let would = format!("add member {} as a learner that catches up", args.name);
-                let at = args.new.client_addr.to_string();
-                Ok(Plan::new(would, self.newcomer(&args.name, &at).await?))
-            }
-            MemberVerb::Replace(args) => {
-                let old = line(voter_of(&list.members, find(&args.old)?)?);
-                let name = args.new_name.unwrap_or_else(|| args.old.clone());
-                let (peer, client) = (&args.new.peer_addr, &args.new.client_addr);
-                let fresh = (name.as_str(), peer.to_string(), client.to_string());
-                check_place(&list.members, &args.old, &fresh)?;
-                let at = args.new.client_addr.to_string();
-                let new = self.newcomer(&name, &at).await?;
-                let would = format!("replace {} by member {name}", args.old);
-                Ok(Plan::new(would, format!("{old}; {new}")))
-            }
-            MemberVerb::Remove(args) => {
-                let member = find(&args.name)?;
-                let survey = status::survey(&self.client).await;
-                check_majority(&list.members, &survey, &args.name)?;
-                Ok(Plan::new(format!("remove member {} for good", args.name), line(member)))
-            }
-            MemberVerb::Promote(args) => {
-                let now = line(find(&args.name)?);
-                Ok(Plan::new(format!("give {} a vote once it has caught up", args.name), now))
-            }
-            MemberVerb::Update(args) => {
-                let member = find(&args.name)?;
-                let now = format!(
-                    "peer {}, client {}, zone {:?}",
-                    member.peer_addr, member.client_addr, member.zone
-                );
-                Ok(Plan::new(format!("record another address or zone of {}", args.name), now))
-            }
-            MemberVerb::List(_) | MemberVerb::Describe(_) => Err(changes_nothing()),
-        }
-    }
+fn find<'a>(members: &'a [MemberLine], name: &str) -> Result<&'a MemberLine, Failure> {
+    let found = members.iter().find(|member| member.name == name);
+    found.ok_or_else(|| Failure::not_found(format!("there is no member {name:?}")))
+}
 
+/// The state of a member.
+fn line(member: &MemberLine) -> String {
+    format!("{} is a {}, {} behind", member.name, member.standing(), member.lacks_entries())
+}
+
+impl Planned for AddArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        if find(&list.members, &self.name).is_ok() {
+            let text = format!("there is a member {} already", self.name);
+            return Err(Failure::conflict(text).into());
+        }
+        let would = format!("add member {} as a learner that catches up", self.name);
+        let at = self.new.client_addr.to_string();
+        Ok(Plan::new(would, reader.newcomer(&self.name, &at).await?))
+    }
+}
+
+impl Planned for ReplaceArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let old = line(voter_of(&list.members, find(&list.members, &self.old)?)?);
+        let name = self.new_name.unwrap_or_else(|| self.old.clone());
+        let (peer, client) = (&self.new.peer_addr, &self.new.client_addr);
+        let fresh = (name.as_str(), peer.to_string(), client.to_string());
+        check_place(&list.members, &self.old, &fresh)?;
+        let at = self.new.client_addr.to_string();
+        let new = reader.newcomer(&name, &at).await?;
+        let would = format!("replace {} by member {name}", self.old);
+        Ok(Plan::new(would, format!("{old}; {new}")))
+    }
+}
+
+impl Planned for RemoveArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let member = find(&list.members, &self.name)?;
+        let survey = status::survey(&reader.client).await;
+        check_majority(&list.members, &survey, &self.name)?;
+        Ok(Plan::new(format!("remove member {} for good", self.name), line(member)))
+    }
+}
+
+impl Planned for PromoteArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let now = line(find(&list.members, &self.name)?);
+        Ok(Plan::new(format!("give {} a vote once it has caught up", self.name), now))
+    }
+}
+
+impl Planned for UpdateArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let list = list::ask(&reader.client).await?;
+        let member = find(&list.members, &self.name)?;
+        let now = format!(
+            "peer {}, client {}, zone {:?}",
+            member.peer_addr, member.client_addr, member.zone
+        );
+        Ok(Plan::new(format!("record another address or zone of {}", self.name), now))
+    }
+}
+
+impl Planned for BootstrapArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.bootstrap(&self).await
+    }
+}
+
+impl Planned for TransferArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.transfer(self.name.as_deref()).await
+    }
+}
+
+impl Reader {
     /// The state of a process that is to become a member: it must be waiting, with an empty directory.
     async fn newcomer(&self, name: &str, address: &str) -> anyhow::Result<String> {
         let endpoint = Endpoint::seed(address)?;
@@ -99,7 +129,7 @@ impl Reader {
         Ok(format!("{name} waits at {address}"))
     }
 
-    pub(super) async fn bootstrap(&self, args: &BootstrapArgs) -> anyhow::Result<Plan> {
+    async fn bootstrap(&self, args: &BootstrapArgs) -> anyhow::Result<Plan> {
         let mut now = Vec::new();
         for member in &args.members {
             now.push(self.newcomer(&member.name, &member.client_addr).await?);
@@ -109,7 +139,7 @@ impl Reader {
         Ok(Plan::new(would, now.join("; ")))
     }
 
-    pub(super) async fn transfer(&self, to: Option<&str>) -> anyhow::Result<Plan> {
+    async fn transfer(&self, to: Option<&str>) -> anyhow::Result<Plan> {
         let list = list::ask(&self.client).await?;
         let leader = list.leader.clone().unwrap_or_else(|| "no member".to_owned());
         let would = match to {

@@ -5,16 +5,21 @@
 
 use rollout_proto::{ClientError, services, v1};
 
-use super::{Plan, Reader, changes_nothing};
+use super::{Plan, Planned, Reader};
 use crate::output::{count, counted};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::cli::RunVerb;
+use crate::rolloutctl::item::retry::RetryArgs as ItemRetryArgs;
 use crate::rolloutctl::read::read;
+use crate::rolloutctl::run::cancel::CancelArgs;
+use crate::rolloutctl::run::delete::DeleteArgs;
+use crate::rolloutctl::run::pause::PauseArgs;
+use crate::rolloutctl::run::resume::ResumeArgs;
+use crate::rolloutctl::run::retry::RetryArgs as RunRetryArgs;
 use crate::rolloutctl::run::summary::Run;
 
 /// A change of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+enum Change {
     Cancel,
     /// Pausing or resuming it.
     Hold,
@@ -46,39 +51,64 @@ impl Change {
     }
 }
 
+impl Planned for CancelArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = |name: &str| format!("cancel run {name}");
+        reader.runs(&self.which.names, Change::Cancel, would).await
+    }
+}
+
+impl Planned for PauseArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = |name: &str| format!("pause run {name}");
+        reader.runs(&self.which.names, Change::Hold, would).await
+    }
+}
+
+impl Planned for ResumeArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = |name: &str| format!("resume run {name}");
+        reader.runs(&self.which.names, Change::Hold, would).await
+    }
+}
+
+impl Planned for RunRetryArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = |name: &str| format!("try all failed rows of run {name} again");
+        reader.runs(&self.names, Change::Retry, would).await
+    }
+}
+
+impl Planned for DeleteArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let would = |name: &str| format!("delete run {name} with its input, results and record");
+        reader.runs(&self.names, Change::Delete, would).await
+    }
+}
+
+impl Planned for ItemRetryArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let rows = counted(self.rows.len() as u64, "row");
+        let would = format!("try {rows} of run {} again", self.run);
+        reader.on_run(&self.run, Change::Retry, would).await
+    }
+}
+
 impl Reader {
-    pub(super) async fn run(&self, verb: RunVerb) -> anyhow::Result<Plan> {
-        let (names, change, would): (_, _, fn(&str) -> String) = match verb {
-            RunVerb::Cancel(args) => {
-                (args.names, Change::Cancel, |name| format!("cancel run {name}"))
-            }
-            RunVerb::Pause(args) => (args.names, Change::Hold, |name| format!("pause run {name}")),
-            RunVerb::Resume(args) => {
-                (args.names, Change::Hold, |name| format!("resume run {name}"))
-            }
-            RunVerb::Retry(args) => (args.names, Change::Retry, |name| {
-                format!("try all failed rows of run {name} again")
-            }),
-            RunVerb::Delete(args) => (args.names, Change::Delete, |name| {
-                format!("delete run {name} with its input, results and record")
-            }),
-            RunVerb::List(_) | RunVerb::Describe(_) | RunVerb::Watch(_) => {
-                return Err(changes_nothing());
-            }
-        };
+    async fn runs(
+        &self,
+        names: &[String],
+        change: Change,
+        would: impl Fn(&str) -> String,
+    ) -> anyhow::Result<Plan> {
         let mut plans = Vec::new();
-        for name in &names {
+        for name in names {
             plans.push(self.on_run(name, change, would(name)).await?);
         }
         Ok(Plan::of_all(plans))
     }
 
-    pub(super) async fn on_run(
-        &self,
-        name: &str,
-        change: Change,
-        would: String,
-    ) -> anyhow::Result<Plan> {
+    async fn on_run(&self, name: &str, change: Change, would: String) -> anyhow::Result<Plan> {
         let run = self.find_run(name).await?;
         match change.refusal(&run) {
             Some(why) => Err(Failure::conflict(why).into()),

@@ -2,15 +2,15 @@
 
 use rollout_proto::v1;
 
-use super::{Plan, Reader};
+use super::{Plan, Planned, Reader};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::cluster::set::SetArgs;
 use crate::rolloutctl::cluster::settings;
 
-impl Reader {
-    pub(super) async fn setting(&self, args: &SetArgs) -> anyhow::Result<Plan> {
-        let there = settings::ask(&self.client).await?;
-        Ok(plan(&there, args)?)
+impl Planned for SetArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        let there = settings::ask(&reader.client).await?;
+        Ok(plan(&there, &self)?)
     }
 }
 

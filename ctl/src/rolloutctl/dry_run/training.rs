@@ -5,15 +5,47 @@
 
 use rollout_proto::v1;
 
-use super::{Plan, Reader};
+use super::{Plan, Planned, Reader};
 use crate::output::counted;
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::checkpoint;
 use crate::rolloutctl::checkpoint::abort::AbortArgs;
 use crate::rolloutctl::checkpoint::label::LabelArgs;
 use crate::rolloutctl::dataset::create::CreateArgs;
+use crate::rolloutctl::dataset::delete::DeleteArgs as DatasetDeleteArgs;
 use crate::rolloutctl::dataset::describe;
+use crate::rolloutctl::job::delete::DeleteArgs as JobDeleteArgs;
 use crate::rolloutctl::shard::list as jobs;
+
+impl Planned for CreateArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.create_dataset(&self).await
+    }
+}
+
+impl Planned for DatasetDeleteArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.delete_datasets(&self.names).await
+    }
+}
+
+impl Planned for JobDeleteArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.delete_jobs(&self.jobs).await
+    }
+}
+
+impl Planned for AbortArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.abort_checkpoints(&self).await
+    }
+}
+
+impl Planned for LabelArgs {
+    async fn plan(self, reader: &Reader) -> anyhow::Result<Plan> {
+        reader.label_checkpoint(&self).await
+    }
+}
 
 impl Reader {
     /// The dataset of that name, if it exists.
@@ -25,7 +57,7 @@ impl Reader {
         }
     }
 
-    pub(super) async fn create_dataset(&self, args: &CreateArgs) -> anyhow::Result<Plan> {
+    async fn create_dataset(&self, args: &CreateArgs) -> anyhow::Result<Plan> {
         let found = self.dataset(&args.name).await?;
         let now = match &found {
             None => "it is not there".to_owned(),
@@ -34,7 +66,7 @@ impl Reader {
         Ok(Plan::new(format!("create dataset {}", args.name), now))
     }
 
-    pub(super) async fn delete_datasets(&self, names: &[String]) -> anyhow::Result<Plan> {
+    async fn delete_datasets(&self, names: &[String]) -> anyhow::Result<Plan> {
         let all = jobs::ask(&self.client, &self.settings.namespace, None).await?;
         let mut plans = Vec::with_capacity(names.len());
         for name in names {
@@ -57,7 +89,7 @@ impl Reader {
         Ok(Plan::new(format!("delete dataset {name}; its data stays"), now))
     }
 
-    pub(super) async fn delete_jobs(&self, names: &[String]) -> anyhow::Result<Plan> {
+    async fn delete_jobs(&self, names: &[String]) -> anyhow::Result<Plan> {
         let mut plans = Vec::with_capacity(names.len());
         for name in names {
             plans.push(self.delete_job(name).await?);
@@ -78,7 +110,7 @@ impl Reader {
         Ok(Plan::new(format!("delete job {name} with its claims and its checkpoints"), now))
     }
 
-    pub(super) async fn abort_checkpoints(&self, args: &AbortArgs) -> anyhow::Result<Plan> {
+    async fn abort_checkpoints(&self, args: &AbortArgs) -> anyhow::Result<Plan> {
         let mut plans = Vec::with_capacity(args.numbers.len());
         for number in &args.numbers {
             plans.push(self.abort_checkpoint(&args.job, *number).await?);
@@ -95,7 +127,7 @@ impl Reader {
         Ok(Plan::new(format!("give up checkpoint {number} of {job}"), reported(&found)))
     }
 
-    pub(super) async fn label_checkpoint(&self, args: &LabelArgs) -> anyhow::Result<Plan> {
+    async fn label_checkpoint(&self, args: &LabelArgs) -> anyhow::Result<Plan> {
         let (job, number) = (&args.job, args.number);
         let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
         labelled(job, &found)?;

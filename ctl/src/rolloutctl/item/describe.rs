@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::find::RowName;
 use super::show::Item;
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, Table};
+use crate::output::{self, Report, Table};
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which row to describe.
 #[derive(Debug, clap::Args)]
@@ -81,43 +81,45 @@ impl Report for ItemDescription {
     }
 }
 
-/// Prints one row.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let row = args.row.number(&client, &settings.namespace, &args.run).await?;
-    let request = v1::DescribeItemRequest {
-        namespace: settings.namespace.clone(),
-        run: args.run.clone(),
-        row,
-    };
-    let asked = unconfirmed::ask(&client, "describe item", &request, async |channel, request| {
-        services::items(channel).describe_item(request).await
-    });
-    let Asked { answer, unconfirmed } = asked.await?;
-    let mut item = Item::from(answer.item.unwrap_or_default());
-    if item.history.iter().any(|failed| failed.text.is_some()) {
-        let (run, namespace) = (args.run, settings.namespace);
-        let request = v1::DescribeRunRequest { namespace, name: run, run: 0 };
-        let call = async |channel, request| services::runs(channel).describe_run(request).await;
-        let from = unconfirmed.as_ref();
-        let described = unconfirmed::ask_on(&client, "describe the run", &request, from, call);
-        item.read_texts(BlobStore::open(&described.await?.store_url)).await;
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints one row.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let row = self.row.number(&client, &settings.namespace, &self.run).await?;
+        let request = v1::DescribeItemRequest {
+            namespace: settings.namespace.clone(),
+            run: self.run.clone(),
+            row,
+        };
+        let asked =
+            unconfirmed::ask(&client, "describe item", &request, async |channel, request| {
+                services::items(channel).describe_item(request).await
+            });
+        let Asked { answer, unconfirmed } = asked.await?;
+        let mut item = Item::from(answer.item.unwrap_or_default());
+        if item.history.iter().any(|failed| failed.text.is_some()) {
+            let (run, namespace) = (self.run, settings.namespace);
+            let request = v1::DescribeRunRequest { namespace, name: run, run: 0 };
+            let call = async |channel, request| services::runs(channel).describe_run(request).await;
+            let from = unconfirmed.as_ref();
+            let described = unconfirmed::ask_on(&client, "describe the run", &request, from, call);
+            item.read_texts(BlobStore::open(&described.await?.store_url)).await;
+        }
+        let segment_row = item.row.saturating_sub(answer.segment_first_row).to_string();
+        let segment_key = answer.segment.unwrap_or_default().key;
+        let described = ItemDescription { item, segment_key, segment_row, unconfirmed };
+        output::emit(globals.format, &described)?;
+        unconfirmed::end(described.unconfirmed.as_ref())
     }
-    let segment_row = item.row.saturating_sub(answer.segment_first_row).to_string();
-    let segment_key = answer.segment.unwrap_or_default().key;
-    let described = ItemDescription { item, segment_key, segment_row, unconfirmed };
-    output::emit(format, &described)?;
-    unconfirmed::end(described.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Format;
 
     #[test]
     fn a_description_tells_the_whole_history() {

@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::show::Item;
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, counted};
+use crate::output::{self, Align, Report, Table, counted};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::choose::{OrderArgs, TitleArgs, cut};
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::aside;
 
 /// The call, in errors.
@@ -104,51 +104,51 @@ impl Report for ItemList {
     }
 }
 
-/// Prints the rows.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let limit = if args.limit == 0 { u64::MAX } else { args.limit };
-    let most = if args.order.is_asked_for() { ORDERED_MAX } else { limit };
-    let mut items: Vec<Item> = Vec::new();
-    let page = |from_row: u64, had: usize| v1::ListItemsRequest {
-        namespace: settings.namespace.clone(),
-        run: args.run.clone(),
-        state: args.state.wire() as i32,
-        from_row,
-        limit: most.saturating_sub(had as u64).min(PAGE.into()) as u32,
-    };
-    let call = async |channel, request| services::items(channel).list_items(request).await;
-    let first = page(args.from, 0);
-    let asked = unconfirmed::ask(&client, WHAT, &first, call).await?;
-    let Asked { mut answer, unconfirmed } = asked;
-    let mut next_row = loop {
-        items.extend(answer.items.into_iter().map(Item::from));
-        let next = match answer.next_row {
-            0 => break None,
-            next if items.len() as u64 >= most => break Some(next.to_string()),
-            next => page(next, items.len()),
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints the rows.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let limit = if self.limit == 0 { u64::MAX } else { self.limit };
+        let most = if self.order.is_asked_for() { ORDERED_MAX } else { limit };
+        let mut items: Vec<Item> = Vec::new();
+        let page = |from_row: u64, had: usize| v1::ListItemsRequest {
+            namespace: settings.namespace.clone(),
+            run: self.run.clone(),
+            state: self.state.wire() as i32,
+            from_row,
+            limit: most.saturating_sub(had as u64).min(PAGE.into()) as u32,
         };
-        answer = unconfirmed::ask_on(&client, WHAT, &next, unconfirmed.as_ref(), call).await?;
-    };
-    if args.order.is_asked_for() {
-        if next_row.take().is_some() {
-            return Err(Failure::usage(TOO_MANY).into());
+        let call = async |channel, request| services::items(channel).list_items(request).await;
+        let first = page(self.from, 0);
+        let asked = unconfirmed::ask(&client, WHAT, &first, call).await?;
+        let Asked { mut answer, unconfirmed } = asked;
+        let mut next_row = loop {
+            items.extend(answer.items.into_iter().map(Item::from));
+            let next = match answer.next_row {
+                0 => break None,
+                next if items.len() as u64 >= most => break Some(next.to_string()),
+                next => page(next, items.len()),
+            };
+            answer = unconfirmed::ask_on(&client, WHAT, &next, unconfirmed.as_ref(), call).await?;
+        };
+        if self.order.is_asked_for() {
+            if next_row.take().is_some() {
+                return Err(Failure::usage(TOO_MANY).into());
+            }
+            self.order.apply(&mut items)?;
+            let more = cut(&mut items, usize::try_from(limit).unwrap_or(usize::MAX));
+            if more > 0 {
+                aside(format_args!("{} not shown: --limit", counted(more as u64, "more row")));
+            }
         }
-        args.order.apply(&mut items)?;
-        let more = cut(&mut items, usize::try_from(limit).unwrap_or(usize::MAX));
-        if more > 0 {
-            aside(format_args!("{} not shown: --limit", counted(more as u64, "more row")));
-        }
+        self.titles.apply();
+        let list = ItemList { items, next_row, unconfirmed };
+        output::emit(globals.format, &list)?;
+        unconfirmed::end(list.unconfirmed.as_ref())
     }
-    args.titles.apply();
-    let list = ItemList { items, next_row, unconfirmed };
-    output::emit(format, &list)?;
-    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]

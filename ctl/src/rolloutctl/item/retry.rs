@@ -9,7 +9,9 @@ use crate::connect::ConnectArgs;
 use crate::hint::namespace_flag;
 use crate::output::counted;
 use crate::output::{self, Format, Report, u64_string};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Rows named on one command line.
 const ROWS_MAX: usize = 10_000;
@@ -79,22 +81,21 @@ pub(in crate::rolloutctl) async fn retry(
     output::emit(format, &Retried { namespace, run, rows, paused })
 }
 
-/// Retries the named rows.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    mut args: RetryArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    if args.rows.len() > ROWS_MAX {
-        let message = format!("over {ROWS_MAX} rows at once; see: rolloutctl run retry --help");
-        return Err(Failure::usage(message).into());
+impl Verb for RetryArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Retries the named rows.
+    async fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
+        if self.rows.len() > ROWS_MAX {
+            let message = format!("over {ROWS_MAX} rows at once; see: rolloutctl run retry --help");
+            return Err(Failure::usage(message).into());
+        }
+        self.rows.sort_unstable();
+        self.rows.dedup();
+        let lens = vec![1; self.rows.len()];
+        let rows = v1::Rows { starts: self.rows, lens };
+        retry(&globals.connect, globals.format, self.run, Some(rows), globals.again).await
     }
-    args.rows.sort_unstable();
-    args.rows.dedup();
-    let lens = vec![1; args.rows.len()];
-    let rows = v1::Rows { starts: args.rows, lens };
-    retry(connect, format, args.run, Some(rows), again).await
 }
 
 #[cfg(test)]

@@ -8,8 +8,10 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
@@ -32,18 +34,16 @@ impl Report for Deleted {
     }
 }
 
-/// Asks for consent and deletes, for each job.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DeleteArgs,
-    again: Option<RequestName>,
-    yes: Consent,
-) -> anyhow::Result<()> {
-    each(args.jobs, format, again, async |job, format| {
-        delete(connect, format, job, again, yes).await
-    })
-    .await
+impl Verb for DeleteArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: true, dry_run: planned };
+
+    /// Asks for consent and deletes, for each job.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.jobs, globals.format, globals.again, async |job, format| {
+            delete(&globals.connect, format, job, globals.again, globals.consent).await
+        })
+        .await
+    }
 }
 
 async fn delete(

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, u64_string};
+use crate::output::{self, Report, u64_string};
 use crate::rolloutctl::status;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,14 +22,22 @@ impl Report for Leader {
     }
 }
 
-/// Prints it. Exit code 3 if there is no leader, 7 if no member is trusted, or trusts the caller.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
-    let survey = status::survey(&connect.client(None)?).await;
-    if let Some(failure) = survey.leaderless() {
-        return Err(failure.into());
+/// No arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {}
+
+impl Verb for ShowArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints it. Exit code 3 if there is no leader, 7 if no member is trusted, or trusts the caller.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let survey = status::survey(&globals.connect.client(None)?).await;
+        if let Some(failure) = survey.leaderless() {
+            return Err(failure.into());
+        }
+        let leader = survey.leader.unwrap_or_default();
+        output::emit(globals.format, &Leader { leader, coord_epoch: survey.coord_epoch })
     }
-    let leader = survey.leader.unwrap_or_default();
-    output::emit(format, &Leader { leader, coord_epoch: survey.coord_epoch })
 }
 
 #[cfg(test)]

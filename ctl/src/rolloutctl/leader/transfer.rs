@@ -6,8 +6,9 @@ use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::rolloutctl::{Failure, status};
 
 /// How long the successor may take to open dispatch.
@@ -45,31 +46,31 @@ impl Report for Transferred {
     }
 }
 
-/// Transfers leadership, and waits until the successor dispatches.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: TransferArgs,
-) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let from = match (args.from, &args.name) {
-        (Some(from), _) => Some(from),
-        // A repeated request goes to the same successor.
-        (None, Some(_)) => None,
-        (None, None) => status::survey(&client).await.leader,
-    };
-    let from = from.unwrap_or_default();
-    let to = args.name.clone().unwrap_or_default();
-    let request = v1::TransferLeaderRequest { to, from: from.clone() };
-    let answer = client
-        .with_leader("transfer leader", |channel| {
-            let request = request.clone();
-            async move { services::members(channel).transfer_leader(request).await }
-        })
-        .await
-        .map_err(|error| again(error, &from))?;
-    let leader = successor(&client, &answer.from, args.name.as_deref()).await?;
-    output::emit(format, &Transferred { from: answer.from, leader })
+impl Verb for TransferArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+
+    /// Transfers leadership, and waits until the successor dispatches.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let from = match (self.from, &self.name) {
+            (Some(from), _) => Some(from),
+            // A repeated request goes to the same successor.
+            (None, Some(_)) => None,
+            (None, None) => status::survey(&client).await.leader,
+        };
+        let from = from.unwrap_or_default();
+        let to = self.name.clone().unwrap_or_default();
+        let request = v1::TransferLeaderRequest { to, from: from.clone() };
+        let answer = client
+            .with_leader("transfer leader", |channel| {
+                let request = request.clone();
+                async move { services::members(channel).transfer_leader(request).await }
+            })
+            .await
+            .map_err(|error| again(error, &from))?;
+        let leader = successor(&client, &answer.from, self.name.as_deref()).await?;
+        output::emit(globals.format, &Transferred { from: answer.from, leader })
+    }
 }
 
 /// An error that, if its outcome is unknown, says how to repeat the request.

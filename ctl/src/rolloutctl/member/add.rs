@@ -7,6 +7,8 @@ use rollout_proto::{HostPort, services, v1};
 use super::joining::{self, Joined};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format};
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Where a new member is.
 #[derive(Debug, clap::Args)]
@@ -74,11 +76,11 @@ pub(super) async fn add(
     output::emit(format, &joined)
 }
 
-/// Adds a member.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: AddArgs,
-) -> anyhow::Result<()> {
-    add(connect, format, (args.name, None), args.new, args.learner_only).await
+impl Verb for AddArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+
+    /// Adds a member.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        add(&globals.connect, globals.format, (self.name, None), self.new, self.learner_only).await
+    }
 }

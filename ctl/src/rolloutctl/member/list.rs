@@ -3,10 +3,10 @@
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, count, counted};
+use crate::output::{self, Align, Report, Table, count, counted};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// The members, as the leader sees them.
 #[derive(Serialize)]
@@ -152,17 +152,24 @@ pub(in crate::rolloutctl) async fn ask_any(client: &Client) -> anyhow::Result<Me
     Ok(listed(asked.await?))
 }
 
-/// Prints them.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
+/// Which members.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
     choose: ChooseArgs,
-) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let mut list = ask_any(&client).await?;
-    choose.apply(&mut list.members)?;
-    output::emit(format, &list)?;
-    unconfirmed::end(list.unconfirmed.as_ref())
+}
+
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let mut list = ask_any(&client).await?;
+        self.choose.apply(&mut list.members)?;
+        output::emit(globals.format, &list)?;
+        unconfirmed::end(list.unconfirmed.as_ref())
+    }
 }
 
 #[cfg(test)]

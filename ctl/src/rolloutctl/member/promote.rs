@@ -4,8 +4,9 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which learner.
 #[derive(Debug, clap::Args)]
@@ -28,21 +29,21 @@ impl Report for Promoted {
     }
 }
 
-/// Promotes it. May be repeated.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: PromoteArgs,
-) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let request = v1::PromoteMemberRequest { name: args.name.clone() };
-    client
-        .with_leader("promote member", |channel| {
-            let request = request.clone();
-            async move { services::members(channel).promote_member(request).await }
-        })
-        .await?;
-    output::emit(format, &Promoted { member: args.name })
+impl Verb for PromoteArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+
+    /// Promotes it. May be repeated.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let request = v1::PromoteMemberRequest { name: self.name.clone() };
+        client
+            .with_leader("promote member", |channel| {
+                let request = request.clone();
+                async move { services::members(channel).promote_member(request).await }
+            })
+            .await?;
+        output::emit(globals.format, &Promoted { member: self.name })
+    }
 }
 
 #[cfg(test)]

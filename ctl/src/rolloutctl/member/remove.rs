@@ -4,9 +4,10 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
-use crate::rolloutctl::consent::{self, Consent};
+use crate::output::{self, Report};
+use crate::rolloutctl::consent;
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which member.
 #[derive(Debug, clap::Args)]
@@ -29,23 +30,22 @@ impl Report for Removed {
     }
 }
 
-/// Removes it. Refused if the rest would have no majority that answers.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: RemoveArgs,
-    yes: Consent,
-) -> anyhow::Result<()> {
-    consent::ask(&format!("removing member {}", args.name), &args.name, yes)?;
-    let client = connect.client(None)?;
-    let request = v1::RemoveMemberRequest { name: args.name.clone() };
-    client
-        .with_leader("remove member", |channel| {
-            let request = request.clone();
-            async move { services::members(channel).remove_member(request).await }
-        })
-        .await?;
-    output::emit(format, &Removed { member: args.name })
+impl Verb for RemoveArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: true, dry_run: planned };
+
+    /// Removes it. Refused if the rest would have no majority that answers.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        consent::ask(&format!("removing member {}", self.name), &self.name, globals.consent)?;
+        let client = globals.connect.client(None)?;
+        let request = v1::RemoveMemberRequest { name: self.name.clone() };
+        client
+            .with_leader("remove member", |channel| {
+                let request = request.clone();
+                async move { services::members(channel).remove_member(request).await }
+            })
+            .await?;
+        output::emit(globals.format, &Removed { member: self.name })
+    }
 }
 
 #[cfg(test)]

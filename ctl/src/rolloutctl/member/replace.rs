@@ -2,8 +2,8 @@
 
 use super::add::{NewMember, add};
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::Format;
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Who replaces whom.
 #[derive(Debug, clap::Args)]
@@ -17,12 +17,12 @@ pub(crate) struct ReplaceArgs {
     pub(in crate::rolloutctl) new: NewMember,
 }
 
-/// Replaces a member.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ReplaceArgs,
-) -> anyhow::Result<()> {
-    let name = args.new_name.unwrap_or_else(|| args.old.clone());
-    add(connect, format, (name, Some(args.old)), args.new, false).await
+impl Verb for ReplaceArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+
+    /// Replaces a member.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let name = self.new_name.unwrap_or_else(|| self.old.clone());
+        add(&globals.connect, globals.format, (name, Some(self.old)), self.new, false).await
+    }
 }

@@ -4,8 +4,9 @@ use rollout_proto::{HostPort, services, v1};
 use serde::Serialize;
 
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// What is new.
 #[derive(Debug, clap::Args)]
@@ -37,26 +38,26 @@ impl Report for Updated {
     }
 }
 
-/// Records it. May be repeated.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: UpdateArgs,
-) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let request = v1::UpdateMemberRequest {
-        name: args.name.clone(),
-        peer_addr: args.peer_addr.map(|addr| addr.to_string()).unwrap_or_default(),
-        client_addr: args.client_addr.map(|addr| addr.to_string()).unwrap_or_default(),
-        zone: args.zone,
-    };
-    client
-        .with_leader("update member", |channel| {
-            let request = request.clone();
-            async move { services::members(channel).update_member(request).await }
-        })
-        .await?;
-    output::emit(format, &Updated { member: args.name })
+impl Verb for UpdateArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+
+    /// Records it. May be repeated.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let request = v1::UpdateMemberRequest {
+            name: self.name.clone(),
+            peer_addr: self.peer_addr.map(|addr| addr.to_string()).unwrap_or_default(),
+            client_addr: self.client_addr.map(|addr| addr.to_string()).unwrap_or_default(),
+            zone: self.zone,
+        };
+        client
+            .with_leader("update member", |channel| {
+                let request = request.clone();
+                async move { services::members(channel).update_member(request).await }
+            })
+            .await?;
+        output::emit(globals.format, &Updated { member: self.name })
+    }
 }
 
 #[cfg(test)]

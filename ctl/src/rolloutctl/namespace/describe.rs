@@ -9,6 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which namespace.
 #[derive(Debug, clap::Args)]
@@ -55,13 +56,16 @@ pub(in crate::rolloutctl) fn told(wire: v1::NamespaceInfo) -> String {
     )
 }
 
-/// Prints it.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.names, globals.format, None, async |name, format| {
+            one(&globals.connect, format, name).await
+        })
+        .await
+    }
 }
 
 async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {

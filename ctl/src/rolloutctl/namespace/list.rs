@@ -4,9 +4,9 @@ use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
 use super::shown::Namespace;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table};
+use crate::output::{self, Align, Report, Table};
 use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
 struct NamespaceList {
@@ -33,22 +33,29 @@ impl Report for NamespaceList {
     }
 }
 
-/// Prints them.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
+/// Which namespaces.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
     choose: ChooseArgs,
-) -> anyhow::Result<()> {
-    let client = connect.settings()?.client(None)?;
-    let answer = client
-        .with_leader_opts("list namespaces", CallOptions::read(), |channel| async move {
-            services::namespaces(channel).list_namespaces(v1::ListNamespacesRequest {}).await
-        })
-        .await?;
-    let mut namespaces: Vec<Namespace> =
-        answer.namespaces.into_iter().map(Namespace::from).collect();
-    choose.apply(&mut namespaces)?;
-    output::emit(format, &NamespaceList { namespaces })
+}
+
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.settings()?.client(None)?;
+        let answer = client
+            .with_leader_opts("list namespaces", CallOptions::read(), |channel| async move {
+                services::namespaces(channel).list_namespaces(v1::ListNamespacesRequest {}).await
+            })
+            .await?;
+        let mut namespaces: Vec<Namespace> =
+            answer.namespaces.into_iter().map(Namespace::from).collect();
+        self.choose.apply(&mut namespaces)?;
+        output::emit(globals.format, &NamespaceList { namespaces })
+    }
 }
 
 #[cfg(test)]

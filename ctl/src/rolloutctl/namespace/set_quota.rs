@@ -9,8 +9,10 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which namespace, and what it may have. What is not named stays as it is; 0 lifts a bound.
 #[derive(Debug, clap::Args)]
@@ -32,29 +34,34 @@ pub(crate) struct SetQuotaArgs {
     pub(in crate::rolloutctl) create: bool,
 }
 
-/// Sets the quota of each namespace, and prints the quota that now applies.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: SetQuotaArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let bounds = [args.runs_max.map(u64::from), args.pending_rows_max, args.running_rows_max];
-    if bounds.iter().all(Option::is_none) && !args.create {
-        let text = "say what to bound: --runs-max, --pending-rows-max or --running-rows-max";
-        return Err(Failure::usage(text).into());
+impl Verb for SetQuotaArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Sets the quota of each namespace, and prints the quota that now applies.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let bounds = [self.runs_max.map(u64::from), self.pending_rows_max, self.running_rows_max];
+        if bounds.iter().all(Option::is_none) && !self.create {
+            let text = "say what to bound: --runs-max, --pending-rows-max or --running-rows-max";
+            return Err(Failure::usage(text).into());
+        }
+        let wanted = v1::SetQuotaRequest {
+            create: self.create,
+            pending_rows_max: self.pending_rows_max,
+            running_rows_max: self.running_rows_max,
+            runs_max: self.runs_max,
+            ..Default::default()
+        };
+        each(self.names, globals.format, globals.again, async |namespace, format| {
+            set(
+                &globals.connect,
+                format,
+                v1::SetQuotaRequest { namespace, ..wanted.clone() },
+                globals.again,
+            )
+            .await
+        })
+        .await
     }
-    let wanted = v1::SetQuotaRequest {
-        create: args.create,
-        pending_rows_max: args.pending_rows_max,
-        running_rows_max: args.running_rows_max,
-        runs_max: args.runs_max,
-        ..Default::default()
-    };
-    each(args.names, format, again, async |namespace, format| {
-        set(connect, format, v1::SetQuotaRequest { namespace, ..wanted.clone() }, again).await
-    })
-    .await
 }
 
 async fn set(

@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
@@ -33,15 +35,16 @@ impl Report for Closed {
     }
 }
 
-/// Closes the rendezvous of each job.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: CloseArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    each(args.jobs, format, again, async |job, format| close(connect, format, job, again).await)
+impl Verb for CloseArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Closes the rendezvous of each job.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.jobs, globals.format, globals.again, async |job, format| {
+            close(&globals.connect, format, job, globals.again).await
+        })
         .await
+    }
 }
 
 async fn close(

@@ -9,6 +9,7 @@ use crate::output::{self, Align, Format, Report, Table, age, duration, u64_strin
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::run::now_wall_ms;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
@@ -128,13 +129,16 @@ fn description(answer: v1::RendezvousDescribeResponse, now_wall_ms: u64) -> Desc
     }
 }
 
-/// Prints each job.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    each(args.jobs, format, None, async |job, format| one(connect, format, job).await).await
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints each job.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.jobs, globals.format, None, async |job, format| {
+            one(&globals.connect, format, job).await
+        })
+        .await
+    }
 }
 
 async fn one(connect: &ConnectArgs, format: Format, job: String) -> anyhow::Result<()> {

@@ -4,11 +4,11 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::{Rendezvous, table};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::read::read;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which jobs.
 #[derive(Debug, clap::Args)]
@@ -35,34 +35,35 @@ impl Report for RendezvousList {
     }
 }
 
-/// Prints every job of the namespace, or of all.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let namespace = args.everywhere.namespace(settings.namespace);
-    let mut rendezvous: Vec<Rendezvous> = Vec::new();
-    loop {
-        let last = rendezvous.last().map(|one| (one.namespace.clone(), one.job.clone()));
-        let (after_namespace, after) = last.unwrap_or_default();
-        let namespace = namespace.clone();
-        let request = v1::RendezvousListRequest { namespace, after, limit: 0, after_namespace };
-        let answer = read(&client, "list rendezvous", &request, |channel, request| async move {
-            services::rendezvous(channel).list(request).await
-        })
-        .await?;
-        let none = answer.rendezvous.is_empty();
-        rendezvous.extend(answer.rendezvous.into_iter().map(Rendezvous::from));
-        if none || !answer.more {
-            break;
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints every job of the namespace, or of all.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let namespace = self.everywhere.namespace(settings.namespace);
+        let mut rendezvous: Vec<Rendezvous> = Vec::new();
+        loop {
+            let last = rendezvous.last().map(|one| (one.namespace.clone(), one.job.clone()));
+            let (after_namespace, after) = last.unwrap_or_default();
+            let namespace = namespace.clone();
+            let request = v1::RendezvousListRequest { namespace, after, limit: 0, after_namespace };
+            let answer =
+                read(&client, "list rendezvous", &request, |channel, request| async move {
+                    services::rendezvous(channel).list(request).await
+                })
+                .await?;
+            let none = answer.rendezvous.is_empty();
+            rendezvous.extend(answer.rendezvous.into_iter().map(Rendezvous::from));
+            if none || !answer.more {
+                break;
+            }
         }
+        self.choose.apply(&mut rendezvous)?;
+        let everywhere = self.everywhere.is_asked_for();
+        output::emit(globals.format, &RendezvousList { rendezvous, everywhere })
     }
-    args.choose.apply(&mut rendezvous)?;
-    let everywhere = args.everywhere.is_asked_for();
-    output::emit(format, &RendezvousList { rendezvous, everywhere })
 }
 
 #[cfg(test)]

@@ -5,16 +5,21 @@
 use rollout_proto::v1::RunAction;
 
 use super::control::{ControlArgs, control};
-use crate::connect::ConnectArgs;
-use crate::output::Format;
-use crate::rolloutctl::request::RequestName;
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
-/// Asks the leader, and prints the run's state afterward.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ControlArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    control(connect, format, args, RunAction::Cancel, again).await
+/// Which run, and why.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    pub(in crate::rolloutctl) which: ControlArgs,
+}
+
+impl Verb for CancelArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Asks the leader, and prints the run's state afterward.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        control(globals, self.which, RunAction::Cancel).await
+    }
 }

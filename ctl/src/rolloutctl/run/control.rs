@@ -9,6 +9,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count, counted};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::Globals;
 
 /// Which run, and why.
 #[derive(Debug, clap::Args)]
@@ -44,15 +45,14 @@ impl Report for Controlled {
 
 /// Sends the action for each run, and prints the run's state afterward.
 pub(super) async fn control(
-    connect: &ConnectArgs,
-    format: Format,
+    globals: &Globals,
     args: ControlArgs,
     action: v1::RunAction,
-    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
+    let Globals { connect, again, .. } = globals;
     let ControlArgs { names, reason } = args;
-    each(names, format, again, async |name, format| {
-        control_one(connect, format, (name, reason.clone()), action, again).await
+    each(names, globals.format, *again, async |name, format| {
+        control_one(connect, format, (name, reason.clone()), action, *again).await
     })
     .await
 }

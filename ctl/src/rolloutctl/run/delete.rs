@@ -11,9 +11,11 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which run.
 #[derive(Debug, clap::Args)]
@@ -47,19 +49,17 @@ impl Report for Deleted {
 /// How often to check whether it is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Asks for consent, deletes and, if requested, waits, for each run.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DeleteArgs,
-    again: Option<RequestName>,
-    yes: Consent,
-) -> anyhow::Result<()> {
-    let DeleteArgs { names, wait } = args;
-    each(names, format, again, async |name, format| {
-        delete(connect, format, (name, wait), again, yes).await
-    })
-    .await
+impl Verb for DeleteArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: true, dry_run: planned };
+
+    /// Asks for consent, deletes and, if requested, waits, for each run.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let DeleteArgs { names, wait } = self;
+        each(names, globals.format, globals.again, async |name, format| {
+            delete(&globals.connect, format, (name, wait), globals.again, globals.consent).await
+        })
+        .await
+    }
 }
 
 async fn delete(

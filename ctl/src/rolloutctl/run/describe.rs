@@ -10,6 +10,7 @@ use crate::output::counted;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which run to describe.
 #[derive(Debug, clap::Args)]
@@ -175,13 +176,16 @@ impl Report for RunDescription {
     }
 }
 
-/// Prints one run.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints one run.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.names, globals.format, None, async |name, format| {
+            one(&globals.connect, format, name).await
+        })
+        .await
+    }
 }
 
 async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {

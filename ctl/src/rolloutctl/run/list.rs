@@ -4,11 +4,11 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::{Run, now_wall_ms};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, age, count};
+use crate::output::{self, Align, Report, Table, age, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
 struct RunList {
@@ -86,26 +86,27 @@ impl RunList {
     }
 }
 
-/// Prints every run of the namespace, or of all.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let request = v1::ListRunsRequest { namespace: args.everywhere.namespace(settings.namespace) };
-    let asked = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
-        services::runs(channel).list_runs(request).await
-    });
-    let Asked { answer, unconfirmed } = asked.await?;
-    let mut runs: Vec<Run> = answer.runs.into_iter().map(Run::from).collect();
-    newest_first(&mut runs);
-    args.choose.apply(&mut runs)?;
-    let everywhere = args.everywhere.is_asked_for();
-    let list = RunList { runs, unconfirmed, now_wall_ms: now_wall_ms(), everywhere };
-    output::emit(format, &list)?;
-    unconfirmed::end(list.unconfirmed.as_ref())
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints every run of the namespace, or of all.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let request =
+            v1::ListRunsRequest { namespace: self.everywhere.namespace(settings.namespace) };
+        let asked = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
+            services::runs(channel).list_runs(request).await
+        });
+        let Asked { answer, unconfirmed } = asked.await?;
+        let mut runs: Vec<Run> = answer.runs.into_iter().map(Run::from).collect();
+        newest_first(&mut runs);
+        self.choose.apply(&mut runs)?;
+        let everywhere = self.everywhere.is_asked_for();
+        let list = RunList { runs, unconfirmed, now_wall_ms: now_wall_ms(), everywhere };
+        output::emit(globals.format, &list)?;
+        unconfirmed::end(list.unconfirmed.as_ref())
+    }
 }
 
 /// Of runs that were created in the same millisecond, the higher number comes first.

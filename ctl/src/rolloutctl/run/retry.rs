@@ -2,10 +2,9 @@
 
 use super::super::item;
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::Format;
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::RequestName;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which run.
 #[derive(Debug, clap::Args)]
@@ -18,16 +17,15 @@ pub(crate) struct RetryArgs {
     failed: bool,
 }
 
-/// Retries all failed rows; a finished run runs again.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: RetryArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    debug_assert!(args.failed, "the command line requires it");
-    each(args.names, format, again, async |name, format| {
-        item::retry::retry(connect, format, name, None, again).await
-    })
-    .await
+impl Verb for RetryArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Retries all failed rows; a finished run runs again.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        debug_assert!(self.failed, "the command line requires it");
+        each(self.names, globals.format, globals.again, async |name, format| {
+            item::retry::retry(&globals.connect, format, name, None, globals.again).await
+        })
+        .await
+    }
 }

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::summary::Run;
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count, duration, write_stdout};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// What to watch, and how often.
 #[derive(Debug, clap::Args)]
@@ -86,38 +86,39 @@ fn line(run: &Run, per_second: Option<f64>) -> String {
     text
 }
 
-/// Follows a run. Exit code 1 if it was cancelled.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: WatchArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let request = v1::WatchRunRequest {
-        namespace: settings.namespace.clone(),
-        name: args.name,
-        interval_ms: args.interval.as_millis().clamp(50, 60_000) as u32,
-    };
-    let mut screen = Screen::new(format);
-    loop {
-        match follow(&client, &request, &mut screen).await {
-            Ok(Some(run)) => {
-                screen.end()?;
-                return match run.state {
-                    "cancelled" => {
-                        Err(Failure::failed(format!("run {} was cancelled", run.name)).into())
-                    }
-                    "deadline exceeded" => {
-                        let text = format!("RO-2016: run {} was ended by its deadline", run.name);
-                        Err(Failure::conflict(text).into())
-                    }
-                    _ => Ok(()),
-                };
+impl Verb for WatchArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Follows a run. Exit code 1 if it was cancelled.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let request = v1::WatchRunRequest {
+            namespace: settings.namespace.clone(),
+            name: self.name,
+            interval_ms: self.interval.as_millis().clamp(50, 60_000) as u32,
+        };
+        let mut screen = Screen::new(globals.format);
+        loop {
+            match follow(&client, &request, &mut screen).await {
+                Ok(Some(run)) => {
+                    screen.end()?;
+                    return match run.state {
+                        "cancelled" => {
+                            Err(Failure::failed(format!("run {} was cancelled", run.name)).into())
+                        }
+                        "deadline exceeded" => {
+                            let text =
+                                format!("RO-2016: run {} was ended by its deadline", run.name);
+                            Err(Failure::conflict(text).into())
+                        }
+                        _ => Ok(()),
+                    };
+                }
+                // The leader ended the stream, or lost its place: the next call finds the new one.
+                Ok(None) => {}
+                Err(error) => return Err(error.into()),
             }
-            // The leader ended the stream, or lost its place: the next call finds the new one.
-            Ok(None) => {}
-            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, counted, u64_string};
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// The call, in errors.
 const WHAT: &str = "describe shards";
@@ -115,17 +116,17 @@ impl Report for Described {
     }
 }
 
-/// Prints the shards of each job.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    let DescribeArgs { jobs, dataset, epoch } = args;
-    each(jobs, format, None, async |job, format| {
-        one(connect, format, job, (&*dataset, epoch)).await
-    })
-    .await
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints the shards of each job.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let DescribeArgs { jobs, dataset, epoch } = self;
+        each(jobs, globals.format, None, async |job, format| {
+            one(&globals.connect, format, job, (&*dataset, epoch)).await
+        })
+        .await
+    }
 }
 
 async fn one(

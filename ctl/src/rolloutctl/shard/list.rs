@@ -4,12 +4,12 @@ use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Job;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, count};
+use crate::output::{self, Align, Report, Table, count};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which jobs.
 #[derive(Debug, clap::Args)]
@@ -91,26 +91,26 @@ pub(in crate::rolloutctl) async fn ask(
     Ok(answer.jobs)
 }
 
-/// Prints them.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let job = args.job.unwrap_or_default();
-    let namespace = args.everywhere.namespace(settings.namespace);
-    let request = v1::ListJobsRequest { namespace, job };
-    let call = async |channel, request| services::shards(channel).list_jobs(request).await;
-    let asked = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
-    let Asked { answer, unconfirmed } = asked;
-    let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
-    args.choose.apply(&mut jobs)?;
-    let everywhere = args.everywhere.is_asked_for();
-    let list = JobList { jobs, unconfirmed, everywhere };
-    output::emit(format, &list)?;
-    unconfirmed::end(list.unconfirmed.as_ref())
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let job = self.job.unwrap_or_default();
+        let namespace = self.everywhere.namespace(settings.namespace);
+        let request = v1::ListJobsRequest { namespace, job };
+        let call = async |channel, request| services::shards(channel).list_jobs(request).await;
+        let asked = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
+        let Asked { answer, unconfirmed } = asked;
+        let mut jobs: Vec<Job> = answer.jobs.into_iter().map(Job::from).collect();
+        self.choose.apply(&mut jobs)?;
+        let everywhere = self.everywhere.is_asked_for();
+        let list = JobList { jobs, unconfirmed, everywhere };
+        output::emit(globals.format, &list)?;
+        unconfirmed::end(list.unconfirmed.as_ref())
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::coordinator;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
+use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which member, where, of what.
 #[derive(Debug, clap::Args)]
@@ -69,27 +71,32 @@ impl Report for Restored {
     }
 }
 
-/// Makes the directory and prints its cluster.
-pub(crate) fn run(format: Format, args: &RestoreArgs) -> anyhow::Result<()> {
-    let text = |text: &'static str| OsStr::new(text);
-    let mut words = coordinator::arguments(&[text("restore"), args.file.as_os_str()]);
-    let named = [
-        ("--data-dir", args.data_dir.as_os_str()),
-        ("--member", OsStr::new(&args.member)),
-        ("--token", OsStr::new(&args.token)),
-    ];
-    let members = args.members.iter().map(|member| ("--cluster-member", OsStr::new(member)));
-    for (flag, value) in named.into_iter().chain(members) {
-        let mut word = std::ffi::OsString::from(flag);
-        word.push("=");
-        word.push(value);
-        words.push(word);
+impl Verb for RestoreArgs {
+    const KIND: Kind<Self> =
+        Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
+
+    /// Makes the directory and prints its cluster.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let text = |text: &'static str| OsStr::new(text);
+        let mut words = coordinator::arguments(&[text("restore"), self.file.as_os_str()]);
+        let named = [
+            ("--data-dir", self.data_dir.as_os_str()),
+            ("--member", OsStr::new(&self.member)),
+            ("--token", OsStr::new(&self.token)),
+        ];
+        let members = self.members.iter().map(|member| ("--cluster-member", OsStr::new(member)));
+        for (flag, value) in named.into_iter().chain(members) {
+            let mut word = std::ffi::OsString::from(flag);
+            word.push("=");
+            word.push(value);
+            words.push(word);
+        }
+        words.push("--json".into());
+        let printed = coordinator::run(&words)?;
+        let restored: Restored =
+            serde_json::from_str(&printed).context("rollout-coordinator is of another version")?;
+        output::emit(globals.format, &restored)
     }
-    words.push("--json".into());
-    let printed = coordinator::run(&words)?;
-    let restored: Restored =
-        serde_json::from_str(&printed).context("rollout-coordinator is of another version")?;
-    output::emit(format, &restored)
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ use crate::leader_stream::LeaderStream;
 use crate::output::{self, Format, counted};
 use crate::progress::Progress;
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::planned;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say;
 
 /// How many streams may break off: more than a rolling restart causes. Each new one transfers the whole ledger again.
@@ -47,23 +49,23 @@ pub(crate) struct SaveArgs {
     confirm: Option<String>,
 }
 
-/// Saves a snapshot and shows its description.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: SaveArgs,
-) -> anyhow::Result<()> {
-    if !args.overwrite && args.file.exists() {
-        let text =
-            format!("{} exists; name another file, or give --overwrite", args.file.display());
-        return Err(Failure::conflict(text).into());
+impl Verb for SaveArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+
+    /// Saves a snapshot and shows its description.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        if !self.overwrite && self.file.exists() {
+            let text =
+                format!("{} exists; name another file, or give --overwrite", self.file.display());
+            return Err(Failure::conflict(text).into());
+        }
+        if let Some(dir) = &self.from_dir {
+            coordinator::salvage(&self.file, dir, self.confirm.as_deref())?;
+            let shown = Shown::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?;
+            return output::emit(globals.format, &shown);
+        }
+        until_told(Box::pin(save(&globals.connect, globals.format, &self))).await
     }
-    if let Some(dir) = &args.from_dir {
-        coordinator::salvage(&args.file, dir, args.confirm.as_deref())?;
-        let shown = Shown::read(&args.file, &args.file, &Progress::new(say::is_quiet()))?;
-        return output::emit(format, &shown);
-    }
-    until_told(Box::pin(save(connect, format, &args))).await
 }
 
 async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow::Result<()> {

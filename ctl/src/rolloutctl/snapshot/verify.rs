@@ -5,8 +5,9 @@
 use std::path::PathBuf;
 
 use super::shown::Shown;
-use crate::output::{self, Format};
+use crate::output;
 use crate::progress::Progress;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say;
 
 /// Which file.
@@ -16,7 +17,14 @@ pub(crate) struct VerifyArgs {
     file: PathBuf,
 }
 
-/// Reads the whole file and shows its description.
-pub(crate) fn run(format: Format, args: &VerifyArgs) -> anyhow::Result<()> {
-    output::emit(format, &Shown::read(&args.file, &args.file, &Progress::new(say::is_quiet()))?)
+impl Verb for VerifyArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Reads the whole file and shows its description.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        output::emit(
+            globals.format,
+            &Shown::read(&self.file, &self.file, &Progress::new(say::is_quiet()))?,
+        )
+    }
 }

@@ -5,10 +5,10 @@
 
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, bytes, count, u64_string};
+use crate::output::{self, Align, Report, Table, bytes, count, u64_string};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::status::{DISTRUSTED, MemberLine, survey};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,22 +79,32 @@ impl Report for Stats {
     }
 }
 
-/// Asks every member.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
-    let client = connect.client(None)?;
-    let survey = survey(&client).await;
-    if let Some(failure) = survey.leaderless().filter(|_| survey.health == DISTRUSTED) {
-        return Err(failure.into());
+/// No arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatsArgs {}
+
+impl Verb for StatsArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Asks every member.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let client = globals.connect.client(None)?;
+        let survey = survey(&client).await;
+        if let Some(failure) = survey.leaderless().filter(|_| survey.health == DISTRUSTED) {
+            return Err(failure.into());
+        }
+        let members: Vec<MemberStats> = survey.members.into_iter().map(MemberStats::from).collect();
+        if members.iter().all(|member| member.problem.is_some()) {
+            let problems: Vec<String> =
+                members.into_iter().filter_map(|member| member.problem).collect();
+            return Err(Failure::unavailable(format!(
+                "no member answers: {}",
+                problems.join("; ")
+            ))
+            .into());
+        }
+        output::emit(globals.format, &Stats { members })
     }
-    let members: Vec<MemberStats> = survey.members.into_iter().map(MemberStats::from).collect();
-    if members.iter().all(|member| member.problem.is_some()) {
-        let problems: Vec<String> =
-            members.into_iter().filter_map(|member| member.problem).collect();
-        return Err(
-            Failure::unavailable(format!("no member answers: {}", problems.join("; "))).into()
-        );
-    }
-    output::emit(format, &Stats { members })
 }
 
 #[cfg(test)]

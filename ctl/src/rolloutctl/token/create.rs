@@ -10,10 +10,12 @@ use rollout_proto::{ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Token;
-use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Format, Report, counted, duration};
+use crate::connect::parse_duration;
+use crate::output::{self, Report, counted, duration};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Whom it lets in, how often and how long.
 #[derive(Debug, clap::Args)]
@@ -69,44 +71,44 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Creates the token, and prints its text.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: CreateArgs,
-) -> anyhow::Result<()> {
-    if args.role == "client" && args.holder.is_none() {
-        let text = "a client's token is for one name: say --holder NAME";
-        return Err(Failure::usage(text).into());
+impl Verb for CreateArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: false, confirm: false, dry_run: planned };
+
+    /// Creates the token, and prints its text.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        if self.role == "client" && self.holder.is_none() {
+            let text = "a client's token is for one name: say --holder NAME";
+            return Err(Failure::usage(text).into());
+        }
+        let drawn = JoinToken::draw(&self.name);
+        let client = globals.connect.settings()?.client(None)?;
+        let number = Numbered::new(&client, None).await?;
+        let request = v1::CreateTokenRequest {
+            request: Some(number.id()),
+            name: self.name,
+            role: self.role,
+            holder: self.holder.unwrap_or_default(),
+            namespaces: self.for_namespaces,
+            labels: self.labels.into_iter().collect(),
+            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
+            uses_max: self.uses,
+            secret_hash: drawn.secret_hash().to_vec().into(),
+        };
+        let answer = client
+            .with_leader("create a join token", |channel| {
+                let request = request.clone();
+                async move { services::tokens(channel).create_token(request).await }
+            })
+            .await
+            .map_err(|error| unknown(error, &request.name, number.name()))?;
+        let pins: Vec<[u8; 32]> =
+            answer.authority_pins.iter().filter_map(|pin| pin[..].try_into().ok()).collect();
+        if pins.is_empty() {
+            anyhow::bail!("the member reports no authority: revoke the token, it cannot be used");
+        }
+        let of = answer.token.unwrap_or_default().into();
+        output::emit(globals.format, &Created { of, token: drawn.naming(pins).reveal() })
     }
-    let drawn = JoinToken::draw(&args.name);
-    let client = connect.settings()?.client(None)?;
-    let number = Numbered::new(&client, None).await?;
-    let request = v1::CreateTokenRequest {
-        request: Some(number.id()),
-        name: args.name,
-        role: args.role,
-        holder: args.holder.unwrap_or_default(),
-        namespaces: args.for_namespaces,
-        labels: args.labels.into_iter().collect(),
-        ttl_ms: u64::try_from(args.ttl.as_millis()).unwrap_or(u64::MAX),
-        uses_max: args.uses,
-        secret_hash: drawn.secret_hash().to_vec().into(),
-    };
-    let answer = client
-        .with_leader("create a join token", |channel| {
-            let request = request.clone();
-            async move { services::tokens(channel).create_token(request).await }
-        })
-        .await
-        .map_err(|error| unknown(error, &request.name, number.name()))?;
-    let pins: Vec<[u8; 32]> =
-        answer.authority_pins.iter().filter_map(|pin| pin[..].try_into().ok()).collect();
-    if pins.is_empty() {
-        anyhow::bail!("the member reports no authority: revoke the token, it cannot be used");
-    }
-    let of = answer.token.unwrap_or_default().into();
-    output::emit(format, &Created { of, token: drawn.naming(pins).reveal() })
 }
 
 /// The error and, if the request's outcome is unknown, what to do: the secret is lost with this command.

@@ -4,9 +4,9 @@ use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
 use super::shown::Token;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, Table, duration};
+use crate::output::{self, Report, Table, duration};
 use crate::rolloutctl::choose::ChooseArgs;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
 struct TokenList {
@@ -44,22 +44,30 @@ impl TokenList {
     }
 }
 
-/// Prints them.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
+/// Which tokens.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
     choose: ChooseArgs,
-) -> anyhow::Result<()> {
-    let answer = connect
-        .settings()?
-        .client(None)?
-        .with_leader_opts("list join tokens", CallOptions::read(), |channel| async move {
-            services::tokens(channel).list_tokens(v1::ListTokensRequest {}).await
-        })
-        .await?;
-    let mut tokens = newest_first(answer.tokens);
-    choose.apply(&mut tokens)?;
-    output::emit(format, &TokenList { tokens })
+}
+
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints them.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let answer = globals
+            .connect
+            .settings()?
+            .client(None)?
+            .with_leader_opts("list join tokens", CallOptions::read(), |channel| async move {
+                services::tokens(channel).list_tokens(v1::ListTokensRequest {}).await
+            })
+            .await?;
+        let mut tokens = newest_first(answer.tokens);
+        self.choose.apply(&mut tokens)?;
+        output::emit(globals.format, &TokenList { tokens })
+    }
 }
 
 /// A member of an earlier version sends no ages: its tokens stay in the order of their names.

@@ -6,8 +6,10 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which token.
 #[derive(Debug, clap::Args)]
@@ -30,15 +32,16 @@ impl Report for Revoked {
     }
 }
 
-/// Revokes each.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: RevokeArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    each(args.names, format, again, async |name, format| revoke(connect, format, name, again).await)
+impl Verb for RevokeArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Revokes each.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.names, globals.format, globals.again, async |name, format| {
+            revoke(&globals.connect, format, name, globals.again).await
+        })
         .await
+    }
 }
 
 async fn revoke(

@@ -7,8 +7,10 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::counted;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which worker, and why.
 #[derive(Debug, clap::Args)]
@@ -79,18 +81,18 @@ pub(super) async fn cordon(
     output::emit(format, &Cordoned { worker: name, slot, cordoned, rows_held })
 }
 
-/// Cordons.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: CordonArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let CordonArgs { names, slot, reason } = args;
-    each(names, format, again, async |name, format| {
-        cordon(connect, format, (name, slot), true, reason.clone(), again).await
-    })
-    .await
+impl Verb for CordonArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Cordons.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let CordonArgs { names, slot, reason } = self;
+        each(names, globals.format, globals.again, async |name, format| {
+            cordon(&globals.connect, format, (name, slot), true, reason.clone(), globals.again)
+                .await
+        })
+        .await
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::output::{self, Align, Format, Report, Table, count};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which worker.
 #[derive(Debug, clap::Args)]
@@ -66,13 +67,16 @@ impl Report for Described {
     }
 }
 
-/// Prints it.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DescribeArgs,
-) -> anyhow::Result<()> {
-    each(args.names, format, None, async |name, format| one(connect, format, name).await).await
+impl Verb for DescribeArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints it.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        each(self.names, globals.format, None, async |name, format| {
+            one(&globals.connect, format, name).await
+        })
+        .await
+    }
 }
 
 async fn one(connect: &ConnectArgs, format: Format, name: String) -> anyhow::Result<()> {

@@ -9,9 +9,11 @@ use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::counted;
 use crate::output::{self, Format, Report, duration};
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
 use crate::rolloutctl::read::read;
 use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 use crate::say::aside;
 
 /// How often to check whether the worker has left.
@@ -75,18 +77,17 @@ impl Report for Draining {
     }
 }
 
-/// Sends the request, and waits if requested. A repeat under its number drains no other process of that name.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: DrainArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let names = args.names.clone();
-    each(names, format, again, async |name, format| {
-        drain(connect, format, name, &args, again).await
-    })
-    .await
+impl Verb for DrainArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Sends the request, and waits if requested. A repeat under its number drains no other process of that name.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let names = self.names.clone();
+        each(names, globals.format, globals.again, async |name, format| {
+            drain(&globals.connect, format, name, &self, globals.again).await
+        })
+        .await
+    }
 }
 
 async fn drain(

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, count, duration, u64_string};
+use crate::output::{self, Align, Report, Table, count, duration, u64_string};
 use crate::rolloutctl::choose::ChooseArgs;
 use crate::rolloutctl::namespace::everywhere::Everywhere;
 use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 #[derive(Serialize)]
 struct WorkerList {
@@ -245,25 +245,25 @@ pub(super) async fn ask(
     Ok(Asked { answer: workers, unconfirmed })
 }
 
-/// Prints every worker of the namespace.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: ListArgs,
-) -> anyhow::Result<()> {
-    let settings = connect.settings()?;
-    let client = settings.client(None)?;
-    let namespace = args.everywhere.namespace(settings.namespace);
-    let Asked { answer: mut workers, unconfirmed } = ask(&client, &namespace).await?;
-    match args.scale_in {
-        true => in_order_of_scale_in(&mut workers),
-        false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),
+impl Verb for ListArgs {
+    const KIND: Kind<Self> = Kind::ReadOnly;
+
+    /// Prints every worker of the namespace.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let client = settings.client(None)?;
+        let namespace = self.everywhere.namespace(settings.namespace);
+        let Asked { answer: mut workers, unconfirmed } = ask(&client, &namespace).await?;
+        match self.scale_in {
+            true => in_order_of_scale_in(&mut workers),
+            false => workers.sort_by(|a, b| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace))),
+        }
+        self.choose.apply(&mut workers)?;
+        let everywhere = self.everywhere.is_asked_for();
+        let list = WorkerList { workers, unconfirmed, everywhere };
+        output::emit(globals.format, &list)?;
+        unconfirmed::end(list.unconfirmed.as_ref())
     }
-    args.choose.apply(&mut workers)?;
-    let everywhere = args.everywhere.is_asked_for();
-    let list = WorkerList { workers, unconfirmed, everywhere };
-    output::emit(format, &list)?;
-    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]

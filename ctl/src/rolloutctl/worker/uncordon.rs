@@ -2,10 +2,9 @@
 
 use super::cordon::cordon;
 use crate::completer::{self, Names};
-use crate::connect::ConnectArgs;
-use crate::output::Format;
+use crate::rolloutctl::dry_run::planned;
 use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::RequestName;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Which worker.
 #[derive(Debug, clap::Args)]
@@ -18,16 +17,16 @@ pub(crate) struct UncordonArgs {
     pub(in crate::rolloutctl) slot: Option<u32>,
 }
 
-/// Uncordons a worker or slot, whether an operator cordoned it or its engine died too often.
-pub(crate) async fn run(
-    connect: &ConnectArgs,
-    format: Format,
-    args: UncordonArgs,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let UncordonArgs { names, slot } = args;
-    each(names, format, again, async |name, format| {
-        cordon(connect, format, (name, slot), false, String::new(), again).await
-    })
-    .await
+impl Verb for UncordonArgs {
+    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
+
+    /// Uncordons a worker or slot, whether an operator cordoned it or its engine died too often.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let UncordonArgs { names, slot } = self;
+        each(names, globals.format, globals.again, async |name, format| {
+            cordon(&globals.connect, format, (name, slot), false, String::new(), globals.again)
+                .await
+        })
+        .await
+    }
 }
