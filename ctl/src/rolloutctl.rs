@@ -28,6 +28,7 @@ mod flags;
 mod item;
 mod job;
 mod leader;
+mod man;
 mod member;
 mod namespace;
 mod read;

@@ -10,6 +10,8 @@ pub(super) mod inspect;
 mod instant;
 pub(super) mod issue;
 pub(super) mod left;
+pub(super) mod renew;
 pub(super) mod revocations;
 pub(super) mod revoke;
 pub(super) mod status;
+pub(super) mod unrevoke;

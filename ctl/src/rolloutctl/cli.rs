@@ -18,10 +18,11 @@ pub(crate) use self::work::{
     BarrierVerb, CheckpointVerb, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb, RendezvousVerb,
     RunVerb, ShardVerb, WorkerVerb,
 };
-use super::completion::{CompletionArgs, ManArgs};
+use super::completion::CompletionArgs;
 use super::consent::Consent;
 use super::doctor::DoctorArgs;
 use super::events::EventsArgs;
+use super::man::ManArgs;
 use super::request::RequestName;
 use super::status::StatusArgs;
 use super::talk::TalkArgs;

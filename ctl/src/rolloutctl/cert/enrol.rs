@@ -1,4 +1,4 @@
-//! `rolloutctl cert enrol` and `cert renew`: get a certificate from the cluster with a join token, and renew it.
+//! `rolloutctl cert enrol`: gets a certificate from the cluster with a join token.
 //!
 //! Invariant: the key is made here and stays here. The token can be read from a file or a variable, so that it need
 //! not show in the process list.
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
-use rollout_proto::{ClientError, Security, TlsFiles};
+use rollout_proto::{ClientError, TlsFiles};
 use serde::Serialize;
 
 use crate::output::{self, Report};
@@ -37,9 +37,10 @@ pub(crate) struct EnrolArgs {
     pub(in crate::rolloutctl) out_dir: PathBuf,
 }
 
+/// A certificate from the cluster, and its files.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Certified {
+pub(super) struct Certified {
     role: String,
     name: String,
     ca_file: PathBuf,
@@ -49,7 +50,7 @@ struct Certified {
 }
 
 impl Certified {
-    fn new(files: TlsFiles, enrolled: Enrolled) -> Self {
+    pub(super) fn new(files: TlsFiles, enrolled: Enrolled) -> Self {
         Self {
             role: enrolled.identity.role.to_string(),
             name: enrolled.identity.name,
@@ -73,7 +74,7 @@ impl Report for Certified {
 }
 
 /// The member's error code determines the exit status.
-fn failed(error: EnrolError) -> anyhow::Error {
+pub(super) fn failed(error: EnrolError) -> anyhow::Error {
     match error {
         EnrolError::Renewal(error) => error.into(),
         EnrolError::Refused { endpoint, error }
@@ -107,26 +108,6 @@ impl Verb for EnrolArgs {
         let patience = globals.connect.timeout.unwrap_or(PATIENCE);
         let enrolled = enrolment::enrol(&token, &self.name, &self.at, &files, patience).await;
         output::emit(globals.format, &Certified::new(files, enrolled.map_err(failed)?))
-    }
-}
-
-/// No arguments.
-#[derive(Debug, clap::Args)]
-pub(crate) struct RenewArgs {}
-
-impl Verb for RenewArgs {
-    const KIND: Kind<Self> =
-        Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
-
-    /// Renews the caller's own certificate in place.
-    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let settings = globals.connect.settings()?;
-        let Security::Mtls(files) = settings.security.clone() else {
-            return Err(Failure::usage("in plaintext there is no certificate to renew").into());
-        };
-        let client = settings.client(None)?;
-        let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;
-        output::emit(globals.format, &Certified::new(files, enrolled))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `rolloutctl cert revoke` and `cert unrevoke`: identities whose certificates every member refuses.
+//! `rolloutctl cert revoke`: identities whose certificates every member refuses.
 //!
 //! Invariant: a revocation that locks out the caller is refused unless `--force` is given; the cluster checks it.
 
@@ -6,11 +6,9 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::instant::{parse_instant, shown};
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report};
+use crate::output::{self, Report};
 use crate::rolloutctl::dry_run::planned;
-use crate::rolloutctl::each::each;
-use crate::rolloutctl::request::{RequestName, numbered};
+use crate::rolloutctl::request::numbered;
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
 /// Whose certificates.
@@ -33,17 +31,6 @@ pub(crate) struct RevokeArgs {
     force: bool,
 }
 
-/// Whose certificates.
-#[derive(Debug, clap::Args)]
-pub(crate) struct UnrevokeArgs {
-    /// Identity as ROLE/NAME, or several
-    #[arg(value_name = "ROLE/NAME", required_unless_present = "everyone")]
-    pub(in crate::rolloutctl) identities: Vec<String>,
-    /// Withdraw the revocation of everyone's certificates
-    #[arg(long, conflicts_with = "identities")]
-    pub(in crate::rolloutctl) everyone: bool,
-}
-
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Revoked {
@@ -51,12 +38,6 @@ struct Revoked {
     identity: Option<String>,
     /// Null for all of them.
     issued_before: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Unrevoked {
-    /// Null for every identity.
-    identity: Option<String>,
 }
 
 /// The affected certificates, in words: "certificates of worker/gpu-7 issued before 2026-11-27T09:30:00Z".
@@ -86,15 +67,6 @@ impl Report for Revoked {
     }
 }
 
-impl Report for Unrevoked {
-    const KIND: &'static str = "RevocationWithdrawn";
-
-    fn table(&self) -> String {
-        let whose = self.identity.as_deref().unwrap_or("everyone");
-        format!("certificates of {whose} are accepted again\n")
-    }
-}
-
 impl Verb for RevokeArgs {
     const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
 
@@ -121,48 +93,16 @@ impl Verb for RevokeArgs {
     }
 }
 
-impl Verb for UnrevokeArgs {
-    const KIND: Kind<Self> = Kind::Change { numbered: true, confirm: false, dry_run: planned };
-
-    /// Accepts the certificates of each identity again.
-    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        if self.everyone {
-            return withdraw(&globals.connect, globals.format, None, globals.again).await;
-        }
-        each(self.identities, globals.format, globals.again, async |identity, format| {
-            withdraw(&globals.connect, format, Some(identity), globals.again).await
-        })
-        .await
-    }
-}
-
-async fn withdraw(
-    connect: &ConnectArgs,
-    format: Format,
-    identity: Option<String>,
-    again: Option<RequestName>,
-) -> anyhow::Result<()> {
-    let client = connect.settings()?.client(None)?;
-    let whose = identity.clone().unwrap_or_default();
-    let request = |id| v1::WithdrawRequest { request: Some(id), identity: whose };
-    numbered(&client, "withdraw a revocation", again, request, |channel, request| async move {
-        services::certificates(channel).withdraw(request).await
-    })
-    .await?;
-    output::emit(format, &Unrevoked { identity })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn outputs_match_the_golden_files() {
+    fn output_matches_the_golden_file() {
         let report = Revoked {
             identity: Some("worker/gpu-7".into()),
             issued_before: Some("2026-11-27T09:30:00Z".into()),
         };
         crate::golden::report("cert-revoke.txt", &report);
-        crate::golden::report("cert-unrevoke.txt", &Unrevoked { identity: None });
     }
 }

@@ -15,14 +15,16 @@ use crate::bench::store::StoreArgs;
 use crate::bench::submit::SubmitArgs;
 use crate::rolloutctl::alarm::list::ListArgs as AlarmListArgs;
 use crate::rolloutctl::audit::verify::VerifyArgs as AuditVerifyArgs;
-use crate::rolloutctl::cert::enrol::{EnrolArgs, RenewArgs};
+use crate::rolloutctl::cert::enrol::EnrolArgs;
 use crate::rolloutctl::cert::init_ca::InitCaArgs;
 use crate::rolloutctl::cert::init_issuer::InitIssuerArgs;
 use crate::rolloutctl::cert::inspect::InspectArgs;
 use crate::rolloutctl::cert::issue::IssueArgs;
+use crate::rolloutctl::cert::renew::RenewArgs;
 use crate::rolloutctl::cert::revocations::RevocationsArgs;
-use crate::rolloutctl::cert::revoke::{RevokeArgs as CertRevokeArgs, UnrevokeArgs};
+use crate::rolloutctl::cert::revoke::RevokeArgs as CertRevokeArgs;
 use crate::rolloutctl::cert::status::StatusArgs as CertStatusArgs;
+use crate::rolloutctl::cert::unrevoke::UnrevokeArgs;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
 use crate::rolloutctl::cluster::set::SetArgs;
 use crate::rolloutctl::cluster::settings::SettingsArgs;
@@ -32,11 +34,13 @@ use crate::rolloutctl::config::default::DefaultArgs;
 use crate::rolloutctl::config::schema::SchemaArgs;
 use crate::rolloutctl::config::validate::ValidateArgs;
 use crate::rolloutctl::config::view::ViewArgs;
-use crate::rolloutctl::context::{
-    AddArgs as ContextAddArgs, ListArgs as ContextListArgs, RemoveArgs as ContextRemoveArgs,
-    ShowArgs as ContextShowArgs, UseArgs,
-};
-use crate::rolloutctl::errors::{ExplainArgs, ListArgs as ErrorsListArgs};
+use crate::rolloutctl::context::add::AddArgs as ContextAddArgs;
+use crate::rolloutctl::context::list::ListArgs as ContextListArgs;
+use crate::rolloutctl::context::remove::RemoveArgs as ContextRemoveArgs;
+use crate::rolloutctl::context::show::ShowArgs as ContextShowArgs;
+use crate::rolloutctl::context::use_::UseArgs;
+use crate::rolloutctl::errors::explain::ExplainArgs;
+use crate::rolloutctl::errors::list::ListArgs as ErrorsListArgs;
 use crate::rolloutctl::leader::show::ShowArgs;
 use crate::rolloutctl::leader::transfer::TransferArgs;
 use crate::rolloutctl::member::add::AddArgs;

@@ -11,11 +11,13 @@ use super::{Plan, Planned, PlannedHere, Reader};
 use crate::connect::ConnectArgs;
 use crate::output::{counted, rfc3339};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::cert::enrol::{EnrolArgs, RenewArgs};
+use crate::rolloutctl::cert::enrol::EnrolArgs;
 use crate::rolloutctl::cert::init_ca::InitCaArgs;
 use crate::rolloutctl::cert::init_issuer::InitIssuerArgs;
 use crate::rolloutctl::cert::issue::IssueArgs;
-use crate::rolloutctl::cert::revoke::{RevokeArgs, UnrevokeArgs, certificates};
+use crate::rolloutctl::cert::renew::RenewArgs;
+use crate::rolloutctl::cert::revoke::{RevokeArgs, certificates};
+use crate::rolloutctl::cert::unrevoke::UnrevokeArgs;
 use crate::rolloutctl::token::create::CreateArgs;
 use crate::rolloutctl::token::revoke::RevokeArgs as TokenRevokeArgs;
 

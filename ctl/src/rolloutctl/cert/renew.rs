@@ -1,0 +1,31 @@
+//! `rolloutctl cert renew`: renews the caller's own certificate, if it came from `cert enrol`.
+//!
+//! Invariant: the key stays here, and the certificate is replaced in place.
+
+use rollout_proto::{Security, enrolment};
+
+use super::enrol::{Certified, failed};
+use crate::output;
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::dry_run::planned_here;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
+
+/// No arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RenewArgs {}
+
+impl Verb for RenewArgs {
+    const KIND: Kind<Self> =
+        Kind::Change { numbered: false, confirm: false, dry_run: planned_here };
+
+    /// Renews the caller's own certificate in place.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let settings = globals.connect.settings()?;
+        let Security::Mtls(files) = settings.security.clone() else {
+            return Err(Failure::usage("in plaintext there is no certificate to renew").into());
+        };
+        let client = settings.client(None)?;
+        let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;
+        output::emit(globals.format, &Certified::new(files, enrolled))
+    }
+}

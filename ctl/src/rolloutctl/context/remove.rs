@@ -1,0 +1,30 @@
+//! `rolloutctl context remove NAME`: forgets a context; its files stay.
+
+use super::{Shown, find, kept};
+use crate::completer::{self, Names};
+use crate::output;
+use crate::rolloutctl::verb::{Globals, Kind, Verb};
+
+/// Which context.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// Its name
+    #[arg(add = completer::of(Names::Contexts))]
+    name: String,
+}
+
+impl Verb for RemoveArgs {
+    const KIND: Kind<Self> = Kind::Once;
+
+    /// Removes a context.
+    async fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let (path, mut contexts) = kept()?;
+        let gone = find(&contexts, &self.name)?;
+        contexts.context.remove(&self.name);
+        if gone.current {
+            contexts.current = None;
+        }
+        contexts.write(&path)?;
+        output::emit(globals.format, &Shown(gone))
+    }
+}
