@@ -7,7 +7,8 @@ mod enrolment;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use rollout_proto::{DialMap, Security, TlsFiles, nearest};
+use rollout_config::nearest;
+use rollout_proto::{DialMap, Security, TlsFiles};
 use rollout_telemetry::TracingSettings;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use rollout_proto::nearest;
+use rollout_config::nearest;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;

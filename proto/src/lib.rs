@@ -36,7 +36,6 @@ pub mod fuzzing;
 mod identity;
 mod member_address;
 mod methods;
-pub mod nearest;
 pub mod pki;
 mod profile;
 mod revocations;

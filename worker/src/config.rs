@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use rollout_proto::nearest;
+use rollout_config::nearest;
 use rollout_telemetry::{SettingError, TracingSettings};
 use serde::Deserialize;
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rollout_proto::nearest;
+use rollout_config::nearest;
 use serde::Deserialize;
 
 use crate::connect::Context;

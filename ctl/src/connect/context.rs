@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rollout_proto::nearest;
+use rollout_config::nearest;
 use serde::{Deserialize, Serialize};
 
 /// The cluster settings in a context file or a batch file.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use rollout_proto::nearest;
+use rollout_config::nearest;
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, ContextError};

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use rollout_proto::nearest::nearest;
+use rollout_config::nearest::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 

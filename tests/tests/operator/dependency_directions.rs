@@ -8,6 +8,7 @@ use std::process::Command;
 /// Which crates may depend on which of rollout's crates. For worker, coordinator and ctl, `storage` means only its
 /// blobs.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("rollout-config", &[]),
     ("rollout-ledger", &["rollout-store-url"]),
     ("rollout-storage", &[]),
     ("rollout-store-url", &[]),
@@ -17,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "rollout-coordinator",
         &[
+            "rollout-config",
             "rollout-raft",
             "rollout-ledger",
             "rollout-proto",
@@ -28,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "rollout-worker",
         &[
+            "rollout-config",
             "rollout-engine-protocol",
             "rollout-gateway",
             "rollout-proto",
@@ -46,6 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "rollout-ctl",
         &[
+            "rollout-config",
             "rollout-gateway",
             "rollout-ledger",
             "rollout-proto",

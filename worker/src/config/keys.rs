@@ -3,7 +3,7 @@
 //! Invariant: a file may use a configuration field only if it is listed here. The example file names each of them.
 //! Absent: types and bounds.
 
-use rollout_proto::nearest::nearest;
+use rollout_config::nearest::nearest;
 use toml::{Table, Value};
 
 use super::ConfigError;

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use rollout_proto::nearest::nearest;
+use rollout_config::nearest::nearest;
 use toml::{Table, Value};
 
 use super::Daemon;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rollout_proto::nearest;
+use rollout_config::nearest;
 use toml::{Table, Value};
 
 use crate::rolloutctl::Failure;

@@ -1,0 +1,3 @@
+//! What the daemons and the command-line tools share to read configuration files.
+
+pub mod nearest;
