@@ -1,3 +1,23 @@
-//! What the daemons and the command-line tools share to read configuration files.
+//! The settings of both daemons, declared once.
+//!
+//! A setting is a field of a type in [`coordinator`] or [`worker`]. Its type, doc comment, default and attributes are
+//! all that is written about it. The keys, the JSON schemas and the bounds that a daemon checks derive from that.
+//!
+//! *Invariant:* a daemon accepts a key if and only if [`keys`] has it.
+//! Deliberately absent: flags and variables themselves (each daemon parses its own; the fields only name them), and
+//! checks that need the daemon's host.
 
+pub mod bounds;
+pub mod coordinator;
+mod daemon;
+mod key;
 pub mod nearest;
+mod schema;
+mod size;
+mod tracing;
+pub mod worker;
+
+pub use bounds::SettingError;
+pub use daemon::{Daemon, keys, schema};
+pub use key::{Key, Kind};
+pub use tracing::TracingSettings;

@@ -1,24 +1,21 @@
-//! Settings. Flags override the environment, the environment overrides the file, and the file overrides defaults.
+//! Settings of a member: flags override the environment, the environment overrides the file, and the file overrides
+//! defaults. Crate `rollout-config` declares the file.
 //!
 //! *Invariant:* an unknown key is refused with the nearest known one. Timings with which a worker could keep running
 //! rows that another worker was given are refused too.
 
-mod enrolment;
-
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use rollout_config::nearest;
+use rollout_config::coordinator::{File, Profile, Raft, Tls};
+use rollout_config::{TracingSettings, bounds, nearest};
 use rollout_proto::{DialMap, Security, TlsFiles};
-use rollout_telemetry::TracingSettings;
-use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
-pub use crate::gc::Retention;
-pub use crate::leader::settings::{WebhookSettings, Workers};
-pub use enrolment::EnrolmentSettings;
+pub use rollout_config::coordinator::{
+    Audit, Autoscale, EnrolmentSettings, Retention, WebhookSettings, Workers,
+};
 
 /// The daemon's flags. Each overrides a key of the file.
 #[derive(Debug, Default, Parser)]
@@ -61,152 +58,6 @@ pub struct Flags {
     /// Check the configuration and exit
     #[arg(long)]
     pub check_config: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    name: Option<String>,
-    data_dir: Option<PathBuf>,
-    #[serde(default)]
-    zone: String,
-    cluster_id: Option<String>,
-    #[serde(default = "default_log")]
-    log: String,
-    listen: Listen,
-    advertise: Option<Advertise>,
-    #[serde(default)]
-    tls: Tls,
-    store: Store,
-    #[serde(default)]
-    storage: Storage,
-    #[serde(default)]
-    raft: Raft,
-    #[serde(default)]
-    worker: Workers,
-    #[serde(default)]
-    retention: Retention,
-    #[serde(default)]
-    events: Events,
-    #[serde(default)]
-    dial_map: BTreeMap<String, String>,
-    #[serde(default)]
-    audit: Audit,
-    #[serde(default)]
-    autoscale: Autoscale,
-    #[serde(default)]
-    webhooks: WebhookSettings,
-    enrolment: Option<EnrolmentSettings>,
-    #[serde(default)]
-    tracing: TracingSettings,
-}
-
-/// How many events are kept in memory for followers of events.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Events {
-    bytes_max: Option<usize>,
-    count_max: Option<usize>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Listen {
-    client: SocketAddr,
-    peer: SocketAddr,
-    #[serde(default = "default_http")]
-    http: SocketAddr,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Advertise {
-    client: String,
-    peer: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Tls {
-    ca_file: Option<PathBuf>,
-    cert_file: Option<PathBuf>,
-    key_file: Option<PathBuf>,
-    #[serde(default)]
-    insecure_plaintext: bool,
-    /// Allows plaintext even if other hosts can reach the ports.
-    #[serde(default)]
-    insecure_plaintext_public: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Store {
-    url: String,
-    #[serde(default)]
-    urls: Vec<String>,
-}
-
-/// Thresholds of free space on the data disk.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Storage {
-    low_bytes: Option<u64>,
-    reserve_bytes: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Raft {
-    #[serde(default)]
-    profile: Profile,
-    heartbeat_ms: Option<u64>,
-    election_min_ms: Option<u64>,
-    election_max_ms: Option<u64>,
-    image_interval_ms: Option<u64>,
-    image_log_bytes: Option<u64>,
-    log_keep_bytes: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Profile {
-    /// Members within one region, on local disks.
-    #[default]
-    Near,
-    /// Members in distant zones, or on slow disks.
-    FarZones,
-}
-
-/// Where audit lines are kept.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Audit {
-    /// A file of JSON lines. Without one, lines go to the log under the target `audit`.
-    pub file: Option<PathBuf>,
-    /// Size after which a new file is started.
-    pub bytes_max: u64,
-    /// Number of files kept, including the newest.
-    pub files_max: u32,
-}
-
-impl Default for Audit {
-    fn default() -> Self {
-        Self { file: None, bytes_max: 64 << 20, files_max: 8 }
-    }
-}
-
-/// Metrics for autoscalers.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Autoscale {
-    /// Rows, pending or running, per desired slot.
-    pub rows_per_slot: u64,
-}
-
-impl Default for Autoscale {
-    fn default() -> Self {
-        Self { rows_per_slot: 1024 }
-    }
 }
 
 /// The settings of one member.
@@ -252,15 +103,6 @@ pub struct Config {
     pub raft: rollout_raft::RaftConfig,
 }
 
-fn default_log() -> String {
-    // openraft logs each election and each lost connection several times.
-    "info,openraft=error".into()
-}
-
-fn default_http() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 7422))
-}
-
 impl Config {
     /// Reads the file and applies the flags over it.
     ///
@@ -282,6 +124,7 @@ impl Config {
             );
             anyhow::anyhow!("{path}: line {line}: {why}")
         })?;
+        bounds::check(&file).with_context(|| path.clone())?;
         // An empty variable, for example from a label that a host does not have, counts as unset.
         file.zone = flags.zone.filter(|zone| !zone.is_empty()).unwrap_or(file.zone);
         file.tls.ca_file = flags.ca_file.or(file.tls.ca_file);
@@ -306,22 +149,17 @@ impl Config {
             None => None,
         };
         let mut raft = raft_config(&file.raft, data_dir, &name, dial_map, &security, cluster_id)?;
-        raft.events_bytes_max = file.events.bytes_max.unwrap_or(raft.events_bytes_max);
-        raft.events_count_max = file.events.count_max.unwrap_or(raft.events_count_max);
-        raft.validate().with_context(|| format!("{path}: [events]"))?;
-        raft.disk_low_bytes = file.storage.low_bytes.unwrap_or(raft.disk_low_bytes);
-        raft.disk_reserve_bytes = file.storage.reserve_bytes.unwrap_or(raft.disk_reserve_bytes);
+        raft.events_bytes_max = file.events.bytes_max;
+        raft.events_count_max = file.events.count_max;
+        raft.disk_low_bytes = file.storage.low_bytes;
+        raft.disk_reserve_bytes = file.storage.reserve_bytes;
         raft.validate().with_context(|| format!("{path}: [storage]"))?;
         check_timings(&file.worker).with_context(|| path.clone())?;
-        check_audit(&file.audit).with_context(|| path.clone())?;
-        if let Some(enrolment) = &file.enrolment {
-            enrolment.check(&security).with_context(|| path.clone())?;
+        if file.enrolment.is_some() && matches!(security, Security::InsecurePlaintext) {
+            bail!("{path}: [enrolment] has nothing to issue where [tls] insecure_plaintext = true");
         }
         file.tracing.lay_endpoint(flags.otlp_endpoint.as_deref());
         file.tracing.check().with_context(|| path.clone())?;
-        if file.autoscale.rows_per_slot == 0 {
-            bail!("{path}: [autoscale] rows_per_slot has to be 1 or more");
-        }
         let (advertise_client, advertise_peer) = match file.advertise {
             Some(a) => (a.client, a.peer),
             None => (file.listen.client.to_string(), file.listen.peer.to_string()),
@@ -390,31 +228,25 @@ fn raft_config(
 ) -> Result<rollout_raft::RaftConfig> {
     let mut config =
         rollout_raft::RaftConfig::new(data_dir, name.to_owned(), dial_map, security.clone());
-    if matches!(file.profile, Profile::FarZones) {
+    if file.profile == Profile::FarZones {
         config = config.far_zones();
     }
     config.cluster_id = cluster_id;
     config.versions = rollout_ledger::SUPPORTED_VERSIONS;
-    let overrides = [
-        (&mut config.heartbeat_ms, file.heartbeat_ms),
-        (&mut config.election_min_ms, file.election_min_ms),
-        (&mut config.election_max_ms, file.election_max_ms),
-        (&mut config.image_interval_ms, file.image_interval_ms),
-        (&mut config.image_log_bytes, file.image_log_bytes),
-        (&mut config.log_keep_bytes, file.log_keep_bytes),
-    ];
-    for (place, value) in overrides {
-        if let Some(value) = value {
-            *place = value;
-        }
-    }
+    let timings = file.timings();
+    config.heartbeat_ms = timings.heartbeat_ms;
+    config.election_min_ms = timings.election_min_ms;
+    config.election_max_ms = timings.election_max_ms;
+    config.image_interval_ms = file.image_interval_ms;
+    config.image_log_bytes = file.image_log_bytes;
+    config.log_keep_bytes = file.log_keep_bytes;
     config.validate()?;
     Ok(config)
 }
 
 /// Checks that a worker stops starting rows before the leader gives them to another one.
 fn check_timings(t: &Workers) -> Result<()> {
-    if t.heartbeat_ms == 0 || t.self_fence_ms < 2 * t.heartbeat_ms {
+    if t.self_fence_ms < 2 * t.heartbeat_ms {
         bail!("[worker] self_fence_ms = {} has to be two heartbeats or more", t.self_fence_ms);
     }
     if t.self_fence_ms >= t.failure_ms {
@@ -424,13 +256,6 @@ fn check_timings(t: &Workers) -> Result<()> {
             t.self_fence_ms,
             t.failure_ms
         );
-    }
-    Ok(())
-}
-
-fn check_audit(audit: &Audit) -> Result<()> {
-    if audit.bytes_max == 0 || audit.files_max == 0 {
-        bail!("[audit] bytes_max and files_max have to be 1 or more");
     }
     Ok(())
 }

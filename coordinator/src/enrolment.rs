@@ -5,9 +5,9 @@
 //! tokens. An issuing key with an expired certificate issues nothing, but does not stop the member.
 //! Deliberately absent: who may enroll (the ledger's tokens decide), and replacing the key without a restart.
 
-use crate::config::{Config, EnrolmentSettings};
+use crate::config::Config;
 use anyhow::{Context, Result};
-use rollout_proto::pki::{self, IssuingAuthority, RequestedKey, Validity};
+use rollout_proto::pki::{self, IssuerFiles, IssuingAuthority, RequestedKey, Validity};
 use rollout_proto::{ErrorCode, Identity, RpcError, Security, v1};
 use rustls_pki_types::CertificateDer;
 use std::path::PathBuf;
@@ -31,13 +31,16 @@ pub(crate) struct EnrolmentDesk {
 impl EnrolmentDesk {
     /// Opens the desk, if it is configured.
     pub(crate) fn open(config: &Config) -> Result<Option<Self>> {
-        let (Some(settings), Security::Mtls(files)) = (&config.enrolment, &config.security) else {
+        let (Some(settings), Security::Mtls(tls)) = (&config.enrolment, &config.security) else {
             return Ok(None);
         };
-        let EnrolmentSettings { lifetime_s, .. } = *settings;
-        let issuer = IssuingAuthority::load(&settings.issuer()).context("[enrolment]")?;
-        let desk =
-            Self { issuer, lifetime_s, ca_file: files.ca.clone(), refusing: Mutex::default() };
+        let lifetime_s = settings.lifetime_s;
+        let files = IssuerFiles {
+            cert: settings.issuer_cert_file.clone(),
+            key: settings.issuer_key_file.clone(),
+        };
+        let issuer = IssuingAuthority::load(&files).context("[enrolment]")?;
+        let desk = Self { issuer, lifetime_s, ca_file: tls.ca.clone(), refusing: Mutex::default() };
         // Raise an alarm, but serve: callers with good certificates do not need this key.
         if let Err(error) = desk.lifetime_left_s() {
             tracing::warn!(%error, "this member issues no certificates");

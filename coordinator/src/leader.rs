@@ -21,7 +21,6 @@ pub(crate) mod participants;
 pub(crate) mod proposer;
 pub(crate) mod reject;
 pub(crate) mod revocation;
-pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod stealing;
 pub(crate) mod stuck_runs;

@@ -1,4 +1,5 @@
-//! Owns: the settings of consensus, their defaults, and the combinations that are refused.
+//! Owns: the settings of consensus, and the combinations that are refused. Crate `rollout-config` has the defaults of
+//! those that an operator sets.
 //!
 //! Invariant: a configuration that passed [`RaftConfig::validate`] can be started.
 //! Absent: flags, environment and files. The daemon reads those.
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
+use rollout_config::coordinator::{Events, HEARTBEAT_MIN_MS, Raft, Storage, Timings};
 use rollout_proto::{DialMap, Profile, Revocations, Security};
 
 /// Settings of one member's consensus.
@@ -63,9 +65,6 @@ pub struct RaftConfig {
     pub threads: usize,
 }
 
-/// Shortest interval between heartbeats that is accepted, in milliseconds.
-const HEARTBEAT_MIN_MS: u64 = 5;
-
 /// The least time that a connection gets.
 const CONNECT_LIMIT_MIN: Duration = Duration::from_secs(1);
 
@@ -85,28 +84,29 @@ impl RaftConfig {
         dial_map: DialMap,
         security: Security,
     ) -> Self {
+        let (raft, storage, events) = (Raft::default(), Storage::default(), Events::default());
         Self {
             data_dir: data_dir.into(),
             name: name.into(),
             cluster_id: None,
             profile: Profile::Near,
-            heartbeat_ms: 50,
-            election_min_ms: 150,
-            election_max_ms: 250,
+            heartbeat_ms: Timings::NEAR.heartbeat_ms,
+            election_min_ms: Timings::NEAR.election_min_ms,
+            election_max_ms: Timings::NEAR.election_max_ms,
             dial_map,
             security,
             revocations: Revocations::default(),
-            image_interval_ms: 1000,
-            image_log_bytes: 64 << 20,
-            log_keep_bytes: 1 << 30,
+            image_interval_ms: raft.image_interval_ms,
+            image_log_bytes: raft.image_log_bytes,
+            log_keep_bytes: raft.log_keep_bytes,
             snapshot_timeout_minutes: 30,
             command_bytes_max: 4 << 20,
             stall_transfer_ms: 1000,
             stall_exit_ms: 5000,
-            events_bytes_max: 32 << 20,
-            events_count_max: 200_000,
-            disk_low_bytes: 2 << 30,
-            disk_reserve_bytes: 512 << 20,
+            events_bytes_max: events.bytes_max,
+            events_count_max: events.count_max,
+            disk_low_bytes: storage.low_bytes,
+            disk_reserve_bytes: storage.reserve_bytes,
             versions: (1, 1),
             threads: 2,
         }
@@ -116,9 +116,9 @@ impl RaftConfig {
     #[must_use]
     pub fn far_zones(mut self) -> Self {
         self.profile = Profile::FarZones;
-        self.heartbeat_ms = 300;
-        self.election_min_ms = 1000;
-        self.election_max_ms = 2000;
+        self.heartbeat_ms = Timings::FAR_ZONES.heartbeat_ms;
+        self.election_min_ms = Timings::FAR_ZONES.election_min_ms;
+        self.election_max_ms = Timings::FAR_ZONES.election_max_ms;
         self.stall_transfer_ms = 3000;
         self.stall_exit_ms = 15_000;
         self

@@ -14,11 +14,11 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SamplingDecision, ShouldSample, SpanProcessor,
 };
+use rollout_config::{SettingError, TracingSettings};
 use rollout_proto::trace::{self, EndedSpan, Recorder};
 use tonic::transport::Endpoint;
 
 use crate::sender::{Sender, Waiting};
-use crate::settings::{SettingError, TracingSettings};
 use crate::wire;
 
 /// The longest that a span waits for a batch.
@@ -77,15 +77,16 @@ impl Exporter {
         if settings.otlp_endpoint.is_empty() {
             return Ok(None);
         }
+        let timeout = Duration::from_millis(settings.timeout_ms);
         // A channel of its own, so that its connection time is bounded too.
         let channel = Endpoint::from_shared(settings.otlp_endpoint.clone())?
-            .connect_timeout(settings.timeout())
-            .timeout(settings.timeout())
+            .connect_timeout(timeout)
+            .timeout(timeout)
             .connect_lazy();
         let inner = SpanExporter::builder()
             .with_tonic()
             .with_channel(channel)
-            .with_timeout(settings.timeout())
+            .with_timeout(timeout)
             .build()?;
         let waiting = Waiting::new(settings.queue_spans_max, service.metric);
         let processor = processor(inner, settings, waiting.clone(), service);

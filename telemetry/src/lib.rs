@@ -12,8 +12,7 @@
 
 mod exporter;
 mod sender;
-mod settings;
 mod wire;
 
 pub use exporter::{Exporter, Service, StartError};
-pub use settings::{SettingError, TracingSettings};
+pub use rollout_config::{SettingError, TracingSettings};

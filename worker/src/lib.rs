@@ -43,7 +43,7 @@ pub use compute::{Cloud, ComputeHint, Notice};
 pub use config::{
     CREDIT_ROWS_MAX, CacheConfig, ComputeConfig, ComputeProvider, Config, ConfigError,
     CreditConfig, EngineConfig, EngineKind, EnrolmentConfig, Flags, PartConfig, SLOTS_MAX,
-    StoreConfig, StoreGatewayConfig, Tail, TimingConfig, TlsConfig,
+    StoreConfig, StoreGatewayConfig, Tail, TimingConfig, TlsConfig, load as load_config,
 };
 pub use drain::{DrainOrder, Drains};
 pub use engine::mock_engine;

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         eprintln!("rollout-worker: {error}");
         return ExitCode::from(2);
     }
-    let mut config = match Config::load(&flags) {
+    let mut config = match rollout_worker::load_config(&flags) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("rollout-worker: {error}");

@@ -38,6 +38,21 @@ pub(crate) fn models(config: &EngineConfig, loaded: Option<&Loaded>) -> Vec<Stri
     offers.take(NAMED_MAX).collect()
 }
 
+/// The tasks that a slot offers. vLLM generates or, as a pooling engine, embeds and scores.
+pub(crate) fn tasks(config: &EngineConfig) -> Vec<String> {
+    if !config.tasks.is_empty() {
+        return config.tasks.clone();
+    }
+    let pools = config.engine_args.get("runner").is_some_and(|runner| runner == "pooling");
+    let tasks: &[&str] = match config.kind {
+        EngineKind::Mock => &["generate", "embed", "score", "openai"],
+        EngineKind::Openai => &["generate", "embed", "openai"],
+        EngineKind::Vllm if pools => &["embed", "score", "openai"],
+        EngineKind::Vllm => &["generate", "openai"],
+    };
+    tasks.iter().map(|task| (*task).to_owned()).collect()
+}
+
 /// Whether a slot has what a run needs, by the ledger's comparison.
 pub(crate) fn serves(
     config: &EngineConfig,

@@ -13,10 +13,10 @@
 //! Absent on purpose: folders of other clusters, folders of the cluster from which this one was restored, and stores
 //! that only runs name.
 
-use crate::gc::Retention;
 use crate::gc::runs::{ForgetError, remove_all};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Leading;
+use rollout_config::coordinator::Retention;
 use rollout_storage::{BlobError, BlobStore};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

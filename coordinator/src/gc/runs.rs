@@ -12,7 +12,6 @@
 //! Absent on purpose: objects that belong to no run (`gc::orphans`), and the bytes of rows. A manifest lists
 //! where results are; it contains none.
 
-use crate::gc::Retention;
 use crate::gc::run_stores::RunStores;
 use crate::leader::convert::{self, Kind};
 use crate::leader::ledger_read::ReadLedger;
@@ -22,6 +21,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
 use prost::Message;
+use rollout_config::coordinator::Retention;
 use rollout_ledger::id::{RunNo, SegmentNo};
 use rollout_ledger::view::{RunView, SegmentView};
 use rollout_ledger::{BlobRef, OpKind, op};

@@ -6,7 +6,7 @@
 //!
 //! Absent on purpose: the times of fencing and failure, which do not depend on it.
 
-use crate::leader::settings::Workers;
+use rollout_config::coordinator::Workers;
 
 /// Up to this many workers the configured interval applies.
 const WORKERS_CALM: u64 = 1000;

@@ -134,9 +134,9 @@ fn taken_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::settings::Workers;
     use crate::leader::state::alone::Alone;
     use crate::leader::worker_stream::WorkerStream;
+    use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{
         BlobRef, EngineSpec, Event, OpKind, Registration, Reply, RunSpec, SegmentDecl, SlotOffer,

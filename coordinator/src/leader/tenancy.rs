@@ -77,8 +77,8 @@ fn runs_of(m: &v1::Exchange) -> impl Iterator<Item = u32> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leader::settings::Workers;
     use crate::leader::state::alone::{Alone, PATIENCE};
+    use rollout_config::coordinator::Workers;
     use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
     use rollout_ledger::{
         BlobRef, EngineSpec, GrantedRows, OpKind, Registration, Reply, RunSpec, SegmentDecl,

@@ -10,7 +10,6 @@
 mod message;
 
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::settings::WebhookSettings;
 use crate::leader::state::Leading;
 use crate::leader::tries::Tries;
 use anyhow::{Context, Result, bail, ensure};
@@ -18,6 +17,7 @@ use futures::StreamExt;
 use metrics::counter;
 use reqwest::redirect::Policy;
 use ring::hmac;
+use rollout_config::coordinator::WebhookSettings;
 use rollout_ledger::{DueNotice, OpKind, op};
 use std::collections::BTreeSet;
 use std::sync::Arc;

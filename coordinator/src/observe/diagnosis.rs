@@ -112,16 +112,9 @@ mod tests {
     const NOT_TOLD: [&str; 3] =
         ["raft.profile", "tls.insecure_plaintext", "tls.insecure_plaintext_public"];
 
-    /// The keys of the table in `rolloutctl config`. A test compares that table with the keys that a member accepts.
     fn known() -> BTreeSet<String> {
-        let table =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../ctl/src/rolloutctl/config/coordinator.rs");
-        let text = std::fs::read_to_string(table).expect("the table");
-        let keys = text.split("key(").skip(1).filter_map(|key| {
-            let key = key.trim_start().strip_prefix('"')?;
-            Some(key.split_once('"')?.0.to_owned())
-        });
-        keys.collect()
+        let keys = rollout_config::keys(rollout_config::Daemon::Coordinator);
+        keys.iter().map(|key| key.path.clone()).collect()
     }
 
     fn told(path: &str, value: &Value, into: &mut BTreeSet<String>) {

@@ -13,8 +13,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rollout-storage", &[]),
     ("rollout-store-url", &[]),
     ("rollout-proto", &[]),
-    ("rollout-raft", &["rollout-ledger", "rollout-storage", "rollout-proto"]),
-    ("rollout-telemetry", &["rollout-proto"]),
+    ("rollout-raft", &["rollout-config", "rollout-ledger", "rollout-storage", "rollout-proto"]),
+    ("rollout-telemetry", &["rollout-config", "rollout-proto"]),
     (
         "rollout-coordinator",
         &[

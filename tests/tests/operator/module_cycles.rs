@@ -64,7 +64,7 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
             "watchdog",
         ]],
     ),
-    ("worker/src/lib.rs", &[&["config", "engine", "part", "run"]]),
+    ("worker/src/lib.rs", &[&["engine", "part", "run"]]),
 ];
 
 /// Kinds of targets that no program or library is built from.

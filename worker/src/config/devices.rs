@@ -8,26 +8,14 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use rollout_config::worker::{Device, SLOTS_AUTO};
 
 use super::{Config, ConfigError, EngineConfig, EngineKind};
 
-/// `slots = "auto"`, until the devices are known.
-pub(super) const SLOTS_AUTO: u32 = u32::MAX;
 /// CUDA's variable for the devices that a process may use.
 pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Where NVIDIA's kernel module lists its devices.
 const DRIVER_LIST: &str = "/proc/driver/nvidia/gpus";
-
-/// A device of `[[engine]] devices`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
-pub enum Device {
-    /// An index into the agent's own devices.
-    Number(u32),
-    /// A UUID, as `nvidia-smi -L` shows it, or a MIG instance's.
-    Name(String),
-}
 
 /// The devices that this process may use, as `CUDA_VISIBLE_DEVICES` names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,76 +68,69 @@ impl Host {
     }
 }
 
-impl EngineConfig {
-    /// Devices per slot if it has its own; 0: vLLM chooses.
-    fn devices_each(&self) -> usize {
-        let sized = |name: &str| self.engine_args.get(name).and_then(serde_json::Value::as_u64);
-        let parallel = sized("tensor_parallel_size").unwrap_or(self.tensor_parallel_size.into())
-            * sized("pipeline_parallel_size").unwrap_or(1);
-        match (self.gpus_per_slot, self.slots == SLOTS_AUTO || !self.devices.is_empty()) {
-            (0, false) => 0,
-            (0, true) => parallel.max(1) as usize,
-            (each, _) => each as usize,
-        }
+/// Devices per slot if it has its own; 0: vLLM chooses.
+fn devices_each(engine: &EngineConfig) -> usize {
+    let sized = |name: &str| engine.engine_args.get(name).and_then(serde_json::Value::as_u64);
+    let parallel = sized("tensor_parallel_size").unwrap_or(engine.tensor_parallel_size.into())
+        * sized("pipeline_parallel_size").unwrap_or(1);
+    match (engine.gpus_per_slot, engine.slots == SLOTS_AUTO || !engine.devices.is_empty()) {
+        (0, false) => 0,
+        (0, true) => parallel.max(1) as usize,
+        (each, _) => each as usize,
     }
 }
 
-impl Config {
-    /// Assigns devices to every slot, and decides how many slots `"auto"` is.
-    ///
-    /// # Errors
-    /// Devices are missing, left over, or named twice.
-    pub(super) fn assign_devices(&mut self, host: &Host) -> Result<(), ConfigError> {
-        let invalid = |reason| ConfigError::Invalid { key: "engine.devices", reason };
-        let mut taken = BTreeSet::new();
-        let vllm = |engine: &&mut EngineConfig| engine.kind == EngineKind::Vllm;
-        for engine in self.engine.iter_mut().filter(vllm).filter(|e| !e.devices.is_empty()) {
-            let named = engine.devices.iter().map(|device| host.named(device));
-            let named = named.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
-            if let Some(twice) = named.iter().find(|device| !taken.insert((*device).clone())) {
-                return Err(invalid(format!("device {twice} is named twice")));
-            }
-            let each = engine.devices_each();
-            if named.len() % each != 0 {
+/// Assigns devices to every slot, and decides how many slots `"auto"` is.
+///
+/// # Errors
+/// Devices are missing, left over, or named twice.
+pub(super) fn assign(config: &mut Config, host: &Host) -> Result<(), ConfigError> {
+    let invalid = |reason: String| ConfigError::invalid("engine.devices", reason);
+    let mut taken = BTreeSet::new();
+    let vllm = |engine: &&mut EngineConfig| engine.kind == EngineKind::Vllm;
+    for engine in config.engine.iter_mut().filter(vllm).filter(|e| !e.devices.is_empty()) {
+        let named = engine.devices.iter().map(|device| host.named(device));
+        let named = named.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+        if let Some(twice) = named.iter().find(|device| !taken.insert((*device).clone())) {
+            return Err(invalid(format!("device {twice} is named twice")));
+        }
+        let each = devices_each(engine);
+        if named.len() % each != 0 {
+            let reason = format!("{} devices are not a multiple of {each} per slot", named.len());
+            return Err(invalid(reason));
+        }
+        let slots = (named.len() / each) as u32;
+        match engine.slots {
+            // Without a number there are as many slots as the devices allow.
+            SLOTS_AUTO | 1 => engine.slots = slots,
+            asked if asked == slots => {}
+            asked => {
                 let reason =
-                    format!("{} devices are not a multiple of {each} per slot", named.len());
+                    format!("{asked} slots of {each} devices do not use {} devices", named.len());
                 return Err(invalid(reason));
             }
-            let slots = (named.len() / each) as u32;
-            match engine.slots {
-                // Without a number there are as many slots as the devices allow.
-                SLOTS_AUTO | 1 => engine.slots = slots,
-                asked if asked == slots => {}
-                asked => {
-                    let reason = format!(
-                        "{asked} slots of {each} devices do not use {} devices",
-                        named.len()
-                    );
-                    return Err(invalid(reason));
-                }
-            }
-            engine.assigned = named.chunks(each).map(<[String]>::to_vec).collect();
         }
-        let mut offset = 0;
-        for engine in self.engine.iter_mut().filter(vllm).filter(|e| e.devices.is_empty()) {
-            let each = engine.devices_each();
-            if each == 0 {
-                continue;
-            }
-            let free = host.entries[offset.min(host.entries.len())..].iter();
-            let free = free.filter(|device| !taken.contains(*device)).count();
-            if engine.slots == SLOTS_AUTO {
-                engine.slots = (free / each) as u32;
-                if engine.slots == 0 {
-                    let reason = format!("\"auto\": {free} devices are free, a slot takes {each}");
-                    return Err(ConfigError::Invalid { key: "engine.slots", reason });
-                }
-            }
-            let slots = (0..engine.slots).map(|_| next(host, &mut offset, &taken, each));
-            engine.assigned = slots.collect::<Result<_, _>>().map_err(invalid)?;
-        }
-        Ok(())
+        engine.assigned = named.chunks(each).map(<[String]>::to_vec).collect();
     }
+    let mut offset = 0;
+    for engine in config.engine.iter_mut().filter(vllm).filter(|e| e.devices.is_empty()) {
+        let each = devices_each(engine);
+        if each == 0 {
+            continue;
+        }
+        let free = host.entries[offset.min(host.entries.len())..].iter();
+        let free = free.filter(|device| !taken.contains(*device)).count();
+        if engine.slots == SLOTS_AUTO {
+            engine.slots = (free / each) as u32;
+            if engine.slots == 0 {
+                let reason = format!("\"auto\": {free} devices are free, a slot takes {each}");
+                return Err(ConfigError::invalid("engine.slots", reason));
+            }
+        }
+        let slots = (0..engine.slots).map(|_| next(host, &mut offset, &taken, each));
+        engine.assigned = slots.collect::<Result<_, _>>().map_err(invalid)?;
+    }
+    Ok(())
 }
 
 /// The next devices that no block names.
@@ -170,23 +151,6 @@ fn next(
     Ok(devices)
 }
 
-/// A number of slots, or `"auto"`.
-pub(super) fn slots<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Slots {
-        Number(u32),
-        Word(String),
-    }
-    match Slots::deserialize(from)? {
-        Slots::Number(number) => Ok(number),
-        Slots::Word(word) if word == "auto" => Ok(SLOTS_AUTO),
-        Slots::Word(word) => {
-            Err(serde::de::Error::custom(format!("{word:?} is neither a number nor \"auto\"")))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,7 +160,7 @@ mod tests {
         let block = "[[engine]]\nkind = 'vllm'\npython = '/p'\nmodel = 'm'\n";
         let text = blocks.split("--").map(|own| format!("{block}{own}\n")).collect::<String>();
         let mut config = Config::parse(&text, "test").map_err(|error| error.to_string())?;
-        config.assign_devices(host).map_err(|error| error.to_string())?;
+        assign(&mut config, host).map_err(|error| error.to_string())?;
         let slots: Vec<_> = config.engine.iter().map(|engine| engine.slots as usize).collect();
         let assigned: Vec<_> = config.engine.into_iter().map(|engine| engine.assigned).collect();
         assert!(slots.iter().zip(&assigned).all(|(n, own)| own.is_empty() || *n == own.len()));

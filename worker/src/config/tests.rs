@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 
 const FULL: &str = r#"
@@ -22,76 +24,6 @@ const FULL: &str = r#"
 "#;
 
 #[test]
-fn a_full_file_is_read() {
-    let config = Config::parse(FULL, "test").unwrap();
-    config.check().unwrap();
-    assert_eq!(config.part.bytes, 2 << 20);
-    assert_eq!(config.engine.len(), 2);
-    assert_eq!(config.engine[0].slots, 2);
-    assert_eq!(config.credit_rows(&config.engine[0]), Some(128));
-    assert_eq!(config.namespace, "default");
-}
-
-#[test]
-fn the_example_names_every_key_and_is_accepted() {
-    let text = include_str!("../../worker.example.toml");
-    Config::parse(text, "worker.example.toml").unwrap().check().unwrap();
-    for key in keys::all() {
-        let named = |line: &str| {
-            let line = line.trim_start_matches("# ").trim_start_matches('[');
-            line.strip_prefix(key).is_some_and(|rest| rest.starts_with([' ', ']']))
-        };
-        assert!(text.lines().any(named), "{key} is not in the example");
-    }
-}
-
-#[test]
-fn an_unknown_key_is_refused_with_the_nearest_known_one() {
-    for (text, key, nearest) in [
-        ("naem = 'x'", "naem", "name"),
-        ("[part]\nlinger = 5", "part.linger", "part.linger_ms"),
-        ("[compute]\nprovder = 'x'", "compute.provder", "compute.provider"),
-        ("[tls]\nca_fil = 'x'", "tls.ca_fil", "tls.ca_file"),
-        (
-            "[[engine]]\nkind='mock'\nlatency_ms_mn=1",
-            "engine.latency_ms_mn",
-            "engine.latency_ms_min",
-        ),
-        (
-            "[[engine]]\nkind='mock'\nstall_timeout=1",
-            "engine.stall_timeout",
-            "engine.stall_timeout_ms",
-        ),
-    ] {
-        let error = Config::parse(text, "w.toml").unwrap_err().to_string();
-        assert!(error.contains(&format!("unknown key {key}")), "{error}");
-        assert!(error.contains(&format!("did you mean {nearest}?")), "{error}");
-    }
-}
-
-#[test]
-fn a_wrong_value_names_its_line_its_key_and_what_is_allowed() {
-    for (text, told) in [
-        (
-            "name = 'w'\n[part]\nlinger_ms = 'soon'",
-            "w.toml: line 3: part.linger_ms: expected a whole number, 0 or more, found the string \"soon\"",
-        ),
-        ("endpoints = 'c1:7420'", "w.toml: line 1: endpoints: expected a list"),
-        ("[credit]\nzzzz = 1", "w.toml: unknown key credit.zzzz; known are "),
-    ] {
-        let error = Config::parse(text, "w.toml").unwrap_err().to_string();
-        assert!(error.contains(told), "{error}");
-    }
-}
-
-#[test]
-fn a_key_of_another_engine_is_refused() {
-    let text = "[[engine]]\nkind='mock'\nbase_url='http://x'";
-    let error = Config::parse(text, "w.toml").unwrap_err().to_string();
-    assert!(error.contains("unknown key engine.base_url"), "{error}");
-}
-
-#[test]
 fn flags_go_over_the_file() {
     use clap::Parser;
     let dir = tempfile::tempdir().unwrap();
@@ -111,42 +43,10 @@ fn flags_go_over_the_file() {
         "--compute-endpoint",
         "http://127.0.0.1:9",
     ]);
-    let config = Config::load(&flags).unwrap();
+    let config = load(&flags).unwrap();
     assert_eq!(config.name, "w9");
     assert_eq!(config.endpoints, ["a:1", "b:2"]);
     assert_eq!(config.data_dir, PathBuf::from("/tmp/w1"));
     assert_eq!(config.compute.provider, ComputeProvider::Gcp);
     assert_eq!(config.compute.endpoint.as_deref(), Some("http://127.0.0.1:9"));
-}
-
-#[test]
-fn contradictions_are_refused() {
-    type Spoil = fn(&mut Config);
-    let cases: [(&str, Spoil); 7] = [
-        ("name", |c| c.name.clear()),
-        ("tls", |c| c.tls.ca_file = Some("x".into())),
-        ("timing.leader_silent_ms", |c| c.timing.leader_silent_ms = 4000),
-        ("credit.rows", |c| c.credit.rows = Some(0)),
-        ("compute.endpoint", |c| c.compute.endpoint = Some("169.254.169.254".into())),
-        ("compute.poll_ms", |c| c.compute.poll_ms = 0),
-        ("engine", |c| c.engine.clear()),
-    ];
-    for (key, spoil) in cases {
-        let mut config = Config::parse(FULL, "test").unwrap();
-        spoil(&mut config);
-        let error = config.check().unwrap_err().to_string();
-        assert!(error.starts_with(key), "{key}: {error}");
-    }
-}
-
-#[test]
-fn a_store_gateway_that_other_hosts_reach_needs_a_key_that_says_so() {
-    let text = |more: &str| {
-        format!("{FULL}\n[store_gateway]\njob = \"train\"\nlisten = \"0.0.0.0:29400\"\n{more}")
-    };
-    let error = Config::parse(&text(""), "w.toml").unwrap().check().unwrap_err().to_string();
-    assert!(error.contains("insecure_tcpstore = true"), "{error}");
-    Config::parse(&text("insecure_tcpstore = true"), "w.toml").unwrap().check().unwrap();
-    let config = Config::parse(&text("allow_uids = [1000, 1001]"), "w.toml").unwrap();
-    assert_eq!(config.store_gateway.unwrap().allow_uids, [1000, 1001]);
 }

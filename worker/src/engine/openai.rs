@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use reqwest::redirect::Policy;
@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 
 use super::request::{Input, Request};
 use super::{Completion, Engine, EngineFailure, EngineRow, timed};
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, server_url};
 
 const ANSWER_BYTES_MAX: usize = 15 << 20;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -84,7 +84,7 @@ impl OpenAiEngine {
             .context("cannot set up the HTTP client")?;
         Ok(Self {
             client,
-            base_url: base_url(&config.base_url)?,
+            base_url: server_url(&config.base_url).map_err(anyhow::Error::msg)?,
             api_key,
             timeout: Duration::from_millis(config.timeout_ms),
             served_model: config.served_model.clone(),
@@ -226,17 +226,6 @@ impl OpenAiEngine {
             status => Err(format!("{url} answers {status}")),
         }
     }
-}
-
-/// Reads the configured address of a server.
-pub(crate) fn base_url(text: &str) -> anyhow::Result<Url> {
-    let text = text.trim_end_matches('/').trim_end_matches("/v1");
-    let url = Url::parse(text).with_context(|| format!("{text:?} is not a URL"))?;
-    ensure!(matches!(url.scheme(), "http" | "https"), "{text:?} is neither http:// nor https://");
-    ensure!(url.query().is_none() && url.fragment().is_none(), "{text:?} has a query or fragment");
-    let named = !url.username().is_empty() || url.password().is_some();
-    ensure!(!named, "the URL has a user name: give a key with engine.api_key_env instead");
-    Ok(url)
 }
 
 impl Engine for OpenAiEngine {

@@ -127,7 +127,7 @@ impl Session {
             v1::SlotOffer {
                 slot: index as u32,
                 models: offer::models(&slot.block, loaded.as_ref()),
-                tasks: slot.block.tasks(),
+                tasks: offer::tasks(&slot.block),
                 labels,
                 engine: slot.block.kind.name().to_owned(),
                 versions: offer::versions(&slot.versions, loaded.as_ref()).into_iter().collect(),

@@ -1,6 +1,6 @@
 use super::*;
-use crate::leader::settings::Workers;
 use crate::leader::state::alone::{Alone, PATIENCE};
+use rollout_config::coordinator::Workers;
 use rollout_ledger::Reply;
 use rollout_ledger::view::RunState;
 use rollout_ledger::{EngineSpec, RunAction, RunSpec, SegmentDecl, op};

@@ -1,7 +1,7 @@
 //! A leader of a one-member cluster, for tests. It has everything that a leader has, except callers.
 
 use super::{Leading, open};
-use crate::leader::settings::Workers;
+use rollout_config::coordinator::Workers;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{OpKind, Registration, Reply, SlotOffer};
 use rollout_proto::{DialMap, Security};

@@ -218,7 +218,7 @@ async fn a_redirect_is_not_followed() {
 
 #[test]
 fn the_configured_server_is_a_plain_address() {
-    let read = |text: &str| base_url(text).map(String::from).map_err(|error| error.to_string());
+    let read = |text: &str| server_url(text).map(String::from);
     assert_eq!(read("http://h:8000/v1/"), Ok("http://h:8000/".to_owned()));
     assert_eq!(read("https://h/api/v1"), Ok("https://h/api".to_owned()));
     for bad in ["h:8000", "ftp://h", "http://", "http://h?x", "http://h#x", "http://a:b@h"] {

@@ -3,30 +3,31 @@
 //! *Invariant:* settings that passed [`TracingSettings::check`] can be used; only an unreachable collector remains as a
 //! failure.
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
 use http::Uri;
 use http::uri::Scheme;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-/// Bounds of the number of waiting spans.
-const QUEUE_SPANS: RangeInclusive<usize> = 1..=100_000;
-/// Bounds of the time that a collector may take for a batch.
-const TIMEOUT_MS: RangeInclusive<u64> = 10..=60_000;
+use crate::bounds::{self, SettingError};
 
 /// Where spans go, and of which traces.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TracingSettings {
-    /// The collector's OTLP port for gRPC, such as `http://127.0.0.1:4317`; empty: nothing is recorded.
+    /// An OpenTelemetry collector's port for gRPC, `http://HOST:PORT`; empty: no spans are sent.
+    ///
+    /// Usually port 4317. It receives [spans](events-and-audit.md#traces).
+    #[schemars(extend("x-flag" = "--otlp-endpoint", "x-env" = "ROLLOUT_OTLP_ENDPOINT"))]
     pub otlp_endpoint: String,
-    /// The share of traces that is recorded, 0 to 1. It depends on the trace's id, so all processes with the same
-    /// ratio record the same traces.
+    /// Fraction of traces that is recorded, 0 to 1.
+    ///
+    /// It depends on the trace's ID: set the same value on all members and workers, so that all record the same traces.
     pub sample_ratio: f64,
-    /// The most spans that wait or are being sent; further ones are dropped.
+    /// Maximum number of spans queued or being sent; more are dropped.
+    #[schemars(range(min = 1, max = 100_000))]
     pub queue_spans_max: usize,
-    /// How long the collector may take for a batch, in milliseconds; then its spans are dropped.
+    /// Time limit for the collector to accept a batch; then its spans are dropped.
+    #[schemars(range(min = 10, max = 60_000))]
     pub timeout_ms: u64,
 }
 
@@ -39,16 +40,6 @@ impl Default for TracingSettings {
             timeout_ms: 5000,
         }
     }
-}
-
-/// A setting that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {reason}")]
-pub struct SettingError {
-    /// The key with its section.
-    pub key: &'static str,
-    /// What is wrong, and which value would be accepted.
-    pub reason: String,
 }
 
 impl TracingSettings {
@@ -65,26 +56,18 @@ impl TracingSettings {
     /// # Errors
     /// An endpoint that is not `http://HOST:PORT`, and numbers out of bounds.
     pub fn check(&self) -> Result<(), SettingError> {
-        let invalid = |key, reason: String| Err(SettingError { key, reason });
         if !self.otlp_endpoint.is_empty() {
             self.check_endpoint()
-                .map_err(|reason| SettingError { key: "tracing.otlp_endpoint", reason })?;
+                .map_err(|reason| SettingError::new("tracing.otlp_endpoint", reason))?;
         }
         if !(0.0..=1.0).contains(&self.sample_ratio) {
             let reason = format!("{} is not in 0 to 1", self.sample_ratio);
-            return invalid("tracing.sample_ratio", reason);
+            return Err(SettingError::new("tracing.sample_ratio", reason));
         }
-        if !QUEUE_SPANS.contains(&self.queue_spans_max) {
-            let (min, max) = QUEUE_SPANS.into_inner();
-            let reason = format!("{} is not in {min} to {max}", self.queue_spans_max);
-            return invalid("tracing.queue_spans_max", reason);
-        }
-        if !TIMEOUT_MS.contains(&self.timeout_ms) {
-            let (min, max) = TIMEOUT_MS.into_inner();
-            let reason = format!("{} is not in {min} to {max}", self.timeout_ms);
-            return invalid("tracing.timeout_ms", reason);
-        }
-        Ok(())
+        bounds::check(self).map_err(|error| SettingError {
+            key: format!("tracing.{}", error.key),
+            reason: error.reason,
+        })
     }
 
     fn check_endpoint(&self) -> Result<(), String> {
@@ -103,10 +86,6 @@ impl TracingSettings {
             return Err(format!("{text:?}: {wanted}"));
         }
         Ok(())
-    }
-
-    pub(crate) fn timeout(&self) -> Duration {
-        Duration::from_millis(self.timeout_ms)
     }
 }
 
