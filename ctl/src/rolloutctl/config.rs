@@ -1,17 +1,14 @@
 //! `rolloutctl config`: show and validate the daemons' configuration.
 //!
-//! Invariant: it works without a daemon and without a cluster. The tables here list exactly the keys that a daemon
-//! accepts, which a test over the real programs checks. Deliberately absent: changing a file.
+//! Invariant: it works without a daemon and without a cluster. The keys are those that a daemon accepts: crate
+//! `rollout-config` declares them for both. Deliberately absent: changing a file.
 
 mod check;
-mod coordinator;
 pub(super) mod default;
 mod file;
-mod key;
 pub(super) mod schema;
 pub(super) mod validate;
 pub(super) mod view;
-mod worker;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,7 +16,7 @@ use std::path::Path;
 pub(super) use self::check::{Problem, problems};
 pub(super) use self::file::File;
 use self::file::get;
-use self::key::{Key, Kind};
+use rollout_config::{Key, Kind};
 
 /// Whose configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -31,18 +28,20 @@ pub(crate) enum Daemon {
 }
 
 impl Daemon {
-    fn keys(self) -> &'static [Key] {
+    /// Its settings.
+    fn settings(self) -> rollout_config::Daemon {
         match self {
-            Daemon::Coordinator => coordinator::KEYS,
-            Daemon::Worker => worker::KEYS,
+            Daemon::Coordinator => rollout_config::Daemon::Coordinator,
+            Daemon::Worker => rollout_config::Daemon::Worker,
         }
     }
 
+    fn keys(self) -> &'static [Key] {
+        rollout_config::keys(self.settings())
+    }
+
     pub(super) fn program(self) -> &'static str {
-        match self {
-            Daemon::Coordinator => "rollout-coordinator",
-            Daemon::Worker => "rollout-worker",
-        }
+        self.settings().program()
     }
 
     /// The environment variable for the path of its file.
@@ -64,14 +63,14 @@ impl Daemon {
     /// The addresses on which it listens according to a file, and their keys. Missing keys have their defaults if the
     /// file has the section.
     pub(super) fn addresses(self, file: &File) -> Vec<(&'static str, SocketAddr)> {
-        let of = |key: &Key| {
+        let of = |key: &'static Key| {
             let section = key.path.split_once('.').map(|(section, _)| section);
             let on = section.is_none_or(|section| get(&file.table, section).is_some());
-            let text = match file.get(key.path) {
+            let text = match file.get(&key.path) {
                 Some(value) => value.as_str()?,
                 None => Some(key.default.trim_matches('"')).filter(|_| on)?,
             };
-            Some((key.path, text.parse().ok()?))
+            Some((key.path.as_str(), text.parse().ok()?))
         };
         self.keys().iter().filter(|key| key.kind == Kind::Address).filter_map(of).collect()
     }

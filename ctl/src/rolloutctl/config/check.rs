@@ -5,12 +5,12 @@
 
 use std::net::SocketAddr;
 
+use rollout_config::Key;
 use rollout_config::nearest::nearest;
 use toml::{Table, Value};
 
 use super::Daemon;
 use super::file::{File, get};
-use super::key::Key;
 
 const ENGINE: &str = "engine[].";
 
@@ -29,14 +29,16 @@ pub(in crate::rolloutctl) fn problems(daemon: Daemon, file: &File) -> Vec<Proble
     for (at, block) in file.engines().into_iter().enumerate() {
         engine(keys, at, block, &mut found);
     }
-    for key in keys.iter().filter(|key| key.required && !key.path.starts_with(ENGINE)) {
-        if file.get(key.path).is_none() {
-            let elsewhere = match (key.flag, key.env) {
+    let section_is_there = |key: &&Key| key.is_needed() || file.table.contains_key(key.root());
+    let required = keys.iter().filter(|key| key.required && !key.path.starts_with(ENGINE));
+    for key in required.filter(section_is_there) {
+        if file.get(&key.path).is_none() {
+            let elsewhere = match (key.flag.as_str(), key.env.as_str()) {
                 ("", _) => String::new(),
                 (flag, "") => format!(", unless {flag} gives it"),
                 (flag, env) => format!(", unless {flag} or {env} gives it"),
             };
-            say(&mut found, key.path, format!("is missing{elsewhere}"));
+            say(&mut found, &key.path, format!("is missing{elsewhere}"));
         }
     }
     together(daemon, file, &mut found);
@@ -75,10 +77,7 @@ fn table(keys: &[Key], table: &Table, found: &mut Vec<Problem>) {
                 }
             }
         } else {
-            let mut known: Vec<&str> = keys
-                .iter()
-                .map(|key| key.path.split(['.', '[']).next().unwrap_or(key.path))
-                .collect();
+            let mut known: Vec<&str> = keys.iter().map(Key::root).collect();
             known.dedup();
             say(found, name.clone(), unknown(name, &known));
         }
@@ -183,7 +182,7 @@ fn number(daemon: Daemon, file: &File, path: &str) -> Option<u64> {
 }
 
 /// The default of a key, in TOML, for a file that may choose a profile.
-pub(super) fn default_of(key: &Key, table: &Table) -> &'static str {
+pub(super) fn default_of<'a>(key: &'a Key, table: &Table) -> &'a str {
     let far = get(table, "raft.profile").and_then(Value::as_str) == Some("far-zones");
-    if far && !key.far_default.is_empty() { key.far_default } else { key.default }
+    if far && !key.far_default.is_empty() { &key.far_default } else { &key.default }
 }

@@ -3,10 +3,10 @@
 //! Invariant: every key of the daemon is in it; one that has no default is a comment. Deliberately absent:
 //! `[[engine]]` blocks, because there may be several and each kind has its own keys; `config schema` has them.
 
+use rollout_config::Key;
 use serde::Serialize;
 
 use super::Daemon;
-use super::key::Key;
 use crate::output::{self, Report};
 use crate::rolloutctl::verb::{Globals, Kind, Verb};
 
@@ -36,11 +36,11 @@ struct Defaults {
 impl Defaults {
     fn new(daemon: Daemon) -> Self {
         let plain = daemon.keys().iter().filter(|key| !key.path.contains("[]"));
-        let line = |key: &Key| Line {
-            key: key.path,
-            default: Some(key.default).filter(|default| !default.is_empty()),
-            required: key.required,
-            about: key.about,
+        let line = |key: &'static Key| Line {
+            key: &key.path,
+            default: Some(key.default.as_str()).filter(|default| !default.is_empty()),
+            required: key.is_needed(),
+            about: &key.about,
         };
         Self { of: daemon.program(), settings: plain.map(line).collect() }
     }

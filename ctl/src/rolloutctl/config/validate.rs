@@ -102,8 +102,8 @@ mod tests {
             "worker.foo: unknown key",
             "raft.election_min_ms: 150 is too little for raft.heartbeat_ms = 100",
             "worker.failure_ms: 5000 is too little for worker.self_fence_ms = 5000",
-            "events.bytes_max: 0 is not in 1 to",
-            "events.count_max: 0 is not in 1 to",
+            "events.bytes_max: 0 is less than 1",
+            "events.count_max: 0 is less than 1",
             "storage.low_bytes: 1000 is too little for storage.reserve_bytes = 536870912",
         ] {
             assert!(found.contains(said), "{said} in:\n{found}");

@@ -9,6 +9,7 @@ mod process;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use rollout_config::{Key, Kind};
 use serde::Serialize;
 use toml::{Table as Toml, Value};
 
@@ -16,7 +17,6 @@ use self::process::Started;
 use super::Daemon;
 use super::check::default_of;
 use super::file::File;
-use super::key::{Key, Kind};
 use crate::output::{self, Report, Table};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::verb::{self, Globals, Verb};
@@ -109,9 +109,9 @@ struct Sources<'a> {
 
 impl Sources<'_> {
     /// The value of a key; `in_file` is its value in the file.
-    fn line(&self, path: String, key: &Key, in_file: Option<&Value>) -> Line {
+    fn line(&self, path: String, key: &'static Key, in_file: Option<&Value>) -> Line {
         let (value, origin) = self.value(key, in_file);
-        Line { key: path, value, origin, about: key.about }
+        Line { key: path, value, origin, about: &key.about }
     }
 
     fn value(&self, key: &Key, in_file: Option<&Value>) -> (Option<Value>, Origin) {
@@ -125,13 +125,13 @@ impl Sources<'_> {
             (None, "") => (None, Origin::Unset),
             (None, default) => (parse(default), Origin::Default),
         };
-        let env = (!key.env.is_empty()).then(|| self.started.env.get(key.env)).flatten();
-        let (given, origin) = match (self.started.flags.get(key.flag), env) {
+        let env = (!key.env.is_empty()).then(|| self.started.env.get(&key.env)).flatten();
+        let (given, origin) = match (self.started.flags.get(&key.flag), env) {
             (Some(given), _) => {
                 let given: Vec<String> = given.iter().flat_map(|text| split(key, text)).collect();
-                (given, Origin::Flag(key.flag.to_owned()))
+                (given, Origin::Flag(key.flag.clone()))
             }
-            (None, Some(text)) => (split(key, text), Origin::Environment(key.env.to_owned())),
+            (None, Some(text)) => (split(key, text), Origin::Environment(key.env.clone())),
             (None, None) => return weaker,
         };
         (Some(typed(key, &given, weaker.0)), origin)
@@ -190,7 +190,7 @@ fn lines(daemon: Daemon, started: &Started, file: Option<&File>) -> Vec<Line> {
     let sources = Sources { started, file };
     let plain = daemon.keys().iter().filter(|key| !key.path.starts_with(ENGINE));
     let mut lines: Vec<Line> = plain
-        .map(|key| sources.line(key.path.to_owned(), key, file.and_then(|file| file.get(key.path))))
+        .map(|key| sources.line(key.path.clone(), key, file.and_then(|file| file.get(&key.path))))
         .collect();
     // A worker's --engine replaces the file's engines, and its other engine flags count only then.
     let by_flag = started.flags.get("--engine").and_then(|kind| kind.last());
