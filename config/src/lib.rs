@@ -1,7 +1,8 @@
 //! The settings of both daemons, declared once.
 //!
 //! A setting is a field of a type in [`coordinator`] or [`worker`]. Its type, doc comment, default and attributes are
-//! all that is written about it. The keys, the JSON schemas and the bounds that a daemon checks derive from that.
+//! all that is written about it. The keys that `rolloutctl config` knows, the JSON schemas, the bounds that a daemon
+//! checks, and the tables of docs/operating/configuration.md derive from that.
 //!
 //! *Invariant:* a daemon accepts a key if and only if [`keys`] has it.
 //! Deliberately absent: flags and variables themselves (each daemon parses its own; the fields only name them), and
@@ -12,6 +13,7 @@ pub mod coordinator;
 mod daemon;
 mod key;
 pub mod nearest;
+pub mod page;
 mod schema;
 mod size;
 mod tracing;
