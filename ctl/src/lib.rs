@@ -6,7 +6,7 @@
 pub mod batch;
 pub mod bench;
 pub mod canonical;
-pub mod carry;
+pub mod result_reuse;
 mod completer;
 pub mod connect;
 pub mod dev;

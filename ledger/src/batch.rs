@@ -7,7 +7,7 @@ pub(crate) mod avoided;
 pub(crate) mod blame;
 pub(crate) mod blocked;
 pub(crate) mod canary;
-pub(crate) mod carry;
+pub(crate) mod result_reuse;
 pub mod claim;
 pub(crate) mod close_input;
 pub(crate) mod complete;

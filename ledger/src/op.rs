@@ -1,7 +1,7 @@
 //! The kinds of operations that have a type of their own, by name, for callers that build commands.
 
 pub use crate::batch::add_segments::AddSegments;
-pub use crate::batch::carry::Carry;
+pub use crate::batch::result_reuse::ReuseResults;
 pub use crate::batch::claim::Claim;
 pub use crate::batch::close_input::CloseInput;
 pub use crate::batch::complete::Complete;

@@ -103,9 +103,18 @@ fn facts(op: &Op) -> String {
     )
 }
 
+/// The name of a kind in `operations.txt`, which keeps the name that the kind had first.
+fn recorded(kind: &'static str) -> &'static str {
+    match kind {
+        "ReuseResults" => "Carry",
+        _ => kind,
+    }
+}
+
 /// An operation by its kinds, and where it does several things to a store, each alone.
 fn shown(op: &Op, text: &mut String) {
     let (kind, inner) = name(&op.kind);
+    let kind = recorded(kind);
     let separator = if inner.is_empty() { "" } else { "::" };
     // invariant: writing to a string does not fail.
     let _ = writeln!(text, "  {kind}{separator}{inner}: {}", facts(op));

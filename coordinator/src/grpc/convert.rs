@@ -74,10 +74,10 @@ pub(crate) fn segment_in(decl: &v1::SegmentDecl) -> Checked<SegmentDecl> {
     Ok(SegmentDecl { number: SegmentNo(decl.number), rows: decl.rows, blob })
 }
 
-/// Results carried over from an earlier run, which counted their tokens.
-pub(crate) fn carry_in(run: RunNo, carried: &v1::CarriedPart) -> Checked<OpKind> {
+/// Results reused from an earlier run, which counted their tokens.
+pub(crate) fn reuse_in(run: RunNo, carried: &v1::CarriedPart) -> Checked<OpKind> {
     let blob = blob_in(carried.blob.as_ref())?;
-    Ok(OpKind::Carry(op::Carry {
+    Ok(OpKind::ReuseResults(op::ReuseResults {
         run,
         segment: SegmentNo(carried.segment),
         segment_digest: digest_in(&carried.segment_digest)?,

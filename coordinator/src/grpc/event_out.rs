@@ -243,7 +243,7 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
             held_out(held, &mut out);
         }
         EventKind::Completed { slot: at, held } => {
-            // No slot ran rows that were carried over.
+            // No slot ran rows with a reused result.
             match held.attempt.0 {
                 0 => out.reason = "carried over".into(),
                 _ => out.slot = Some(slot(at, false)),

@@ -136,7 +136,7 @@ fn add_segments(ledger: &Ledger, r: &v1::AddSegmentsRequest) -> Checked<Vec<Op>>
     let segments = r.segments.iter().map(convert::segment_in).collect::<Result<_, _>>()?;
     let mut ops = one(r.request.as_ref(), OpKind::AddSegments(op::AddSegments { run, segments }))?;
     for part in &r.carried {
-        ops.push(convert::carry_in(run, part)?.into());
+        ops.push(convert::reuse_in(run, part)?.into());
     }
     Ok(ops)
 }

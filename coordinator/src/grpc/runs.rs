@@ -21,8 +21,8 @@ use tonic::{Request, Response, Status};
 const FAILURES_SHOWN: usize = 100;
 /// Messages of a stream that wait for a slow reader.
 const STREAM_AHEAD: usize = 4;
-/// Carried parts in one request.
-const CARRIED_MAX: usize = 64;
+/// Parts of reused results in one request.
+const REUSED_PARTS_MAX: usize = 64;
 /// Bounds of a watch's interval.
 const WATCH_MS: std::ops::RangeInclusive<u64> = 50..=60_000;
 
@@ -138,8 +138,8 @@ impl v1::runs_server::Runs for RunsService {
         let (namespace, folder) =
             self.0.node.ledger(|l| l.run_folder(RunNo(r.run))).unwrap_or_default();
         let id = self.0.request_in(&identity, r.request.as_ref())?;
-        if r.carried.len() > CARRIED_MAX {
-            return Err(convert::invalid(format!("more than {CARRIED_MAX} carried parts")).into());
+        if r.carried.len() > REUSED_PARTS_MAX {
+            return Err(convert::invalid(format!("more than {REUSED_PARTS_MAX} carried parts")).into());
         }
         for segment in &r.segments {
             check_key(&namespace, &folder, Kind::Segment, segment.blob.as_ref())?;
@@ -152,8 +152,8 @@ impl v1::runs_server::Runs for RunsService {
         }];
         for part in &r.carried {
             check_key(&namespace, &folder, Kind::Part, part.blob.as_ref())?;
-            // Carried parts need no request id: adding the same part again changes nothing.
-            ops.push(convert::carry_in(run, part)?.into());
+            // Reused results need no request id: adding the same part again changes nothing.
+            ops.push(convert::reuse_in(run, part)?.into());
         }
         match self.0.apply_all(ops).await? {
             Reply::Run { segments, rows, .. } => Ok(Response::new(v1::AddSegmentsResponse {

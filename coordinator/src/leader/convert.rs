@@ -228,7 +228,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
             tokens_out: c.tokens_out,
             dropped: c.dropped,
             stolen: c.stolen,
-            carried: c.carried,
+            carried: c.reused,
             duplicated: c.duplicated,
         }),
         segments: view.segments,

@@ -1,6 +1,6 @@
-//! Owns: the steps of a submission: check and upload, carry over, create, declare.
+//! Owns: the steps of a submission: check and upload, reuse earlier results, create, declare.
 //!
-//! Invariant: the run is created only after the whole input was validated and is durable, and the carried results are
+//! Invariant: the run is created only after the whole input was validated and is durable, and the reused results are
 //! durable too. If another client has created the same run meanwhile, everything is copied to where that run has its
 //! objects before it is declared.
 //! Absent: names and local files; the caller decides them.
@@ -13,7 +13,7 @@ use rollout_storage::{BlobError, BlobStore, part_key, segment_key};
 use super::error::BatchError;
 use super::upload::{Destination, Uploaded};
 use super::{spec, submit, upload};
-use crate::carry::{self, Carried, Items, Source};
+use crate::result_reuse::{self, ReusedResults, Items, Source};
 use crate::input::files::InputFile;
 use crate::input::scan::{ScanControl, ScanOptions};
 
@@ -55,8 +55,8 @@ pub struct Submitted {
     pub created: bool,
     /// Its input.
     pub uploaded: Uploaded,
-    /// The carried results.
-    pub carried: Carried,
+    /// The reused results.
+    pub reused: ReusedResults,
 }
 
 impl Job {
@@ -93,24 +93,24 @@ pub fn check(uploaded: &Uploaded) -> Result<(), BatchError> {
     }
 }
 
-/// Step 2: carries over what earlier revisions have finished of it, durably. The run itself does not exist until it is
+/// Step 2: reuses what earlier revisions have finished of it, durably. The run itself does not exist until it is
 /// submitted.
-pub async fn carry_over(
+pub async fn reuse_earlier_results(
     session: &Session,
     job: &Job,
     prepared: Prepared,
     sources: Vec<Source>,
-) -> Result<(Uploaded, Carried), BatchError> {
+) -> Result<(Uploaded, ReusedResults), BatchError> {
     let Prepared { uploaded, items } = prepared;
     check(&uploaded)?;
-    let carried = match sources.is_empty() {
-        true => Carried::default(),
+    let reused = match sources.is_empty() {
+        true => ReusedResults::default(),
         false => {
             let (client, to) = (session.client(), job.destination());
-            carry::carry(client, sources, items, &uploaded.segments, &to).await?
+            result_reuse::reuse_results(client, sources, items, &uploaded.segments, &to).await?
         }
     };
-    Ok((uploaded, carried))
+    Ok((uploaded, reused))
 }
 
 /// Step 3: creates the run, or finds it. It has no rows yet.
@@ -118,37 +118,37 @@ pub async fn create(session: &Session, job: &Job) -> Result<v1::CreateRunRespons
     submit::create(session, &job.namespace, &job.name, job.spec.clone(), &job.folder).await
 }
 
-/// Step 4: declares its input with the carried results and closes it unless it stays open.
+/// Step 4: declares its input with the reused results and closes it unless it stays open.
 pub async fn declare(
     session: &Session,
     job: &Job,
     created: v1::CreateRunResponse,
-    (mut uploaded, mut carried): (Uploaded, Carried),
+    (mut uploaded, mut reused): (Uploaded, ReusedResults),
 ) -> Result<Submitted, BatchError> {
     if created.folder != job.folder {
-        let moved = move_all(job, &created.folder, &mut uploaded, &mut carried).await;
+        let moved = move_all(job, &created.folder, &mut uploaded, &mut reused).await;
         let url = job.store.url().to_owned();
         moved.map_err(|source| BatchError::Upload { url, source })?;
     }
-    submit::declare(session, created.run, &job.name, &uploaded, carried.parts.clone()).await?;
+    submit::declare(session, created.run, &job.name, &uploaded, reused.parts.clone()).await?;
     if !job.keep_open {
         submit::close(session, created.run, &job.name, &uploaded).await?;
     }
-    Ok(Submitted { run: created.run, created: created.created, uploaded, carried })
+    Ok(Submitted { run: created.run, created: created.created, uploaded, reused })
 }
 
-/// Copies an input and its carried results to the folder of its run.
+/// Copies an input and its reused results to the folder of its run.
 async fn move_all(
     job: &Job,
     folder: &str,
     uploaded: &mut Uploaded,
-    carried: &mut Carried,
+    reused: &mut ReusedResults,
 ) -> Result<(), BlobError> {
     for segment in &mut uploaded.segments {
         let key = |digest: &[u8; 32]| segment_key(&job.namespace, folder, digest);
         upload::move_to(&job.store, &mut segment.blob, key).await?;
     }
-    for part in &mut carried.parts {
+    for part in &mut reused.parts {
         let key = |digest: &[u8; 32]| part_key(&job.namespace, folder, digest);
         upload::move_to(&job.store, &mut part.blob, key).await?;
     }

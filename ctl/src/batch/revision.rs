@@ -5,7 +5,7 @@
 //! change: another input or spec is the next revision.
 //! Invariant: the same input and spec are the same run unless it was cancelled. No revision begins while another is
 //! running.
-//! Absent: results carried from one to the next (`carry`).
+//! Absent: results carried from one to the next (`result_reuse`).
 
 use futures::StreamExt;
 use rollout_proto::{Client, v1};
@@ -13,10 +13,10 @@ use rollout_storage::{BlobError, BlobStore, same_store};
 
 use super::error::BatchError;
 use super::{name, spec, submit, watch};
-use crate::carry::Source;
+use crate::result_reuse::Source;
 use crate::export;
 
-/// Earlier revisions whose results may be carried, the latest first.
+/// Earlier revisions whose results may be reused, the latest first.
 pub const SOURCES_MAX: usize = 8;
 
 /// A name's family and revision: `a.r3` is (`a`, 3), `a` is (`a`, 1).
@@ -111,7 +111,7 @@ impl Family {
             let store = store_of(&described, store_url)?;
             let of = match export::listing(client, &store, &described).await {
                 Ok(listing) => listing.spec,
-                // A lost manifest carries nothing.
+                // Nothing of a lost manifest is reused.
                 Err(BatchError::Store(BlobError::Missing { .. })) => continue,
                 Err(error) => return Err(error),
             };

@@ -10,8 +10,8 @@ use super::upload::Uploaded;
 
 /// Segments declared in one request; the ledger's bound is 1024.
 pub const SEGMENTS_PER_REQUEST: usize = 512;
-/// Carried parts in one request; a member's bound. A single segment has no more either.
-pub const CARRIED_PER_REQUEST: usize = 64;
+/// Parts of reused results in one request; a member's bound. A single segment has no more either.
+pub const REUSED_PARTS_PER_REQUEST: usize = 64;
 
 /// A folder for the objects of a run that does not exist yet.
 pub fn draw_folder(client: &Client, name: &str) -> String {
@@ -41,7 +41,7 @@ pub async fn create(
     created.await.map_err(|error| BatchError::of_submission(name, error))
 }
 
-/// Declares all segments, with the results carried over into them.
+/// Declares all segments, with the reused results of their rows.
 pub async fn declare(
     session: &Session,
     run: u32,
@@ -72,7 +72,7 @@ pub async fn add(
     added.await
 }
 
-/// Segments with their carried parts, as many as fit into one request.
+/// Segments with their parts of reused results, as many as fit into one request.
 fn requests(
     segments: &[v1::SegmentDecl],
     carried: Vec<v1::CarriedPart>,
@@ -87,7 +87,7 @@ fn requests(
         match requests.last_mut() {
             Some((segments, all))
                 if segments.len() < SEGMENTS_PER_REQUEST
-                    && all.len() + parts.len() <= CARRIED_PER_REQUEST =>
+                    && all.len() + parts.len() <= REUSED_PARTS_PER_REQUEST =>
             {
                 segments.push(segment.clone());
                 all.extend(parts);

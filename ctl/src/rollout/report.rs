@@ -146,14 +146,14 @@ pub(super) fn submitted(name: &str, submitted: &Submitted) -> String {
     let rows = HumanCount(total);
     let verb = if submitted.created { "submitted" } else { "was there already" };
     let mut text = format!("run {name} {verb}: {}", output::counted(total, "row"));
-    let carried = &submitted.carried;
-    if carried.rows > 0 {
-        text += &format!(", {} of {rows} carried over", HumanCount(carried.rows));
+    let reused = &submitted.reused;
+    if reused.rows > 0 {
+        text += &format!(", {} of {rows} carried over", HumanCount(reused.rows));
     }
-    if carried.left > 0 {
+    if reused.left > 0 {
         text += &format!(
             ", {} with an earlier result that cannot be read run again",
-            HumanCount(carried.left)
+            HumanCount(reused.left)
         );
     }
     text

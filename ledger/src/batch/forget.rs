@@ -78,7 +78,7 @@ impl Ledger {
         run.head.pause = PauseState::default();
         run.flight = InFlight::default();
         run.head.next_fresh = run.head.rows;
-        run.head.carried_ahead = 0;
+        run.head.reused_ahead = 0;
         run.head.counts.dropped = run.head.rows - run.head.counts.done - run.head.counts.failed;
         shrink(&mut run.head);
         self.dirty.segments.retain(|d| d.0 != no);

@@ -79,7 +79,7 @@ impl Ledger {
                 first(grants.map(|grant| &grant.rows), from, max)
             }
             ItemState::Pending => {
-                // Rows that were carried over are done among the fresh ones.
+                // Rows with a reused result are done among the fresh ones.
                 let fresh = run.head.next_fresh.max(from)..run.head.rows;
                 let fresh = fresh.filter(|row| run.outcome(*row) == Outcome::NONE).take(max);
                 let fresh = Rows::from_ranges(fresh.map(|row| (row, 1))).unwrap_or_default();

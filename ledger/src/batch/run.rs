@@ -62,8 +62,8 @@ pub struct Counts {
     pub tokens_out: u64,
     /// Rows without an outcome that were dropped when their ended run was sealed or deleted.
     pub dropped: u64,
-    /// Rows with a result that was carried over from an earlier run.
-    pub carried: u64,
+    /// Rows with a result that is reused from an earlier run.
+    pub reused: u64,
     /// Rows that a second slot got while a first one ran them.
     pub duplicated: u64,
 }
@@ -84,8 +84,8 @@ pub(crate) struct RunHead {
     pub(crate) input_closed: bool,
     pub(crate) rows: u64,
     pub(crate) next_fresh: u64,
-    /// Rows at or after `next_fresh` that are done because they were carried over.
-    pub(crate) carried_ahead: u64,
+    /// Rows at or after `next_fresh` that are done with a reused result.
+    pub(crate) reused_ahead: u64,
     pub(crate) counts: Counts,
     /// For fair sharing: its virtual time, in clusters of `SCHEDULING_VERSION` and above; below, the rows left in its
     /// turn.
@@ -179,7 +179,7 @@ impl Run {
 
     /// Rows that were never granted and have no outcome.
     fn fresh(&self) -> u64 {
-        self.head.rows - self.head.next_fresh - self.head.carried_ahead
+        self.head.rows - self.head.next_fresh - self.head.reused_ahead
     }
 
     pub(crate) fn ended(&self) -> bool {

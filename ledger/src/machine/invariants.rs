@@ -230,11 +230,11 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
     ensure!(claim(&waiting), "a waiting row is held or pending");
     let (done, failed, decided) = check_segments(run)?;
     let given = Rows::range(0, head.next_fresh as u32);
-    let (decided, carried) = decided.partition(&given);
-    let ahead = head.carried_ahead;
-    ensure!(carried.len() == ahead, "{} rows are carried ahead, says {ahead}", carried.len());
-    ensure!(head.counts.carried >= ahead, "more rows are carried ahead than at all");
-    ensure!(head.counts.carried <= done, "more rows are carried than done");
+    let (decided, reused) = decided.partition(&given);
+    let ahead = head.reused_ahead;
+    ensure!(reused.len() == ahead, "{} reused results are ahead, says {ahead}", reused.len());
+    ensure!(head.counts.reused >= ahead, "more reused results are ahead than at all");
+    ensure!(head.counts.reused <= done, "more results are reused than rows are done");
     ensure!(claim(&decided), "a decided row is still somewhere else");
     ensure!(taken.end() <= head.next_fresh, "a fresh row is taken");
     ensure!(total == head.next_fresh, "{} rows are nowhere", head.next_fresh - total);

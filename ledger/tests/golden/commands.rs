@@ -349,7 +349,7 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
         ),
         (
             "carry",
-            op(OpKind::Carry(op::Carry {
+            op(OpKind::ReuseResults(op::ReuseResults {
                 run: RUN,
                 segment: SegmentNo(1),
                 segment_digest: [1; 32],

@@ -212,7 +212,7 @@ fn runs() -> Command {
         OpKind::Noticed(op::Noticed { run: RunNo(300), index: 70_000, delivered: false }),
         OpKind::SetQuota(quota),
         OpKind::Seal(op::Seal { run: RunNo(300), manifest: blob(3), ended_index: 70_000 }),
-        OpKind::Carry(op::Carry {
+        OpKind::ReuseResults(op::ReuseResults {
             run: RunNo(300),
             segment: SegmentNo(200),
             segment_digest: [1; 32],

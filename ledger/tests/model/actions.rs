@@ -6,7 +6,7 @@
 use crate::job_acts::JobAct;
 use crate::jobs::Job;
 use crate::meanings::{
-    blob, carry, close, complete, held, instance, last_death, next_pull, nothing, register, run_no,
+    blob, reuse_results, close, complete, held, instance, last_death, next_pull, nothing, register, run_no,
     segments, session, settle, spec, store_name, who,
 };
 use crate::members::MemberAct;
@@ -74,7 +74,7 @@ pub(crate) enum Act {
     Retry { run: u8, mask: Option<u16> },
     Steal { picks: Vec<Pick>, by: Option<u8>, worker: u8, slot: u8, seq: i8, instance: bool },
     Duplicate { worker: u8, slot: u8, seq: i8, max: u8 },
-    Carry { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
+    ReuseResults { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
     Store { store: u8, ops: Vec<StoreOp> },
     DropStore { store: u8 },
     RoundStore { other: bool, nth: u8, ops: Vec<StoreOp> },
@@ -303,8 +303,8 @@ impl Act {
                 let (seq, instance) = (next_pull(model, slot, seq), instance(model, slot.session));
                 OpKind::Duplicate(op::Duplicate { slot, instance, seq, rows_max: max.into() })
             }
-            Act::Carry { run, segment, mask, part, wrong } => {
-                carry(model, run, segment, (mask, wrong), part)
+            Act::ReuseResults { run, segment, mask, part, wrong } => {
+                reuse_results(model, run, segment, (mask, wrong), part)
             }
             Act::Train(train) => train.kind(model),
             Act::Token(act) => act.kind(),

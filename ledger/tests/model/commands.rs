@@ -59,7 +59,7 @@ names!(op, OPS, OpKind, {
     OpKind::Cordon(op::Cordon { cordoned: false, .. }) => "uncordon",
     OpKind::RetryRows(op::RetryRows { rows: None, .. }) => "retry all",
     OpKind::RetryRows(op::RetryRows { rows: Some(_), .. }) => "retry rows",
-    OpKind::Carry(_) => "carry",
+    OpKind::ReuseResults(_) => "carry",
     OpKind::Seal(_) => "seal",
     OpKind::Swept(_) => "swept",
     OpKind::DeleteRun(_) => "delete run",

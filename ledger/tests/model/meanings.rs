@@ -120,7 +120,7 @@ pub(crate) fn segments(model: &Model, run: u8, rows: [u8; 2], from: i8) -> OpKin
 }
 
 /// Some rows of one of the last segments; a wrong one names another digest, or rows outside of it.
-pub(crate) fn carry(
+pub(crate) fn reuse_results(
     model: &Model,
     run: u8,
     back: i8,
@@ -136,7 +136,7 @@ pub(crate) fn carry(
     let rows = rows + u32::from(wrong && mask % 2 == 0);
     let chosen = (first..first + u64::from(rows)).filter(|r| mask >> (r % 16) & 1 == 1);
     let blob = blob(format!("carried {no} {number} {}", part % 3));
-    OpKind::Carry(op::Carry {
+    OpKind::ReuseResults(op::ReuseResults {
         run: no,
         segment: SegmentNo(number as u32),
         segment_digest: if wrong && mask % 2 == 1 { [0; 32] } else { digest },

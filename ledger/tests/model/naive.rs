@@ -236,8 +236,8 @@ impl Model {
             OpKind::Steal(op::Steal { victim, held, thief, instance, seq }) => {
                 self.steal(victim, &held, (thief, instance, seq))
             }
-            OpKind::Carry(op::Carry { run, segment, segment_digest, part, rows }) => {
-                self.carry(run, (segment, segment_digest), &part, &rows)
+            OpKind::ReuseResults(op::ReuseResults { run, segment, segment_digest, part, rows }) => {
+                self.reuse_results(run, (segment, segment_digest), &part, &rows)
             }
             OpKind::Duplicate(op::Duplicate { slot, instance, seq, rows_max }) => {
                 match self.workers.get(&slot.session) {

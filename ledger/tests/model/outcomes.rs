@@ -1,4 +1,4 @@
-//! Rows, one by one: the effect of a completion, a carried result, a failure and a return on each.
+//! Rows, one by one: the effect of a completion, a reused result, a failure and a return on each.
 
 use crate::duplicates::grouped;
 use crate::naive::{Model, Outcome};
@@ -136,7 +136,7 @@ impl Model {
         })
     }
 
-    pub(crate) fn carry(
+    pub(crate) fn reuse_results(
         &mut self,
         no: RunNo,
         (segment, segment_digest): (SegmentNo, [u8; 32]),
@@ -166,7 +166,7 @@ impl Model {
             match of.state {
                 RowState::Pending { late: None } if !of.granted => {
                     of.state = RowState::Done { digest, at };
-                    of.carried = true;
+                    of.reused = true;
                     free += 1;
                 }
                 RowState::Done { digest: d, .. } if d == digest => {}

@@ -51,8 +51,8 @@ pub(crate) struct Row {
     pub(crate) trial: Option<u32>,
     /// Whether it was ever granted.
     pub(crate) granted: bool,
-    /// Whether its result was carried over.
-    pub(crate) carried: bool,
+    /// Whether its result is reused.
+    pub(crate) reused: bool,
     /// The second lease under which it also runs.
     pub(crate) shadow: Option<Lease>,
     /// Where it last failed or killed an engine.

@@ -109,7 +109,7 @@ impl Run {
             duplicated: self.duplicated,
             tokens_in: self.tokens,
             tokens_out: 2 * self.tokens,
-            carried: self.rows.iter().filter(|r| r.carried).count() as u64,
+            reused: self.rows.iter().filter(|r| r.reused).count() as u64,
         }
     }
 

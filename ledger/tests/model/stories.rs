@@ -211,7 +211,7 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         8 => (worker(), 0..2u8, prop_oneof![8 => Just(1i8), 1 => -1..3i8], 0..30u8)
             .prop_map(|(worker, slot, seq, max)| Act::Duplicate { worker, slot, seq, max }),
         3 => (run(), -3..1i8, any::<u16>(), 0..9u8, prop::bool::weighted(0.1)).prop_map(
-            |(run, segment, mask, part, wrong)| Act::Carry { run, segment, mask, part, wrong }
+            |(run, segment, mask, part, wrong)| Act::ReuseResults { run, segment, mask, part, wrong }
         ),
         6 => (0..4u8, prop::collection::vec(store_op(), 0..5))
             .prop_map(|(store, ops)| Act::Store { store, ops }),

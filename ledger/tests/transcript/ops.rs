@@ -4,7 +4,7 @@ use crate::args::{self, Args, Parsed};
 use crate::identity_ops::{author, create_token, quota, whose_certificates};
 use crate::job_ops::{arrive, job_name, participant, store, store_name, ticket};
 use crate::member_ops::member;
-use crate::run_ops::{carry, close, control, create, seal, segments};
+use crate::run_ops::{reuse_results, close, control, create, seal, segments};
 use crate::training;
 use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
@@ -147,7 +147,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             rows_max: args.number("max", 4)?,
         }),
         "complete" => complete(world, args)?,
-        "carry" => carry(world, args)?,
+        "carry" => reuse_results(world, args)?,
         // Example: fail worker=w1 held=chat:6.0:2 class=transient code=timeout
         "fail" => {
             let slot = slot(world, args)?;

@@ -1,4 +1,4 @@
-//! Operations on runs, their input, and carried results.
+//! Operations on runs, their input, and reused results.
 
 use crate::args::{self, Args, Parsed};
 use crate::ops::{blob, run};
@@ -80,11 +80,11 @@ pub(crate) fn control(world: &World, args: &mut Args, action: RunAction) -> Pars
 }
 
 // Example: carry run=chat segment=0 rows=0-3 part=p1 blob=other
-pub(crate) fn carry(world: &World, args: &mut Args) -> Parsed<OpKind> {
+pub(crate) fn reuse_results(world: &World, args: &mut Args) -> Parsed<OpKind> {
     let run = run(world, &args.text("run")?)?;
     let segment = SegmentNo(args.number("segment", 0)?);
     let label = args.text_or("blob", "segment");
-    Ok(OpKind::Carry(op::Carry {
+    Ok(OpKind::ReuseResults(op::ReuseResults {
         run,
         segment,
         segment_digest: blob(&format!("{label}{segment}")).digest,

@@ -372,8 +372,8 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
     if let Some(sealed) = &view.sealed {
         let _ = writeln!(out, "  sealed at {}: {} dropped", sealed.at, c.dropped);
     }
-    if c.carried > 0 {
-        let _ = writeln!(out, "  carried {}", c.carried);
+    if c.reused > 0 {
+        let _ = writeln!(out, "  carried {}", c.reused);
     }
     if !view.reason.is_empty() {
         let _ = writeln!(out, "  reason: {}", view.reason);

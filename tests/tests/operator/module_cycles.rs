@@ -19,7 +19,7 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
     (
         "ctl/src/lib.rs",
         &[
-            &["batch", "carry", "export"],
+            &["batch", "export", "result_reuse"],
             &["bench", "dev", "rollout", "rolloutctl"],
             &["completer", "connect", "hint"],
         ],

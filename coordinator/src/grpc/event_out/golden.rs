@@ -144,7 +144,7 @@ fn of_rows() -> Vec<EventKind> {
         lost: Attempt(40),
         held: held(41),
     });
-    // Rows that were carried over have no attempt.
+    // Rows with a reused result have no attempt.
     all.extend(
         [41, 0].map(|attempt| EventKind::Completed { slot: slot_here, held: held(attempt) }),
     );

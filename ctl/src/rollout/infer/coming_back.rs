@@ -13,7 +13,7 @@ pub(super) enum Stage {
     /// The run does not exist yet, unless it is resumed.
     Reading,
     /// A new run does not exist yet: results of earlier revisions are copied first.
-    Carrying,
+    ReusingResults,
     /// The run exists, or will in a moment.
     Submitting,
     Watching,
@@ -25,7 +25,7 @@ impl Stage {
     pub(super) fn without_a_run(self) -> Option<&'static str> {
         match self {
             Self::Reading => Some("interrupted: nothing was submitted\n"),
-            Self::Carrying => Some(
+            Self::ReusingResults => Some(
                 "interrupted while results of earlier revisions were carried over: nothing was submitted; the same \
                  command begins again\n",
             ),
@@ -42,10 +42,10 @@ pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) 
     // Without it, the cluster would refuse the run because its spec differs.
     let canary = args.canary.map(|rows| format!(" --canary {rows}")).unwrap_or_default();
     // Until the run owns the directory, the flag is needed to write its output there.
-    let submitting = matches!(stage, Stage::Carrying | Stage::Submitting);
+    let submitting = matches!(stage, Stage::ReusingResults | Stage::Submitting);
     let overwrite = if args.overwrite && submitting { " --overwrite" } else { "" };
     let state = match stage {
-        Stage::Carrying | Stage::Submitting => "may lack a part of its input; to complete it",
+        Stage::ReusingResults | Stage::Submitting => "may lack a part of its input; to complete it",
         Stage::Writing => "has its results; to write them",
         Stage::Reading | Stage::Watching => "continues without this command; to resume",
     };
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_not_created_is_not_offered_for_resuming() {
-        for stage in [Stage::Reading, Stage::Carrying] {
+        for stage in [Stage::Reading, Stage::ReusingResults] {
             assert!(
                 stage.without_a_run().is_some_and(|told| told.contains("nothing was submitted"))
             );

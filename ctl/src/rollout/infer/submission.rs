@@ -103,7 +103,7 @@ impl Batch<'_> {
     ) -> Result<(), BatchError> {
         let prepared = self.prepare(job).await?;
         if is_new {
-            self.enter(Stage::Carrying);
+            self.enter(Stage::ReusingResults);
             self.replace(session, family).await?;
         } else {
             // It exists and lacks part of its input.
@@ -111,7 +111,7 @@ impl Batch<'_> {
         }
         let url = session.store_url();
         let sources = family.before(&self.client, url, &job.name, &job.spec).await?;
-        let input = job::carry_over(session, job, prepared, sources).await?;
+        let input = job::reuse_earlier_results(session, job, prepared, sources).await?;
         self.enter(Stage::Submitting);
         let created = job::create(session, job).await?;
         self.settle()?;

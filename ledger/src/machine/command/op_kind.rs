@@ -139,7 +139,7 @@ operations! {
     19 RetryRows(op::RetryRows),
     /// Marks rows that were never granted as done: their results were carried over from an earlier
     /// run of the same items.
-    20 Carry(op::Carry),
+    20 ReuseResults(op::ReuseResults),
     /// An ended run's rows have moved to a manifest object.
     21 Seal(op::Seal),
     /// Deletes an ended run; its name stays taken until its objects are gone.

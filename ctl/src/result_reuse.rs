@@ -2,7 +2,7 @@
 //!
 //! The items of the new input and the finished ones of earlier revisions are joined by item ID. Results of matching
 //! items are copied from the old parts into parts of the new run, row by row, and declared together with the segments.
-//! Invariant: a result is carried only to a row of the same item ID, all 256 bits of it, from the part row that the
+//! Invariant: a result is reused only for a row of the same item ID, all 256 bits of it, from the part row that the
 //! ledger names and that itself names that row. Segments and parts have the digests that the ledger keeps. The same
 //! revisions give the same parts, byte for byte. Memory does not grow with the rows.
 //! Absent: failures: a row that failed in an earlier revision runs again. Which revisions exist (`batch::revision`).
@@ -19,9 +19,9 @@ use crate::batch::error::BatchError;
 use crate::batch::upload::Destination;
 use crate::export::parts::CACHE_BYTES;
 
-/// The carried results.
+/// The reused results.
 #[derive(Debug, Clone, Default)]
-pub struct Carried {
+pub struct ReusedResults {
     /// Parts of the new run, by segment.
     pub parts: Vec<v1::CarriedPart>,
     /// Rows in them.
@@ -32,13 +32,13 @@ pub struct Carried {
 
 /// Joins the items of a new input with the finished rows of `sources`, the latest first, and writes parts of the new
 /// run.
-pub async fn carry(
+pub async fn reuse_results(
     client: &Client,
     sources: Vec<Source>,
     mut items: Items,
     segments: &[v1::SegmentDecl],
     destination: &Destination,
-) -> Result<Carried, BatchError> {
+) -> Result<ReusedResults, BatchError> {
     let cache_bytes = CACHE_BYTES / sources.len().max(1) as u64;
     let mut known = Vec::with_capacity(sources.len());
     for (rank, source) in (0..).zip(sources) {

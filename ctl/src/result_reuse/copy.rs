@@ -7,11 +7,11 @@
 use rollout_proto::v1;
 use rollout_storage::{BlobError, PartRow, PartRowKind, PartWriter, part_key};
 
-use super::Carried;
+use super::ReusedResults;
 use super::join::{Matches, Place, temporary};
 use super::source::Known;
 use crate::batch::error::BatchError;
-use crate::batch::submit::CARRIED_PER_REQUEST;
+use crate::batch::submit::REUSED_PARTS_PER_REQUEST;
 use crate::batch::upload::{Destination, put};
 use crate::export::parts::ObjectError;
 
@@ -21,8 +21,8 @@ pub(super) async fn copy(
     mut matches: Matches,
     segments: &[v1::SegmentDecl],
     destination: &Destination,
-) -> Result<Carried, BatchError> {
-    let mut carried = Carried::default();
+) -> Result<ReusedResults, BatchError> {
+    let mut reused = ReusedResults::default();
     let mut end = 0;
     for segment in segments {
         end += u64::from(segment.rows);
@@ -30,23 +30,23 @@ pub(super) async fn copy(
         let mut parts = 0;
         while let Some((row, place)) = matches.next_before(end).map_err(temporary)? {
             let Some(result) = result(known, place).await? else {
-                carried.left += 1;
+                reused.left += 1;
                 continue;
             };
-            if parts == CARRIED_PER_REQUEST {
-                carried.left += 1;
+            if parts == REUSED_PARTS_PER_REQUEST {
+                reused.left += 1;
                 continue;
             }
             if !open.push(row, &result) {
-                open.close(&mut carried).await?;
+                open.close(&mut reused).await?;
                 parts += 1;
-                let fits = parts < CARRIED_PER_REQUEST && open.push(row, &result);
-                carried.left += u64::from(!fits);
+                let fits = parts < REUSED_PARTS_PER_REQUEST && open.push(row, &result);
+                reused.left += u64::from(!fits);
             }
         }
-        open.close(&mut carried).await?;
+        open.close(&mut reused).await?;
     }
-    Ok(carried)
+    Ok(reused)
 }
 
 /// A finished row as in its part.
@@ -92,7 +92,7 @@ impl Open<'_> {
     }
 
     /// Writes the rows so far, and begins another part.
-    async fn close(&mut self, carried: &mut Carried) -> Result<(), BatchError> {
+    async fn close(&mut self, reused: &mut ReusedResults) -> Result<(), BatchError> {
         let rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {
             return Ok(());
@@ -101,8 +101,8 @@ impl Open<'_> {
         let Destination { store, namespace, folder } = self.destination;
         let key = part_key(namespace, folder, blake3::hash(&bytes).as_bytes());
         let blob = put(store, &key, bytes).await?;
-        carried.rows += rows.len() as u64;
-        carried.parts.push(v1::CarriedPart {
+        reused.rows += rows.len() as u64;
+        reused.parts.push(v1::CarriedPart {
             segment: self.segment.number,
             segment_digest: self.segment.blob.clone().unwrap_or_default().digest,
             blob: Some(blob),

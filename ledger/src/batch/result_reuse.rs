@@ -1,8 +1,8 @@
 //! Result reuse: rows of a new revision that an earlier run has finished are done at once.
 //!
-//! *Invariant:* only a row that was never granted is carried over, so no row has both a carried result and a computed
-//! one. A carry names the segment by its digest: if another input has taken that number, nothing is carried over, and
-//! no result ends up with another row's prompt.
+//! *Invariant:* only a row that was never granted gets a reused result, so no row has both a reused result and a
+//! computed one. The operation names the segment by its digest: if another input has taken that number, nothing is
+//! reused, and no result ends up with another row's prompt.
 //!
 //! Absent on purpose: matching results to rows. The submitter compares item ids and writes the part; the ledger sees
 //! only digests and row numbers.
@@ -23,12 +23,12 @@ use serde::{Deserialize, Serialize};
 /// Marks rows that were never granted as done: their results were carried over from an earlier
 /// run of the same items.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Carry {
+pub struct ReuseResults {
     /// The run.
     pub run: RunNo,
     /// The segment that holds the rows.
     pub segment: SegmentNo,
-    /// The digest of that segment: a carry into another one is refused.
+    /// The digest of that segment: results for another one are refused.
     pub segment_digest: [u8; 32],
     /// The part, durable under this run.
     pub part: PartDecl,
@@ -36,7 +36,7 @@ pub struct Carry {
     pub rows: Rows,
 }
 
-impl Operation for Carry {
+impl Operation for ReuseResults {
     const SINCE: u32 = 1;
     const IN_EXCHANGE: bool = false;
     const IS_BOUNDED: bool = false;
@@ -54,15 +54,15 @@ impl Operation for Carry {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        ledger.carry(ctx, self.run, (self.segment, self.segment_digest), self.part, &self.rows)
+        ledger.reuse_results(ctx, self.run, (self.segment, self.segment_digest), self.part, &self.rows)
     }
 }
 
-/// The slot that events name for carried rows, which have none.
+/// The slot that events name for rows with a reused result, which have none.
 const NOBODY: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
 
 impl Ledger {
-    pub(crate) fn carry(
+    pub(crate) fn reuse_results(
         &mut self,
         ctx: &Context,
         no: RunNo,
@@ -88,19 +88,19 @@ impl Ledger {
         if first < segment.first_row || rows.end() > segment.end() {
             return Err(Rejection::Invalid("carried rows lie outside of their segment".into()));
         }
-        let (free, refused) = run.carriable(rows, &part);
+        let (free, refused) = run.reusable(rows, &part);
         if !free.is_empty() {
-            self.take_carried(ctx, no, rows, free, part);
+            self.take_reused(ctx, no, rows, free, part);
         }
         Ok(Reply::Taken { refused })
     }
 
-    fn take_carried(&mut self, ctx: &Context, no: RunNo, rows: &Rows, free: Rows, part: PartDecl) {
+    fn take_reused(&mut self, ctx: &Context, no: RunNo, rows: &Rows, free: Rows, part: PartDecl) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         let count = free.len();
         run.head.counts.done += count;
-        run.head.counts.carried += count;
-        run.head.carried_ahead += count;
+        run.head.counts.reused += count;
+        run.head.reused_ahead += count;
         run.head.counts.tokens_in = run.head.counts.tokens_in.saturating_add(part.tokens_in);
         run.head.counts.tokens_out = run.head.counts.tokens_out.saturating_add(part.tokens_out);
         let part_no = PartNo(run.parts.len() as u32);
@@ -128,9 +128,9 @@ impl Ledger {
 }
 
 impl Run {
-    /// The rows that may be carried, and why the others may not. Rows that this very part decided are in neither set:
-    /// this is a repeat.
-    fn carriable(&self, rows: &Rows, part: &PartDecl) -> (Rows, Vec<RefusedRows>) {
+    /// The rows that may get a reused result, and why the others may not. Rows that this very part decided are in
+    /// neither set: this is a repeat.
+    fn reusable(&self, rows: &Rows, part: &PartDecl) -> (Rows, Vec<RefusedRows>) {
         let (mut free, mut stale, mut decided) =
             (Rows::default(), Rows::default(), Rows::default());
         for row in rows.iter() {
@@ -151,44 +151,44 @@ impl Run {
         (free, refused)
     }
 
-    /// Whether this run has as many rows as its head says were granted, were carried, or are left.
+    /// Whether this run has as many rows as its head says were granted, have a reused result, or are left.
     pub(crate) fn counts_fit(&self) -> bool {
         let (head, end) = (&self.head, self.fresh_end());
-        let taken = head.next_fresh.checked_add(head.carried_ahead);
-        let held_back = head.next_fresh.checked_add(self.carried_before(end));
+        let taken = head.next_fresh.checked_add(head.reused_ahead);
+        let held_back = head.next_fresh.checked_add(self.reused_before(end));
         taken.is_some_and(|taken| taken <= head.rows) && held_back.is_some_and(|held| held <= end)
     }
 
-    /// Rows that were never granted, without those that were carried or that a canary holds back.
+    /// Rows that were never granted, without those that have a reused result or that a canary holds back.
     pub(crate) fn grantable_fresh(&self) -> u64 {
         let end = self.fresh_end();
-        end - self.head.next_fresh - self.carried_before(end)
+        end - self.head.next_fresh - self.reused_before(end)
     }
 
-    /// Rows that were carried, from the first that was never granted up to `end`.
-    fn carried_before(&self, end: u64) -> u64 {
+    /// Rows with a reused result, from the first that was never granted up to `end`.
+    fn reused_before(&self, end: u64) -> u64 {
         let next = self.head.next_fresh;
-        if self.head.carried_ahead == 0 || end >= self.head.rows {
-            return self.head.carried_ahead;
+        if self.head.reused_ahead == 0 || end >= self.head.rows {
+            return self.head.reused_ahead;
         }
         let segments = self.segments.iter().skip(self.segment_at(next));
-        let carried = segments.take_while(|s| s.first_row < end).map(|segment| {
+        let reused = segments.take_while(|s| s.first_row < end).map(|segment| {
             if segment.first_row >= next && segment.end() <= end {
                 return u64::from(segment.decided);
             }
             let inside = segment.first_row.max(next)..segment.end().min(end);
             inside.filter(|row| segment.outcome(*row) != Outcome::NONE).count() as u64
         });
-        carried.sum()
+        reused.sum()
     }
 
-    /// Takes up to `count` fresh rows, skipping carried ones.
+    /// Takes up to `count` fresh rows, skipping those with a reused result.
     pub(crate) fn take_fresh(&mut self, count: u64) -> Rows {
         let (mut rows, end) = (Rows::default(), self.fresh_end());
         let mut left = count;
         while left > 0 && self.head.next_fresh < end {
             let row = self.head.next_fresh;
-            if self.head.carried_ahead == 0 {
+            if self.head.reused_ahead == 0 {
                 let len = left.min(end - row);
                 rows.push(row, len as u32);
                 self.head.next_fresh += len;
@@ -198,14 +198,14 @@ impl Run {
             let whole = segment.first_row == row && segment.end() <= end;
             if whole && segment.decided == segment.rows {
                 self.head.next_fresh = segment.end();
-                self.head.carried_ahead -= u64::from(segment.rows);
+                self.head.reused_ahead -= u64::from(segment.rows);
                 continue;
             }
             if segment.outcome(row) == Outcome::NONE {
                 rows.push(row, 1);
                 left -= 1;
             } else {
-                self.head.carried_ahead -= 1;
+                self.head.reused_ahead -= 1;
             }
             self.head.next_fresh += 1;
         }
