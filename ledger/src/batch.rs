@@ -31,7 +31,7 @@ pub(crate) mod incident_slots;
 pub(crate) mod item_view;
 pub(crate) mod known_done;
 pub(crate) mod nack;
-pub(crate) mod notice;
+pub(crate) mod completion_webhook;
 pub(crate) mod outcome_image;
 pub(crate) mod outlook;
 pub(crate) mod retry;

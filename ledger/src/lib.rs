@@ -32,7 +32,7 @@ pub use batch::blocked::StuckRun;
 pub use batch::eligibility::{CohortNo, NeedNo};
 pub use batch::eligibility_view::Tail;
 pub use batch::forget::{Forgettable, Sealed};
-pub use batch::notice::{DueNotice, Notice};
+pub use batch::completion_webhook::{DueWebhook, WebhookState};
 pub use batch::outlook::Outlook;
 pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};

@@ -13,7 +13,7 @@ pub use crate::batch::engine_death::EngineDied;
 pub use crate::batch::fail::Fail;
 pub use crate::batch::forget_run::ForgetRun;
 pub use crate::batch::nack::Nack;
-pub use crate::batch::notice::Noticed;
+pub use crate::batch::completion_webhook::SettleWebhook;
 pub use crate::batch::retry::RetryRows;
 pub use crate::batch::seal_run::Seal;
 pub use crate::batch::steal::Steal;

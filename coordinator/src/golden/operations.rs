@@ -107,6 +107,7 @@ fn facts(op: &Op) -> String {
 fn recorded(kind: &'static str) -> &'static str {
     match kind {
         "ReuseResults" => "Carry",
+        "SettleWebhook" => "Noticed",
         _ => kind,
     }
 }

@@ -9,7 +9,7 @@
 use rollout_ledger::id::{Attempt, RunNo};
 use rollout_ledger::view::{FailedTry, RunState, RunView, SegmentView, Trouble};
 use rollout_ledger::{
-    BlobRef, Evidence, FailureClass, GrantedRows, HeldRows, Notice, Rows, RunSpec, SegmentRef,
+    BlobRef, Evidence, FailureClass, GrantedRows, HeldRows, WebhookState, Rows, RunSpec, SegmentRef,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
 
@@ -245,16 +245,16 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
             .as_ref()
             .map(|s| blob_out(&view.namespace, &view.folder, Kind::Manifest, &s.manifest)),
         folder: view.folder.clone(),
-        notice: notice_name(view.notice).into(),
+        notice: webhook_state_name(view.webhook).into(),
     }
 }
 
-fn notice_name(notice: Notice) -> &'static str {
-    match notice {
-        Notice::None => "",
-        Notice::Due { .. } => "due",
-        Notice::Delivered { .. } => "delivered",
-        Notice::GivenUp { .. } => "given_up",
+fn webhook_state_name(state: WebhookState) -> &'static str {
+    match state {
+        WebhookState::None => "",
+        WebhookState::Due { .. } => "due",
+        WebhookState::Delivered { .. } => "delivered",
+        WebhookState::GivenUp { .. } => "given_up",
     }
 }
 

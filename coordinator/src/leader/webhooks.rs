@@ -18,7 +18,7 @@ use metrics::counter;
 use reqwest::redirect::Policy;
 use ring::hmac;
 use rollout_config::coordinator::WebhookSettings;
-use rollout_ledger::{DueNotice, OpKind, op};
+use rollout_ledger::{DueWebhook, OpKind, op};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -138,62 +138,63 @@ pub(crate) async fn deliver(leading: Arc<Leading>, hooks: Option<Arc<Webhooks>>)
     let mut tries = Tries::new(PAUSE, PAUSE_MAX);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let due = leading.node.ledger(|l| l.notices_due());
+        let due = leading.node.ledger(|l| l.webhooks_due());
         tries.keep(&due);
         let ready = tries.ready(due, IN_ONE_ROUND);
-        let round: Vec<(DueNotice, Outcome)> = futures::stream::iter(ready)
-            .map(|notice| {
+        let round: Vec<(DueWebhook, Outcome)> = futures::stream::iter(ready)
+            .map(|webhook| {
                 let (leading, hooks) = (leading.clone(), hooks.clone());
-                async move { (notice, tell(&leading, hooks.as_deref(), notice).await) }
+                async move { (webhook, tell(&leading, hooks.as_deref(), webhook).await) }
             })
             .buffer_unordered(AT_A_TIME)
             .collect()
             .await;
-        for (notice, outcome) in round {
-            settle(&leading, &mut tries, notice, outcome).await;
+        for (webhook, outcome) in round {
+            settle(&leading, &mut tries, webhook, outcome).await;
         }
     }
 }
 
-async fn tell(leading: &Leading, hooks: Option<&Webhooks>, notice: DueNotice) -> Outcome {
+async fn tell(leading: &Leading, hooks: Option<&Webhooks>, webhook: DueWebhook) -> Outcome {
     let Some(hooks) = hooks else {
         return Outcome::Again("this member's configuration has no [webhooks] allow".into());
     };
-    let Some(run) = leading.node.ledger(|l| l.run_view(notice.run)) else {
+    let Some(run) = leading.node.ledger(|l| l.run_view(webhook.run)) else {
         return Outcome::Again("the run is gone".into());
     };
-    let id = message::id(&leading.cluster_id, notice);
+    let id = message::id(&leading.cluster_id, webhook);
     hooks.send(&run.spec.notify_url, &id, message::body(&leading.cluster_id, &run)).await
 }
 
 async fn settle(
     leading: &Leading,
-    tries: &mut Tries<DueNotice>,
-    notice: DueNotice,
+    tries: &mut Tries<DueWebhook>,
+    webhook: DueWebhook,
     outcome: Outcome,
 ) {
-    let overdue = leading.now().0.saturating_sub(notice.since.0) >= GIVE_UP_AFTER_MS;
+    let overdue = leading.now().0.saturating_sub(webhook.since.0) >= GIVE_UP_AFTER_MS;
     let delivered = match outcome {
         Outcome::Acknowledged => true,
         Outcome::Never(why) => {
-            tracing::warn!(run = %notice.run, why, "run-completion notification given up; will not retry");
+            tracing::warn!(run = %webhook.run, why, "run-completion notification given up; will not retry");
             false
         }
         Outcome::Again(why) if overdue => {
-            tracing::warn!(run = %notice.run, why, "run-completion notification given up after a day");
+            tracing::warn!(run = %webhook.run, why, "run-completion notification given up after a day");
             false
         }
         Outcome::Again(why) => {
-            let (count, pause) = tries.failed(notice);
-            tracing::warn!(run = %notice.run, tries = count, why, pause_s = pause.as_secs(), "run-completion notification failed; will retry");
+            let (count, pause) = tries.failed(webhook);
+            let (run, pause_s) = (webhook.run, pause.as_secs());
+            tracing::warn!(%run, tries = count, why, pause_s, "run-completion notification failed; will retry");
             counter!("rollout_webhooks_total", "outcome" => "failed").increment(1);
             return;
         }
     };
     let outcome = if delivered { "delivered" } else { "given_up" };
     counter!("rollout_webhooks_total", "outcome" => outcome).increment(1);
-    let DueNotice { run, index, .. } = notice;
-    match leading.applied(OpKind::Noticed(op::Noticed { run, index, delivered })).await {
+    let DueWebhook { run, index, .. } = webhook;
+    match leading.applied(OpKind::SettleWebhook(op::SettleWebhook { run, index, delivered })).await {
         Ok(()) => tracing::info!(%run, outcome, "run-completion notification settled"),
         // This leader or the next one sends it again.
         Err(error) => {

@@ -3,7 +3,7 @@
 //! *Invariant:* finished rows do not change. A retried row keeps its history and has no strike; a run that had
 //! finished runs again, and finishes again.
 
-use crate::batch::notice::Notice;
+use crate::batch::completion_webhook::WebhookState;
 use crate::batch::run::RunState;
 use crate::kernel::id::RunNo;
 use crate::kernel::reply::{Rejection, Reply};
@@ -87,7 +87,7 @@ impl Ledger {
         run.bring_back(&again);
         if finished {
             run.head.state = RunState::Running;
-            run.head.notice = Notice::None;
+            run.head.webhook = WebhookState::None;
             run.head.finished_wall_ms = 0;
         }
         self.dirty.troubles.extend(again.iter().map(|row| (no, row)));

@@ -8,7 +8,7 @@ use crate::batch::attempts::Attempts;
 use crate::batch::avoided::{Avoided, KeptFrom};
 use crate::batch::disjoint::DisjointAttempts;
 use crate::batch::forget::Sealed;
-use crate::batch::notice::Notice;
+use crate::batch::completion_webhook::WebhookState;
 use crate::batch::returned::Returned;
 use crate::batch::segment::{Outcome, Segment};
 use crate::batch::spec::RunSpec;
@@ -106,8 +106,8 @@ pub(crate) struct RunHead {
     pub(crate) created_at: LedgerMs,
     /// Rows that are done and have a history.
     pub(crate) done_histories: u64,
-    /// Whether the notice of its end was sent.
-    pub(crate) notice: Notice,
+    /// The state of its completion webhook.
+    pub(crate) webhook: WebhookState,
     /// The image has it after the rest, unless it is the default.
     #[serde(skip)]
     pub(crate) pause: PauseState,

@@ -64,7 +64,7 @@ pub struct RunSpec {
     pub require: BTreeMap<String, String>,
     /// Ledger time from its creation to its deadline; 0 for none.
     pub deadline_ms: u64,
-    /// The URL that gets the notice of its end; empty for none.
+    /// The URL of its completion webhook; empty for none.
     pub notify_url: String,
 }
 

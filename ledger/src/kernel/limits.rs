@@ -23,7 +23,7 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub const HOLDER_BYTES_MAX: usize = NAME_BYTES_MAX + 16;
 /// Bytes of a model name, URL or other short text.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// Bytes of the URL that gets the notice of a run's end.
+/// Bytes of the URL of a run's completion webhook.
 pub const NOTIFY_URL_BYTES_MAX: usize = 512;
 /// Bytes of the canonical JSON of sampling or options.
 pub const JSON_BYTES_MAX: usize = 64 * 1024;

@@ -7,7 +7,7 @@ use crate::batch::forget::Sealed;
 use crate::batch::grant::Grant;
 pub use crate::batch::incident::{EndKind, Incident, NamedSlot};
 pub use crate::batch::item_view::{ItemPlace, ItemState, ItemView};
-use crate::batch::notice::Notice;
+use crate::batch::completion_webhook::WebhookState;
 use crate::batch::run::Run;
 pub use crate::batch::run::{Counts, RunState};
 use crate::batch::spec::{RunSpec, SlotOffer};
@@ -65,8 +65,8 @@ pub struct RunView {
     pub ended_index: u64,
     /// The folder of its objects, within its namespace.
     pub folder: String,
-    /// Whether the notice of its end was sent.
-    pub notice: Notice,
+    /// The state of its completion webhook.
+    pub webhook: WebhookState,
 }
 
 /// A segment and the outcomes of its rows.
@@ -461,7 +461,7 @@ fn view_of(run: &Run) -> RunView {
         input_closed: run.head.input_closed,
         created_wall_ms: run.head.created_wall_ms,
         finished_wall_ms: run.head.finished_wall_ms,
-        notice: run.head.notice,
+        webhook: run.head.webhook,
         workers: workers.len() as u32,
         ended_index: run.head.ended_index,
         folder: run.head.folder.clone(),

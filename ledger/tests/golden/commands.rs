@@ -194,8 +194,8 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     let mut all = of_runs_and_stores();
     all.extend(training::all(all.len() as u64 + 1));
     all.push(("set_quota", command(Body::Ops(vec![quota().into()]))));
-    let noticed = OpKind::Noticed(op::Noticed { run: RUN, index: 300, delivered: true });
-    all.push(("noticed", command(Body::Ops(vec![noticed.into()]))));
+    let settle_webhook = OpKind::SettleWebhook(op::SettleWebhook { run: RUN, index: 300, delivered: true });
+    all.push(("noticed", command(Body::Ops(vec![settle_webhook.into()]))));
     all.push(("token", command(Body::Ops(tokens().map(Op::from).to_vec()))));
     let revoke = OpKind::Token(TokenOp::Revoke { name: "alice".into() });
     all.push(("revoke_token", op(revoke)));

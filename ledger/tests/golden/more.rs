@@ -209,7 +209,7 @@ fn runs() -> Command {
         create("bare", RunSpec::default()),
         OpKind::AddSegments(op::AddSegments { run: RunNo(300), segments: Vec::new() }),
         OpKind::RetryRows(op::RetryRows { run: RunNo(300), rows: Some(Rows::default()) }),
-        OpKind::Noticed(op::Noticed { run: RunNo(300), index: 70_000, delivered: false }),
+        OpKind::SettleWebhook(op::SettleWebhook { run: RunNo(300), index: 70_000, delivered: false }),
         OpKind::SetQuota(quota),
         OpKind::Seal(op::Seal { run: RunNo(300), manifest: blob(3), ended_index: 70_000 }),
         OpKind::ReuseResults(op::ReuseResults {

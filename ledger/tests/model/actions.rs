@@ -18,7 +18,7 @@ use crate::trainings_acts::Train;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
-    Evidence, FailureClass, JobName, Notice, Op, OpKind, Quota, RequestId, Rows, RunAction,
+    Evidence, FailureClass, JobName, WebhookState, Op, OpKind, Quota, RequestId, Rows, RunAction,
     SettingOp, StoreName, StoreOp, op,
 };
 
@@ -58,7 +58,7 @@ pub(crate) enum Act {
     Forget { run: u8 },
     Namespace { cap: u8 },
     Quota { cap: u8, rows: Option<u8>, runs: Option<u8> },
-    Noticed { run: u8, stale: bool, delivered: bool },
+    SettleWebhook { run: u8, stale: bool, delivered: bool },
     Register { worker: u8, instance: u8, alive: bool, resume: bool, slots: u8, held: Vec<Pick> },
     Deregister { worker: u8 },
     Suspect { worker: u8, started: Vec<Pick>, unheard: Option<Vec<Pick>>, grace_ms: u64 },
@@ -183,17 +183,17 @@ impl Act {
                 running_rows_max: (cap % 5 == 0).then_some(u64::from(cap / 2 * 3)),
                 runs_max: runs.map(|runs| if runs % 2 > 0 { 0 } else { runs.into() }),
             }),
-            Act::Noticed { run, stale, delivered } => {
+            Act::SettleWebhook { run, stale, delivered } => {
                 // A due notification, if there is one.
-                let due = |r: &&Run| matches!(r.notice, Notice::Due { .. }) && !r.forgotten;
+                let due = |r: &&Run| matches!(r.webhook, WebhookState::Due { .. }) && !r.forgotten;
                 let at = model.runs.iter().position(|r| due(&r));
                 let run = at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1));
-                let of = at.and_then(|at| model.runs.get(at)).map(|r| r.notice);
+                let of = at.and_then(|at| model.runs.get(at)).map(|r| r.webhook);
                 let index = match of {
-                    Some(Notice::Due { index }) if !stale => index,
+                    Some(WebhookState::Due { index }) if !stale => index,
                     _ => 1,
                 };
-                OpKind::Noticed(op::Noticed { run, index, delivered })
+                OpKind::SettleWebhook(op::SettleWebhook { run, index, delivered })
             }
             Act::Register { worker, instance, alive, resume, slots, held } => {
                 register(model, (worker, instance, alive, resume, slots), &held)

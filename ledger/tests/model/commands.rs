@@ -91,7 +91,7 @@ names!(op, OPS, OpKind, {
     OpKind::Checkpoint(CheckpointOp::Label { .. }) => "label checkpoint",
     OpKind::Checkpoint(CheckpointOp::Forget { .. }) => "forget checkpoint",
     OpKind::SetQuota(_) => "set quota",
-    OpKind::Noticed(_) => "noticed",
+    OpKind::SettleWebhook(_) => "noticed",
     OpKind::Token(TokenOp::Create { .. }) => "create token",
     OpKind::Token(TokenOp::Revoke { .. }) => "revoke token",
     OpKind::Token(TokenOp::Spend(_)) => "spend token",

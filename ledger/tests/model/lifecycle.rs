@@ -6,7 +6,7 @@ use crate::rows::Row;
 use crate::runs::Run;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::view::RunState;
-use rollout_ledger::{Notice, Rejection, Reply, RunAction, RunSpec, SegmentDecl};
+use rollout_ledger::{WebhookState, Rejection, Reply, RunAction, RunSpec, SegmentDecl};
 use std::collections::BTreeMap;
 
 impl Model {
@@ -42,7 +42,7 @@ impl Model {
             ended_index: 0,
             state: RunState::Running,
             created_at: self.clock,
-            notice: Notice::None,
+            webhook: WebhookState::None,
             resumed_index: 0,
             closed: false,
             segments: Vec::new(),

@@ -275,8 +275,8 @@ impl Model {
             OpKind::Shard(op) => self.shard(op),
             OpKind::Checkpoint(op) => self.checkpoint(op),
             OpKind::SetQuota(quota) => self.set_quota(&quota),
-            OpKind::Noticed(op::Noticed { run, index, delivered }) => {
-                self.noticed(run, index, delivered)
+            OpKind::SettleWebhook(op::SettleWebhook { run, index, delivered }) => {
+                self.settle_webhook(run, index, delivered)
             }
             OpKind::Token(op) => self.token(op),
             OpKind::Revocation(op) => self.revocation(op),

@@ -4,7 +4,7 @@ use crate::naive::{Model, Outcome};
 use crate::rows::RowState;
 use crate::runs::Run;
 use rollout_ledger::id::RunNo;
-use rollout_ledger::{Notice, Quota, Rejection, Reply};
+use rollout_ledger::{WebhookState, Quota, Rejection, Reply};
 
 /// The bounds of pending rows, and of runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,19 +69,19 @@ impl Model {
             if run.spec.notify_url.is_empty() || run.ended_index == before {
                 continue;
             }
-            run.notice = match run.ended() {
-                true => Notice::Due { index },
-                false => Notice::None,
+            run.webhook = match run.ended() {
+                true => WebhookState::Due { index },
+                false => WebhookState::None,
             };
         }
     }
 
-    pub(crate) fn noticed(&mut self, no: RunNo, index: u64, delivered: bool) -> Outcome {
+    pub(crate) fn settle_webhook(&mut self, no: RunNo, index: u64, delivered: bool) -> Outcome {
         let Ok(run) = self.run_of(no) else { return Ok(Reply::Ok) };
-        if run.notice == (Notice::Due { index }) {
-            run.notice = match delivered {
-                true => Notice::Delivered { index },
-                false => Notice::GivenUp { index },
+        if run.webhook == (WebhookState::Due { index }) {
+            run.webhook = match delivered {
+                true => WebhookState::Delivered { index },
+                false => WebhookState::GivenUp { index },
             };
             self.note("told of an end");
         }

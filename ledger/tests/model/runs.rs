@@ -4,7 +4,7 @@ use crate::rows::{Lease, Row, RowState};
 use crate::trials::Excluded;
 use rollout_ledger::id::{Attempt, RunNo, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
-use rollout_ledger::{Notice, Rejection, Reply, RunSpec, SegmentDecl};
+use rollout_ledger::{WebhookState, Rejection, Reply, RunSpec, SegmentDecl};
 use std::collections::BTreeMap;
 
 pub(crate) struct Run {
@@ -13,7 +13,7 @@ pub(crate) struct Run {
     pub(crate) spec: RunSpec,
     pub(crate) state: RunState,
     pub(crate) created_at: u64,
-    pub(crate) notice: Notice,
+    pub(crate) webhook: WebhookState,
     pub(crate) resumed_index: u64,
     pub(crate) closed: bool,
     pub(crate) segments: Vec<SegmentDecl>,

@@ -175,7 +175,7 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         1 => (0..30u8, prop::option::of(0..250u8), prop::option::of(0..6u8))
             .prop_map(|(cap, rows, runs)| Act::Quota { cap, rows, runs }),
         1 => (run(), prop::bool::weighted(0.2), any::<bool>())
-            .prop_map(|(run, stale, delivered)| Act::Noticed { run, stale, delivered }),
+            .prop_map(|(run, stale, delivered)| Act::SettleWebhook { run, stale, delivered }),
         4 => (worker(), 0..2u8, prop::bool::weighted(0.6), prop::bool::weighted(0.7), 1..3u8, picks(0..4))
             .prop_map(|(worker, instance, alive, resume, slots, held)| {
                 Act::Register { worker, instance, alive, resume, slots, held }

@@ -79,7 +79,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         // Example: setting cordon-after=5
         "setting" => OpKind::Setting(SettingOp::CordonAfter(args.number("cordon-after", 0)?)),
         // Example: noticed run=chat index=4 delivered=1
-        "noticed" => OpKind::Noticed(op::Noticed {
+        "noticed" => OpKind::SettleWebhook(op::SettleWebhook {
             run: run(world, &args.text("run")?)?,
             index: args.number("index", 0)?,
             delivered: args.number("delivered", 0)? > 0,

@@ -84,7 +84,10 @@ impl World {
                 format!("seal {seal:?} sweep {sweep:?} delete {delete:?} forget {:?}", due.forget)
             }
             // Example: notices
-            "notices" => format!("{:?}", self.ledger.notices_due()),
+            // The recorded stories have the type's first name.
+            "notices" => {
+                format!("{:?}", self.ledger.webhooks_due()).replace("DueWebhook", "DueNotice")
+            }
             // Every join token.
             "tokens" => show::tokens(&self.ledger),
             // Every revocation of certificates.

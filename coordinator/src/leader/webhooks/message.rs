@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
-use rollout_ledger::DueNotice;
+use rollout_ledger::DueWebhook;
 use rollout_ledger::view::{RunState, RunView};
 use serde_json::json;
 use time::OffsetDateTime;
@@ -32,8 +32,8 @@ pub(super) fn signature(key: &hmac::Key, id: &str, timestamp: &str, body: &str) 
 }
 
 /// The id of one end of one run.
-pub(super) fn id(cluster: &str, notice: DueNotice) -> String {
-    format!("run_{cluster}_{}_{}", notice.run, notice.index)
+pub(super) fn id(cluster: &str, webhook: DueWebhook) -> String {
+    format!("run_{cluster}_{}_{}", webhook.run, webhook.index)
 }
 
 pub(super) fn body(cluster: &str, run: &RunView) -> String {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use rollout_ledger::id::{LedgerMs, RunNo};
     use rollout_ledger::view::Counts;
-    use rollout_ledger::{Notice, RunSpec};
+    use rollout_ledger::{WebhookState, RunSpec};
     use std::fmt::Write as _;
 
     const CLUSTER: &str = "0123456789abcdef0123456789abcdef";
@@ -108,7 +108,7 @@ mod tests {
             workers: 0,
             ended_index: 70_000,
             folder: "eval/0123456789abcdef-0000000000000001".into(),
-            notice: Notice::default(),
+            webhook: WebhookState::default(),
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
             RunState::Deleting,
         ];
         let key = key("a text of at least twenty-four bytes").expect("a secret");
-        let due = DueNotice { run: RunNo(300), index: 70_000, since: LedgerMs(1) };
+        let due = DueWebhook { run: RunNo(300), index: 70_000, since: LedgerMs(1) };
         let id = id(CLUSTER, due);
         let mut text = format!("{id}\n");
         for state in states {

@@ -178,7 +178,7 @@ operations! {
     /// Changes a namespace's quota.
     38 SetQuota(Quota),
     /// The coordinator delivered a notification of a run's end, or gave it up.
-    39 Noticed(op::Noticed),
+    39 SettleWebhook(op::SettleWebhook),
     /// An operation on a join token.
     40 Token(TokenOp),
     /// As [`OpKind::Suspect`], for a worker that may have started more rows than it reported.

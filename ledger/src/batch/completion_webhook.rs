@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// The coordinator delivered a notification of a run's end, or gave it up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Noticed {
+pub struct SettleWebhook {
     /// The run.
     pub run: RunNo,
     /// The log index of its end.
@@ -25,7 +25,7 @@ pub struct Noticed {
     pub delivered: bool,
 }
 
-impl Operation for Noticed {
+impl Operation for SettleWebhook {
     const SINCE: u32 = 1;
     const IN_EXCHANGE: bool = false;
     const IS_BOUNDED: bool = false;
@@ -43,14 +43,14 @@ impl Operation for Noticed {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        Ok(ledger.noticed(ctx, self.run, self.index, self.delivered))
+        Ok(ledger.settle_webhook(ctx, self.run, self.index, self.delivered))
     }
 }
 
 /// The state of a run-completion notification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Notice {
-    /// The run has no URL for the notice, or it has not ended.
+pub enum WebhookState {
+    /// The run has no webhook, or it has not ended.
     #[default]
     None,
     /// Not yet.
@@ -72,7 +72,7 @@ pub enum Notice {
 
 /// A notification that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DueNotice {
+pub struct DueWebhook {
     /// The run.
     pub run: RunNo,
     /// The log index of its end.
@@ -82,21 +82,21 @@ pub struct DueNotice {
 }
 
 impl Run {
-    /// Makes the notice due if the run has a URL for it: the run has ended.
+    /// Makes the webhook due if the run has a URL for it: the run has ended.
     pub(crate) fn notify(&mut self, ctx: &Context) {
         if !self.head.spec.notify_url.is_empty() {
-            self.head.notice = Notice::Due { index: ctx.index() };
+            self.head.webhook = WebhookState::Due { index: ctx.index() };
         }
     }
 }
 
 impl Ledger {
     /// The notifications that are due, in the order of runs.
-    pub fn notices_due(&self) -> Vec<DueNotice> {
+    pub fn webhooks_due(&self) -> Vec<DueWebhook> {
         let runs = self.runs.values().filter(|run| run.head.state != RunState::Deleting);
-        let due = runs.filter_map(|run| match run.head.notice {
-            Notice::Due { index } => {
-                Some(DueNotice { run: run.no, index, since: run.head.ended_at })
+        let due = runs.filter_map(|run| match run.head.webhook {
+            WebhookState::Due { index } => {
+                Some(DueWebhook { run: run.no, index, since: run.head.ended_at })
             }
             _ => None,
         });
@@ -104,7 +104,7 @@ impl Ledger {
     }
 
     /// Records that a notification was acknowledged or given up. Has no effect if it is no longer due.
-    pub(crate) fn noticed(
+    pub(crate) fn settle_webhook(
         &mut self,
         ctx: &Context,
         no: RunNo,
@@ -112,14 +112,14 @@ impl Ledger {
         delivered: bool,
     ) -> Reply {
         let Some(run) = self.runs.get_mut(&no) else { return Reply::Ok };
-        if run.head.notice != (Notice::Due { index }) {
+        if run.head.webhook != (WebhookState::Due { index }) {
             return Reply::Ok;
         }
-        let (notice, to) = match delivered {
-            true => (Notice::Delivered { index }, "notified"),
-            false => (Notice::GivenUp { index }, "notice_given_up"),
+        let (webhook, to) = match delivered {
+            true => (WebhookState::Delivered { index }, "notified"),
+            false => (WebhookState::GivenUp { index }, "notice_given_up"),
         };
-        run.head.notice = notice;
+        run.head.webhook = webhook;
         self.dirty.runs.insert(no);
         self.emit_run(ctx, no, to, "");
         Reply::Ok
