@@ -53,4 +53,4 @@ pub(crate) mod tail;
 pub(crate) mod tally;
 pub(crate) mod trial;
 pub(crate) mod trouble;
-pub(crate) mod unheard;
+pub(crate) mod unreported_starts;

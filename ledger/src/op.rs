@@ -18,7 +18,7 @@ pub use crate::batch::retry::RetryRows;
 pub use crate::batch::seal_run::Seal;
 pub use crate::batch::steal::Steal;
 pub use crate::batch::sweep_run::Swept;
-pub use crate::batch::unheard::SuspectUnheard;
+pub use crate::batch::unreported_starts::SuspectWithUnreportedStarts;
 pub use crate::fleet::cordon::Cordon;
 pub use crate::fleet::deregister::Deregister;
 pub use crate::fleet::drain::DrainWorker;

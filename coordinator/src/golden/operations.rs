@@ -108,6 +108,7 @@ fn recorded(kind: &'static str) -> &'static str {
     match kind {
         "ReuseResults" => "Carry",
         "SettleWebhook" => "Noticed",
+        "SuspectWithUnreportedStarts" => "SuspectUnheard",
         _ => kind,
     }
 }

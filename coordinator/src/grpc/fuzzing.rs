@@ -197,13 +197,13 @@ fn said_by_worker(ledger: &Ledger, message: v1::WorkerMessage) -> Checked<Vec<Op
         Some(Up::Heartbeat(heartbeat)) => {
             let slots = ledger.slots_of(session).unwrap_or(0);
             let started = work_stream::named(&heartbeat.started, slots)?;
-            let unheard = work_stream::named(&heartbeat.unfinished, slots)?;
+            let unreported_starts = work_stream::named(&heartbeat.unfinished, slots)?;
             one(
                 None,
-                OpKind::SuspectUnheard(op::SuspectUnheard {
+                OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts {
                     session,
                     started,
-                    unheard,
+                    unreported_starts,
                     grace_ms: 15_000,
                 }),
             )

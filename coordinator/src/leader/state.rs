@@ -288,13 +288,13 @@ impl Leading {
         let Some((mut started, _)) = self.liveness.started_at(session) else {
             return Vec::new(); // unknown
         };
-        started.extend(self.unheard(session));
+        started.extend(self.unreported_starts(session));
         started
     }
 
     /// Rows that a worker may have started since its last heartbeat: all rows granted since, and of those that were
     /// queued then as many as its engines run at once.
-    fn unheard(&self, session: SessionId) -> Vec<HeldRows> {
+    fn unreported_starts(&self, session: SessionId) -> Vec<HeldRows> {
         let (started, index) = self.liveness.started_at(session).unwrap_or_default();
         let queues = self.node.ledger(|l| l.queues(session)).into_iter().zip(0..);
         let concurrency =
@@ -412,7 +412,7 @@ fn not_heard_of(
     index: u64,
     mut next: u32,
 ) -> Vec<HeldRows> {
-    let mut unheard = Vec::new();
+    let mut unreported_starts = Vec::new();
     for mut held in queue {
         let heard = |set: &&HeldRows| set.run == held.run && set.attempt == held.attempt;
         let heard: Vec<&HeldRows> = started.iter().filter(heard).collect();
@@ -422,8 +422,8 @@ fn not_heard_of(
             next -= held.rows.len() as u32;
         }
         if !held.rows.is_empty() {
-            unheard.push(held);
+            unreported_starts.push(held);
         }
     }
-    unheard
+    unreported_starts
 }

@@ -6,7 +6,7 @@
 //! that died: trials in halves isolate it. It gets a strike only if it was alone on its slot and no other row of that
 //! worker was in the same position. So no row crashes one host after another forever.
 //!
-//! Rows that a silent worker may have started without a report count too: `unheard.rs`.
+//! Rows that a silent worker may have started without a report count too: `unreported_starts.rs`.
 //!
 //! The end of a draining worker counts for no row, because that worker may exit before its rows finish. A row that
 //! two slots run continues at the other slot.
@@ -65,7 +65,7 @@ impl Ledger {
         started: &[HeldRows],
         kept: &[HeldRows],
     ) {
-        let unheard = self.take_unheard(session);
+        let unreported_starts = self.take_unreported_starts(session);
         let ran = self.may_have_run(session, started, kept);
         let among = ran.iter().map(|ran| ran.held.rows.len()).sum::<u64>() as u32;
         let mut primes = ran.iter().filter(|ran| ran.is_prime()).count();
@@ -103,7 +103,7 @@ impl Ledger {
                 });
             }
         }
-        self.count_unheard(ctx, session, (unheard, kept));
+        self.count_unreported_starts(ctx, session, (unreported_starts, kept));
     }
 
     /// Returns the rows of a session that may have run, and counts the crash for each of them.

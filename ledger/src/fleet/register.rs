@@ -174,7 +174,7 @@ impl Ledger {
             self.fleet.joined(worker);
         }
         self.index_slots(session);
-        self.forget_unheard(session);
+        self.forget_unreported_starts(session);
         self.dirty.workers.insert(session);
         self.forget_lost_grants(session);
         Reply::Registered { session, resumed: true, dropped }

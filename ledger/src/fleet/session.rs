@@ -20,7 +20,7 @@ impl Ledger {
         }
         #[cfg(feature = "seeded-bugs")]
         self.return_done(session);
-        self.forget_unheard(session);
+        self.forget_unreported_starts(session);
         self.unindex_slots(session);
         if let Some(worker) = self.workers.get(&session) {
             self.reshaped.insert(worker.namespace.clone());

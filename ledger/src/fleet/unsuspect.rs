@@ -45,7 +45,7 @@ impl Ledger {
             let heard = worker.state_when_heard();
             self.fleet.moved(worker, heard);
             self.dirty.workers.insert(session);
-            self.forget_unheard(session);
+            self.forget_unreported_starts(session);
             self.emit(ctx, EventKind::WorkerBack { session });
             self.adopt_lapsed(ctx, session);
             self.forget_lost_grants(session);

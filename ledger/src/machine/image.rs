@@ -41,7 +41,7 @@ pub(crate) struct Dirty {
     pub(crate) emptied: BTreeSet<RunNo>,
     pub(crate) workers: Marks<SessionId>,
     pub(crate) slots: Marks<SlotRef>,
-    pub(crate) unheard: BTreeSet<SessionId>,
+    pub(crate) unreported_starts: BTreeSet<SessionId>,
     pub(crate) clients: BTreeSet<SessionId>,
     pub(crate) stores: BTreeSet<StoreNo>,
     pub(crate) store_values: BTreeSet<(StoreNo, Vec<u8>)>,
@@ -209,8 +209,8 @@ impl Ledger {
             let value = trouble.map(trouble_record);
             delta.set(run_key(b'T', no, &row.to_be_bytes()), value);
         }
-        for id in dirty.unheard {
-            delta.set(session_key(b'X', id), self.unheard.get(&id).map(codec::encode));
+        for id in dirty.unreported_starts {
+            delta.set(session_key(b'X', id), self.unreported_starts.get(&id).map(codec::encode));
         }
         for id in dirty.clients {
             delta.set(session_key(b'C', id), self.clients.get(&id).map(client_record));
@@ -345,8 +345,8 @@ impl Ledger {
         self.each_checkpoint(&mut each);
         self.each_returned(&mut each);
         self.each_worker(&mut each);
-        for (id, unheard) in &self.unheard {
-            each(&session_key(b'X', *id), &codec::encode(unheard));
+        for (id, unreported_starts) in &self.unreported_starts {
+            each(&session_key(b'X', *id), &codec::encode(unreported_starts));
         }
         self.each_block(&mut each);
         self.each_slot(&mut each);

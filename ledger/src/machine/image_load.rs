@@ -173,7 +173,7 @@ impl Ledger {
             }
             Some(b'Z') => self.load_slot(key, value)?,
             Some(b'X') => {
-                self.unheard
+                self.unreported_starts
                     .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
             }
             Some(b'C') => {

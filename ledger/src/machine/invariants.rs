@@ -43,7 +43,7 @@ impl Ledger {
         self.check_waiting()?;
         self.check_clients()?;
         self.check_slots()?;
-        self.check_unheard()?;
+        self.check_unreported_starts()?;
         self.check_stores()?;
         self.check_jobs()?;
         self.check_trainings()?;
@@ -157,11 +157,11 @@ impl Ledger {
         Ok(())
     }
 
-    fn check_unheard(&self) -> Result<(), String> {
-        for (session, unheard) in &self.unheard {
+    fn check_unreported_starts(&self) -> Result<(), String> {
+        for (session, unreported_starts) in &self.unreported_starts {
             let state = self.worker_state(*session);
             let silent = matches!(state, Some(WorkerState::Suspect { .. }));
-            ensure!(silent && !unheard.is_empty(), "worker {session} was heard: {unheard:?}");
+            ensure!(silent && !unreported_starts.is_empty(), "worker {session} was heard: {unreported_starts:?}");
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::batch::eligibility::{Eligibility, NeedNo, Turn};
 use crate::batch::incident_slots::IncidentSlots;
 use crate::batch::run::{Run, RunState};
 use crate::batch::tally::Tally;
-use crate::batch::unheard::Unheard;
+use crate::batch::unreported_starts::UnreportedStarts;
 use crate::fleet::setting::Settings;
 use crate::fleet::size::Fleet;
 use crate::fleet::worker::Worker;
@@ -63,7 +63,7 @@ pub struct Ledger {
     pub(crate) runs: BTreeMap<RunNo, Run>,
     pub(crate) workers: BTreeMap<SessionId, Worker>,
     /// Rows that suspect workers may have started.
-    pub(crate) unheard: BTreeMap<SessionId, Unheard>,
+    pub(crate) unreported_starts: BTreeMap<SessionId, UnreportedStarts>,
     pub(crate) clients: BTreeMap<SessionId, Client>,
     pub(crate) stores: BTreeMap<StoreNo, Store>,
     pub(crate) jobs: BTreeMap<JobNo, Job>,
@@ -190,7 +190,7 @@ impl Ledger {
             namespaces: BTreeMap::new(),
             runs: BTreeMap::new(),
             workers: BTreeMap::new(),
-            unheard: BTreeMap::new(),
+            unreported_starts: BTreeMap::new(),
             clients: BTreeMap::new(),
             holders: Counts::default(),
             client_uses: BTreeSet::new(),

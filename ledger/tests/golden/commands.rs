@@ -199,7 +199,7 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     all.push(("token", command(Body::Ops(tokens().map(Op::from).to_vec()))));
     let revoke = OpKind::Token(TokenOp::Revoke { name: "alice".into() });
     all.push(("revoke_token", op(revoke)));
-    all.push(("suspect_unheard", suspect_unheard(all.len() as u64 + 1)));
+    all.push(("suspect_unheard", suspect_with_unreported_starts(all.len() as u64 + 1)));
     all.push(("revoke_certificates", revoke_certificates()));
     let whose = Revoked::Identity("worker/gpu-1".into());
     all.push((
@@ -225,7 +225,7 @@ pub(crate) fn setting() -> Command {
 }
 
 /// A worker that may have started more rows than it reported, of its own run; as entry `index`.
-fn suspect_unheard(index: u64) -> Command {
+fn suspect_with_unreported_starts(index: u64) -> Command {
     let (run, session) = (RunNo(2), SessionId::at(index, 2));
     let slot = SlotRef { session, slot: SlotNo(0) };
     let create = OpKind::CreateRun(op::CreateRun {
@@ -243,10 +243,10 @@ fn suspect_unheard(index: u64) -> Command {
         OpKind::AddSegments(op::AddSegments { run, segments }).into(),
         OpKind::Register(Box::new(worker)).into(),
         OpKind::Claim(op::Claim { slot, instance, seq: 1, rows_max: 4 }).into(),
-        OpKind::SuspectUnheard(op::SuspectUnheard {
+        OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts {
             session,
             started: vec![of(0)],
-            unheard: vec![of(2)],
+            unreported_starts: vec![of(2)],
             grace_ms: 60_000,
         })
         .into(),

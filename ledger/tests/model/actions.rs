@@ -61,7 +61,7 @@ pub(crate) enum Act {
     SettleWebhook { run: u8, stale: bool, delivered: bool },
     Register { worker: u8, instance: u8, alive: bool, resume: bool, slots: u8, held: Vec<Pick> },
     Deregister { worker: u8 },
-    Suspect { worker: u8, started: Vec<Pick>, unheard: Option<Vec<Pick>>, grace_ms: u64 },
+    Suspect { worker: u8, started: Vec<Pick>, unreported_starts: Option<Vec<Pick>>, grace_ms: u64 },
     Unsuspect { worker: u8 },
     Drain { worker: u8, deadline_ms: u64 },
     Claim { worker: u8, slot: u8, seq: i8, max: u8 },
@@ -201,22 +201,22 @@ impl Act {
             Act::Deregister { worker } => {
                 OpKind::Deregister(op::Deregister { session: session(model, worker) })
             }
-            Act::Suspect { worker, started, unheard, grace_ms } => {
+            Act::Suspect { worker, started, unreported_starts, grace_ms } => {
                 let named = |picks: &[Pick]| {
                     picks.iter().filter_map(|p| held(model, *p)).map(|h| h.1).collect::<Vec<_>>()
                 };
                 let (session, started) = (session(model, worker), named(&started));
-                match unheard.map(|unheard| named(&unheard)) {
+                match unreported_starts.map(|unreported_starts| named(&unreported_starts)) {
                     None => OpKind::Suspect(op::Suspect { session, started, grace_ms }),
-                    Some(mut unheard) => {
+                    Some(mut unreported_starts) => {
                         // As a leader names them: from the rows that the worker holds.
                         let slots = model.workers.get(&session).map_or(0, |w| w.slots.len());
                         let slots = (0..slots).map(|n| SlotRef { session, slot: SlotNo(n as u16) });
-                        unheard.extend(slots.flat_map(|slot| model.sets_at(slot)));
-                        OpKind::SuspectUnheard(op::SuspectUnheard {
+                        unreported_starts.extend(slots.flat_map(|slot| model.sets_at(slot)));
+                        OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts {
                             session,
                             started,
-                            unheard,
+                            unreported_starts,
                             grace_ms,
                         })
                     }

@@ -39,7 +39,7 @@ names!(op, OPS, OpKind, {
     OpKind::Register(_) => "register",
     OpKind::Deregister(_) => "deregister",
     OpKind::Suspect(_) => "suspect",
-    OpKind::SuspectUnheard(_) => "suspect unheard",
+    OpKind::SuspectWithUnreportedStarts(_) => "suspect unheard",
     OpKind::Unsuspect(_) => "unsuspect",
     OpKind::Drain(_) => "drain",
     OpKind::Claim(_) => "claim",

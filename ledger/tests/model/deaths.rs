@@ -139,7 +139,7 @@ impl Model {
         started: &[HeldRows],
         kept: &[HeldRows],
     ) {
-        let unheard = self.take_unheard(session, kept);
+        let unreported_starts = self.take_unreported_starts(session, kept);
         let ran = self.may_have_run(session, started, kept);
         let is_prime = |model: &Self, (_, no, rows, alone): &Ran| {
             *alone && model.runs[*no as usize - 1].rows[rows[0] as usize].abrupt > 3
@@ -185,19 +185,19 @@ impl Model {
                 self.clear_slots_of((no, rows[0]));
             }
         }
-        self.count_unheard(unheard);
+        self.count_unreported_starts(unreported_starts);
     }
 
     /// The rows that a silent worker may have started, and no longer has.
-    fn take_unheard(
+    fn take_unreported_starts(
         &mut self,
         session: SessionId,
         kept: &[HeldRows],
     ) -> BTreeMap<(u32, Attempt), Vec<u64>> {
         let mut all: BTreeMap<(u32, Attempt), Vec<u64>> = BTreeMap::new();
         let Some(worker) = self.workers.get_mut(&session) else { return all };
-        let (unheard, draining) = (std::mem::take(&mut worker.unheard), worker.draining);
-        for (no, attempt, row) in unheard {
+        let (unreported_starts, draining) = (std::mem::take(&mut worker.unreported_starts), worker.draining);
+        for (no, attempt, row) in unreported_starts {
             let of = self.runs[no as usize - 1].rows.get(row as usize);
             let own = of.is_some_and(|row| match row.state {
                 RowState::Running(l) => l.attempt == attempt,
@@ -211,8 +211,8 @@ impl Model {
         all
     }
 
-    fn count_unheard(&mut self, unheard: BTreeMap<(u32, Attempt), Vec<u64>>) {
-        for ((no, _), rows) in unheard {
+    fn count_unreported_starts(&mut self, unreported_starts: BTreeMap<(u32, Attempt), Vec<u64>>) {
+        for ((no, _), rows) in unreported_starts {
             let run = &mut self.runs[no as usize - 1];
             if run.ended() {
                 continue;

@@ -202,8 +202,8 @@ impl Model {
             OpKind::Suspect(op::Suspect { session, started, grace_ms }) => {
                 self.suspect(session, &started, grace_ms)
             }
-            OpKind::SuspectUnheard(op::SuspectUnheard { session, started, unheard, grace_ms }) => {
-                self.suspect_unheard(session, &started, &unheard, grace_ms)
+            OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts { session, started, unreported_starts, grace_ms }) => {
+                self.suspect_with_unreported_starts(session, &started, &unreported_starts, grace_ms)
             }
             OpKind::Unsuspect(op::Unsuspect { session }) => self.unsuspect(session),
             OpKind::Drain(op::DrainWorker { session, deadline_ms }) => {

@@ -182,7 +182,9 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             }),
         1 => worker().prop_map(|worker| Act::Deregister { worker }),
         3 => (worker(), picks(0..4), prop::option::weighted(0.7, picks(0..6)), 1..8000u64).prop_map(
-            |(worker, started, unheard, grace_ms)| Act::Suspect { worker, started, unheard, grace_ms }
+            |(worker, started, unreported_starts, grace_ms)| {
+                Act::Suspect { worker, started, unreported_starts, grace_ms }
+            }
         ),
         5 => (worker(), prop::option::weighted(0.1, prop_oneof![2 => Just(0), 1 => 1..20_000u64])).prop_map(
             |(worker, drain)| match drain {

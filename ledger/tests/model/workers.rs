@@ -41,7 +41,7 @@ pub(crate) struct Worker {
     pub(crate) address: String,
     pub(crate) suspect: Option<(u64, u64)>,
     /// Rows that it may have started when it fell silent: run, attempt and row.
-    pub(crate) unheard: BTreeSet<(u32, Attempt, u64)>,
+    pub(crate) unreported_starts: BTreeSet<(u32, Attempt, u64)>,
     pub(crate) draining: bool,
     /// When it must be gone.
     pub(crate) gone_by: Option<u64>,
@@ -104,7 +104,7 @@ impl Model {
                 instance: r.instance,
                 address: r.address,
                 suspect: None,
-                unheard: BTreeSet::new(),
+                unreported_starts: BTreeSet::new(),
                 draining: false,
                 gone_by: None,
                 slots: slots(&r.slots),
@@ -151,7 +151,7 @@ impl Model {
         worker.address = r.address.clone();
         worker.stores.clone_from(&r.stores);
         worker.suspect = None;
-        worker.unheard.clear();
+        worker.unreported_starts.clear();
         self.trim_grants(session);
         Reply::Registered { session, resumed: true, dropped }
     }
@@ -337,9 +337,9 @@ impl Model {
         Ok(Reply::Ok)
     }
 
-    fn try_often_unheard(&mut self, unheard: &BTreeSet<(u32, Attempt, u64)>) {
+    fn try_often_unreported(&mut self, unreported_starts: &BTreeSet<(u32, Attempt, u64)>) {
         let mut often: BTreeMap<(u32, Attempt), Vec<u64>> = BTreeMap::new();
-        for &(no, attempt, row) in unheard {
+        for &(no, attempt, row) in unreported_starts {
             if self.runs[no as usize - 1].rows[row as usize].abrupt >= 3 {
                 often.entry((no, attempt)).or_default().push(row);
             }
@@ -353,16 +353,16 @@ impl Model {
         }
     }
 
-    pub(crate) fn suspect_unheard(
+    pub(crate) fn suspect_with_unreported_starts(
         &mut self,
         session: SessionId,
         started: &[HeldRows],
-        unheard: &[HeldRows],
+        unreported_starts: &[HeldRows],
         grace_ms: u64,
     ) -> Outcome {
         if self.workers.get(&session).is_some_and(Worker::ready) {
             let mut all = BTreeSet::new();
-            for set in unheard {
+            for set in unreported_starts {
                 let Some(run) = self.runs.get((set.run.0 as usize).wrapping_sub(1)) else {
                     continue;
                 };
@@ -377,8 +377,8 @@ impl Model {
                 let of = set.rows.iter().filter(|row| run.rows.get(*row as usize).is_some_and(own));
                 all.extend(of.map(|row| (set.run.0, set.attempt, row)));
             }
-            self.try_often_unheard(&all);
-            self.workers.get_mut(&session).expect("found").unheard = all;
+            self.try_often_unreported(&all);
+            self.workers.get_mut(&session).expect("found").unreported_starts = all;
         }
         self.suspect(session, started, grace_ms)
     }
@@ -416,7 +416,7 @@ impl Model {
     pub(crate) fn unsuspect(&mut self, session: SessionId) -> Outcome {
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         if worker.suspect.take().is_some() {
-            worker.unheard.clear();
+            worker.unreported_starts.clear();
             self.adopt(session);
             self.trim_grants(session);
         }

@@ -127,10 +127,10 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             grace_ms: args.number("grace", 60_000)?,
         }),
         // Example: suspect-unheard worker=w1 started=chat:6.0:0-1 unheard=chat:6.0:2 grace=60000
-        "suspect-unheard" => OpKind::SuspectUnheard(op::SuspectUnheard {
+        "suspect-unheard" => OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts {
             session: session(world, args)?,
             started: held(world, &args.text_or("started", ""))?,
-            unheard: held(world, &args.text_or("unheard", ""))?,
+            unreported_starts: held(world, &args.text_or("unheard", ""))?,
             grace_ms: args.number("grace", 60_000)?,
         }),
         "unsuspect" => OpKind::Unsuspect(op::Unsuspect { session: session(world, args)? }),

@@ -88,11 +88,11 @@ impl Leading {
             let started = self.node.ledger(|l| l.held_rows(session));
             return OpKind::Suspect(op::Suspect { session, started, grace_ms }).into();
         }
-        let (started, unheard) = (self.liveness.started(session), self.unheard(session));
-        match unheard.is_empty() {
+        let (started, unreported_starts) = (self.liveness.started(session), self.unreported_starts(session));
+        match unreported_starts.is_empty() {
             true => OpKind::Suspect(op::Suspect { session, started, grace_ms }).into(),
             false => {
-                OpKind::SuspectUnheard(op::SuspectUnheard { session, started, unheard, grace_ms })
+                OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts { session, started, unreported_starts, grace_ms })
                     .into()
             }
         }

@@ -182,7 +182,7 @@ operations! {
     /// An operation on a join token.
     40 Token(TokenOp),
     /// As [`OpKind::Suspect`], for a worker that may have started more rows than it reported.
-    41 SuspectUnheard(op::SuspectUnheard),
+    41 SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts),
     /// A change of the list of revoked certificates.
     42 Revocation(RevocationOp),
     /// The leader's observation of the members.

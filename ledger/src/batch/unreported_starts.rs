@@ -25,19 +25,19 @@ use std::collections::BTreeMap;
 
 /// As [`OpKind::Suspect`], for a worker that may have started more rows than it reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SuspectUnheard {
+pub struct SuspectWithUnreportedStarts {
     /// The session.
     pub session: SessionId,
     /// The rows it is known to have started, which it keeps for the grace period.
     pub started: Vec<HeldRows>,
     /// Further rows of its own that it may have started: pending at once, and counted if its session ends without
     /// a word.
-    pub unheard: Vec<HeldRows>,
+    pub unreported_starts: Vec<HeldRows>,
     /// How long, in ledger time.
     pub grace_ms: u64,
 }
 
-impl Operation for SuspectUnheard {
+impl Operation for SuspectWithUnreportedStarts {
     const SINCE: u32 = 1;
     const IN_EXCHANGE: bool = false;
     const IS_BOUNDED: bool = false;
@@ -55,27 +55,27 @@ impl Operation for SuspectUnheard {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        ledger.suspect_unheard(ctx, self.session, (&self.started, &self.unheard), self.grace_ms)
+        ledger.suspect_with_unreported_starts(ctx, self.session, (&self.started, &self.unreported_starts), self.grace_ms)
     }
 }
 
 /// Rows of one session, by attempt.
-pub(crate) type Unheard = BTreeMap<(RunNo, Attempt), Rows>;
+pub(crate) type UnreportedStarts = BTreeMap<(RunNo, Attempt), Rows>;
 
 impl Ledger {
-    /// A worker is silent, and may have started these `unheard` rows besides those known to be `started`.
-    pub(crate) fn suspect_unheard(
+    /// A worker is silent, and may have started the rows of `unreported_starts` besides those known to be `started`.
+    pub(crate) fn suspect_with_unreported_starts(
         &mut self,
         ctx: &Context,
         session: SessionId,
-        (started, unheard): (&[HeldRows], &[HeldRows]),
+        (started, unreported_starts): (&[HeldRows], &[HeldRows]),
         grace_ms: u64,
     ) -> Result<Reply, Rejection> {
         let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
         // The end of a draining worker counts for no row.
         if worker.state == WorkerState::Ready {
-            let mut all = Unheard::new();
-            for HeldRows { run: no, attempt, rows } in unheard {
+            let mut all = UnreportedStarts::new();
+            for HeldRows { run: no, attempt, rows } in unreported_starts {
                 let Some(run) = self.runs.get(no) else { continue };
                 let own = run.flight.grants.get(attempt).filter(|g| g.slot.session == session);
                 let Some(own) = own.filter(|grant| grant.trial.is_none()) else { continue };
@@ -86,17 +86,17 @@ impl Ledger {
                 }
             }
             if !all.is_empty() {
-                self.try_often_unheard(ctx, &all);
-                self.unheard.insert(session, all);
-                self.dirty.unheard.insert(session);
+                self.try_often_unreported(ctx, &all);
+                self.unreported_starts.insert(session, all);
+                self.dirty.unreported_starts.insert(session);
             }
         }
         self.suspect(ctx, session, started, grace_ms)
     }
 
     /// Takes rows that have been through enough crashes from a worker that is silent now.
-    fn try_often_unheard(&mut self, ctx: &Context, unheard: &Unheard) {
-        for (&(no, attempt), rows) in unheard {
+    fn try_often_unreported(&mut self, ctx: &Context, unreported_starts: &UnreportedStarts) {
+        for (&(no, attempt), rows) in unreported_starts {
             let Some(run) = self.runs.get(&no) else { continue };
             let Some(slot) = run.flight.grants.get(&attempt).map(|grant| grant.slot) else {
                 continue;
@@ -113,40 +113,40 @@ impl Ledger {
     }
 
     /// Drops the unreported starts of a session that is heard again, or is gone.
-    pub(crate) fn forget_unheard(&mut self, session: SessionId) {
-        if self.unheard.remove(&session).is_some() {
-            self.dirty.unheard.insert(session);
+    pub(crate) fn forget_unreported_starts(&mut self, session: SessionId) {
+        if self.unreported_starts.remove(&session).is_some() {
+            self.dirty.unreported_starts.insert(session);
         }
     }
 
     /// Takes the unreported starts of a session whose process is gone, except for rows that it still holds, which are
     /// counted separately.
-    pub(crate) fn take_unheard(&mut self, session: SessionId) -> Unheard {
-        let mut unheard = self.unheard.get(&session).cloned().unwrap_or_default();
-        self.forget_unheard(session);
-        for ((no, attempt), rows) in &mut unheard {
+    pub(crate) fn take_unreported_starts(&mut self, session: SessionId) -> UnreportedStarts {
+        let mut unreported_starts = self.unreported_starts.get(&session).cloned().unwrap_or_default();
+        self.forget_unreported_starts(session);
+        for ((no, attempt), rows) in &mut unreported_starts {
             let run = self.runs.get(no);
             if let Some(own) = run.and_then(|run| run.flight.grants.get(attempt)) {
                 rows.subtract(&own.rows);
             }
         }
-        unheard
+        unreported_starts
     }
 
     /// Counts the crash of a process for rows that it may have run, wherever they are now; `kept` is what the next
     /// process has of them on its disk.
-    pub(crate) fn count_unheard(
+    pub(crate) fn count_unreported_starts(
         &mut self,
         ctx: &Context,
         session: SessionId,
-        (unheard, kept): (Unheard, &[HeldRows]),
+        (unreported_starts, kept): (UnreportedStarts, &[HeldRows]),
     ) {
         if self.workers.get(&session).is_none_or(|worker| worker.drain.is_some()) {
             return;
         }
         let slot = SlotRef { session, slot: SlotNo(0) };
-        let among = unheard.values().map(Rows::len).sum::<u64>() as u32;
-        for ((no, attempt), mut rows) in unheard {
+        let among = unreported_starts.values().map(Rows::len).sum::<u64>() as u32;
+        for ((no, attempt), mut rows) in unreported_starts {
             let of = kept.iter().filter(|set| set.run == no && set.attempt == attempt);
             of.for_each(|set| rows.subtract(&set.rows));
             let failed = FailedTry {
