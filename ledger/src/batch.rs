@@ -1,6 +1,6 @@
 //! Owns: runs, their rows and leases, what slots may serve them, and who is to blame for a failure.
 
-pub(crate) mod abrupt_end;
+pub(crate) mod worker_crash;
 pub(crate) mod add_segments;
 pub(crate) mod attempts;
 pub(crate) mod avoided;

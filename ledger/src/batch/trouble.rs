@@ -94,7 +94,7 @@ pub struct Trouble {
     /// Whether it failed for good.
     pub failed: bool,
     /// Times that a worker's process ended without a word while it ran this row.
-    pub abrupt_ends: u32,
+    pub crashes: u32,
     /// The attempt that made its result, if it is done nevertheless.
     pub done: Option<DoneTry>,
     /// Where it last failed or killed an engine. The record stores it separately.
@@ -180,7 +180,7 @@ impl Trouble {
     pub(crate) fn pardon(&mut self) {
         self.failed = false;
         self.strikes = Strikes::default();
-        self.abrupt_ends = 0;
+        self.crashes = 0;
         self.incident = None;
     }
 }

@@ -3,12 +3,12 @@
 //! A row that crashes its host as soon as it starts is in no heartbeat. When its worker is suspect, the row is
 //! pending, like all rows that had not started, and goes to the next host. *Invariant:* such rows are remembered as
 //! long as their session is suspect, and no longer. If the session ends that way, it counts as a crash for each of
-//! them that is undecided and that no two slots run. From [`limits::ABRUPT_ENDS_MAX`] crashes on a row is a suspect
-//! like those of `abrupt_end.rs`, and is tried apart: at once if it is pending, otherwise when the worker that has it
+//! them that is undecided and that no two slots run. From [`limits::WORKER_CRASHES_MAX`] crashes on a row is a suspect
+//! like those of `worker_crash.rs`, and is tried apart: at once if it is pending, otherwise when the worker that has it
 //! is silent too. A crash is no proof, and never a strike here: a silent worker keeps a trial whole, so
-//! `abrupt_end.rs` counts what was in one.
+//! `worker_crash.rs` counts what was in one.
 
-use crate::batch::abrupt_end::worker_lost;
+use crate::batch::worker_crash::worker_lost;
 use crate::batch::segment::Outcome;
 use crate::batch::trouble::{FailedTry, Ruling};
 use crate::fleet::worker::WorkerState;
@@ -101,8 +101,8 @@ impl Ledger {
             let Some(slot) = run.flight.grants.get(&attempt).map(|grant| grant.slot) else {
                 continue;
             };
-            let ends = |row: &u64| run.troubles.get(row).map_or(0, |trouble| trouble.abrupt_ends);
-            let often = rows.iter().filter(|row| ends(row) >= limits::ABRUPT_ENDS_MAX);
+            let ends = |row: &u64| run.troubles.get(row).map_or(0, |trouble| trouble.crashes);
+            let often = rows.iter().filter(|row| ends(row) >= limits::WORKER_CRASHES_MAX);
             let rows = Rows::from_ranges(often.map(|row| (row, 1))).unwrap_or_default();
             let held = HeldRows { run: no, attempt, rows };
             self.end_attempt(ctx, slot, &held, &worker_lost(), |ledger, held, _| {
@@ -160,8 +160,8 @@ impl Ledger {
             let mut often = Rows::default();
             for row in rows.iter() {
                 let trouble = run.troubles.entry(row).or_default();
-                trouble.abrupt_ends += 1;
-                if trouble.abrupt_ends >= limits::ABRUPT_ENDS_MAX {
+                trouble.crashes += 1;
+                if trouble.crashes >= limits::WORKER_CRASHES_MAX {
                     often.push(row, 1);
                 }
             }

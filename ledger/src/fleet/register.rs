@@ -61,7 +61,7 @@ impl Ledger {
             }
             if other {
                 let Registration { started, held, .. } = &registration;
-                self.ended_abruptly(ctx, session, started, held);
+                self.worker_crashed(ctx, session, started, held);
             }
             if registration.resume == Some(session) {
                 return Ok(self.resume(ctx, session, registration));

@@ -69,7 +69,7 @@ pub const OUT_OF_MEMORY_STRIKES_MAX: u32 = 3;
 pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
 /// Crashes of a process while it runs a row, before the row is a suspect and is tried apart. One further crash with
 /// the row alone is a strike, like that of an engine that died.
-pub const ABRUPT_ENDS_MAX: u32 = 3;
+pub const WORKER_CRASHES_MAX: u32 = 3;
 /// How long other slots come before the slot whose engine died of a row, for that row.
 pub const OTHER_SLOTS_FIRST_MS: u64 = 10_000;
 /// The same from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: how long rows that an engine died of wait for a second

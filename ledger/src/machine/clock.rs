@@ -161,7 +161,7 @@ impl Ledger {
             .map(|worker| worker.id)
             .collect();
         for session in due {
-            self.ended_abruptly(ctx, session, &[], &[]);
+            self.worker_crashed(ctx, session, &[], &[]);
             self.end_session(ctx, session, SessionEnd::Lost);
         }
     }

@@ -39,7 +39,7 @@ const TRIED: &[(&str, fn())] = &[
     ("NOTIFY_URL_BYTES_MAX", runs::notify_urls),
     ("NAMESPACES_MAX", runs::namespaces),
     ("DONE_HISTORIES_MAX", runs::done_histories),
-    ("ABRUPT_ENDS_MAX", workers::abrupt_ends),
+    ("WORKER_CRASHES_MAX", workers::worker_crashes),
     ("TEXT_BYTES_MAX", runs::texts),
     ("JSON_BYTES_MAX", runs::json),
     ("LABELS_MAX", runs::labels),

@@ -248,12 +248,12 @@ pub(crate) fn failure_cordon() {
 
 /// Two rows are granted together until their worker's process has ended under them that often; then one of them is tried
 /// alone.
-pub(crate) fn abrupt_ends() {
+pub(crate) fn worker_crashes() {
     let mut bench = Bench::new();
     bench.run("r", spec(), 2);
     let slot = bench.worker("w", 1);
     let mut held = bench.pull(slot, 1, 2);
-    for end in 1..=limits::ABRUPT_ENDS_MAX {
+    for end in 1..=limits::WORKER_CRASHES_MAX {
         assert_eq!(rows(&held), 2, "after {} ends", end - 1);
         let instance = 1 + u64::from(end);
         let next = Registration { instance, ..registration("w", 1) };

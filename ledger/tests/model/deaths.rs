@@ -133,7 +133,7 @@ impl Model {
     }
 
     /// A process ended without a word: what may have run is counted, and what was counted often is tried apart.
-    pub(crate) fn ended_abruptly(
+    pub(crate) fn worker_crashed(
         &mut self,
         session: SessionId,
         started: &[HeldRows],
@@ -142,7 +142,7 @@ impl Model {
         let unreported_starts = self.take_unreported_starts(session, kept);
         let ran = self.may_have_run(session, started, kept);
         let is_prime = |model: &Self, (_, no, rows, alone): &Ran| {
-            *alone && model.runs[*no as usize - 1].rows[rows[0] as usize].abrupt > 3
+            *alone && model.runs[*no as usize - 1].rows[rows[0] as usize].crashes > 3
         };
         let mut primes = ran.iter().filter(|ran| is_prime(self, ran)).count();
         let proven = primes == 1;
@@ -150,7 +150,7 @@ impl Model {
             let prime = is_prime(self, &ran);
             let (slot, no, rows, alone) = ran;
             let clock = self.clock;
-            let ends = |row: u64, run: &Run| run.rows[row as usize].abrupt;
+            let ends = |row: u64, run: &Run| run.rows[row as usize].crashes;
             let (mut poison, mut clears) = (false, true);
             if prime && proven {
                 // Its lease has ended: what runs elsewhere counts against the cap.
@@ -225,10 +225,10 @@ impl Model {
                 {
                     continue;
                 }
-                (row.abrupt, row.failed_once) = (row.abrupt + 1, true);
+                (row.crashes, row.failed_once) = (row.crashes + 1, true);
                 self.events.push("may have ended its worker unheard".into());
                 let pending = matches!(row.state, RowState::Pending { .. }) && row.trial.is_none();
-                if row.abrupt >= 3 && pending {
+                if row.crashes >= 3 && pending {
                     often.push(number);
                 }
             }
@@ -270,7 +270,7 @@ impl Model {
                 let rows: Vec<u64> = own.iter().copied().filter(ran).collect();
                 for row in &rows {
                     let row = &mut run.rows[*row as usize];
-                    (row.abrupt, row.failed_once) = (row.abrupt + 1, true);
+                    (row.crashes, row.failed_once) = (row.crashes + 1, true);
                 }
                 if !rows.is_empty() {
                     all.push((slot, set.run.0, rows, trial && own.len() == 1));

@@ -60,7 +60,7 @@ pub(crate) struct Row {
     /// Whether it ever failed, since it was submitted.
     pub(crate) failed_once: bool,
     /// Times that a process ended without a word while it may have run this.
-    pub(crate) abrupt: u32,
+    pub(crate) crashes: u32,
 }
 
 /// Which strikes a class counts in.

@@ -86,7 +86,7 @@ impl Model {
                 return Err(Rejection::WorkerNameTaken { name, address });
             }
             if other {
-                self.ended_abruptly(session, &r.started, &r.held);
+                self.worker_crashed(session, &r.started, &r.held);
             }
             if r.resume == Some(session) {
                 return Ok(self.resume(session, &r));
@@ -340,7 +340,7 @@ impl Model {
     fn try_often_unreported(&mut self, unreported_starts: &BTreeSet<(u32, Attempt, u64)>) {
         let mut often: BTreeMap<(u32, Attempt), Vec<u64>> = BTreeMap::new();
         for &(no, attempt, row) in unreported_starts {
-            if self.runs[no as usize - 1].rows[row as usize].abrupt >= 3 {
+            if self.runs[no as usize - 1].rows[row as usize].crashes >= 3 {
                 often.entry((no, attempt)).or_default().push(row);
             }
         }
@@ -448,7 +448,7 @@ impl Model {
         };
         let due: Vec<SessionId> = self.workers.iter().filter(|w| due(w.1)).map(|w| *w.0).collect();
         for session in due {
-            self.ended_abruptly(session, &[], &[]);
+            self.worker_crashed(session, &[], &[]);
             self.end(session);
         }
     }

@@ -1,10 +1,10 @@
 //! Handles the crash of a worker's process while rows ran. One of those rows may crash whole hosts.
 //!
 //! No report names the row, so the crash counts for every row that may have run. One crash is weak evidence, because
-//! hosts also crash for other reasons. *Invariant:* until a row has been through [`limits::ABRUPT_ENDS_MAX`] crashes,
-//! it becomes pending again as if its worker had returned it. From then on it is a suspect, like a row of an engine
-//! that died: trials in halves isolate it. It gets a strike only if it was alone on its slot and no other row of that
-//! worker was in the same position. So no row crashes one host after another forever.
+//! hosts also crash for other reasons. *Invariant:* until a row has been through [`limits::WORKER_CRASHES_MAX`]
+//! crashes, it becomes pending again as if its worker had returned it. From then on it is a suspect, like a row of an
+//! engine that died: trials in halves isolate it. It gets a strike only if it was alone on its slot and no other row
+//! of that worker was in the same position. So no row crashes one host after another forever.
 //!
 //! Rows that a silent worker may have started without a report count too: `unreported_starts.rs`.
 //!
@@ -35,12 +35,12 @@ struct Ran {
 impl Ran {
     /// The row is proven guilty, unless another row is in the same position.
     fn is_prime(&self) -> bool {
-        self.alone && self.ends.iter().all(|ends| *ends > limits::ABRUPT_ENDS_MAX)
+        self.alone && self.ends.iter().all(|ends| *ends > limits::WORKER_CRASHES_MAX)
     }
 
     fn suspects(&self) -> Rows {
         let all = self.held.rows.iter().zip(&self.ends);
-        let often = all.filter(|(_, ends)| **ends >= limits::ABRUPT_ENDS_MAX);
+        let often = all.filter(|(_, ends)| **ends >= limits::WORKER_CRASHES_MAX);
         Rows::from_ranges(often.map(|(row, _)| (row, 1))).unwrap_or_default()
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn worker_lost() -> Failure {
 impl Ledger {
     /// The process of a session has crashed. `started` is what it may have run, as the leader knows; `kept` is what
     /// the next process has of it on its disk. Rows that are not suspects yet stay with the session.
-    pub(crate) fn ended_abruptly(
+    pub(crate) fn worker_crashed(
         &mut self,
         ctx: &Context,
         session: SessionId,
@@ -88,7 +88,7 @@ impl Ledger {
                 // If several rows are in this position, one is tried next, and the others wait for the result.
                 primes -= 1;
                 if primes > 0 {
-                    let more = ran.ends.first().map_or(1, |ends| ends - limits::ABRUPT_ENDS_MAX);
+                    let more = ran.ends.first().map_or(1, |ends| ends - limits::WORKER_CRASHES_MAX);
                     let until = LedgerMs(self.meta.clock.0.saturating_add(backoff_ms(more)));
                     self.end_attempt(ctx, slot, &ran.held, &failure, |ledger, held, _| {
                         ledger.put_on_trial(no, held.rows.clone(), Some(until));
@@ -143,8 +143,8 @@ impl Ledger {
             }
             let count = |row| {
                 let trouble = run.troubles.entry(row).or_default();
-                trouble.abrupt_ends += 1;
-                trouble.abrupt_ends
+                trouble.crashes += 1;
+                trouble.crashes
             };
             let ends = rows.iter().map(count).collect();
             self.dirty.troubles.extend(rows.iter().map(|row| (no, row)));
