@@ -33,7 +33,7 @@ pub(crate) mod known_done;
 pub(crate) mod nack;
 pub(crate) mod completion_webhook;
 pub(crate) mod outcome_image;
-pub(crate) mod outlook;
+pub(crate) mod claim_forecast;
 pub(crate) mod retry;
 pub(crate) mod returned;
 pub(crate) mod run;

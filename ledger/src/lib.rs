@@ -33,7 +33,7 @@ pub use batch::eligibility::{CohortNo, NeedNo};
 pub use batch::eligibility_view::Tail;
 pub use batch::forget::{Forgettable, Sealed};
 pub use batch::completion_webhook::{DueWebhook, WebhookState};
-pub use batch::outlook::Outlook;
+pub use batch::claim_forecast::ClaimForecast;
 pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
 pub use identity::member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};

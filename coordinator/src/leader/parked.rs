@@ -155,24 +155,24 @@ impl Parked {
         if !may_claim {
             return ready;
         }
-        let mut outlook = ledger.outlook();
+        let mut forecast = ledger.claim_forecast();
         for &(slot, rows_max) in claiming.values() {
-            outlook.ask(slot, rows_max);
+            forecast.ask(slot, rows_max);
         }
         let cohorts: Vec<CohortNo> = state.queues.keys().copied().collect();
         for cohort in cohorts {
-            while outlook.has_work(cohort) {
+            while forecast.has_work(cohort) {
                 let Some((&ticket, &slot)) =
                     state.queues.get(&cohort).and_then(|q| q.first_key_value())
                 else {
                     break;
                 };
-                if outlook.is_capped(slot) {
+                if forecast.is_capped(slot) {
                     break; // the whole cohort is too: it has one namespace
                 }
                 let rows_max =
                     state.pulls.get(&key(slot)).map_or(0, |waiting| waiting.pull.rows_max);
-                if !outlook.ask(slot, rows_max) {
+                if !forecast.ask(slot, rows_max) {
                     state.unqueue(Some(cohort), ticket);
                     state.stuck.entry(cohort).or_default().insert(ticket, slot);
                     continue;

@@ -57,7 +57,7 @@ impl<'a> Left<'a> {
 }
 
 /// The pending rows, minus those that pulls have asked for.
-pub struct Outlook<'a> {
+pub struct ClaimForecast<'a> {
     ledger: &'a Ledger,
     /// What is left of the needs that pulls were served from.
     needs: BTreeMap<NeedNo, Left<'a>>,
@@ -81,13 +81,13 @@ impl Ledger {
     }
 
     /// A forecast for pulls that will be proposed together.
-    pub fn outlook(&self) -> Outlook<'_> {
+    pub fn claim_forecast(&self) -> ClaimForecast<'_> {
         let (needs, spent, rooms) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Outlook { ledger: self, needs, spent, rooms }
+        ClaimForecast { ledger: self, needs, spent, rooms }
     }
 }
 
-impl<'a> Outlook<'a> {
+impl<'a> ClaimForecast<'a> {
     /// Whether a pull of this slot for at most `rows_max` rows would get anything besides what earlier pulls ask for.
     /// Counts what it would get as asked for.
     pub fn ask(&mut self, slot: SlotRef, rows_max: u32) -> bool {
@@ -229,8 +229,8 @@ mod tests {
 
         /// Those of the slots whose pull would be proposed.
         fn asked(&self, slots: &[SlotRef], rows_max: u32) -> Vec<SlotRef> {
-            let mut outlook = self.0.outlook();
-            slots.iter().copied().filter(|slot| outlook.ask(*slot, rows_max)).collect()
+            let mut forecast = self.0.claim_forecast();
+            slots.iter().copied().filter(|slot| forecast.ask(*slot, rows_max)).collect()
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outlook_looks_at_no_more_trials_than_pulls_ask_for() {
+    fn a_claim_forecast_visits_no_more_trials_than_pulls_ask_for() {
         const RUNS: usize = 40;
         let mut bench = Bench::new();
         let slots = bench.slots("m", RUNS as u16 + 2);
@@ -273,7 +273,7 @@ mod tests {
         }
         let ready = bench.0.runs.values().map(|run| run.ready_trials().count());
         assert_eq!(ready.sum::<usize>(), 2 * RUNS, "the halves of each");
-        assert_eq!(looks_of(|| bench.0.outlook()), 0);
+        assert_eq!(looks_of(|| bench.0.claim_forecast()), 0);
         let idle = &slots[RUNS..];
         let looks = looks_of(|| assert_eq!(bench.asked(idle, 512), idle));
         assert!(looks < RUNS as u64, "{looks} looks");
