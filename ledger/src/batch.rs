@@ -16,7 +16,7 @@ pub(crate) mod create_run;
 pub(crate) mod deadline;
 pub(crate) mod delete_run;
 pub(crate) mod disjoint;
-pub(crate) mod duplicate;
+pub(crate) mod speculative_attempt;
 pub(crate) mod eligibility;
 pub(crate) mod eligibility_view;
 pub(crate) mod engine_death;

@@ -42,7 +42,7 @@ pub use identity::revocation::{Revocation, RevocationAuthor, RevocationOp, Revok
 pub use identity::session_room::MakesRoom;
 pub use identity::token::{TokenOp, TokenRole, TokenSpec, TokenUse, TokenView};
 pub use kernel::reply::{
-    GrantedRows, Outrun, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer,
+    GrantedRows, Superseded, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer,
 };
 pub use kernel::rows::Rows;
 pub use kernel::training_refusal::TrainingRefusal;

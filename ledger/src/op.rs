@@ -8,7 +8,7 @@ pub use crate::batch::complete::Complete;
 pub use crate::batch::control_run::ControlRun;
 pub use crate::batch::create_run::CreateRun;
 pub use crate::batch::delete_run::DeleteRun;
-pub use crate::batch::duplicate::Duplicate;
+pub use crate::batch::speculative_attempt::ClaimSpeculatively;
 pub use crate::batch::engine_death::EngineDied;
 pub use crate::batch::fail::Fail;
 pub use crate::batch::forget_run::ForgetRun;

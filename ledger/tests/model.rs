@@ -15,8 +15,8 @@ mod compare;
 mod cordons;
 #[path = "model/deaths.rs"]
 mod deaths;
-#[path = "model/duplicates.rs"]
-mod duplicates;
+#[path = "model/speculative_attempts.rs"]
+mod speculative_attempts;
 #[path = "model/events.rs"]
 mod events;
 #[path = "model/fairness.rs"]

@@ -109,6 +109,7 @@ fn recorded(kind: &'static str) -> &'static str {
         "ReuseResults" => "Carry",
         "SettleWebhook" => "Noticed",
         "SuspectWithUnreportedStarts" => "SuspectUnheard",
+        "ClaimSpeculatively" => "Duplicate",
         _ => kind,
     }
 }

@@ -156,7 +156,7 @@ fn item_out(ledger: &Ledger, now: LedgerMs, no: RunNo, item: ItemView) -> v1::It
         ItemPlace::Running(slot, attempt) => {
             let v1::Holder { worker, slot, attempt } = holder_out(ledger, slot, attempt);
             (out.worker, out.slot, out.attempt) = (worker, slot, attempt);
-            out.duplicate = item.duplicate.map(|(slot, of)| holder_out(ledger, slot, of));
+            out.duplicate = item.speculative.map(|(slot, of)| holder_out(ledger, slot, of));
             v1::ItemState::Running
         }
         ItemPlace::Done(part, row) => {

@@ -229,7 +229,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
             dropped: c.dropped,
             stolen: c.stolen,
             carried: c.reused,
-            duplicated: c.duplicated,
+            duplicated: c.speculative_rows,
         }),
         segments: view.segments,
         input_closed: view.input_closed,

@@ -60,10 +60,10 @@ pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
 
 /// Retries a pull that was taken from the parked ones. If no unassigned rows are left, it may get at most `rows_max`
 /// rows that other slots run already.
-pub(crate) async fn duplicate_for(leading: Arc<Leading>, pull: Pull, rows_max: u32) {
+pub(crate) async fn claim_speculatively_for(leading: Arc<Leading>, pull: Pull, rows_max: u32) {
     let Pull { slot, instance, seq, .. } = pull;
     let rows_max = rows_max.min(pull.rows_max);
-    try_parked(leading, pull, OpKind::Duplicate(op::Duplicate { slot, instance, seq, rows_max }))
+    try_parked(leading, pull, OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance, seq, rows_max }))
         .await;
 }
 
@@ -198,7 +198,7 @@ async fn apply(
         leading.parked.may_be_answered(slot);
     }
     let mut done = Done { at: Some(at), ..Done::refused(foreign) };
-    let (mut stolen, mut outrun) = (Vec::new(), Vec::new());
+    let (mut stolen, mut superseded) = (Vec::new(), Vec::new());
     let mut result = Ok(());
     for (reply, said) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
         let added = match reply {
@@ -206,18 +206,18 @@ async fn apply(
                 stolen = granted;
                 done.add(Reply::Taken { refused }, said)
             }
-            Reply::Won { refused, outrun: losers } => {
-                outrun.extend(losers.into_iter().map(|loser| (loser.slot.session, loser.held)));
+            Reply::Won { refused, superseded: losers } => {
+                superseded.extend(losers.into_iter().map(|loser| (loser.slot.session, loser.held)));
                 done.add(Reply::Taken { refused }, said)
             }
             reply => done.add(reply, said),
         };
         result = result.and(added);
     }
-    if !outrun.is_empty() {
-        let rows = outrun.iter().map(|loser| loser.1.rows.len()).sum();
+    if !superseded.is_empty() {
+        let rows = superseded.iter().map(|loser| loser.1.rows.len()).sum();
         metrics::counter!("rollout_rows_outrun_total").increment(rows);
-        leading.revoke(outrun, "another worker was faster");
+        leading.revoke(superseded, "another worker was faster");
     }
     // The ledger also takes the worker's other rows of the run, including those of its other slots.
     if refused_by_store {

@@ -332,7 +332,7 @@ impl Leading {
                 self.look_at_workers().await;
                 self.look_at_participants().await;
                 self.parked.sweep();
-                self.offer_duplicates();
+                self.offer_speculative_attempts();
                 full_disk::hand_over(&self, &mut handed_over);
             }
         }

@@ -11,7 +11,7 @@ use crate::batch::segment::Outcome;
 use crate::batch::trouble::DoneTry;
 use crate::kernel::id::{Attempt, PartNo, RunNo, SlotRef};
 use crate::kernel::limits;
-use crate::kernel::reply::{Outrun, RefusedRows, Rejection, Reply};
+use crate::kernel::reply::{Superseded, RefusedRows, Rejection, Reply};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::command::{HeldRows, PartDecl};
@@ -61,7 +61,7 @@ impl Operation for Complete {
 #[derive(Default)]
 struct Said {
     refused: Vec<RefusedRows>,
-    outrun: Vec<Outrun>,
+    superseded: Vec<Superseded>,
 }
 
 impl Ledger {
@@ -103,10 +103,10 @@ impl Ledger {
             self.refresh_active(no);
             self.finish_if_done(ctx, no);
         }
-        let Said { refused, outrun } = said;
-        Ok(match outrun.is_empty() {
+        let Said { refused, superseded } = said;
+        Ok(match superseded.is_empty() {
             true => Reply::Taken { refused },
-            false => Reply::Won { refused, outrun },
+            false => Reply::Won { refused, superseded },
         })
     }
 
@@ -132,7 +132,7 @@ impl Ledger {
         }
         let slot = self.credited(slot, run, set.attempt);
         let in_trial = self.slot(slot).is_some_and(|s| s.trial == Some((no, set.attempt)));
-        said.outrun.extend(self.outrun(ctx, no, set.attempt, &accepted));
+        said.superseded.extend(self.supersede(ctx, no, set.attempt, &accepted));
         self.settle_trouble_of(ctx, slot, (no, set.attempt), &accepted);
         self.release(no, set.attempt, &accepted);
         let Some(run) = self.runs.get_mut(&no) else { return false };

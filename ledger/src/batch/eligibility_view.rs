@@ -7,12 +7,12 @@ use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
 use crate::machine::ledger::Ledger;
 use std::cmp::Reverse;
 
-/// A run at its tail, whose running rows idle slots may duplicate.
+/// A run at its tail, of whose running rows idle slots may make speculative attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// The run.
     pub run: RunNo,
-    /// Rows that may be duplicated, by the slots that hold them, up to the requested number.
+    /// Rows that may get a speculative attempt, by the slots that hold them, up to the requested number.
     pub rows: Vec<(SlotRef, u32)>,
 }
 
@@ -53,13 +53,13 @@ impl Ledger {
             && self.own_trial(slot).is_none()
     }
 
-    /// The runs whose rows may be duplicated now, in serving order, with at most `rows_max` rows each.
+    /// The runs whose rows may get a speculative attempt now, in serving order, with at most `rows_max` rows each.
     pub fn tails(&self, now: LedgerMs, rows_max: u32) -> Vec<Tail> {
         let tails = self.tail_runs.iter().filter_map(|no| self.runs.get(no));
         let mut tails: Vec<_> = tails.filter(|run| run.at_tail()).collect();
         tails.sort_unstable_by_key(|run| (Reverse(run.head.spec.priority), run.no));
         let tail = |run: &crate::batch::run::Run| {
-            let held = run.duplicable(None, now, rows_max);
+            let held = run.rows_to_speculate_on(None, now, rows_max);
             let rows = held.into_iter().map(|(slot, rows)| (slot, rows.len() as u32)).collect();
             Tail { run: run.no, rows }
         };

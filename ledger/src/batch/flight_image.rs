@@ -31,7 +31,7 @@ struct Rest<'a> {
     returned: Returned,
     grants: Attempts,
     lapsed: DisjointAttempts,
-    shadows: DisjointAttempts,
+    speculative: DisjointAttempts,
     trials: &'a BTreeMap<TrialNo, Trial>,
     excluded: &'a BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
     trials_made: TrialNo,
@@ -42,14 +42,14 @@ struct Rest<'a> {
 struct AttemptRecord<'a> {
     grant: Option<&'a Grant>,
     lapsed: Option<&'a Grant>,
-    shadow: Option<&'a Grant>,
+    speculative: Option<&'a Grant>,
 }
 
 #[derive(Deserialize)]
 struct LoadedAttempt {
     grant: Option<Grant>,
     lapsed: Option<Grant>,
-    shadow: Option<Grant>,
+    speculative: Option<Grant>,
 }
 
 fn attempt_key(no: RunNo, attempt: Attempt) -> Vec<u8> {
@@ -70,7 +70,7 @@ fn flight_record(flight: &InFlight, version: u32) -> Vec<u8> {
         returned: Returned::default(),
         grants: Attempts::default(),
         lapsed: DisjointAttempts::default(),
-        shadows: DisjointAttempts::default(),
+        speculative: DisjointAttempts::default(),
         trials,
         excluded,
         trials_made: *trials_made,
@@ -79,21 +79,21 @@ fn flight_record(flight: &InFlight, version: u32) -> Vec<u8> {
 
 fn attempt_record(flight: &InFlight, attempt: Attempt) -> Option<Vec<u8>> {
     let (grant, lapsed) = (flight.grants.get(&attempt), flight.lapsed.get(&attempt));
-    let shadow = flight.shadows.get(&attempt);
-    grant.or(lapsed).or(shadow)?;
-    Some(codec::encode(&AttemptRecord { grant, lapsed, shadow }))
+    let speculative = flight.speculative.get(&attempt);
+    grant.or(lapsed).or(speculative)?;
+    Some(codec::encode(&AttemptRecord { grant, lapsed, speculative }))
 }
 
 impl InFlight {
     fn attempts(&self) -> BTreeSet<Attempt> {
-        let all = self.grants.keys().chain(self.lapsed.keys()).chain(self.shadows.keys());
+        let all = self.grants.keys().chain(self.lapsed.keys()).chain(self.speculative.keys());
         all.copied().collect()
     }
 
     fn take_changed(&mut self) -> (BTreeSet<Attempt>, BTreeSet<u64>) {
         let mut attempts = self.grants.take_changed();
         attempts.append(&mut self.lapsed.take_changed());
-        attempts.append(&mut self.shadows.take_changed());
+        attempts.append(&mut self.speculative.take_changed());
         self.avoided.forget_changes();
         (attempts, self.returned.take_changed())
     }
@@ -128,8 +128,8 @@ impl Run {
         let flight = &mut self.flight;
         flight.returned.unite(&loaded.returned.to_rows());
         loaded.grants.into_iter().for_each(|(attempt, grant)| flight.grants.insert(attempt, grant));
-        for (attempt, grant) in &loaded.shadows {
-            flight.shadows.insert(*attempt, grant.clone());
+        for (attempt, grant) in &loaded.speculative {
+            flight.speculative.insert(*attempt, grant.clone());
         }
         for (attempt, grant) in &loaded.lapsed {
             flight.lapsed.insert(*attempt, grant.clone());
@@ -142,14 +142,14 @@ impl Run {
     /// Takes a record `O`.
     pub(crate) fn load_attempt(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
         let attempt = Attempt(u64::from_be_bytes(number(key, 5)?));
-        let LoadedAttempt { grant, lapsed, shadow } = read(key, value)?;
-        if grant.is_none() && lapsed.is_none() && shadow.is_none() {
+        let LoadedAttempt { grant, lapsed, speculative } = read(key, value)?;
+        if grant.is_none() && lapsed.is_none() && speculative.is_none() {
             return Err(bad(key));
         }
         let flight = &mut self.flight;
         grant.into_iter().for_each(|grant| flight.grants.insert(attempt, grant));
         lapsed.into_iter().for_each(|grant| flight.lapsed.insert(attempt, grant));
-        shadow.into_iter().for_each(|grant| flight.shadows.insert(attempt, grant));
+        speculative.into_iter().for_each(|grant| flight.speculative.insert(attempt, grant));
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Ledger {
             let flight = &mut run.flight;
             flight.grants.mark_all();
             flight.lapsed.mark_all();
-            flight.shadows.mark_all();
+            flight.speculative.mark_all();
             flight.returned.mark_all();
             flight.excluded.clear();
             self.dirty.runs.insert(*no);

@@ -1,8 +1,9 @@
 //! Leases: rows that a slot holds under one attempt.
 //!
-//! *Invariant:* a row belongs to at most one attempt, its last one; a duplicate is the exception and runs beside that
-//! attempt until one of the two ends (`duplicate.rs`). The rows of a *live* grant run. The rows of a *lapsed* grant
-//! are pending again, and until another slot gets them the ledger accepts a late result under that attempt.
+//! *Invariant:* a row belongs to at most one attempt, its last one; a speculative attempt is the exception and runs
+//! beside that one until one of the two ends (`speculative_attempt.rs`). The rows of a *live* grant run. The rows of a
+//! *lapsed* grant are pending again, and until another slot gets them the ledger accepts a late result under that
+//! attempt.
 
 use crate::batch::trial::TrialNo;
 use crate::kernel::id::{LedgerMs, SlotRef};

@@ -51,7 +51,7 @@ pub struct ItemView {
     /// Its place.
     pub place: ItemPlace,
     /// The second slot that runs it, at a run's tail. The first of the two that reports decides the row.
-    pub duplicate: Option<(SlotRef, Attempt)>,
+    pub speculative: Option<(SlotRef, Attempt)>,
     /// The rows of its trial, itself included; empty if it is no suspect.
     pub trial: Rows,
     /// Its history.
@@ -130,14 +130,14 @@ fn item_of(run: &Run, row: u64) -> ItemView {
         (None, Some((attempt, grant))) => ItemPlace::Running(grant.slot, *attempt),
         (None, None) => trouble.not_before.map_or(ItemPlace::Pending, ItemPlace::Waiting),
     };
-    let shadow = run.flight.shadows.iter().find(|shadow| shadow.1.rows.contains(row));
+    let speculative = run.flight.speculative.iter().find(|speculative| speculative.1.rows.contains(row));
     let own = || run.flight.trials.values().map(|t| &t.rows).find(|rows| rows.contains(row));
     let held = grant.filter(|g| g.1.trial.is_some()).map(|g| &g.1.rows);
     ItemView {
         row,
         segment: SegmentNo(run.segment_at(row) as u32),
         place,
-        duplicate: shadow.map(|(attempt, shadow)| (shadow.slot, *attempt)),
+        speculative: speculative.map(|(attempt, speculative)| (speculative.slot, *attempt)),
         trial: held.or_else(own).cloned().unwrap_or_default(),
         trouble,
     }

@@ -65,7 +65,7 @@ pub struct Counts {
     /// Rows with a result that is reused from an earlier run.
     pub reused: u64,
     /// Rows that a second slot got while a first one ran them.
-    pub duplicated: u64,
+    pub speculative_rows: u64,
 }
 
 /// The state of a run without its rows: one record of the image.
@@ -133,7 +133,7 @@ pub(crate) struct InFlight {
     pub(crate) grants: Attempts,
     pub(crate) lapsed: DisjointAttempts,
     /// Second attempts of rows that are in `grants` too.
-    pub(crate) shadows: DisjointAttempts,
+    pub(crate) speculative: DisjointAttempts,
     pub(crate) trials: BTreeMap<TrialNo, Trial>,
     /// Below cluster version 3, for each trial of one row whose engine died: the slot of that engine, and until when other
     /// slots come first, also while another slot holds the trial. From version 3 on, the rows' incidents record it.

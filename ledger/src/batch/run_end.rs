@@ -17,7 +17,7 @@ impl Ledger {
         (state, why): (RunState, &'static str),
         reason: String,
     ) {
-        self.end_shadows(ctx, no, why);
+        self.end_speculative(ctx, no, why);
         let Some(run) = self.runs.get_mut(&no) else { return };
         let attempts: Vec<_> = run.flight.grants.keys().copied().collect();
         for attempt in attempts {

@@ -68,7 +68,7 @@ impl Ledger {
         if let Some(grant) = flight.grants.get_mut(&attempt) {
             grant.slot = to;
         }
-        flight.shadows.move_to(&attempt, to);
+        flight.speculative.move_to(&attempt, to);
         flight.lapsed.move_to(&attempt, to);
         if let Some(held) = self.slot_mut(from) {
             held.held.remove(&(no, attempt));

@@ -1,7 +1,7 @@
 //! Runs with no rows left to grant. Reports of their results may wait.
 //!
 //! *Invariant:* if a worker reports results of such a run earlier than its last report, no slot gets another row for
-//! it: no row of the run is pending or will be appended, its results end no other slot's duplicate, and no cap waits
+//! it: no row of the run is pending or will be appended, its results supersede no other attempt, and no cap waits
 //! for them.
 
 use crate::batch::run::RunState;

@@ -80,7 +80,7 @@ impl Ledger {
                 let own = run.flight.grants.get(attempt).filter(|g| g.slot.session == session);
                 let Some(own) = own.filter(|grant| grant.trial.is_none()) else { continue };
                 let (mut rows, _) = rows.partition(&own.rows);
-                rows = run.flight.shadows.without(&rows);
+                rows = run.flight.speculative.without(&rows);
                 if !rows.is_empty() {
                     all.entry((*no, *attempt)).or_default().unite(&rows);
                 }
@@ -154,7 +154,7 @@ impl Ledger {
                 ..self.failed_try(ctx, slot, attempt, &worker_lost())
             };
             let Some(run) = self.runs.get_mut(&no).filter(|run| !run.ended()) else { continue };
-            rows = run.flight.shadows.without(&rows);
+            rows = run.flight.speculative.without(&rows);
             let open = rows.iter().filter(|row| run.outcome(*row) == Outcome::NONE);
             let rows = Rows::from_ranges(open.map(|row| (row, 1))).unwrap_or_default();
             let mut often = Rows::default();

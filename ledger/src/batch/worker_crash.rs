@@ -137,7 +137,7 @@ impl Ledger {
                 false => grant.rows.partition(&named(started)).0,
             };
             rows.subtract(&named(kept));
-            rows = run.flight.shadows.without(&rows);
+            rows = run.flight.speculative.without(&rows);
             if rows.is_empty() {
                 continue;
             }

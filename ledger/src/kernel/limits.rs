@@ -94,7 +94,7 @@ pub const CORDONS_MAX: usize = 4096;
 /// Bytes of a failure's message.
 pub const MESSAGE_BYTES_MAX: usize = 512;
 /// Ledger time for which a slot must have held a row before an idle slot may run it too.
-pub const DUPLICATE_AFTER_MS: u64 = 1000;
+pub const SPECULATE_AFTER_MS: u64 = 1000;
 /// Attempts that one `Tick` ends, from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on; the next one continues.
 /// The last session may exceed the limit.
 pub const TICK_ATTEMPTS_MAX: usize = 2048;

@@ -75,7 +75,7 @@ pub enum Reply {
         /// Rows that this attempt may not decide.
         refused: Vec<RefusedRows>,
         /// The superseded slots, which may stop.
-        outrun: Vec<Outrun>,
+        superseded: Vec<Superseded>,
     },
     /// A shared store's answers, by position.
     Store(Vec<StoreAnswer>),
@@ -182,7 +182,7 @@ pub enum StoreAnswer {
 
 /// An attempt that another one has superseded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outrun {
+pub struct Superseded {
     /// The slot that runs it.
     pub slot: SlotRef,
     /// The rows that it has lost.

@@ -150,7 +150,7 @@ impl Ledger {
             ensure!(alone, "{at:?} holds something beside trial {trial:?}");
         }
         for run in self.runs.values() {
-            for attempt in run.flight.grants.keys().chain(run.flight.shadows.keys()) {
+            for attempt in run.flight.grants.keys().chain(run.flight.speculative.keys()) {
                 ensure!(held.contains_key(&(run.no, *attempt)), "{}/{attempt} is orphaned", run.no);
             }
         }
@@ -223,7 +223,7 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
         ensure!(claim(&grant.rows), "attempt {attempt} holds a row that another attempt has");
         running += grant.rows.len();
     }
-    check_shadows(run)?;
+    check_speculative(run)?;
     let waiting: Vec<_> =
         run.troubles.iter().filter(|t| t.1.not_before.is_some()).map(|t| (*t.0, 1)).collect();
     let waiting = Rows::from_ranges(waiting).unwrap_or_default();
@@ -266,27 +266,27 @@ fn check_run(run: &Run, incidents: bool) -> Result<(), String> {
 }
 
 /// Another slot holds the rows of a second attempt. They have no third attempt and never failed.
-fn check_shadows(run: &Run) -> Result<(), String> {
+fn check_speculative(run: &Run) -> Result<(), String> {
     let (mut all, mut total) = (Rows::default(), 0);
-    for (attempt, shadow) in &run.flight.shadows {
-        ensure!(!shadow.rows.is_empty(), "shadow {attempt} is empty");
-        ensure!(shadow.trial.is_none(), "shadow {attempt} is a trial");
-        all.unite(&shadow.rows);
-        total += shadow.rows.len();
-        let mut alone = shadow.rows.clone();
+    for (attempt, speculative) in &run.flight.speculative {
+        ensure!(!speculative.rows.is_empty(), "speculative attempt {attempt} is empty");
+        ensure!(speculative.trial.is_none(), "speculative attempt {attempt} is a trial");
+        all.unite(&speculative.rows);
+        total += speculative.rows.len();
+        let mut alone = speculative.rows.clone();
         for (first, grant) in &run.flight.grants {
-            let shared = shadow.rows.partition(&grant.rows).0;
-            let apart = first < attempt && grant.slot.session != shadow.slot.session;
-            ensure!(shared.is_empty() || apart, "shadow {attempt} of {first} is the same worker's");
+            let shared = speculative.rows.partition(&grant.rows).0;
+            let apart = first < attempt && grant.slot.session != speculative.slot.session;
+            ensure!(shared.is_empty() || apart, "speculative attempt {attempt} of {first} is the same worker's");
             ensure!(shared.is_empty() || grant.trial.is_none(), "trial {first} has a shadow");
             alone.subtract(&shared);
         }
-        ensure!(alone.is_empty(), "shadow {attempt} has rows that no other attempt holds");
-        let failed = shadow.rows.iter().find(|row| run.troubles.contains_key(row));
-        ensure!(failed.is_none(), "shadow {attempt} has row {failed:?}, which has failed");
+        ensure!(alone.is_empty(), "speculative attempt {attempt} has rows that no other attempt holds");
+        let failed = speculative.rows.iter().find(|row| run.troubles.contains_key(row));
+        ensure!(failed.is_none(), "speculative attempt {attempt} has row {failed:?}, which has failed");
     }
     ensure!(all.len() == total, "a row has two shadows");
-    ensure!(run.flight.shadows.is_indexed(), "the indexes of shadows differ from them");
+    ensure!(run.flight.speculative.is_indexed(), "the indexes of speculative attempts differ from them");
     Ok(())
 }
 

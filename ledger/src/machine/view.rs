@@ -130,7 +130,7 @@ pub struct FlightView {
     /// Attempts that hold rows, and the slots that they were granted to.
     pub live: Vec<(SlotRef, HeldRows)>,
     /// Second attempts of rows that others hold too.
-    pub shadows: Vec<(SlotRef, HeldRows)>,
+    pub speculative: Vec<(SlotRef, HeldRows)>,
     /// Attempts whose lease has ended, with the returned rows for which a late result is accepted.
     pub lapsed: Vec<(SlotRef, HeldRows)>,
     /// Rows that wait after a failure, and until when.
@@ -169,7 +169,7 @@ impl Ledger {
         Some(FlightView {
             returned: run.flight.returned.to_rows(),
             live: held(&run.flight.grants),
-            shadows: held(&run.flight.shadows),
+            speculative: held(&run.flight.speculative),
             lapsed: held(&run.flight.lapsed),
             waiting: run.troubles.iter().filter_map(|(r, t)| Some((*r, t.not_before?))).collect(),
             trials: self.trial_views(run),
@@ -442,7 +442,7 @@ impl Ledger {
 }
 
 fn view_of(run: &Run) -> RunView {
-    let holders = run.flight.grants.values().chain(run.flight.shadows.values());
+    let holders = run.flight.grants.values().chain(run.flight.speculative.values());
     let workers: BTreeSet<SessionId> = holders.map(|grant| grant.slot.session).collect();
     RunView {
         run: run.no,

@@ -32,7 +32,7 @@ macro_rules! kinds {
 kinds! {
     body(Body): OpenEpoch Ops Tick DigestAt SetVersion;
     op(OpKind): OpenClient CreateRun AddSegments CloseInput ControlRun Register Deregister Suspect Unsuspect Drain Claim
-        Complete Fail Nack SetNamespace Steal Duplicate EngineDied Cordon RetryRows ReuseResults Seal DeleteRun ForgetRun Store
+        Complete Fail Nack SetNamespace Steal ClaimSpeculatively EngineDied Cordon RetryRows ReuseResults Seal DeleteRun ForgetRun Store
         DropStore Join Participate Leave LoseParticipant CloseRendezvous Arrive AbortBarrier Dataset Trainer Shard Checkpoint
         Swept SetQuota SettleWebhook Token SuspectWithUnreportedStarts Revocation Member RoundStore Setting;
     run_action(RunAction): Pause Resume Cancel;

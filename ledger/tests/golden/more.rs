@@ -234,7 +234,7 @@ fn workers() -> Command {
         cordon(None, true),
         cordon(Some(SlotNo(300)), false),
         OpKind::Drain(op::DrainWorker { session, deadline_ms: 0 }),
-        OpKind::Duplicate(op::Duplicate { slot, instance: 300, seq: 129, rows_max: 200 }),
+        OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance: 300, seq: 129, rows_max: 200 }),
     ])
 }
 

@@ -8,7 +8,7 @@ use crate::commands::blob;
 use crate::{hex, lock};
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    GrantedRows, HeldRows, Outrun, RefusedRows, Rejection, Reply, Rows, SegmentRef, StoreAnswer,
+    GrantedRows, HeldRows, Superseded, RefusedRows, Rejection, Reply, Rows, SegmentRef, StoreAnswer,
     TrainingRefusal,
 };
 use std::fmt::Debug;
@@ -85,7 +85,7 @@ examples!(replies, Reply, {
     Retried: Reply::Retried { rows: 70_000 },
     Won: Reply::Won {
         refused: vec![refused(Rejection::RunEnded)],
-        outrun: vec![Outrun { slot: slot(), held: held(303) }],
+        superseded: vec![Superseded { slot: slot(), held: held(303) }],
     },
     Store: Reply::Store(store_answers().into_iter().map(|(_, answer)| answer).collect()),
     Participant: Reply::Participant { ticket: SessionId::at(300, 1), keep_alive_ms: 15_000 },

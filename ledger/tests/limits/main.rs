@@ -67,7 +67,7 @@ const TRIED: &[(&str, fn())] = &[
     ("CORDONED_PERCENT_MAX", workers::cordoned_percent),
     ("CORDONS_MAX", workers::cordons),
     ("MESSAGE_BYTES_MAX", workers::message_bytes),
-    ("DUPLICATE_AFTER_MS", runs::duplicate_after),
+    ("SPECULATE_AFTER_MS", runs::speculate_after),
     ("TICK_ATTEMPTS_MAX", workers::tick_attempts),
     ("TICK_ROWS_MAX", workers::tick_rows),
     ("TICK_CORDONS_MAX", workers::tick_cordons),

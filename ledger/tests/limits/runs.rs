@@ -306,19 +306,19 @@ pub(crate) fn clock_step() {
     bench.tick_to(limits::CLOCK_STEP_MAX_MS);
 }
 
-pub(crate) fn duplicate_after() {
+pub(crate) fn speculate_after() {
     let mut bench = Bench::new();
     let run = bench.run("r", RunSpec { tail_duplicates: true, ..spec() }, 3);
     let digest = *blake3::hash(&[1; 32]).as_bytes();
     bench.granted(OpKind::CloseInput(op::CloseInput { run, rows: 3, digest }));
     let (first, second) = (bench.worker("w1", 1), bench.worker("w2", 1));
     assert_eq!(rows(&bench.pull(first, 1, 10)), 3);
-    let duplicate =
-        |seq| OpKind::Duplicate(op::Duplicate { slot: second, instance: 1, seq, rows_max: 10 });
-    bench.tick_to(limits::DUPLICATE_AFTER_MS - 1);
-    assert_eq!(bench.granted(duplicate(1)), Reply::Granted(Vec::new()));
-    bench.tick_to(limits::DUPLICATE_AFTER_MS);
-    let Reply::Granted(grants) = bench.granted(duplicate(2)) else { panic!("no grants") };
+    let speculative =
+        |seq| OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot: second, instance: 1, seq, rows_max: 10 });
+    bench.tick_to(limits::SPECULATE_AFTER_MS - 1);
+    assert_eq!(bench.granted(speculate(1)), Reply::Granted(Vec::new()));
+    bench.tick_to(limits::SPECULATE_AFTER_MS);
+    let Reply::Granted(grants) = bench.granted(speculate(2)) else { panic!("no grants") };
     assert_eq!(grants.iter().map(|grant| grant.held.rows.len()).sum::<u64>(), 3);
 }
 

@@ -73,7 +73,7 @@ pub(crate) enum Act {
     Cordon { worker: u8, slot: Option<u8>, cordoned: bool },
     Retry { run: u8, mask: Option<u16> },
     Steal { picks: Vec<Pick>, by: Option<u8>, worker: u8, slot: u8, seq: i8, instance: bool },
-    Duplicate { worker: u8, slot: u8, seq: i8, max: u8 },
+    ClaimSpeculatively { worker: u8, slot: u8, seq: i8, max: u8 },
     ReuseResults { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
     Store { store: u8, ops: Vec<StoreOp> },
     DropStore { store: u8 },
@@ -298,10 +298,10 @@ impl Act {
                 };
                 OpKind::Steal(op::Steal { victim, held, thief, instance, seq })
             }
-            Act::Duplicate { worker, slot, seq, max } => {
+            Act::ClaimSpeculatively { worker, slot, seq, max } => {
                 let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
                 let (seq, instance) = (next_pull(model, slot, seq), instance(model, slot.session));
-                OpKind::Duplicate(op::Duplicate { slot, instance, seq, rows_max: max.into() })
+                OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance, seq, rows_max: max.into() })
             }
             Act::ReuseResults { run, segment, mask, part, wrong } => {
                 reuse_results(model, run, segment, (mask, wrong), part)

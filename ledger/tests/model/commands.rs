@@ -53,7 +53,7 @@ names!(op, OPS, OpKind, {
     OpKind::Nack(_) => "nack",
     OpKind::SetNamespace(_) => "set namespace",
     OpKind::Steal(_) => "steal",
-    OpKind::Duplicate(_) => "duplicate",
+    OpKind::ClaimSpeculatively(_) => "duplicate",
     OpKind::EngineDied(_) => "engine died",
     OpKind::Cordon(op::Cordon { cordoned: true, .. }) => "cordon",
     OpKind::Cordon(op::Cordon { cordoned: false, .. }) => "uncordon",

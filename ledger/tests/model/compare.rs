@@ -120,8 +120,8 @@ fn seen_in_model(row: &Row) -> Seen {
     match row.state {
         RowState::Pending { late } => Seen::Pending(late.map(|l| (l.attempt, l.slot))),
         RowState::Running(lease) => {
-            let shadow = row.shadow.map(|l| (l.attempt, l.slot));
-            Seen::Running(lease.attempt, lease.slot, shadow)
+            let speculative = row.speculative.map(|l| (l.attempt, l.slot));
+            Seen::Running(lease.attempt, lease.slot, speculative)
         }
         RowState::Waiting { until } => Seen::Waiting(until),
         RowState::Done { digest, at } => Seen::Done(digest, at),
@@ -148,10 +148,10 @@ fn seen_in_ledger(ledger: &Ledger, no: RunNo) -> Vec<Seen> {
     for (slot, held) in &flight.live {
         held.rows.iter().for_each(|r| rows[r as usize] = Seen::Running(held.attempt, *slot, None));
     }
-    for (slot, held) in &flight.shadows {
+    for (slot, held) in &flight.speculative {
         for row in held.rows.iter() {
-            if let Seen::Running(_, _, shadow) = &mut rows[row as usize] {
-                *shadow = Some((held.attempt, *slot));
+            if let Seen::Running(_, _, speculative) = &mut rows[row as usize] {
+                *speculative = Some((held.attempt, *slot));
             }
         }
     }

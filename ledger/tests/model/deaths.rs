@@ -221,7 +221,7 @@ impl Model {
             for number in rows {
                 let row = &mut run.rows[number as usize];
                 if matches!(row.state, RowState::Done { .. } | RowState::Failed)
-                    || row.shadow.is_some()
+                    || row.speculative.is_some()
                 {
                     continue;
                 }
@@ -265,7 +265,7 @@ impl Model {
                 let ran = |row: &u64| {
                     (silent || trial || named(started, *row))
                         && !named(kept, *row)
-                        && run.rows[*row as usize].shadow.is_none()
+                        && run.rows[*row as usize].speculative.is_none()
                 };
                 let rows: Vec<u64> = own.iter().copied().filter(ran).collect();
                 for row in &rows {

@@ -14,7 +14,7 @@ pub(crate) struct Told {
     last: (u64, u32),
     held: BTreeMap<(u32, u64), Attempt>,
     /// Second attempts.
-    shadows: BTreeMap<(u32, u64), Attempt>,
+    speculative: BTreeMap<(u32, u64), Attempt>,
     done: BTreeSet<(u32, u64)>,
     failed: BTreeSet<(u32, u64)>,
     workers: BTreeSet<SessionId>,
@@ -62,7 +62,7 @@ impl Told {
             EventKind::Granted { held, how: "duplicate", .. } => {
                 for row in each(held) {
                     prop_assert!(self.held.contains_key(&row), "{row:?} is nobody's");
-                    let before = self.shadows.insert(row, held.attempt);
+                    let before = self.speculative.insert(row, held.attempt);
                     prop_assert_eq!(before, None, "{:?} has two duplicates", row);
                 }
             }
@@ -77,7 +77,7 @@ impl Told {
             EventKind::Completed { held, .. } => {
                 for row in each(held) {
                     self.held.remove(&row);
-                    prop_assert!(!self.shadows.contains_key(&row), "{row:?} still runs elsewhere");
+                    prop_assert!(!self.speculative.contains_key(&row), "{row:?} still runs elsewhere");
                     prop_assert!(self.done.insert(row), "{row:?} completed twice");
                 }
             }
@@ -100,13 +100,13 @@ impl Told {
 
     /// An attempt no longer has a row; if two attempts had it, the other continues.
     fn leave(&mut self, row: (u32, u64), attempt: Attempt) -> bool {
-        let other = match (self.shadows.remove(&row), self.held.get(&row)) {
-            (Some(shadow), _) if shadow == attempt => return true,
-            (shadow, Some(held)) if *held == attempt => shadow,
+        let other = match (self.speculative.remove(&row), self.held.get(&row)) {
+            (Some(speculative), _) if speculative == attempt => return true,
+            (speculative, Some(held)) if *held == attempt => speculative,
             _ => return false,
         };
         match other {
-            Some(shadow) => self.held.insert(row, shadow),
+            Some(speculative) => self.held.insert(row, speculative),
             None => self.held.remove(&row),
         };
         true
@@ -114,7 +114,7 @@ impl Told {
 
     /// Checks that a reader of all events knows what the ledger knows.
     pub(crate) fn same(&self, ledger: &Ledger) -> TestCaseResult {
-        let (mut held, mut shadows) = (BTreeMap::new(), BTreeMap::new());
+        let (mut held, mut speculative) = (BTreeMap::new(), BTreeMap::new());
         let (mut done, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for view in ledger.run_views("") {
             let RunNo(no) = view.run;
@@ -122,8 +122,8 @@ impl Told {
             for (_, grant) in &flight.live {
                 held.extend(each(grant).map(|row| (row, grant.attempt)));
             }
-            for (_, grant) in &flight.shadows {
-                shadows.extend(each(grant).map(|row| (row, grant.attempt)));
+            for (_, grant) in &flight.speculative {
+                speculative.extend(each(grant).map(|row| (row, grant.attempt)));
             }
             let there = if view.sealed.is_some() { 0 } else { view.segments };
             for number in 0..there {
@@ -145,7 +145,7 @@ impl Told {
             prop_assert_eq!(told, Some(expected), "run {}", no);
         }
         prop_assert_eq!(&self.held, &held, "who holds what");
-        prop_assert_eq!(&self.shadows, &shadows, "who runs what, too");
+        prop_assert_eq!(&self.speculative, &speculative, "who runs what, too");
         prop_assert_eq!(&self.done, &done, "rows done");
         prop_assert_eq!(&self.failed, &failed, "rows failed");
         let sessions: BTreeSet<SessionId> = ledger.worker_sessions().into_iter().collect();

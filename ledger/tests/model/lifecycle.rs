@@ -52,7 +52,7 @@ impl Model {
             retries: 0,
             returned: 0,
             stolen: 0,
-            duplicated: 0,
+            speculative_rows: 0,
             tokens: 0,
             trials_made: 0,
             emptying: BTreeMap::new(),

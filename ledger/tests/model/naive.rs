@@ -239,10 +239,10 @@ impl Model {
             OpKind::ReuseResults(op::ReuseResults { run, segment, segment_digest, part, rows }) => {
                 self.reuse_results(run, (segment, segment_digest), &part, &rows)
             }
-            OpKind::Duplicate(op::Duplicate { slot, instance, seq, rows_max }) => {
+            OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance, seq, rows_max }) => {
                 match self.workers.get(&slot.session) {
                     Some(worker) if worker.instance == instance => {
-                        self.duplicate(slot, seq, rows_max)
+                        self.claim_speculatively(slot, seq, rows_max)
                     }
                     _ => Err(Rejection::SessionUnknown),
                 }

@@ -1,6 +1,6 @@
 //! Rows, one by one: the effect of a completion, a reused result, a failure and a return on each.
 
-use crate::duplicates::grouped;
+use crate::speculative_attempts::grouped;
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, Row, RowState, kind, only, refuse};
 use crate::workers::Ended;
@@ -36,8 +36,8 @@ impl Model {
         let digest = part.blob.digest;
         let mut events: Vec<&str> = Vec::new();
         let (mut refused, mut now) = (Vec::new(), Vec::new());
-        let mut outrun: Vec<(Attempt, Lease, u64)> = Vec::new();
-        let mut all_outrun = Vec::new();
+        let mut superseded: Vec<(Attempt, Lease, u64)> = Vec::new();
+        let mut all_superseded = Vec::new();
         let mut at = 0;
         // Whose rows were done, and whether one was of a trial.
         let mut done_by: BTreeMap<SlotRef, bool> = BTreeMap::new();
@@ -49,7 +49,7 @@ impl Model {
             let (mut stale, mut decided) = (Vec::new(), Vec::new());
             for row in set.rows.iter() {
                 let state = run.rows.get(row as usize).map(|r| r.state);
-                let two = run.rows.get(row as usize).is_some_and(|r| r.shadow.is_some());
+                let two = run.rows.get(row as usize).is_some_and(|r| r.speculative.is_some());
                 let takes = match state {
                     Some(RowState::Running(_)) => {
                         run.rows[row as usize].live_for(set.attempt, slot.session)
@@ -67,13 +67,13 @@ impl Model {
                             });
                         }
                         let rivals = run.rows[row as usize].leases();
-                        outrun.extend(
+                        superseded.extend(
                             rivals
                                 .filter(|l| l.attempt != set.attempt)
                                 .map(|l| (set.attempt, l, row)),
                         );
                         if two {
-                            let late = outrun.last().is_some_and(|o| o.1.attempt < set.attempt);
+                            let late = superseded.last().is_some_and(|o| o.1.attempt < set.attempt);
                             events.push(match late {
                                 true => "duplicate won",
                                 false => "duplicate lost",
@@ -101,7 +101,7 @@ impl Model {
                 *done_by.entry(by).or_default() |= in_trial;
             }
             let set = HeldRows { run: no, ..set.clone() };
-            all_outrun.extend(grouped(no, std::mem::take(&mut outrun)));
+            all_superseded.extend(grouped(no, std::mem::take(&mut superseded)));
             refuse(&set, stale, Rejection::AttemptStale, &mut refused);
             refuse(&set, decided, Rejection::AlreadyDecided, &mut refused);
         }
@@ -130,9 +130,9 @@ impl Model {
                 self.note("a result of another slot");
             }
         }
-        Ok(match all_outrun.is_empty() {
+        Ok(match all_superseded.is_empty() {
             true => Reply::Taken { refused },
-            false => Reply::Won { refused, outrun: all_outrun },
+            false => Reply::Won { refused, superseded: all_superseded },
         })
     }
 

@@ -54,7 +54,7 @@ pub(crate) struct Row {
     /// Whether its result is reused.
     pub(crate) reused: bool,
     /// The second lease under which it also runs.
-    pub(crate) shadow: Option<Lease>,
+    pub(crate) speculative: Option<Lease>,
     /// Where it last failed or killed an engine.
     pub(crate) incident: Option<Incident>,
     /// Whether it ever failed, since it was submitted.
@@ -120,7 +120,7 @@ impl Row {
             RowState::Running(lease) => Some(lease),
             _ => None,
         };
-        first.into_iter().chain(self.shadow)
+        first.into_iter().chain(self.speculative)
     }
 
     pub(crate) fn live_for(&self, attempt: Attempt, session: SessionId) -> bool {
@@ -136,9 +136,9 @@ impl Row {
 
     /// Leaves the row to its other lease, if it has two.
     pub(crate) fn step_aside(&mut self, attempt: Attempt) -> bool {
-        let Some(shadow) = self.shadow.take() else { return false };
-        if shadow.attempt != attempt {
-            self.state = RowState::Running(shadow);
+        let Some(speculative) = self.speculative.take() else { return false };
+        if speculative.attempt != attempt {
+            self.state = RowState::Running(speculative);
         }
         true
     }

@@ -24,7 +24,7 @@ pub(crate) struct Run {
     pub(crate) retries: u64,
     pub(crate) returned: u64,
     pub(crate) stolen: u64,
-    pub(crate) duplicated: u64,
+    pub(crate) speculative_rows: u64,
     pub(crate) tokens: u64,
     pub(crate) trials_made: u32,
     /// Slots that empty themselves for a trial.
@@ -106,7 +106,7 @@ impl Run {
             retries: self.retries,
             returned: self.returned,
             stolen: self.stolen,
-            duplicated: self.duplicated,
+            speculative_rows: self.speculative_rows,
             tokens_in: self.tokens,
             tokens_out: 2 * self.tokens,
             reused: self.rows.iter().filter(|r| r.reused).count() as u64,

@@ -117,11 +117,11 @@ fn shut_in(rows: u8) -> Vec<Step> {
 fn tail() -> Vec<Step> {
     let claim = |slot| Act::Claim { worker: 0, slot, seq: 1, max: 59 };
     let close = |run| Act::Close { run, wrong: false };
-    let duplicate = |slot| Act::Duplicate { worker: 1, slot, seq: 1, max: 9 };
+    let speculate = |slot| Act::ClaimSpeculatively { worker: 1, slot, seq: 1, max: 9 };
     vec![
         Step::Ops(vec![close(0), close(1), claim(0), claim(1)]),
         Step::Tick(1200),
-        Step::Ops(vec![duplicate(0), duplicate(1)]),
+        Step::Ops(vec![speculate(0), speculate(1)]),
     ]
 }
 
@@ -211,7 +211,7 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             }
         ),
         8 => (worker(), 0..2u8, prop_oneof![8 => Just(1i8), 1 => -1..3i8], 0..30u8)
-            .prop_map(|(worker, slot, seq, max)| Act::Duplicate { worker, slot, seq, max }),
+            .prop_map(|(worker, slot, seq, max)| Act::ClaimSpeculatively { worker, slot, seq, max }),
         3 => (run(), -3..1i8, any::<u16>(), 0..9u8, prop::bool::weighted(0.1)).prop_map(
             |(run, segment, mask, part, wrong)| Act::ReuseResults { run, segment, mask, part, wrong }
         ),

@@ -183,7 +183,7 @@ impl Model {
                     }
                     _ => None,
                 };
-                for lease in lease.into_iter().chain(&mut row.shadow) {
+                for lease in lease.into_iter().chain(&mut row.speculative) {
                     if moved.contains(&lease.attempt) {
                         lease.slot = first;
                         self.events.push("lease moved to the first slot".into());
@@ -370,7 +370,7 @@ impl Model {
                     RowState::Running(l) => {
                         (l.attempt, l.slot.session) == (set.attempt, session)
                             && row.trial.is_none()
-                            && row.shadow.is_none()
+                            && row.speculative.is_none()
                     }
                     _ => false,
                 };

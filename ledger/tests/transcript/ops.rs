@@ -181,7 +181,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             OpKind::Steal(op::Steal { victim, held, thief, instance, seq })
         }
         // Example: duplicate worker=w2 slot=0 seq=1 max=4
-        "duplicate" => OpKind::Duplicate(op::Duplicate {
+        "duplicate" => OpKind::ClaimSpeculatively(op::ClaimSpeculatively {
             slot: slot(world, args)?,
             instance: args.number("instance", 1)?,
             seq: args.number("seq", 0)?,

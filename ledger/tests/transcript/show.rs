@@ -35,10 +35,10 @@ pub(crate) fn reply(reply: &Reply) -> String {
         }
         Reply::Taken { refused } if refused.is_empty() => "taken".into(),
         Reply::Taken { refused } => format!("taken but for {}", refusals(refused)),
-        Reply::Won { refused, outrun } => {
-            let outrun: Vec<String> = outrun.iter().map(|o| held(&o.held)).collect();
+        Reply::Won { refused, superseded } => {
+            let superseded: Vec<String> = superseded.iter().map(|o| held(&o.held)).collect();
             let but = if refused.is_empty() { "" } else { " but for " };
-            format!("taken{but}{}, faster than {}", refusals(refused), outrun.join("; "))
+            format!("taken{but}{}, faster than {}", refusals(refused), superseded.join("; "))
         }
         Reply::Stolen { granted: grants, refused } => {
             let grants: Vec<String> = grants.iter().map(granted).collect();
@@ -381,7 +381,7 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
     if !flight.returned.is_empty() {
         let _ = writeln!(out, "  returned {}", flight.returned);
     }
-    let grants = [("live", &flight.live), ("also", &flight.shadows), ("lapsed", &flight.lapsed)];
+    let grants = [("live", &flight.live), ("also", &flight.speculative), ("lapsed", &flight.lapsed)];
     for (what, grants) in grants {
         for (SlotRef { session, slot }, held) in grants {
             let name = ledger.worker_name(*session).map_or("gone", |n| n.1);
@@ -472,7 +472,7 @@ pub(crate) fn items(ledger: &Ledger, items: &[ItemView]) -> String {
             ItemPlace::Failed => "failed".into(),
         };
         let _ = write!(out, "row {} in segment {}: {place}", item.row, item.segment);
-        if let Some((slot, attempt)) = item.duplicate {
+        if let Some((slot, attempt)) = item.speculative {
             let _ = write!(out, ", and at {} as {attempt}", place_of(ledger, slot));
         }
         if !item.trial.is_empty() {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Rows of one run that the leader offers to idle slots in one round, while other slots run them.
-const DUPLICATES_MAX: u32 = 1024;
+const SPECULATIVE_ROWS_MAX: u32 = 1024;
 
 impl Leading {
     /// Asks busy slots for rows, on behalf of slots whose pulls still wait.
@@ -50,20 +50,20 @@ impl Leading {
 
     /// Offers rows that other slots run to slots that could start more, if a run's tail allows it and no unstarted
     /// rows are left for them.
-    pub(super) fn offer_duplicates(self: &Arc<Self>) {
+    pub(super) fn offer_speculative_attempts(self: &Arc<Self>) {
         if self.node.disk_room() == DiskRoom::Full {
             return;
         }
         let now = self.now();
-        for (slot, room) in self.node.ledger(|l| self.duplicators(l, now)) {
+        for (slot, room) in self.node.ledger(|l| self.speculating_slots(l, now)) {
             if let Some(pull) = self.parked.take(slot) {
-                tokio::spawn(dispatch::duplicate_for(self.clone(), pull, room));
+                tokio::spawn(dispatch::claim_speculatively_for(self.clone(), pull, room));
             }
         }
     }
 
     /// Slots that could run rows of other slots, with how many.
-    fn duplicators(&self, ledger: &Ledger, now: LedgerMs) -> Vec<(SlotRef, u32)> {
+    fn speculating_slots(&self, ledger: &Ledger, now: LedgerMs) -> Vec<(SlotRef, u32)> {
         let waiting: BTreeSet<CohortNo> = self.parked.cohorts().into_iter().collect();
         let mut chosen: BTreeMap<SlotRef, u32> = BTreeMap::new();
         if waiting.is_empty() {
@@ -73,13 +73,13 @@ impl Leading {
         let mut idle: BTreeMap<CohortNo, Vec<(SlotRef, u32)>> = BTreeMap::new();
         let idle_of = |cohort| {
             let slots = self.parked.slots(cohort);
-            let mut idle = self.stealing.idle((cohort, &slots), DUPLICATES_MAX as usize, ledger);
+            let mut idle = self.stealing.idle((cohort, &slots), SPECULATIVE_ROWS_MAX as usize, ledger);
             idle.retain(|(slot, _)| ledger.takes_others_rows(*slot));
             idle
         };
-        for tail in ledger.tails(now, DUPLICATES_MAX) {
+        for tail in ledger.tails(now, SPECULATIVE_ROWS_MAX) {
             let mut left: u32 = tail.rows.iter().map(|held| held.1).sum();
-            // A worker cannot duplicate its own rows.
+            // A worker cannot speculate on its own rows.
             let others =
                 |slot: &SlotRef| tail.rows.iter().any(|held| held.0.session != slot.session);
             for cohort in ledger.cohorts_for(tail.run) {

@@ -130,7 +130,7 @@ operations! {
     /// Moves unstarted rows that a slot yielded to an idle one.
     15 Steal(op::Steal),
     /// Gives a slot rows that other slots already run, at the tail of a run that allows it: the first result wins.
-    16 Duplicate(op::Duplicate),
+    16 ClaimSpeculatively(op::ClaimSpeculatively),
     /// A slot's engine died with these rows started.
     17 EngineDied(op::EngineDied),
     /// Stops grants to a worker or to one of its slots, or allows them again.

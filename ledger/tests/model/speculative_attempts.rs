@@ -1,11 +1,11 @@
-//! Duplicates in the model, one by one: rows that a second worker runs while a first one does.
+//! Speculative attempts in the model, one by one: rows that a second worker runs while a first one does.
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, RowState};
 use crate::runs::Run;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
 use rollout_ledger::view::RunState;
-use rollout_ledger::{HeldRows, Outrun, Reply, Rows};
+use rollout_ledger::{HeldRows, Superseded, Reply, Rows};
 use std::collections::BTreeMap;
 
 impl Run {
@@ -17,11 +17,11 @@ impl Run {
     }
 
     /// The rows that another worker has had for a second and that no third one runs, from the oldest attempt on.
-    fn duplicable(&self, session: SessionId, now: u64) -> Vec<u64> {
+    fn rows_to_speculate_on(&self, session: SessionId, now: u64) -> Vec<u64> {
         let mut rows: Vec<(Attempt, u64)> = Vec::new();
         for (number, row) in (0..).zip(&self.rows) {
             if let RowState::Running(lease) = row.state
-                && row.shadow.is_none()
+                && row.speculative.is_none()
                 && row.trial.is_none()
                 && !row.failed_once
                 && lease.slot.session != session
@@ -36,7 +36,7 @@ impl Run {
 }
 
 impl Model {
-    pub(crate) fn duplicate(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> Outcome {
+    pub(crate) fn claim_speculatively(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> Outcome {
         let worker = self.workers.get(&slot.session);
         let pulls = worker.and_then(|w| w.slots.get(usize::from(slot.slot.0)));
         let answered = pulls.is_some_and(|s| s.last_pull >= seq);
@@ -53,7 +53,7 @@ impl Model {
             if !run.at_tail() || !self.may_steal(slot, RunNo(no)) {
                 continue;
             }
-            let mut rows = run.duplicable(slot.session, self.clock);
+            let mut rows = run.rows_to_speculate_on(slot.session, self.clock);
             rows.truncate(left);
             if rows.is_empty() {
                 continue;
@@ -63,9 +63,9 @@ impl Model {
             let attempt = Attempt::at(self.index, self.granted);
             self.granted += 1;
             let run = &mut self.runs[no as usize - 1];
-            run.duplicated += rows.len() as u64;
+            run.speculative_rows += rows.len() as u64;
             for row in &rows {
-                run.rows[*row as usize].shadow =
+                run.rows[*row as usize].speculative =
                     Some(Lease { attempt, slot, granted_at: self.clock });
             }
             let rows = Rows::from_ranges(rows.into_iter().map(|r| (r, 1))).expect("sorted");
@@ -79,15 +79,15 @@ impl Model {
 
 /// The slots that lost rows to one set: first those with attempts later than or beside the winner's, then those that
 /// had the rows first.
-pub(crate) fn grouped(no: RunNo, lost: Vec<(Attempt, Lease, u64)>) -> Vec<Outrun> {
+pub(crate) fn grouped(no: RunNo, lost: Vec<(Attempt, Lease, u64)>) -> Vec<Superseded> {
     let mut rivals: BTreeMap<(bool, Attempt), Vec<(Lease, u64)>> = BTreeMap::new();
     for (winner, rival, row) in lost {
         rivals.entry((rival.attempt < winner, rival.attempt)).or_default().push((rival, row));
     }
-    let outrun = |((_, attempt), rows): ((bool, Attempt), Vec<(Lease, u64)>)| {
+    let superseded = |((_, attempt), rows): ((bool, Attempt), Vec<(Lease, u64)>)| {
         let slot = rows[0].0.slot;
         let rows = Rows::from_ranges(rows.into_iter().map(|r| (r.1, 1))).expect("ascending");
-        Outrun { slot, held: HeldRows { run: no, attempt, rows } }
+        Superseded { slot, held: HeldRows { run: no, attempt, rows } }
     };
-    rivals.into_iter().map(outrun).collect()
+    rivals.into_iter().map(superseded).collect()
 }

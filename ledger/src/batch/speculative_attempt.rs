@@ -1,16 +1,16 @@
-//! Duplicates: at the tail of a run that allows it, an idle slot runs a row that another worker also runs.
+//! Speculative attempts: at the tail of a run that allows it, an idle slot runs a row that another worker also runs.
 //!
-//! *Invariant:* a *shadow* is a second attempt of a row that is live under an older attempt, at another worker. A row
-//! has at most one shadow, and counts once. The attempt that commits first wins and ends the other. An attempt that
-//! fails or is lost leaves the row to the other, without a strike. A row that has ever failed gets no shadow, nor
-//! does a row of a trial: running a row twice must not kill more engines.
+//! *Invariant:* a *speculative* attempt is a second attempt of a row that is live under an older attempt, at another
+//! worker. A row has at most one, and counts once. The attempt that commits first wins and supersedes the other. An
+//! attempt that fails or is lost leaves the row to the other, without a strike. A row that has ever failed gets no
+//! speculative attempt, nor does a row of a trial: running a row twice must not kill more engines.
 
 use crate::batch::grant::Grant;
 use crate::batch::run::{Run, RunState};
 use crate::batch::trouble::FailedTry;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;
-use crate::kernel::reply::{GrantedRows, Outrun, Rejection, Reply};
+use crate::kernel::reply::{GrantedRows, Superseded, Rejection, Reply};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
@@ -22,7 +22,7 @@ use std::cmp::Reverse;
 
 /// Gives a slot rows that other slots already run, at the tail of a run that allows it: the first result wins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Duplicate {
+pub struct ClaimSpeculatively {
     /// The pulling slot.
     pub slot: SlotRef,
     /// The process that pulls.
@@ -33,7 +33,7 @@ pub struct Duplicate {
     pub rows_max: u32,
 }
 
-impl Operation for Duplicate {
+impl Operation for ClaimSpeculatively {
     const SINCE: u32 = 1;
     const IN_EXCHANGE: bool = true;
     const IS_BOUNDED: bool = false;
@@ -52,19 +52,19 @@ impl Operation for Duplicate {
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
         ledger.check_instance(self.slot.session, self.instance)?;
-        ledger.duplicate(ctx, self.slot, self.seq, self.rows_max)
+        ledger.claim_speculatively(ctx, self.slot, self.seq, self.rows_max)
     }
 }
 
 impl Run {
-    /// The holder of an attempt, and all live rows under it: its own, and shadows.
+    /// The holder of an attempt, and all live rows under it: its own, and speculative ones.
     pub(crate) fn holding(&self, attempt: Attempt) -> Option<(SlotRef, Rows)> {
         let own = self.flight.grants.get(&attempt);
-        let shadow = self.flight.shadows.get(&attempt);
-        let slot = own.or(shadow)?.slot;
+        let speculative = self.flight.speculative.get(&attempt);
+        let slot = own.or(speculative)?.slot;
         let mut rows = own.map(|g| g.rows.clone()).unwrap_or_default();
-        if let Some(shadow) = shadow {
-            rows.unite(&shadow.rows);
+        if let Some(speculative) = speculative {
+            rows.unite(&speculative.rows);
         }
         Some((slot, rows))
     }
@@ -83,21 +83,21 @@ impl Run {
     }
 
     /// Up to `want` rows held by workers other than that of `session`, with their slots, the longest-held first.
-    pub(crate) fn duplicable(
+    pub(crate) fn rows_to_speculate_on(
         &self,
         session: Option<SessionId>,
         now: LedgerMs,
         want: u32,
     ) -> Vec<(SlotRef, Rows)> {
         let old = |g: &&Grant| {
-            g.granted_at.0.saturating_add(limits::DUPLICATE_AFTER_MS) <= now.0
+            g.granted_at.0.saturating_add(limits::SPECULATE_AFTER_MS) <= now.0
                 && Some(g.slot.session) != session
                 && g.trial.is_none()
         };
         let mut found = Vec::new();
         let mut left = want;
         for grant in self.flight.grants.values().filter(old) {
-            let mut alone = self.flight.shadows.without(&grant.rows);
+            let mut alone = self.flight.speculative.without(&grant.rows);
             let failed = alone.iter().filter(|row| self.troubles.contains_key(row));
             let failed = Rows::from_ranges(failed.map(|row| (row, 1))).unwrap_or_default();
             alone.subtract(&failed);
@@ -116,7 +116,7 @@ impl Run {
 
 impl Ledger {
     /// Answers a pull as a claim does, or, if that finds nothing, with rows that other slots run.
-    pub(crate) fn duplicate(
+    pub(crate) fn claim_speculatively(
         &mut self,
         ctx: &mut Context,
         slot: SlotRef,
@@ -128,7 +128,7 @@ impl Ledger {
         if answered || reply != Reply::Granted(Vec::new()) {
             return Ok(reply);
         }
-        let granted = self.grant_shadows(ctx, slot, rows_max);
+        let granted = self.grant_speculative(ctx, slot, rows_max);
         self.remember_answer(slot, seq, &granted)?;
         Ok(Reply::Granted(granted))
     }
@@ -143,7 +143,7 @@ impl Ledger {
         tails.into_iter().map(|tail| tail.1).collect()
     }
 
-    fn grant_shadows(
+    fn grant_speculative(
         &mut self,
         ctx: &mut Context,
         slot: SlotRef,
@@ -160,7 +160,7 @@ impl Ledger {
             if want == 0 {
                 break;
             }
-            let found = self.runs[&no].duplicable(Some(slot.session), self.meta.clock, want);
+            let found = self.runs[&no].rows_to_speculate_on(Some(slot.session), self.meta.clock, want);
             let mut ranges: Vec<(u64, u32)> =
                 found.iter().flat_map(|held| held.1.ranges()).copied().collect();
             ranges.sort_unstable();
@@ -170,17 +170,17 @@ impl Ledger {
             }
             let Some(attempt) = ctx.attempt() else { break };
             want -= rows.len() as u32;
-            granted.extend(self.add_shadow(ctx, slot, HeldRows { run: no, attempt, rows }));
+            granted.extend(self.add_speculative(ctx, slot, HeldRows { run: no, attempt, rows }));
         }
         granted
     }
 
-    fn add_shadow(&mut self, ctx: &Context, slot: SlotRef, held: HeldRows) -> Option<GrantedRows> {
+    fn add_speculative(&mut self, ctx: &Context, slot: SlotRef, held: HeldRows) -> Option<GrantedRows> {
         let granted_at = self.meta.clock;
         let run = self.runs.get_mut(&held.run)?;
         let grant = Grant { slot, rows: held.rows.clone(), granted_at, trial: None };
-        run.flight.shadows.insert(held.attempt, grant);
-        run.head.counts.duplicated += held.rows.len();
+        run.flight.speculative.insert(held.attempt, grant);
+        run.head.counts.speculative_rows += held.rows.len();
         let segments = run.segments_of(&held.rows);
         if let Some(pulls) = self.slot_mut(slot) {
             pulls.held.insert((held.run, held.attempt));
@@ -196,27 +196,27 @@ impl Ledger {
     pub(crate) fn step_aside(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
         let mut aside = Rows::default();
         let Some(run) = self.runs.get_mut(&no) else { return aside };
-        if run.flight.shadows.is_empty() {
+        if run.flight.speculative.is_empty() {
             return aside;
         }
         let Some((slot, _)) = run.holding(attempt) else { return aside };
         let flight = &mut run.flight;
-        if let Some(shadow) = flight.shadows.get(&attempt) {
-            aside = rows.partition(&shadow.rows).0;
-            flight.shadows.take(&attempt, &aside);
+        if let Some(speculative) = flight.speculative.get(&attempt) {
+            aside = rows.partition(&speculative.rows).0;
+            flight.speculative.take(&attempt, &aside);
         }
         if let Some(own) = flight.grants.get_mut(&attempt) {
             let own_rows = rows.partition(&own.rows).0;
             let mut heirs = Vec::new();
-            for heir in flight.shadows.of_rows(&own_rows) {
-                let Some(shadow) = flight.shadows.get(&heir) else { continue };
-                let (moved, _) = own_rows.partition(&shadow.rows);
+            for heir in flight.speculative.of_rows(&own_rows) {
+                let Some(speculative) = flight.speculative.get(&heir) else { continue };
+                let (moved, _) = own_rows.partition(&speculative.rows);
                 own.rows.subtract(&moved);
                 aside.unite(&moved);
-                heirs.push((heir, Grant { rows: moved, ..*shadow }));
+                heirs.push((heir, Grant { rows: moved, ..*speculative }));
             }
             for (heir, moved) in heirs {
-                flight.shadows.take(&heir, &moved.rows);
+                flight.speculative.take(&heir, &moved.rows);
                 match flight.grants.get_mut(&heir) {
                     Some(grant) => grant.rows.unite(&moved.rows),
                     None => flight.grants.insert(heir, moved),
@@ -236,55 +236,55 @@ impl Ledger {
     }
 
     /// Ends the other attempts of rows that `winner` has a result of.
-    pub(crate) fn outrun(
+    pub(crate) fn supersede(
         &mut self,
         ctx: &Context,
         no: RunNo,
         winner: Attempt,
         rows: &Rows,
-    ) -> Vec<Outrun> {
+    ) -> Vec<Superseded> {
         let Some(run) = self.runs.get(&no) else { return Vec::new() };
         let flight = &run.flight;
-        if flight.shadows.is_empty() {
+        if flight.speculative.is_empty() {
             return Vec::new();
         }
-        let shared = flight.shadows.get(&winner).map(|own| rows.partition(&own.rows).0);
+        let shared = flight.speculative.get(&winner).map(|own| rows.partition(&own.rows).0);
         let shared = shared.unwrap_or_default();
-        let second = flight.shadows.of_rows(rows);
-        let second = second.iter().filter_map(|attempt| flight.shadows.get_key_value(attempt));
+        let second = flight.speculative.of_rows(rows);
+        let second = second.iter().filter_map(|attempt| flight.speculative.get_key_value(attempt));
         let second = second.map(|(attempt, grant)| (attempt, grant, rows));
         // Most results are for rows that no other attempt has: then no other attempt is visited.
         let grants = (!shared.is_empty()).then_some(&flight.grants);
         let first = grants.into_iter().flat_map(|grants| grants.iter());
         let first = first.map(|(attempt, grant)| (attempt, grant, &shared));
-        let mut outrun = Vec::new();
+        let mut superseded = Vec::new();
         for (&attempt, grant, won) in second.chain(first).filter(|rival| *rival.0 != winner) {
             let lost = won.partition(&grant.rows).0;
             if !lost.is_empty() {
                 let held = HeldRows { run: no, attempt, rows: lost };
-                outrun.push(Outrun { slot: grant.slot, held });
+                superseded.push(Superseded { slot: grant.slot, held });
             }
         }
-        for Outrun { slot, held } in &outrun {
+        for Superseded { slot, held } in &superseded {
             self.step_aside(no, held.attempt, &held.rows);
             self.emit_returned(ctx, *slot, (no, held.attempt), &held.rows, "outrun");
         }
-        outrun
+        superseded
     }
 
-    /// Ends all second attempts of a run.
-    pub(crate) fn end_shadows(&mut self, ctx: &Context, no: RunNo, why: &'static str) {
+    /// Ends all speculative attempts of a run.
+    pub(crate) fn end_speculative(&mut self, ctx: &Context, no: RunNo, why: &'static str) {
         let Some(run) = self.runs.get(&no) else { return };
-        let shadows: Vec<(Attempt, Grant)> =
-            run.flight.shadows.iter().map(|(attempt, shadow)| (*attempt, shadow.clone())).collect();
-        for (attempt, shadow) in shadows {
-            self.step_aside(no, attempt, &shadow.rows);
-            self.emit_returned(ctx, shadow.slot, (no, attempt), &shadow.rows, why);
+        let speculative: Vec<(Attempt, Grant)> =
+            run.flight.speculative.iter().map(|(attempt, speculative)| (*attempt, speculative.clone())).collect();
+        for (attempt, speculative) in speculative {
+            self.step_aside(no, attempt, &speculative.rows);
+            self.emit_returned(ctx, speculative.slot, (no, attempt), &speculative.rows, why);
         }
     }
 
-    /// Records that an attempt failed these rows while another continues: no strike, but no second attempt from now
-    /// on either.
+    /// Records that an attempt failed these rows while another continues: no strike, but no speculative attempt from
+    /// now on either.
     pub(crate) fn excuse(&mut self, no: RunNo, rows: &Rows, failed: &FailedTry) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         for row in rows.iter() {
