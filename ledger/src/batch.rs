@@ -51,6 +51,6 @@ pub(crate) mod store_refusal;
 pub(crate) mod sweep_run;
 pub(crate) mod tail;
 pub(crate) mod tally;
-pub(crate) mod trial;
+pub(crate) mod bisection;
 pub(crate) mod trouble;
 pub(crate) mod unreported_starts;

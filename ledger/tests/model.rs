@@ -57,8 +57,8 @@ mod tokens;
 mod trainings;
 #[path = "model/trainings_acts.rs"]
 mod trainings_acts;
-#[path = "model/trials.rs"]
-mod trials;
+#[path = "model/bisection.rs"]
+mod bisection;
 #[path = "model/workers.rs"]
 mod workers;
 

@@ -7,7 +7,7 @@
 //! name is the same slot.
 //!
 //! Absent: where an engine died of a row and how long the row waits (`incident.rs`), what a death means for the rows
-//! (`engine_death.rs`), which slot is given which trial (`trial.rs`), how readers see the wait (`second_slot.rs`),
+//! (`engine_death.rs`), which slot is given which trial (`bisection.rs`), how readers see the wait (`second_slot.rs`),
 //! and what operators cordon (`cordon.rs`).
 //!
 //! [`limits::SECOND_SLOT_WAIT_MS`]: crate::kernel::limits::SECOND_SLOT_WAIT_MS

@@ -5,7 +5,7 @@
 //! has a trial, or empties itself for one, gets nothing else.
 
 use crate::batch::grant::Grant;
-use crate::batch::trial::TrialNo;
+use crate::batch::bisection::TrialNo;
 use crate::fleet::worker::{Slot, WorkerState};
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;

@@ -9,7 +9,7 @@
 
 use crate::batch::eligibility::{CohortNo, NeedNo, Turn};
 use crate::batch::run::Run;
-use crate::batch::trial::TrialNo;
+use crate::batch::bisection::TrialNo;
 use crate::fleet::worker::Slot;
 use crate::kernel::id::SlotRef;
 use crate::kernel::limits;

@@ -10,7 +10,7 @@ use crate::batch::disjoint::DisjointAttempts;
 use crate::batch::grant::Grant;
 use crate::batch::returned::{ROWS_PER_RECORD, Returned};
 use crate::batch::run::{InFlight, Run};
-use crate::batch::trial::{Trial, TrialNo};
+use crate::batch::bisection::{Trial, TrialNo};
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SlotRef};
 use crate::kernel::rows::Rows;

@@ -5,7 +5,7 @@
 //! *lapsed* grant are pending again, and until another slot gets them the ledger accepts a late result under that
 //! attempt.
 
-use crate::batch::trial::TrialNo;
+use crate::batch::bisection::TrialNo;
 use crate::kernel::id::{LedgerMs, SlotRef};
 use crate::kernel::rows::Rows;
 use serde::{Deserialize, Serialize};

@@ -16,7 +16,7 @@
 //! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
 use crate::batch::run::{InFlight, Run};
-use crate::batch::trial::TrialNo;
+use crate::batch::bisection::TrialNo;
 use crate::batch::trouble::Trouble;
 use crate::kernel::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::kernel::limits;

@@ -12,7 +12,7 @@ use crate::batch::completion_webhook::WebhookState;
 use crate::batch::returned::Returned;
 use crate::batch::segment::{Outcome, Segment};
 use crate::batch::spec::RunSpec;
-use crate::batch::trial::{Trial, TrialNo};
+use crate::batch::bisection::{Trial, TrialNo};
 use crate::batch::trouble::Trouble;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use crate::kernel::reply::SegmentRef;

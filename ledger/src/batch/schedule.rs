@@ -9,7 +9,7 @@ mod levels;
 mod turns;
 
 use crate::batch::eligibility::Turn;
-use crate::batch::trial::{Offered, TrialNo};
+use crate::batch::bisection::{Offered, TrialNo};
 use crate::fleet::worker::Slot;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::machine::ledger::Ledger;

@@ -2,7 +2,7 @@
 
 use crate::naive::Model;
 use crate::rows::{Row, RowState};
-use crate::trials::Shown;
+use crate::bisection::Shown;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rollout_ledger::Ledger;

@@ -1,7 +1,7 @@
 //! Runs as vectors of rows: their counts, their canary, and when they pause and end.
 
 use crate::rows::{Lease, Row, RowState};
-use crate::trials::Excluded;
+use crate::bisection::Excluded;
 use rollout_ledger::id::{Attempt, RunNo, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
 use rollout_ledger::{WebhookState, Rejection, Reply, RunSpec, SegmentDecl};

@@ -5,7 +5,7 @@
 //! all of them: `fair` replaces it. It stays as long as a cluster of such a version may be taken over.
 
 use super::{Candidate, Share};
-use crate::batch::trial::TrialNo;
+use crate::batch::bisection::TrialNo;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::kernel::limits;
 use crate::machine::ledger::Ledger;

@@ -1,4 +1,4 @@
-//! Trials (bisection): rows that were running when an engine died, tried apart from all others.
+//! Bisection of rows that were running when an engine died: each half is a *trial*, which runs apart from all others.
 //!
 //! *Invariant:* a trial's rows are pending or, with a `not_before`, waiting; they are in one trial and nowhere else.
 //! A trial is granted to a slot that holds nothing, and that slot gets nothing more until the trial's rows are
