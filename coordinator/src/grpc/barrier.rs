@@ -10,7 +10,7 @@ use super::{Shared, caller};
 use crate::grpc::convert::{self, Checked};
 use rollout_ledger::id::{LedgerMs, SessionId};
 use rollout_ledger::{
-    Among, BarrierEnd, BarrierFailure, BarrierSpec, Generation, JobName, Ledger, OpKind,
+    BarrierMembers, BarrierEnd, BarrierFailure, BarrierSpec, Generation, JobName, Ledger, OpKind,
     ParticipantDecl, Policy, Reply, limits, op,
 };
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
@@ -50,7 +50,7 @@ impl v1::barrier_server::Barrier for BarrierService {
             Ok(v1::BarrierPolicy::Shrink) => Policy::Shrink,
             Err(_) => return Err(convert::invalid("the barrier's policy is not known").into()),
         };
-        let spec = BarrierSpec { among: among_in(r.set.unwrap_or_default()), policy, timeout_ms };
+        let spec = BarrierSpec { members: barrier_members_in(r.set.unwrap_or_default()), policy, timeout_ms };
         let (ticket, participant) = match r.ticket {
             0 => (None, participant_in(r.participant)?),
             ticket => (Some(SessionId(ticket)), ParticipantDecl::default()),
@@ -154,11 +154,11 @@ pub(super) fn name_in(
     Ok((job_in(identity, name.job)?, name.barrier))
 }
 
-pub(super) fn among_in(set: v1::BarrierSet) -> Among {
+pub(super) fn barrier_members_in(set: v1::BarrierSet) -> BarrierMembers {
     match set {
-        v1::BarrierSet { members, .. } if !members.is_empty() => Among::Members(members),
-        v1::BarrierSet { count: 0, .. } => Among::Round,
-        v1::BarrierSet { count, .. } => Among::Count(count),
+        v1::BarrierSet { members, .. } if !members.is_empty() => BarrierMembers::Members(members),
+        v1::BarrierSet { count: 0, .. } => BarrierMembers::Round,
+        v1::BarrierSet { count, .. } => BarrierMembers::Count(count),
     }
 }
 

@@ -8,7 +8,7 @@ use prost::Message;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BarrierSpec, CheckpointOp, DatasetOp, Ledger, Op, OpKind, ParticipantDecl, Policy, Quota,
-    Registration, RevocationOp, RunAction, ShardOp, ShardProgress, ShardRef, Terms, TokenOp,
+    Registration, RevocationOp, RunAction, ShardOp, ShardProgress, ShardRef, RendezvousConfig, TokenOp,
     TokenSpec, TrainerOp, op,
 };
 use rollout_proto::{Identity, Role, v1};
@@ -291,7 +291,7 @@ fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
     match kind {
         18 => {
             let r: v1::JoinRequest = read(bytes)?;
-            let terms = Terms {
+            let config = RendezvousConfig {
                 min: r.min,
                 max: r.max,
                 join_timeout_ms: r.join_timeout_ms,
@@ -299,7 +299,7 @@ fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
             };
             let job = rendezvous::job_in(&identity, r.job)?;
             let participant = Box::new(rendezvous::participant_in(r.participant)?);
-            one(r.request.as_ref(), OpKind::Join(op::Join { job, participant, terms }))
+            one(r.request.as_ref(), OpKind::Join(op::Join { job, participant, config }))
         }
         19 => {
             let r: v1::ParticipateRequest = read(bytes)?;
@@ -355,8 +355,8 @@ fn arrive(identity: &Identity, r: v1::ArriveRequest) -> Checked<Vec<Op>> {
         Ok(v1::BarrierPolicy::Shrink) => Policy::Shrink,
         Err(_) => return Err(invalid("the barrier's policy is not known")),
     };
-    let among = barrier::among_in(r.set.unwrap_or_default());
-    let spec = BarrierSpec { among, policy, timeout_ms: r.timeout_ms };
+    let members = barrier::barrier_members_in(r.set.unwrap_or_default());
+    let spec = BarrierSpec { members, policy, timeout_ms: r.timeout_ms };
     let (ticket, participant) = match r.ticket {
         0 => (None, rendezvous::participant_in(r.participant)?),
         ticket => (Some(SessionId(ticket)), ParticipantDecl::default()),

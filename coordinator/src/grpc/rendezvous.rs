@@ -14,7 +14,7 @@ use crate::leader::state::Leading;
 use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    JobName, JobView, Ledger, OpKind, ParticipantDecl, Reply, Standing, Terms, limits, op,
+    JobName, JobView, Ledger, OpKind, ParticipantDecl, Reply, ParticipantState, RendezvousConfig, limits, op,
 };
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
     ) -> Result<Response<v1::JoinResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let terms = Terms {
+        let config = RendezvousConfig {
             min: r.min,
             max: r.max,
             join_timeout_ms: or_default(r.join_timeout_ms, JOIN_TIMEOUT_MS),
@@ -88,7 +88,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         self.participant(
             &identity,
             r.request.as_ref(),
-            OpKind::Join(op::Join { job, participant, terms }),
+            OpKind::Join(op::Join { job, participant, config }),
         )
         .await
     }
@@ -287,23 +287,23 @@ fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters)
     let Some((view, participant)) = found else {
         return Some(Found::Told(Outcome::Gone(gone(ledger, job, ticket))));
     };
-    match participant.standing {
-        Standing::TimedOut => Some(Found::Told(Outcome::TimedOut(v1::RendezvousTimedOut {}))),
-        Standing::Dismissed { redundant } => {
+    match participant.state {
+        ParticipantState::TimedOut => Some(Found::Told(Outcome::TimedOut(v1::RendezvousTimedOut {}))),
+        ParticipantState::Dismissed { redundant } => {
             Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant })))
         }
         // No participant may start what is over.
         _ if view.rendezvous().closed => {
             Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant: false })))
         }
-        Standing::Member { rank } => {
+        ParticipantState::Member { rank } => {
             let roster = rosters.of(view);
             Some(Found::Round { round: view.rendezvous().round, ticket, rank, roster })
         }
-        Standing::Apart
-        | Standing::Joining { .. }
-        | Standing::Late { .. }
-        | Standing::Redundant => None,
+        ParticipantState::Apart
+        | ParticipantState::Joining { .. }
+        | ParticipantState::Late { .. }
+        | ParticipantState::Redundant => None,
     }
 }
 
@@ -313,7 +313,7 @@ fn pending(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters)
     };
     let info = counts(view);
     Some(Found::Told(Outcome::Pending(v1::RendezvousPending {
-        standing: participant.standing.name().into(),
+        standing: participant.state.name().into(),
         round: info.round,
         joined: info.joined,
         min: info.min,
@@ -329,11 +329,11 @@ fn alive(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::KeepAliveAnsw
     let rendezvous = view.rendezvous();
     v1::KeepAliveAnswer {
         gone: String::new(),
-        standing: participant.standing.name().into(),
+        standing: participant.state.name().into(),
         round: rendezvous.round,
         complete: rendezvous.complete,
         closed: rendezvous.closed,
-        num_nodes_waiting: view.count(|s| matches!(s, Standing::Late { .. })),
+        num_nodes_waiting: view.count(|s| matches!(s, ParticipantState::Late { .. })),
         version: view.version(),
     }
 }
@@ -341,27 +341,27 @@ fn alive(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::KeepAliveAnsw
 /// A rendezvous, without what only a leader knows.
 fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
     let rendezvous = view.rendezvous();
-    let joined = view.count(|s| matches!(s, Standing::Joining { .. }));
+    let joined = view.count(|s| matches!(s, ParticipantState::Joining { .. }));
     // The roster stays as it was when the round completed, but a lost participant no longer counts as a member.
-    let members = view.count(|s| matches!(s, Standing::Member { .. }));
+    let members = view.count(|s| matches!(s, ParticipantState::Member { .. }));
     let state = match (rendezvous.closed, rendezvous.complete) {
         (true, _) => "closed",
         (false, true) => "complete",
         (false, false) if joined > 0 => "forming",
         _ => "idle",
     };
-    let terms = rendezvous.terms.as_ref();
+    let config = rendezvous.config.as_ref();
     v1::RendezvousInfo {
         job: Some(job_out(view.name())),
         state: state.into(),
         closed: rendezvous.closed,
         complete: rendezvous.complete,
         round: rendezvous.round,
-        min: terms.map_or(0, |t| t.min),
-        max: terms.map_or(0, |t| t.max),
+        min: config.map_or(0, |t| t.min),
+        max: config.map_or(0, |t| t.max),
         joined: if rendezvous.complete { members } else { joined },
-        num_nodes_waiting: view.count(|s| matches!(s, Standing::Late { .. })),
-        redundant: view.count(|s| s == Standing::Redundant),
+        num_nodes_waiting: view.count(|s| matches!(s, ParticipantState::Late { .. })),
+        redundant: view.count(|s| s == ParticipantState::Redundant),
         participants: view.participants().count() as u32,
         version: view.version(),
         last_call_in_ms: 0,
@@ -390,8 +390,8 @@ fn describe(view: JobView<'_>, leading: &Leading) -> v1::RendezvousDescribeRespo
         addr: p.decl.addr.clone(),
         local_world_size: p.decl.local_world_size,
         ticket: p.ticket.0,
-        standing: p.standing.name().into(),
-        rank: if let Standing::Member { rank } = p.standing { rank } else { 0 },
+        standing: p.state.name().into(),
+        rank: if let ParticipantState::Member { rank } = p.state { rank } else { 0 },
         keep_alive_ms: p.decl.keep_alive_ms,
         silent_ms: leading.participants.silence(p.ticket, leading.now()).as_millis() as u64,
     });

@@ -84,7 +84,7 @@ mod tests {
         BODIES, FAILURES, KINDS, RUN_ACTIONS, RunAction, STORE_OPS, StoreOp,
     };
     use crate::op;
-    use crate::training::barrier::{AMONGS, POLICIES};
+    use crate::training::barrier::{BARRIER_MEMBERS, POLICIES};
     use crate::training::checkpoint::CHECKPOINTS;
     use crate::training::dataset::DATASETS;
     use crate::training::shard::SHARDS;
@@ -97,7 +97,7 @@ mod tests {
         RUN_ACTIONS,
         FAILURES,
         STORE_OPS,
-        AMONGS,
+        BARRIER_MEMBERS,
         POLICIES,
         DATASETS,
         TRAINERS,

@@ -7,7 +7,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::ledger::Ledger;
 use crate::training::barrier::{
-    Among, Barrier, BarrierEnd, BarrierFailure, BarrierSpec, Generation,
+    BarrierMembers, Barrier, BarrierEnd, BarrierFailure, BarrierSpec, Generation,
 };
 use crate::training::job::{Departed, Departure, Job, ParticipantDecl, Told};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,10 +69,10 @@ impl Job {
         {
             return Err(is_at(last));
         }
-        let members: Option<BTreeSet<String>> = match &spec.among {
-            Among::Count(count) => return Ok(Arrival::Begins(None, *count)),
-            Among::Members(names) => Some(names.iter().cloned().collect()),
-            Among::Round => {
+        let members: Option<BTreeSet<String>> = match &spec.members {
+            BarrierMembers::Count(count) => return Ok(Arrival::Begins(None, *count)),
+            BarrierMembers::Members(names) => Some(names.iter().cloned().collect()),
+            BarrierMembers::Round => {
                 let roster = self.head.rendezvous.roster.iter();
                 Some(roster.map(|m| m.decl.name.clone()).collect())
             }
@@ -137,9 +137,9 @@ impl Job {
     /// back.
     fn without_the_gone(&mut self, barrier: &str) {
         let Some(g) = self.barriers.get(barrier).and_then(Barrier::waiting) else { return };
-        let gone = match g.spec.among {
-            Among::Round => self.gone_of_round(),
-            Among::Members(_) | Among::Count(_) => self.lost_of(g),
+        let gone = match g.spec.members {
+            BarrierMembers::Round => self.gone_of_round(),
+            BarrierMembers::Members(_) | BarrierMembers::Count(_) => self.lost_of(g),
         };
         if let Some(g) = self.barriers.get_mut(barrier).and_then(Barrier::waiting_mut) {
             for gone in &gone {

@@ -11,7 +11,7 @@ use crate::machine::operation::{Cost, Operation};
 use crate::training::arrival::{Arrival, Arriving};
 use crate::training::barrier::BarrierSpec;
 use crate::training::job::{Job, JobName, ParticipantDecl};
-use crate::training::rendezvous::Standing;
+use crate::training::rendezvous::ParticipantState;
 use serde::{Deserialize, Serialize};
 
 /// A participant has arrived at a barrier.
@@ -37,7 +37,7 @@ impl Operation for Arrive {
     const IS_BOUNDED: bool = false;
 
     fn since(&self) -> u32 {
-        Self::SINCE.max(self.spec.among.came_with()).max(self.spec.policy.came_with())
+        Self::SINCE.max(self.spec.members.came_with()).max(self.spec.policy.came_with())
     }
 
     fn cost(&self) -> Cost {
@@ -88,7 +88,7 @@ impl Ledger {
         self.change_job(ctx, no, |job, now, told| {
             match newcomer {
                 Some(decl) => {
-                    job.take_place(decl, (ticket, ctx.wall_ms), Standing::Apart, told);
+                    job.take_place(decl, (ticket, ctx.wall_ms), ParticipantState::Apart, told);
                 }
                 None => {
                     let had = job.head.participants.get_mut(&name);

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The participants that a generation waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Among {
+pub enum BarrierMembers {
     /// These participants.
     Members(Vec<String>),
     /// This many participants, with any names.
@@ -41,7 +41,7 @@ pub enum Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarrierSpec {
     /// The participants that it waits for.
-    pub among: Among,
+    pub members: BarrierMembers,
     /// What happens to it when one of them is gone.
     pub policy: Policy,
     /// How long it waits from the first arrival.
@@ -53,15 +53,15 @@ impl BarrierSpec {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         let most = limits::PARTICIPANTS_MAX;
         let fits = |n: usize| (1..=most).contains(&n);
-        let good = match &self.among {
-            Among::Members(names) => fits(names.len()),
-            Among::Count(count) => fits(*count as usize),
-            Among::Round => true,
+        let good = match &self.members {
+            BarrierMembers::Members(names) => fits(names.len()),
+            BarrierMembers::Count(count) => fits(*count as usize),
+            BarrierMembers::Round => true,
         };
         if !good {
             return Err(Rejection::Invalid(format!("a barrier waits for 1 to {most}")));
         }
-        if let Among::Members(names) = &self.among {
+        if let BarrierMembers::Members(names) = &self.members {
             let distinct: BTreeSet<_> = names.iter().collect();
             if distinct.len() != names.len() {
                 return Err(Rejection::Invalid("a barrier's members are named twice".into()));
@@ -303,8 +303,8 @@ impl Barrier {
     }
 }
 
-came_with!(Among, AMONGS, {
-    1: Among::Members(_) | Among::Count(_) | Among::Round,
+came_with!(BarrierMembers, BARRIER_MEMBERS, {
+    1: BarrierMembers::Members(_) | BarrierMembers::Count(_) | BarrierMembers::Round,
 });
 
 came_with!(Policy, POLICIES, {

@@ -15,7 +15,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::ledger::Ledger;
 use crate::training::barrier::Barrier;
-use crate::training::rendezvous::{Rendezvous, Standing};
+use crate::training::rendezvous::{Rendezvous, ParticipantState};
 use crate::training::round_access::RoundAccess;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -72,7 +72,7 @@ pub struct Participant {
     /// When it last did something that is in the log: wall time at the leader, for people.
     pub seen_wall_ms: u64,
     /// Its state in the rendezvous.
-    pub standing: Standing,
+    pub state: ParticipantState,
 }
 
 /// Why a ticket is void.

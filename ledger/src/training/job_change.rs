@@ -12,7 +12,7 @@ use crate::machine::event::EventKind;
 use crate::machine::gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::training::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
-use crate::training::rendezvous::Standing;
+use crate::training::rendezvous::ParticipantState;
 
 impl Job {
     /// Refuses one participant too many.
@@ -32,7 +32,7 @@ impl Job {
         &mut self,
         decl: ParticipantDecl,
         (ticket, wall_ms): (SessionId, u64),
-        standing: Standing,
+        state: ParticipantState,
         told: &mut Told,
     ) {
         let times = (wall_ms, wall_ms);
@@ -41,7 +41,7 @@ impl Job {
         }
         told.came.push((ticket, decl.name.clone()));
         let name = decl.name.clone();
-        let participant = Participant { ticket, decl, seen_wall_ms: wall_ms, standing };
+        let participant = Participant { ticket, decl, seen_wall_ms: wall_ms, state };
         self.head.participants.insert(name, participant);
     }
 

@@ -7,7 +7,7 @@ use crate::machine::command::StoreName;
 use crate::machine::ledger::Ledger;
 use crate::training::barrier::Generation;
 use crate::training::job::{Departure, Job, JobName, Participant};
-use crate::training::rendezvous::{Rendezvous, Standing};
+use crate::training::rendezvous::{Rendezvous, ParticipantState};
 use std::ops::Bound;
 
 /// A job.
@@ -44,7 +44,7 @@ impl<'a> JobView<'a> {
     }
 
     /// How many participants are in this state.
-    pub fn count(&self, which: impl Fn(Standing) -> bool) -> u32 {
+    pub fn count(&self, which: impl Fn(ParticipantState) -> bool) -> u32 {
         self.job.count(which)
     }
 

@@ -6,7 +6,7 @@ use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::training::job::{Job, JobName, ParticipantDecl, Told};
-use crate::training::rendezvous::{Standing, Terms};
+use crate::training::rendezvous::{ParticipantState, RendezvousConfig};
 use serde::{Deserialize, Serialize};
 
 /// Takes part in a job and joins its rendezvous, replacing an earlier participant of the name.
@@ -17,7 +17,7 @@ pub struct Join {
     /// The participant.
     pub participant: Box<ParticipantDecl>,
     /// The rendezvous configuration.
-    pub terms: Terms,
+    pub config: RendezvousConfig,
 }
 
 impl Operation for Join {
@@ -38,7 +38,7 @@ impl Operation for Join {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        ledger.join(ctx, self.job, *self.participant, self.terms)
+        ledger.join(ctx, self.job, *self.participant, self.config)
     }
 }
 
@@ -47,23 +47,23 @@ impl Job {
         &mut self,
         decl: ParticipantDecl,
         came: (SessionId, u64),
-        terms: Terms,
+        config: RendezvousConfig,
         (now, told): (LedgerMs, &mut Told),
     ) {
         let others = self.head.participants.iter().filter(|p| *p.0 != decl.name);
-        let met = others.into_iter().any(|(_, p)| p.standing.takes_part());
+        let met = others.into_iter().any(|(_, p)| p.state.takes_part());
         if let Some(old) = self.head.participants.get_mut(&decl.name)
-            && matches!(old.standing, Standing::Member { .. } | Standing::Redundant)
+            && matches!(old.state, ParticipantState::Member { .. } | ParticipantState::Redundant)
         {
             // It leaves its round, which may end by that.
-            old.standing = Standing::Apart;
+            old.state = ParticipantState::Apart;
             self.settle(now, told);
         }
-        let standing = self.standing_to_join(now, &terms);
+        let state = self.state_to_join(now, &config);
         if !met {
-            self.head.rendezvous.terms = Some(terms);
+            self.head.rendezvous.config = Some(config);
         }
-        self.take_place(decl, came, standing, told);
+        self.take_place(decl, came, state, told);
     }
 }
 
@@ -73,20 +73,20 @@ impl Ledger {
         ctx: &Context,
         job: JobName,
         decl: ParticipantDecl,
-        terms: Terms,
+        config: RendezvousConfig,
     ) -> Result<Reply, Rejection> {
         decl.check()?;
-        terms.check()?;
+        config.check()?;
         if let Some(no) = self.job_or_room(&job)? {
             let job = &self.jobs[&no];
-            job.admits(&decl.name, &terms)?;
+            job.admits(&decl.name, &config)?;
             job.has_room(&decl.name)?;
         }
         let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
         let ticket = ctx.session();
         let (name, holder) = (decl.name.clone(), self.joiner(ctx));
         self.change_job(ctx, no, |job, now, told| {
-            job.join(decl, (ticket, ctx.wall_ms), terms, (now, told));
+            job.join(decl, (ticket, ctx.wall_ms), config, (now, told));
             job.access.joins(name, holder);
         });
         Ok(Reply::Participant { ticket, keep_alive_ms })

@@ -5,7 +5,7 @@ use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::training::job::{JobName, ParticipantDecl};
-use crate::training::rendezvous::Standing;
+use crate::training::rendezvous::ParticipantState;
 use serde::{Deserialize, Serialize};
 
 /// Takes part in a job without joining its rendezvous, replacing an earlier participant of the name.
@@ -53,7 +53,7 @@ impl Ledger {
         let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
         let ticket = ctx.session();
         self.change_job(ctx, no, |job, _, told| {
-            job.take_place(decl, (ticket, ctx.wall_ms), Standing::Apart, told);
+            job.take_place(decl, (ticket, ctx.wall_ms), ParticipantState::Apart, told);
         });
         Ok(Reply::Participant { ticket, keep_alive_ms })
     }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 /// The rendezvous configuration of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terms {
+pub struct RendezvousConfig {
     /// The least participants of a round; 1 or more.
     pub min: u32,
     /// With this many participants a round is complete at once; up to [`limits::PARTICIPANTS_MAX`].
@@ -30,7 +30,7 @@ pub struct Terms {
     pub last_call_ms: u64,
 }
 
-impl Terms {
+impl RendezvousConfig {
     /// Checks every bound.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         let most = limits::PARTICIPANTS_MAX as u32;
@@ -52,7 +52,7 @@ impl Terms {
 
 /// The state of a participant in the rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
+pub enum ParticipantState {
     /// It has not joined.
     Apart,
     /// It is in the round that forms.
@@ -81,7 +81,7 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl ParticipantState {
     /// In one word.
     pub fn name(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ pub struct RoundMember {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rendezvous {
     /// The terms of the current participants; `None` before the first has joined.
-    pub terms: Option<Terms>,
+    pub config: Option<RendezvousConfig>,
     /// The round that forms or is complete, from 1.
     pub round: u64,
     /// Whether it is complete.
@@ -132,7 +132,7 @@ pub struct Rendezvous {
 impl Default for Rendezvous {
     fn default() -> Self {
         Self {
-            terms: None,
+            config: None,
             round: 1,
             complete: false,
             last_call: None,
@@ -154,42 +154,42 @@ impl Rendezvous {
 
 impl Job {
     /// How many participants are in this state.
-    pub(crate) fn count(&self, which: impl Fn(Standing) -> bool) -> u32 {
-        self.head.participants.values().filter(|p| which(p.standing)).count() as u32
+    pub(crate) fn count(&self, which: impl Fn(ParticipantState) -> bool) -> u32 {
+        self.head.participants.values().filter(|p| which(p.state)).count() as u32
     }
 
     /// Whether that participant may join on these terms.
-    pub(crate) fn admits(&self, name: &str, terms: &Terms) -> Result<(), Rejection> {
+    pub(crate) fn admits(&self, name: &str, config: &RendezvousConfig) -> Result<(), Rejection> {
         if self.head.rendezvous.closed {
             return Err(Rejection::RendezvousClosed);
         }
         let others = self.head.participants.iter().filter(|p| p.0 != name);
-        let Some(theirs) = &self.head.rendezvous.terms else { return Ok(()) };
+        let Some(theirs) = &self.head.rendezvous.config else { return Ok(()) };
         let (min, max) = (theirs.min, theirs.max);
-        let met = others.into_iter().any(|(_, p)| p.standing.takes_part());
-        match met && (min, max) != (terms.min, terms.max) {
+        let met = others.into_iter().any(|(_, p)| p.state.takes_part());
+        match met && (min, max) != (config.min, config.max) {
             true => Err(Rejection::RendezvousConflict { min, max }),
             false => Ok(()),
         }
     }
 
     /// The state of a participant that joins now.
-    pub(crate) fn standing_to_join(&self, now: LedgerMs, terms: &Terms) -> Standing {
-        let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
+    pub(crate) fn state_to_join(&self, now: LedgerMs, config: &RendezvousConfig) -> ParticipantState {
+        let until = LedgerMs(now.0.saturating_add(config.join_timeout_ms));
         match self.head.rendezvous.complete {
-            false => Standing::Joining { until },
-            true if self.members() < terms.max => Standing::Late { until },
-            true => Standing::Redundant,
+            false => ParticipantState::Joining { until },
+            true if self.members() < config.max => ParticipantState::Late { until },
+            true => ParticipantState::Redundant,
         }
     }
 
     fn members(&self) -> u32 {
-        self.count(|s| matches!(s, Standing::Member { .. }))
+        self.count(|s| matches!(s, ParticipantState::Member { .. }))
     }
 
     /// Applies the consequences of any change.
     pub(crate) fn settle(&mut self, now: LedgerMs, told: &mut Told) {
-        let Some(terms) = self.head.rendezvous.terms.clone() else { return };
+        let Some(config) = self.head.rendezvous.config.clone() else { return };
         if self.head.rendezvous.complete && self.members() == 0 {
             let ended = &mut self.head.rendezvous;
             told.events.push(("rendezvous_ended", String::new(), ended.round, String::new()));
@@ -198,48 +198,48 @@ impl Job {
             ended.roster.clear();
         }
         if self.head.rendezvous.complete {
-            if self.members() < terms.max {
-                let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
+            if self.members() < config.max {
+                let until = LedgerMs(now.0.saturating_add(config.join_timeout_ms));
                 for p in self.head.participants.values_mut() {
-                    if p.standing == Standing::Redundant {
-                        p.standing = Standing::Late { until };
+                    if p.state == ParticipantState::Redundant {
+                        p.state = ParticipantState::Late { until };
                     }
                 }
             }
             return;
         }
-        let joined = self.admit_waiting(now, &terms);
+        let joined = self.admit_waiting(now, &config);
         let last_call = &mut self.head.rendezvous.last_call;
-        if joined < terms.min {
+        if joined < config.min {
             *last_call = None;
-        } else if joined == terms.max {
+        } else if joined == config.max {
             self.complete(told);
         } else if last_call.is_none() {
-            *last_call = Some(LedgerMs(now.0.saturating_add(terms.last_call_ms)));
+            *last_call = Some(LedgerMs(now.0.saturating_add(config.last_call_ms)));
         }
     }
 
     /// Moves waiting participants into the forming round, in the order in which they came. Returns how
     /// many are in the round then.
-    fn admit_waiting(&mut self, now: LedgerMs, terms: &Terms) -> u32 {
-        let mut joined = self.count(|s| matches!(s, Standing::Joining { .. }));
-        let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
+    fn admit_waiting(&mut self, now: LedgerMs, config: &RendezvousConfig) -> u32 {
+        let mut joined = self.count(|s| matches!(s, ParticipantState::Joining { .. }));
+        let until = LedgerMs(now.0.saturating_add(config.join_timeout_ms));
         let mut waiting: Vec<_> = self
             .head
             .participants
             .values_mut()
-            .filter_map(|p| match p.standing {
-                Standing::Late { until } => Some((false, p.ticket, until, p)),
-                Standing::Redundant => Some((true, p.ticket, until, p)),
+            .filter_map(|p| match p.state {
+                ParticipantState::Late { until } => Some((false, p.ticket, until, p)),
+                ParticipantState::Redundant => Some((true, p.ticket, until, p)),
                 _ => None,
             })
             .collect();
         waiting.sort_by_key(|w| (w.0, w.1));
         for (_, _, until, participant) in waiting {
-            if joined == terms.max {
+            if joined == config.max {
                 break;
             }
-            participant.standing = Standing::Joining { until };
+            participant.state = ParticipantState::Joining { until };
             joined += 1;
         }
         joined
@@ -252,17 +252,17 @@ impl Job {
         rendezvous.last_call = None;
         rendezvous.roster.clear();
         for participant in self.head.participants.values_mut() {
-            match participant.standing {
-                Standing::Joining { .. } => {
+            match participant.state {
+                ParticipantState::Joining { .. } => {
                     let mut rank = rendezvous.roster.len() as u32;
                     if seeded(Bug::DuplicateRanks) && rank > 0 {
                         rank -= 1;
                     }
-                    participant.standing = Standing::Member { rank };
+                    participant.state = ParticipantState::Member { rank };
                     let decl = participant.decl.clone();
                     rendezvous.roster.push(RoundMember { decl, rank, gone: None });
                 }
-                Standing::Late { .. } => participant.standing = Standing::Redundant,
+                ParticipantState::Late { .. } => participant.state = ParticipantState::Redundant,
                 _ => {}
             }
         }
@@ -282,11 +282,11 @@ impl Job {
         rendezvous.last_call = None;
         told.events.push(("rendezvous_closed", String::new(), rendezvous.round, String::new()));
         for participant in self.head.participants.values_mut() {
-            let redundant = participant.standing == Standing::Redundant;
+            let redundant = participant.state == ParticipantState::Redundant;
             let waits =
-                matches!(participant.standing, Standing::Joining { .. } | Standing::Late { .. });
+                matches!(participant.state, ParticipantState::Joining { .. } | ParticipantState::Late { .. });
             if redundant || waits {
-                participant.standing = Standing::Dismissed { redundant };
+                participant.state = ParticipantState::Dismissed { redundant };
             }
         }
     }
@@ -298,13 +298,13 @@ impl Job {
         }
         let forming = !self.head.rendezvous.complete && self.head.rendezvous.last_call.is_none();
         for participant in self.head.participants.values_mut() {
-            let over = match participant.standing {
-                Standing::Joining { until } => forming && until <= now,
-                Standing::Late { until } => until <= now,
+            let over = match participant.state {
+                ParticipantState::Joining { until } => forming && until <= now,
+                ParticipantState::Late { until } => until <= now,
                 _ => false,
             };
             if over {
-                participant.standing = Standing::TimedOut;
+                participant.state = ParticipantState::TimedOut;
             }
         }
     }
@@ -312,9 +312,9 @@ impl Job {
     /// When [`Job::pass_rendezvous`] has something to do.
     pub(crate) fn next_of_rendezvous(&self) -> Option<LedgerMs> {
         let last_call = self.head.rendezvous.last_call;
-        let waits = self.head.participants.values().filter_map(|p| match p.standing {
-            Standing::Joining { until } if last_call.is_none() => Some(until),
-            Standing::Late { until } => Some(until),
+        let waits = self.head.participants.values().filter_map(|p| match p.state {
+            ParticipantState::Joining { until } if last_call.is_none() => Some(until),
+            ParticipantState::Late { until } => Some(until),
             _ => None,
         });
         waits.chain(last_call).min()
@@ -323,11 +323,11 @@ impl Job {
     /// Checks the invariants of the rendezvous.
     pub(crate) fn check_rendezvous(&self) -> Result<(), String> {
         let r = &self.head.rendezvous;
-        let joining = self.count(|s| matches!(s, Standing::Joining { .. }));
-        let late = self.count(|s| matches!(s, Standing::Late { .. }));
-        let redundant = self.count(|s| s == Standing::Redundant);
+        let joining = self.count(|s| matches!(s, ParticipantState::Joining { .. }));
+        let late = self.count(|s| matches!(s, ParticipantState::Late { .. }));
+        let redundant = self.count(|s| s == ParticipantState::Redundant);
         let members = self.members();
-        let Some(terms) = &r.terms else {
+        let Some(config) = &r.config else {
             return match joining + late + redundant + members {
                 0 => Ok(()),
                 n => Err(format!("{n} take part on no terms")),
@@ -336,9 +336,9 @@ impl Job {
         let holds = match r.complete {
             true => joining == 0 && members > 0 && r.last_call.is_none(),
             false => {
-                let called = joining >= terms.min && joining < terms.max;
+                let called = joining >= config.min && joining < config.max;
                 late + redundant + members == 0
-                    && joining < terms.max
+                    && joining < config.max
                     && r.last_call.is_some() == (called && !r.closed)
                     && r.roster.is_empty()
             }
@@ -346,19 +346,19 @@ impl Job {
         if !holds {
             return Err(format!("{joining} join, {late} late, {redundant} redundant: {r:?}"));
         }
-        if redundant > 0 && members < terms.max {
-            return Err(format!("{redundant} redundant beside {members} of {}", terms.max));
+        if redundant > 0 && members < config.max {
+            return Err(format!("{redundant} redundant beside {members} of {}", config.max));
         }
         if r.closed && joining + late + redundant > 0 {
             return Err("a participant waits for a closed rendezvous".into());
         }
         let names: Vec<&str> = r.roster.iter().map(|m| m.decl.name.as_str()).collect();
         let ranks = (0..).zip(&r.roster).all(|(rank, m)| m.rank == rank);
-        if !ranks || !names.is_sorted() || names.len() > terms.max as usize {
+        if !ranks || !names.is_sorted() || names.len() > config.max as usize {
             return Err(format!("the roster is {names:?}"));
         }
         for (name, participant) in &self.head.participants {
-            if let Standing::Member { rank } = participant.standing
+            if let ParticipantState::Member { rank } = participant.state
                 && names.get(rank as usize) != Some(&name.as_str())
             {
                 return Err(format!("{name} is not rank {rank} of {names:?}"));

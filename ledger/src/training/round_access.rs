@@ -17,7 +17,7 @@ use crate::machine::gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::training::job::{Job, JobName};
-use crate::training::rendezvous::{RoundMember, Standing};
+use crate::training::rendezvous::{RoundMember, ParticipantState};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -167,7 +167,7 @@ impl Ledger {
             return Err(Rejection::ParticipantUnknown);
         };
         let of_job = job.name().namespace == name.namespace && job.name().job == name.job;
-        let member = matches!(participant.standing, Standing::Member { .. });
+        let member = matches!(participant.state, ParticipantState::Member { .. });
         match of_job && member && job.rendezvous().round == name.round {
             true => Ok(()),
             false => Err(Rejection::NotOfRound { round: name.round, job: name.job.clone() }),

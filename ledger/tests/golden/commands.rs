@@ -5,10 +5,10 @@ use rollout_ledger::id::{
     Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
 };
 use rollout_ledger::{
-    Among, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
+    BarrierMembers, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
     JobName, LeaderCause, MemberOp, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota,
     Registration, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
-    SegmentDecl, SettingOp, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec,
+    SegmentDecl, SettingOp, SlotOffer, StoreName, StoreOp, RendezvousConfig, TokenOp, TokenRole, TokenSpec,
     TokenUse, op,
 };
 use std::collections::BTreeMap;
@@ -419,9 +419,9 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
         (
             "arrive",
             command(Body::Ops(vec![
-                arrive(Among::Round, Policy::Fail, "n0").into(),
-                arrive(Among::Members(vec!["p".into(), "q".into()]), Policy::Shrink, "p").into(),
-                arrive(Among::Count(2), Policy::Fail, "p").into(),
+                arrive(BarrierMembers::Round, Policy::Fail, "n0").into(),
+                arrive(BarrierMembers::Members(vec!["p".into(), "q".into()]), Policy::Shrink, "p").into(),
+                arrive(BarrierMembers::Count(2), Policy::Fail, "p").into(),
             ])),
         ),
         (
@@ -468,15 +468,15 @@ pub(crate) fn participant(name: &str) -> Box<ParticipantDecl> {
 }
 
 fn join(name: &str) -> OpKind {
-    let terms = Terms { min: 1, max: 2, join_timeout_ms: 600_000, last_call_ms: 30_000 };
-    OpKind::Join(op::Join { job: job(), participant: participant(name), terms })
+    let config = RendezvousConfig { min: 1, max: 2, join_timeout_ms: 600_000, last_call_ms: 30_000 };
+    OpKind::Join(op::Join { job: job(), participant: participant(name), config })
 }
 
-pub(crate) fn arrive(among: Among, policy: Policy, name: &str) -> OpKind {
-    let barrier = match among {
-        Among::Round => "round",
-        Among::Members(_) => "members",
-        Among::Count(_) => "count",
+pub(crate) fn arrive(members: BarrierMembers, policy: Policy, name: &str) -> OpKind {
+    let barrier = match members {
+        BarrierMembers::Round => "round",
+        BarrierMembers::Members(_) => "members",
+        BarrierMembers::Count(_) => "count",
     };
     OpKind::Arrive(op::Arrive {
         job: job(),
@@ -484,7 +484,7 @@ pub(crate) fn arrive(among: Among, policy: Policy, name: &str) -> OpKind {
         generation: 3,
         ticket: None,
         participant: participant(name),
-        spec: BarrierSpec { among, policy, timeout_ms: 300_000 },
+        spec: BarrierSpec { members, policy, timeout_ms: 300_000 },
     })
 }
 

@@ -5,7 +5,7 @@
 
 use crate::{commands, more};
 use rollout_ledger::{
-    Among, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy, MemberOp,
+    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy, MemberOp,
     OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp, StoreOp, TokenOp,
     TokenRole, TrainerOp, op,
 };
@@ -38,7 +38,7 @@ kinds! {
     run_action(RunAction): Pause Resume Cancel;
     failure(FailureClass): InvalidRow Transient OutOfMemory EngineDied InputUnreadable StoreRefused;
     store_op(StoreOp): Set Add CompareSet Append Delete Push Pop;
-    among(Among): Members Count Round;
+    barrier_members(BarrierMembers): Members Count Round;
     policy(Policy): Fail Shrink;
     dataset(DatasetOp): Create Delete;
     trainer(TrainerOp): Join Keep Leave Recover DeleteJob;
@@ -69,7 +69,7 @@ fn of_op(kind: &OpKind, names: &mut Names) {
             names.extend(ops.iter().map(store_op));
         }
         OpKind::Arrive(op::Arrive { spec, .. }) => {
-            names.extend([among(&spec.among), policy(&spec.policy)]);
+            names.extend([barrier_members(&spec.members), policy(&spec.policy)]);
         }
         OpKind::Dataset(inner) => {
             names.insert(dataset(inner));

@@ -7,10 +7,10 @@ use crate::commands::{arrive, blob, command, op, participant, registration, spec
 use crate::training;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    Among, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass, HeldRows,
+    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass, HeldRows,
     JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, RequestId,
     RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, SettingOp, StoreName,
-    StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp, op,
+    StoreOp, RendezvousConfig, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp, op,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -177,9 +177,9 @@ fn trainers() -> Command {
 }
 
 fn arrivals() -> Command {
-    let amongs = || [Among::Members(vec!["p".into(), "q".into()]), Among::Count(300), Among::Round];
-    let fail = amongs().map(|among| arrive(among, Policy::Fail, "p"));
-    let shrink = amongs().map(|among| arrive(among, Policy::Shrink, "p"));
+    let member_sets = || [BarrierMembers::Members(vec!["p".into(), "q".into()]), BarrierMembers::Count(300), BarrierMembers::Round];
+    let fail = member_sets().map(|members| arrive(members, Policy::Fail, "p"));
+    let shrink = member_sets().map(|members| arrive(members, Policy::Shrink, "p"));
     let mut all: Vec<OpKind> = fail.into_iter().chain(shrink).collect();
     if let Some(OpKind::Arrive(op::Arrive { ticket, .. })) = all.last_mut() {
         *ticket = Some(SessionId::at(300, 1));
@@ -240,10 +240,10 @@ fn workers() -> Command {
 
 fn rendezvous() -> Command {
     let job = || JobName { namespace: "default".into(), job: "train".into() };
-    let terms = Terms { min: 200, max: 300, join_timeout_ms: 600_000, last_call_ms: 30_000 };
+    let config = RendezvousConfig { min: 200, max: 300, join_timeout_ms: 600_000, last_call_ms: 30_000 };
     let ticket = SessionId::at(300, 1);
     ops([
-        OpKind::Join(op::Join { job: job(), participant: participant("p"), terms }),
+        OpKind::Join(op::Join { job: job(), participant: participant("p"), config }),
         OpKind::LoseParticipant(op::LoseParticipant { ticket, silent_ms: None }),
         OpKind::LoseParticipant(op::LoseParticipant { ticket, silent_ms: Some(15_000) }),
     ])

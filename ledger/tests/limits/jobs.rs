@@ -2,8 +2,8 @@
 
 use crate::bench::{Bench, job, participant};
 use rollout_ledger::{
-    Among, BarrierEnd, BarrierFailure, BarrierSpec, Departed, OpKind, ParticipantDecl, Policy,
-    Rejection, Reply, StoreName, Terms, limits, op,
+    BarrierMembers, BarrierEnd, BarrierFailure, BarrierSpec, Departed, OpKind, ParticipantDecl, Policy,
+    Rejection, Reply, StoreName, RendezvousConfig, limits, op,
 };
 
 fn participate(of: &str, decl: ParticipantDecl) -> OpKind {
@@ -21,8 +21,8 @@ fn arrive(barrier: &str, generation: u64, name: &str, spec: BarrierSpec) -> OpKi
     })
 }
 
-fn among(among: Among, timeout_ms: u64) -> BarrierSpec {
-    BarrierSpec { among, policy: Policy::Fail, timeout_ms }
+fn barrier_of(members: BarrierMembers, timeout_ms: u64) -> BarrierSpec {
+    BarrierSpec { members, policy: Policy::Fail, timeout_ms }
 }
 
 pub(crate) fn jobs() {
@@ -71,17 +71,17 @@ pub(crate) fn participants() {
     bench.over(limits::PARTICIPANTS_MAX as u64, participate("j", participant("more")));
     // An existing participant is replaced.
     bench.granted(participate("j", participant("p0")));
-    let terms = |max| Terms { min: 1, max, join_timeout_ms: 1, last_call_ms: 1 };
+    let config = |max| RendezvousConfig { min: 1, max, join_timeout_ms: 1, last_call_ms: 1 };
     let join = |max: usize| {
         OpKind::Join(op::Join {
             job: job("terms"),
             participant: Box::new(participant("a")),
-            terms: terms(max as u32),
+            config: config(max as u32),
         })
     };
     bench.invalid(join(limits::PARTICIPANTS_MAX + 1));
     bench.granted(join(limits::PARTICIPANTS_MAX));
-    let count = |n: usize| among(Among::Count(n as u32), 1);
+    let count = |n: usize| barrier_of(BarrierMembers::Count(n as u32), 1);
     bench.invalid(arrive("b", 1, "p1", count(limits::PARTICIPANTS_MAX + 1)));
     bench.granted(arrive("b", 1, "p1", count(limits::PARTICIPANTS_MAX)));
 }
@@ -128,7 +128,7 @@ fn departures_of_names_taken_again() {
     assert_eq!(view.departures().count(), most);
     let first = view.departures().next().expect("departures");
     assert_eq!((first.name.as_str(), first.why), ("p0", Departed::Lost), "nobody has come since");
-    let both = among(Among::Members(vec!["p0".into(), "p1".into()]), 1000);
+    let both = barrier_of(BarrierMembers::Members(vec!["p0".into(), "p1".into()]), 1000);
     bench.granted(arrive("b", 1, "p1", both));
     let view = bench.ledger.job(&job("j")).expect("a job");
     let end = view.generations("b").next().and_then(|g| g.end.clone());
@@ -154,25 +154,25 @@ pub(crate) fn timeouts() {
         OpKind::Join(op::Join {
             job: job("j"),
             participant: Box::new(participant("a")),
-            terms: Terms { min: 2, max: 2, join_timeout_ms, last_call_ms },
+            config: RendezvousConfig { min: 2, max: 2, join_timeout_ms, last_call_ms },
         })
     };
     let most = limits::JOB_TIMEOUT_MS_MAX;
     bench.invalid(join(most + 1, 1));
     bench.invalid(join(1, most + 1));
     bench.granted(join(most, most));
-    let two = |timeout_ms| among(Among::Count(2), timeout_ms);
+    let two = |timeout_ms| barrier_of(BarrierMembers::Count(2), timeout_ms);
     bench.invalid(arrive("b", 1, "a", two(most + 1)));
     bench.granted(arrive("b", 1, "a", two(most)));
 }
 
 pub(crate) fn barriers() {
     let mut bench = Bench::new();
-    let waits = |n: usize| arrive(&format!("b{n}"), 1, "a", among(Among::Count(2), 1000));
+    let waits = |n: usize| arrive(&format!("b{n}"), 1, "a", barrier_of(BarrierMembers::Count(2), 1000));
     bench.all_granted((0..limits::BARRIERS_MAX).map(waits));
     bench.over(limits::BARRIERS_MAX as u64, waits(limits::BARRIERS_MAX));
     // A barrier that does not wait makes room.
-    bench.granted(arrive("b3", 1, "b", among(Among::Count(2), 1000)));
+    bench.granted(arrive("b3", 1, "b", barrier_of(BarrierMembers::Count(2), 1000)));
     bench.granted(waits(limits::BARRIERS_MAX));
     let view = bench.ledger.job(&job("j")).expect("a job");
     assert_eq!(view.generations("b3").count(), 0, "it is the one");
@@ -181,7 +181,7 @@ pub(crate) fn barriers() {
 pub(crate) fn generations() {
     let mut bench = Bench::new();
     let most = limits::GENERATIONS_MAX as u64;
-    let alone = || among(Among::Count(1), 1000);
+    let alone = || barrier_of(BarrierMembers::Count(1), 1000);
     for number in 1..=most + 1 {
         bench.granted(arrive("b", number, "a", alone()));
         let view = bench.ledger.job(&job("j")).expect("a job");

@@ -4,7 +4,7 @@ use crate::jobs::KEEP_ALIVE_MS;
 use crate::naive::Model;
 use proptest::prelude::*;
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{Among, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, Terms, op};
+use rollout_ledger::{BarrierMembers, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, RendezvousConfig, op};
 
 #[derive(Clone, Debug)]
 pub(crate) enum JobAct {
@@ -70,17 +70,17 @@ fn generation(model: &Model, job: u8, barrier: &str, ahead: i8) -> u64 {
 
 /// The definition that a job's participants give for a generation: mostly the same.
 fn spec(job: u8, set: u8, generation: u64) -> BarrierSpec {
-    let names = |names: &[&str]| Among::Members(names.iter().map(|n| (*n).to_owned()).collect());
-    let among = match (set, job % 3) {
-        (0, _) => Among::Count(3),
+    let names = |names: &[&str]| BarrierMembers::Members(names.iter().map(|n| (*n).to_owned()).collect());
+    let members = match (set, job % 3) {
+        (0, _) => BarrierMembers::Count(3),
         (1, _) => names(&["d"]),
-        (_, 0 | 1) if generation % 3 == 2 => Among::Round,
+        (_, 0 | 1) if generation % 3 == 2 => BarrierMembers::Round,
         (_, 0) => names(&["a", "b", "c"]),
-        (_, 1) => Among::Count(2),
-        _ => Among::Round,
+        (_, 1) => BarrierMembers::Count(2),
+        _ => BarrierMembers::Round,
     };
     let policy = if generation.is_multiple_of(2) { Policy::Shrink } else { Policy::Fail };
-    BarrierSpec { among, policy, timeout_ms: 6000 }
+    BarrierSpec { members, policy, timeout_ms: 6000 }
 }
 
 impl JobAct {
@@ -91,8 +91,8 @@ impl JobAct {
                 let (min, max) = [(2, 3), (1, 2), (2, 2)][usize::from(job % 3)];
                 let max = max + u32::from(other);
                 let (join_timeout_ms, last_call_ms) = (7000 + u64::from(who) * 500, 1500);
-                let terms = Terms { min, max, join_timeout_ms, last_call_ms };
-                OpKind::Join(op::Join { job: name(job), participant: Box::new(decl(who)), terms })
+                let config = RendezvousConfig { min, max, join_timeout_ms, last_call_ms };
+                OpKind::Join(op::Join { job: name(job), participant: Box::new(decl(who)), config })
             }
             JobAct::Participate { job, who } => OpKind::Participate(op::Participate {
                 job: name(job),

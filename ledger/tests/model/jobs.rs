@@ -9,7 +9,7 @@ mod compare;
 pub(crate) use self::compare::difference;
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{BarrierSpec, JobName, ParticipantDecl, Rejection, Reply, StoreName, Terms};
+use rollout_ledger::{BarrierSpec, JobName, ParticipantDecl, Rejection, Reply, StoreName, RendezvousConfig};
 use std::collections::BTreeMap;
 
 /// What all participants of the stories ask for.
@@ -52,7 +52,7 @@ pub(crate) struct Gen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Job {
     pub(crate) who: Vec<Who>,
-    terms: Option<Terms>,
+    config: Option<RendezvousConfig>,
     rounds_over: u64,
     complete: bool,
     closed: bool,
@@ -82,8 +82,8 @@ impl Job {
     }
 
     fn settle(&mut self, now: u64, notes: &mut Vec<&'static str>) {
-        let Some(terms) = self.terms.clone() else { return };
-        let max = terms.max as usize;
+        let Some(config) = self.config.clone() else { return };
+        let max = config.max as usize;
         if self.complete && self.members() == 0 {
             notes.push("round ended");
             self.complete = false;
@@ -93,7 +93,7 @@ impl Job {
         if self.complete && self.members() < max {
             for who in &mut self.who {
                 if who.place == Place::Redundant {
-                    who.place = Place::Late(now + terms.join_timeout_ms);
+                    who.place = Place::Late(now + config.join_timeout_ms);
                 }
             }
         }
@@ -105,7 +105,7 @@ impl Job {
             for i in 0..self.who.len() {
                 let until = match self.who[i].place {
                     Place::Late(until) if !redundant => until,
-                    Place::Redundant if redundant => now + terms.join_timeout_ms,
+                    Place::Redundant if redundant => now + config.join_timeout_ms,
                     _ => continue,
                 };
                 if self.joining() < max {
@@ -115,10 +115,10 @@ impl Job {
         }
         if self.joining() == max {
             self.complete_round(notes);
-        } else if self.joining() < terms.min as usize {
+        } else if self.joining() < config.min as usize {
             self.last_call = None;
         } else if self.last_call.is_none() {
-            self.last_call = Some(now + terms.last_call_ms);
+            self.last_call = Some(now + config.last_call_ms);
         }
     }
 
@@ -204,15 +204,15 @@ impl Model {
         (ticket, Reply::Participant { ticket, keep_alive_ms })
     }
 
-    pub(crate) fn join(&mut self, name: JobName, decl: &ParticipantDecl, terms: Terms) -> Outcome {
+    pub(crate) fn join(&mut self, name: JobName, decl: &ParticipantDecl, config: RendezvousConfig) -> Outcome {
         let job = self.jobs.entry(name.clone()).or_default();
         if job.closed {
             return Err(Rejection::RendezvousClosed);
         }
         let idle = |p: Place| matches!(p, Place::Apart | Place::TimedOut | Place::Dismissed(_));
         let others = job.who.iter().any(|w| w.name != decl.name && !idle(w.place));
-        if let Some(theirs) = job.terms.as_ref().filter(|_| others)
-            && (theirs.min, theirs.max) != (terms.min, terms.max)
+        if let Some(theirs) = job.config.as_ref().filter(|_| others)
+            && (theirs.min, theirs.max) != (config.min, config.max)
         {
             return Err(Rejection::RendezvousConflict { min: theirs.min, max: theirs.max });
         }
@@ -226,10 +226,10 @@ impl Model {
                 job.who[at].place = Place::Apart;
                 job.settle(now, notes);
             }
-            let until = now + terms.join_timeout_ms;
+            let until = now + config.join_timeout_ms;
             let place = if !job.complete {
                 Place::Joining(until)
-            } else if job.members() < terms.max as usize {
+            } else if job.members() < config.max as usize {
                 notes.push("came late");
                 Place::Late(until)
             } else {
@@ -237,7 +237,7 @@ impl Model {
                 Place::Redundant
             };
             if !others {
-                job.terms = Some(terms);
+                job.config = Some(config);
             }
             job.come(&decl.name, (ticket, place), notes);
             if let Some(who) = job.who.last_mut() {

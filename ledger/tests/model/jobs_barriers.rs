@@ -4,7 +4,7 @@
 use super::{Gen, Job, KEEP_ALIVE_MS, Place};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{Among, BarrierSpec, JobName, ParticipantDecl, Policy, Rejection, Reply};
+use rollout_ledger::{BarrierMembers, BarrierSpec, JobName, ParticipantDecl, Policy, Rejection, Reply};
 
 impl Gen {
     pub(super) fn expected(&self) -> usize {
@@ -96,10 +96,10 @@ impl Model {
             {
                 return Err(is_at(last));
             }
-            let waits_for = match &spec.among {
-                Among::Count(n) => Err(*n as usize),
-                Among::Members(names) => Ok(names.clone()),
-                Among::Round => Ok(job.roster.clone()),
+            let waits_for = match &spec.members {
+                BarrierMembers::Count(n) => Err(*n as usize),
+                BarrierMembers::Members(names) => Ok(names.clone()),
+                BarrierMembers::Round => Ok(job.roster.clone()),
             };
             if waits_for.as_ref().is_ok_and(|names| !names.contains(&who)) {
                 return Err(not_of);
@@ -167,7 +167,7 @@ impl Job {
         if let Some(Gen { waits_for: Ok(names), spec, .. }) = &begins {
             for name in names.iter().filter(|n| self.at(n).is_none()) {
                 let last = self.gone.iter().rev().find(|g| g.0 == *name).map(|g| g.1);
-                let of_round = spec.among == Among::Round;
+                let of_round = spec.members == BarrierMembers::Round;
                 if of_round {
                     notes.push("gone from a round before its barrier");
                 }

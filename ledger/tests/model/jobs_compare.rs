@@ -2,18 +2,18 @@
 
 use super::{Job, Place};
 use rollout_ledger::id::LedgerMs;
-use rollout_ledger::{BarrierEnd, BarrierFailure, JobName, Ledger, Standing};
+use rollout_ledger::{BarrierEnd, BarrierFailure, JobName, Ledger, ParticipantState};
 use std::collections::BTreeMap;
 
-fn place(standing: Standing) -> Place {
-    match standing {
-        Standing::Apart => Place::Apart,
-        Standing::Joining { until } => Place::Joining(until.0),
-        Standing::Late { until } => Place::Late(until.0),
-        Standing::Redundant => Place::Redundant,
-        Standing::Member { rank } => Place::Member(rank),
-        Standing::TimedOut => Place::TimedOut,
-        Standing::Dismissed { redundant } => Place::Dismissed(redundant),
+fn place(state: ParticipantState) -> Place {
+    match state {
+        ParticipantState::Apart => Place::Apart,
+        ParticipantState::Joining { until } => Place::Joining(until.0),
+        ParticipantState::Late { until } => Place::Late(until.0),
+        ParticipantState::Redundant => Place::Redundant,
+        ParticipantState::Member { rank } => Place::Member(rank),
+        ParticipantState::TimedOut => Place::TimedOut,
+        ParticipantState::Dismissed { redundant } => Place::Dismissed(redundant),
     }
 }
 
@@ -30,7 +30,7 @@ fn end(end: &BarrierEnd) -> &'static str {
 pub(crate) fn difference(ledger: &Ledger, jobs: &BTreeMap<JobName, Job>) -> Option<String> {
     for (name, job) in jobs {
         let Some(view) = ledger.job(name) else {
-            if job.who.is_empty() && job.terms.is_none() && !job.closed {
+            if job.who.is_empty() && job.config.is_none() && !job.closed {
                 continue;
             }
             return Some(format!("{name:?} is not there"));
@@ -39,7 +39,7 @@ pub(crate) fn difference(ledger: &Ledger, jobs: &BTreeMap<JobName, Job>) -> Opti
         who.sort_by(|a, b| a.0.cmp(&b.0));
         let seen: Vec<_> = view
             .participants()
-            .map(|p| (p.decl.name.clone(), p.ticket, place(p.standing)))
+            .map(|p| (p.decl.name.clone(), p.ticket, place(p.state)))
             .collect();
         if who != seen {
             return Some(format!("{name:?}: {seen:?}, not {who:?}"));

@@ -253,8 +253,8 @@ impl Model {
                 self.check_ticket(&store, ticket)?;
                 self.store(store, ops)
             }
-            OpKind::Join(op::Join { job, participant, terms }) => {
-                self.join(job, &participant, terms)
+            OpKind::Join(op::Join { job, participant, config }) => {
+                self.join(job, &participant, config)
             }
             OpKind::Participate(op::Participate { job, participant }) => {
                 self.participate(&job, &participant)

@@ -4,7 +4,7 @@ use crate::args::{self, Args, Parsed};
 use crate::world::World;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    Among, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, StoreName, StoreOp, op,
+    BarrierMembers, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, StoreName, StoreOp, op,
 };
 
 pub(crate) fn job_name(args: &mut Args) -> Parsed<JobName> {
@@ -37,13 +37,13 @@ pub(crate) fn ticket(world: &World, args: &mut Args) -> Parsed<SessionId> {
 //          neither: the round's members; or ticket=3.0
 pub(crate) fn arrive(args: &mut Args) -> Parsed<OpKind> {
     let (members, count) = (args.list("members"), args.number("count", 0)?);
-    let among = match (members.is_empty(), count) {
-        (false, _) => Among::Members(members),
-        (true, 0) => Among::Round,
-        (true, count) => Among::Count(count),
+    let members = match (members.is_empty(), count) {
+        (false, _) => BarrierMembers::Members(members),
+        (true, 0) => BarrierMembers::Round,
+        (true, count) => BarrierMembers::Count(count),
     };
     let policy = if args.flag("shrink") { Policy::Shrink } else { Policy::Fail };
-    let spec = BarrierSpec { among, policy, timeout_ms: args.number("timeout", 300_000)? };
+    let spec = BarrierSpec { members, policy, timeout_ms: args.number("timeout", 300_000)? };
     let ticket = args.get("ticket").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
     Ok(OpKind::Arrive(op::Arrive {
         job: job_name(args)?,

@@ -10,7 +10,7 @@ use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
-    RevocationOp, RunAction, SettingOp, SlotOffer, Terms, TokenOp, TokenUse, op,
+    RevocationOp, RunAction, SettingOp, SlotOffer, RendezvousConfig, TokenOp, TokenUse, op,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -194,7 +194,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "join" => OpKind::Join(op::Join {
             job: job_name(args)?,
             participant: participant(args)?,
-            terms: Terms {
+            config: RendezvousConfig {
                 min: args.number("min", 1)?,
                 max: args.number("max", 2)?,
                 join_timeout_ms: args.number("timeout", 600_000)?,

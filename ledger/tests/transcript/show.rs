@@ -6,7 +6,7 @@ use rollout_ledger::view::{
 };
 use rollout_ledger::{
     BarrierEnd, BarrierFailure, Event, EventKind, Generation, GrantedRows, HeldRows, JobView,
-    Ledger, RefusedRows, Reply, Rows, SettingView, Standing, StoreAnswer,
+    Ledger, RefusedRows, Reply, Rows, SettingView, ParticipantState, StoreAnswer,
 };
 use std::fmt::Write;
 
@@ -97,11 +97,11 @@ fn job(out: &mut String, view: JobView<'_>) {
     }
     out.push('\n');
     for p in view.participants() {
-        let how = match p.standing {
-            Standing::Joining { until } => format!("joining until {until}"),
-            Standing::Late { until } => format!("late until {until}"),
-            Standing::Member { rank } => format!("rank {rank}"),
-            Standing::Dismissed { redundant: true } => "dismissed, one too many".into(),
+        let how = match p.state {
+            ParticipantState::Joining { until } => format!("joining until {until}"),
+            ParticipantState::Late { until } => format!("late until {until}"),
+            ParticipantState::Member { rank } => format!("rank {rank}"),
+            ParticipantState::Dismissed { redundant: true } => "dismissed, one too many".into(),
             other => other.name().into(),
         };
         let _ = writeln!(out, "  {} {}: {how}", p.decl.name, p.ticket);
