@@ -65,7 +65,7 @@ pub use training::checkpoint::{CheckpointOp, CheckpointState, RankReport, ShardP
 pub use training::dataset::{DatasetOp, DatasetSpec, DatasetView};
 pub use training::job::{Departed, Departure, JobName, Participant, ParticipantDecl};
 pub use training::job_view::JobView;
-pub use training::pass::PassCounts;
+pub use training::dataset_epoch::DatasetEpochCounts;
 pub use training::rendezvous::{Rendezvous, RoundMember, ParticipantState, RendezvousConfig};
 pub use training::shard::{ShardOp, ShardRef};
 pub use training::shard_order::ORDER_VERSION;
@@ -73,5 +73,5 @@ pub use training::state::{LossPolicy, TrainerRef, TrainingName};
 pub use training::store::StoreView;
 pub use training::trainer::{TrainerDecl, TrainerOp};
 pub use training::training_view::{
-    CheckpointView, LineageView, PassView, ShardView, TrainerView, TrainingView,
+    CheckpointView, LineageView, DatasetEpochView, ShardView, TrainerView, TrainingView,
 };

@@ -16,7 +16,7 @@ pub(crate) mod join;
 pub(crate) mod leave;
 pub(crate) mod lose_participant;
 pub(crate) mod participate;
-pub(crate) mod pass;
+pub(crate) mod dataset_epoch;
 pub(crate) mod rendezvous;
 pub(crate) mod round_access;
 pub(crate) mod shard;

@@ -8,7 +8,7 @@ use super::namespace::Listed;
 use super::runs::unexpected;
 use super::shard::samples_of;
 use super::training_convert::{
-    by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, pass_out, state_out, torn,
+    by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, dataset_epoch_out, state_out, torn,
 };
 use super::{Shared, Waits, caller, checkpoint_manifest};
 use crate::grpc::convert;
@@ -299,9 +299,9 @@ impl CheckpointsService {
     ) -> Option<v1::RecoverResponse> {
         let training = l.training(job)?;
         let lineage = training.lineage();
-        let passes = training.passes().map(|pass| v1::PassAssignment {
+        let passes = training.dataset_epochs().map(|pass| v1::PassAssignment {
             shards: training.preferred(pass.dataset, pass.epoch, trainer),
-            pass: Some(pass_out(pass.dataset, pass.epoch, pass.counts)),
+            pass: Some(dataset_epoch_out(pass.dataset, pass.epoch, pass.counts)),
         });
         Some(v1::RecoverResponse {
             header: None,

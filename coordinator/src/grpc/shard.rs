@@ -3,7 +3,7 @@
 use super::namespace::Listed;
 use super::runs::unexpected;
 use super::training_convert::{
-    by_in, decl_in, job_in, lineage_out, on_loss_in, pass_out, torn, training_out,
+    by_in, decl_in, job_in, lineage_out, on_loss_in, dataset_epoch_out, torn, training_out,
 };
 use super::{Shared, Waits, caller};
 use crate::grpc::convert;
@@ -111,7 +111,7 @@ fn described(
     };
     let shards = training.shards(&asked.dataset, asked.epoch, asked.first, limit as usize);
     let shards = shards.iter().map(|s| shard_out(s, dataset.spec.range(s.number))).collect();
-    Some((pass_out(&asked.dataset, asked.epoch, counts), shards))
+    Some((dataset_epoch_out(&asked.dataset, asked.epoch, counts), shards))
 }
 
 #[tonic::async_trait]

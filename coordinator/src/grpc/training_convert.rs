@@ -7,7 +7,7 @@ use crate::grpc::convert;
 use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    CheckpointState, CheckpointView, DatasetView, LineageView, LossPolicy, PassCounts, Reply,
+    CheckpointState, CheckpointView, DatasetView, LineageView, LossPolicy, DatasetEpochCounts, Reply,
     TrainerDecl, TrainerRef, TrainingName, TrainingRefusal, TrainingView, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
@@ -101,8 +101,8 @@ pub(super) fn dataset_out(dataset: &DatasetView<'_>) -> v1::Dataset {
     }
 }
 
-pub(super) fn pass_out(dataset: &str, epoch: u64, counts: PassCounts) -> v1::Pass {
-    let PassCounts { shards, free, claimed, finished, sealed } = counts;
+pub(super) fn dataset_epoch_out(dataset: &str, epoch: u64, counts: DatasetEpochCounts) -> v1::Pass {
+    let DatasetEpochCounts { shards, free, claimed, finished, sealed } = counts;
     v1::Pass { dataset: dataset.into(), epoch, shards, free, claimed, finished, sealed }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn training_out(training: &TrainingView<'_>) -> v1::Job {
         present: trainer.present,
         shards: trainer.shards,
     });
-    let passes = training.passes().map(|pass| pass_out(pass.dataset, pass.epoch, pass.counts));
+    let passes = training.dataset_epochs().map(|pass| dataset_epoch_out(pass.dataset, pass.epoch, pass.counts));
     let complete = training.checkpoints().filter(|c| c.state() == CheckpointState::Complete);
     let v1::JobName { namespace, job } = job_out(training.name());
     v1::Job {

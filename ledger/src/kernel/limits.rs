@@ -165,7 +165,7 @@ pub const TRAINERS_MAX: usize = 1024;
 /// Shards that one trainer may hold at a time.
 pub const TRAINER_SHARDS_MAX: usize = 64;
 /// Open epochs of one job, over all its datasets.
-pub const PASSES_MAX: usize = 16;
+pub const DATASET_EPOCHS_MAX: usize = 16;
 /// Shards of all open epochs: they are in every member's memory.
 pub const SHARDS_OPEN_MAX: u64 = 1 << 20;
 /// The shortest and the longest silence after which a trainer is lost.

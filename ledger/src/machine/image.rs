@@ -53,9 +53,9 @@ pub(crate) struct Dirty {
     pub(crate) datasets: BTreeSet<DatasetNo>,
     pub(crate) trainings: BTreeSet<TrainingNo>,
     pub(crate) trainers: BTreeSet<(TrainingNo, String)>,
-    pub(crate) passes: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
-    /// Epochs whose shards were all removed at once; those in `passes` may have been added afterwards.
-    pub(crate) emptied_passes: BTreeSet<(TrainingNo, DatasetNo, u64)>,
+    pub(crate) dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
+    /// Epochs whose shards were all removed at once; those in `dataset_epochs` may have been added afterwards.
+    pub(crate) emptied_dataset_epochs: BTreeSet<(TrainingNo, DatasetNo, u64)>,
     pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
     pub(crate) tokens: Marks<String>,
     pub(crate) revocations: BTreeSet<Revoked>,
@@ -297,7 +297,7 @@ impl Ledger {
                 each(&access_key(*no), &access);
             }
         }
-        self.each_pass(&mut each);
+        self.each_dataset_epoch(&mut each);
         self.each_trainer(&mut each);
         for (no, store) in &self.stores {
             each(&store_key(b'J', *no, &[]), &codec::encode(&store.head));

@@ -11,7 +11,7 @@ use crate::kernel::id::DatasetNo;
 use crate::kernel::rows::Rows;
 use crate::machine::command::BlobRef;
 use crate::machine::gate::came_with;
-use crate::training::pass::SealedShards;
+use crate::training::dataset_epoch::SealedShards;
 use crate::training::state::{TrainerRef, Training, TrainingName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -135,8 +135,8 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Sealed {
     /// Whole epochs.
     pub(crate) done: BTreeMap<DatasetNo, Rows>,
-    /// The open passes.
-    pub(crate) passes: BTreeMap<(DatasetNo, u64), SealedShards>,
+    /// The open epochs of its datasets.
+    pub(crate) dataset_epochs: BTreeMap<(DatasetNo, u64), SealedShards>,
 }
 
 impl Checkpoint {
@@ -162,15 +162,15 @@ impl Checkpoint {
     /// Whether it contains samples of a dataset.
     pub(crate) fn holds(&self, no: DatasetNo) -> bool {
         let sealed = self.sealed.as_ref();
-        sealed.is_some_and(|s| s.done.contains_key(&no) || s.passes.keys().any(|key| key.0 == no))
+        sealed.is_some_and(|s| s.done.contains_key(&no) || s.dataset_epochs.keys().any(|key| key.0 == no))
     }
 }
 
 impl Training {
     /// The furthest progress in a shard that ranks have reported to an open checkpoint: its step and the samples.
-    pub(crate) fn progress_of(&self, pass: (DatasetNo, u64), shard: u32) -> Option<(u64, u32)> {
+    pub(crate) fn progress_of(&self, dataset_epoch: (DatasetNo, u64), shard: u32) -> Option<(u64, u32)> {
         let open = self.checkpoints.values().filter(|c| c.is_open());
-        let said = open.filter_map(|c| Some((c.step, *c.progress.get(&pass)?.get(&shard)?)));
+        let said = open.filter_map(|c| Some((c.step, *c.progress.get(&dataset_epoch)?.get(&shard)?)));
         said.max_by_key(|&(step, samples)| (samples, step))
     }
 
@@ -199,10 +199,10 @@ impl Training {
         if sealed.done != head.done {
             return Err(format!("done are {:?}, its base holds {:?}", head.done, sealed.done));
         }
-        for (key, pass) in &self.passes {
-            let held = sealed.passes.get(key);
+        for (key, dataset_epoch) in &self.dataset_epochs {
+            let held = sealed.dataset_epochs.get(key);
             let held = held.map(|held| (held.whole.as_slice(), held.part.as_slice()));
-            for (number, shard) in (0u32..).zip(&pass.shards) {
+            for (number, shard) in (0u32..).zip(&dataset_epoch.shards) {
                 let (whole, part) = held.unwrap_or_default();
                 let whole =
                     whole.get(number as usize / 8).is_some_and(|b| b >> (number % 8) & 1 == 1);

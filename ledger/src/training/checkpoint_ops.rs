@@ -18,7 +18,7 @@ use crate::training::checkpoint::{
 use crate::training::state::{TrainerRef, Training, TrainingName};
 use std::collections::BTreeMap;
 
-/// A pass, one of its shards, and how many of the shard's samples are in.
+/// An epoch of a dataset, one of its shards, and how many of the shard's samples are in.
 type Named = ((DatasetNo, u64), u32, u32);
 
 impl Operation for CheckpointOp {
@@ -157,12 +157,12 @@ impl Ledger {
             return Err(TrainingRefusal::CheckpointClosed.into());
         }
         let step = checkpoint.step;
-        for &(pass, shard, samples) in &progress {
-            if checkpoint.progress.get(&pass).is_some_and(|said| said.contains_key(&shard)) {
+        for &(dataset_epoch, shard, samples) in &progress {
+            if checkpoint.progress.get(&dataset_epoch).is_some_and(|said| said.contains_key(&shard)) {
                 return Err(TrainingRefusal::ProgressTwice { shard }.into());
             }
-            let len = self.datasets.get(&pass.0).map_or(0, |d| d.spec.shard_len(shard));
-            training.check_progress(pass, shard, samples, step, len)?;
+            let len = self.datasets.get(&dataset_epoch.0).map_or(0, |d| d.spec.shard_len(shard));
+            training.check_progress(dataset_epoch, shard, samples, step, len)?;
         }
         if let Some(trainer) = training.trainers.get_mut(&by.trainer) {
             trainer.after = trainer.after.max(Some(step));
@@ -170,8 +170,8 @@ impl Ledger {
         }
         let Some(checkpoint) = training.checkpoints.get_mut(&number) else { return Ok(Reply::Ok) };
         checkpoint.reports.insert(rank, report);
-        for (pass, shard, samples) in progress {
-            checkpoint.progress.entry(pass).or_default().insert(shard, samples);
+        for (dataset_epoch, shard, samples) in progress {
+            checkpoint.progress.entry(dataset_epoch).or_default().insert(shard, samples);
         }
         self.dirty.checkpoints.insert((no, number));
         let complete = checkpoint.reports.len() == checkpoint.world.len();
@@ -181,7 +181,7 @@ impl Ledger {
         Ok(Reply::Reported { complete })
     }
 
-    /// The passes and shards that progress is about, each once.
+    /// The epochs and shards that progress is about, each once.
     fn named(
         &self,
         by: &TrainerRef,
@@ -209,23 +209,23 @@ impl Ledger {
         let step = checkpoint.step;
         let progress = std::mem::take(&mut checkpoint.progress);
         let mut sealed = Sealed { done: training.head.done.clone(), ..Sealed::default() };
-        for (&key, pass) in &mut training.passes {
+        for (&key, dataset_epoch) in &mut training.dataset_epochs {
             let Some(dataset) = self.datasets.get(&key.0) else { continue };
             let nothing = BTreeMap::new();
             let said = progress.get(&key).unwrap_or(&nothing);
-            let (changed, whole) = pass.seal(step, said, dataset);
+            let (changed, whole) = dataset_epoch.seal(step, said, dataset);
             let records = changed.into_iter().map(|record| (no, key.0, key.1, record));
-            self.dirty.passes.extend(records);
+            self.dirty.dataset_epochs.extend(records);
             match whole {
                 true => sealed.done.entry(key.0).or_default().unite(&Rows::range(key.1, 1)),
-                false => drop(sealed.passes.insert(key, pass.sealed(dataset))),
+                false => drop(sealed.dataset_epochs.insert(key, dataset_epoch.sealed(dataset))),
             }
         }
-        let passes = &sealed.passes;
-        training.passes.retain(|key, _| {
-            let stays = passes.contains_key(key);
+        let dataset_epochs = &sealed.dataset_epochs;
+        training.dataset_epochs.retain(|key, _| {
+            let stays = dataset_epochs.contains_key(key);
             if !stays {
-                self.dirty.emptied_passes.insert((no, key.0, key.1));
+                self.dirty.emptied_dataset_epochs.insert((no, key.0, key.1));
             }
             stays
         });
@@ -384,14 +384,14 @@ impl Training {
     /// Refuses a report of more samples of a shard than the rank can have read by that step.
     fn check_progress(
         &self,
-        pass: (DatasetNo, u64),
+        dataset_epoch: (DatasetNo, u64),
         number: u32,
         samples: u32,
         step: u64,
         len: u32,
     ) -> Result<(), Rejection> {
-        let pass = self.passes.get(&pass).ok_or(TrainingRefusal::ClaimStale)?;
-        let shard = pass.shards.get(number as usize).ok_or(TrainingRefusal::ClaimStale)?;
+        let dataset_epoch = self.dataset_epochs.get(&dataset_epoch).ok_or(TrainingRefusal::ClaimStale)?;
+        let shard = dataset_epoch.shards.get(number as usize).ok_or(TrainingRefusal::ClaimStale)?;
         let (least, most) = (shard.done_at(step), shard.most_at(step, len));
         match (least..=most).contains(&samples) {
             true => Ok(()),

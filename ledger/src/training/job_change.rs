@@ -53,7 +53,7 @@ impl Job {
         self.barriers_without(name, told);
     }
 
-    fn pass(&mut self, now: LedgerMs, told: &mut Told) {
+    fn pass_time(&mut self, now: LedgerMs, told: &mut Told) {
         self.pass_rendezvous(now, told);
         self.pass_barriers(now, told);
     }
@@ -125,7 +125,7 @@ impl Ledger {
             if unused && !stores() {
                 self.remove_job(no);
             } else {
-                self.change_job(ctx, no, |job, now, told| job.pass(now, told));
+                self.change_job(ctx, no, |job, now, told| job.pass_time(now, told));
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::seeded::{Bug, seeded};
-use crate::training::pass::{Mark, Pass, ShardClaim, ShardState, record_of};
+use crate::training::dataset_epoch::{Mark, DatasetEpoch, ShardClaim, ShardState, record_of};
 use crate::training::state::{TrainerRef, Training};
 use serde::{Deserialize, Serialize};
 
@@ -130,33 +130,33 @@ impl Ledger {
             let what = "shards held by a trainer".into();
             return Err(Rejection::Limit { what, max: limits::TRAINER_SHARDS_MAX as u64 });
         }
-        self.open_pass(no, dataset, epoch)?;
+        self.open_dataset_epoch(no, dataset, epoch)?;
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
-        let Some(pass) = training.passes.get_mut(&(dataset, epoch)) else {
+        let Some(dataset_epoch) = training.dataset_epochs.get_mut(&(dataset, epoch)) else {
             return Ok(Reply::NoShard { finished: true });
         };
-        let next = pass.next_for(&by.trainer);
+        let next = dataset_epoch.next_for(&by.trainer);
         let next = if seeded(Bug::ShardGivenTwice) {
-            let others = pass.held.iter().filter(|held| *held.0 != by.trainer);
+            let others = dataset_epoch.held.iter().filter(|held| *held.0 != by.trainer);
             next.or_else(|| others.flat_map(|held| held.1).next().copied())
         } else {
             next
         };
-        let nothing = Reply::NoShard { finished: pass.is_finished() };
+        let nothing = Reply::NoShard { finished: dataset_epoch.is_finished() };
         // A command that has used up its grants grants nothing more; the trainer asks again.
         let Some((number, token)) = next.and_then(|next| Some((next, ctx.attempt()?))) else {
             return Ok(nothing);
         };
         let trainer = by.trainer.clone();
         let claimed = ShardState::Claimed(Box::new(ShardClaim { trainer, token }));
-        pass.set_state(number, claimed, &training.ring);
-        let from = pass.shards.get(number as usize).map_or(0, |shard| shard.done());
-        self.dirty.passes.insert((no, dataset, epoch, record_of(number)));
+        dataset_epoch.set_state(number, claimed, &training.ring);
+        let from = dataset_epoch.shards.get(number as usize).map_or(0, |shard| shard.done());
+        self.dirty.dataset_epochs.insert((no, dataset, epoch, record_of(number)));
         Ok(Reply::Shard { number, token, from })
     }
 
-    /// Opens the epoch's pass, unless it is open or done.
-    fn open_pass(
+    /// Opens the epoch, unless it is open or done.
+    fn open_dataset_epoch(
         &mut self,
         no: TrainingNo,
         dataset: DatasetNo,
@@ -169,22 +169,22 @@ impl Ledger {
         let open: u64 = self.trainings.values().map(Training::shards_open).sum();
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(()) };
         let done = training.head.done.get(&dataset).is_some_and(|done| done.contains(epoch));
-        if done || training.passes.contains_key(&(dataset, epoch)) {
+        if done || training.dataset_epochs.contains_key(&(dataset, epoch)) {
             return Ok(());
         }
         let Some(spec) = self.datasets.get(&dataset) else { return Ok(()) };
-        if training.passes.len() >= limits::PASSES_MAX {
+        if training.dataset_epochs.len() >= limits::DATASET_EPOCHS_MAX {
             let what = "epochs of one job under way".into();
-            return Err(Rejection::Limit { what, max: limits::PASSES_MAX as u64 });
+            return Err(Rejection::Limit { what, max: limits::DATASET_EPOCHS_MAX as u64 });
         }
         if open + u64::from(spec.spec.shards()) > limits::SHARDS_OPEN_MAX {
             let what = "shards of epochs under way".into();
             return Err(Rejection::Limit { what, max: limits::SHARDS_OPEN_MAX });
         }
-        let pass = Pass::open(spec, epoch, &training.ring);
-        let records = (0..pass.records()).map(|record| (no, dataset, epoch, record));
-        self.dirty.passes.extend(records);
-        training.passes.insert((dataset, epoch), pass);
+        let dataset_epoch = DatasetEpoch::open(spec, epoch, &training.ring);
+        let records = (0..dataset_epoch.records()).map(|record| (no, dataset, epoch, record));
+        self.dirty.dataset_epochs.extend(records);
+        training.dataset_epochs.insert((dataset, epoch), dataset_epoch);
         Ok(())
     }
 
@@ -201,14 +201,14 @@ impl Ledger {
         let key = (dataset, at.epoch);
         let len = self.datasets.get(&dataset).map_or(0, |d| d.spec.shard_len(at.number));
         let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
-        let Some(pass) = training.passes.get(&key) else {
+        let Some(dataset_epoch) = training.dataset_epochs.get(&key) else {
             let done = training.head.done.get(&dataset).is_some_and(|d| d.contains(at.epoch));
             return match done && samples.is_none() {
                 true => Ok(Reply::ShardEnded { epoch_finished: true }),
                 false => Err(TrainingRefusal::ClaimStale.into()),
             };
         };
-        let shard = pass.shards.get(at.number as usize).ok_or(TrainingRefusal::ClaimStale)?;
+        let shard = dataset_epoch.shards.get(at.number as usize).ok_or(TrainingRefusal::ClaimStale)?;
         match &shard.state {
             ShardState::Claimed(claim) if claim.token == at.token => {
                 if claim.trainer != by.trainer {
@@ -216,7 +216,7 @@ impl Ledger {
                 }
             }
             ShardState::Finished { token } if *token == Some(at.token) && samples.is_none() => {
-                return Ok(Reply::ShardEnded { epoch_finished: pass.is_finished() });
+                return Ok(Reply::ShardEnded { epoch_finished: dataset_epoch.is_finished() });
             }
             _ => return Err(TrainingRefusal::ClaimStale.into()),
         }
@@ -249,17 +249,17 @@ impl Ledger {
             trainer.contributed = trainer.contributed.max(Some(mark.step));
             self.dirty.trainers.insert((no, by.to_owned()));
         }
-        let Some(pass) = training.passes.get_mut(&key) else { return Ok(Reply::Ok) };
-        if let Some(shard) = pass.shards.get_mut(at.number as usize).filter(|_| moved) {
+        let Some(dataset_epoch) = training.dataset_epochs.get_mut(&key) else { return Ok(Reply::Ok) };
+        if let Some(shard) = dataset_epoch.shards.get_mut(at.number as usize).filter(|_| moved) {
             shard.marks.push(mark);
         }
         let state = match mark.samples == len {
             true => ShardState::Finished { token: Some(at.token) },
             false => ShardState::Free,
         };
-        pass.set_state(at.number, state, &training.ring);
-        self.dirty.passes.insert((no, key.0, key.1, record_of(at.number)));
-        Ok(Reply::ShardEnded { epoch_finished: pass.is_finished() })
+        dataset_epoch.set_state(at.number, state, &training.ring);
+        self.dirty.dataset_epochs.insert((no, key.0, key.1, record_of(at.number)));
+        Ok(Reply::ShardEnded { epoch_finished: dataset_epoch.is_finished() })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a shard's owner depends on its dataset's name, its number and the names of the trainers alone. When a
 //! trainer goes, only its own shards move; when one comes, shards move to it alone, those of its arcs
-//! ([`Ring::arcs_of`]). A preference decides nothing: the claims do ([`crate::training::pass`]).
+//! ([`Ring::arcs_of`]). A preference decides nothing: the claims do ([`crate::training::dataset_epoch`]).
 
 use crate::training::shard_order::first_u64;
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,7 @@ use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::training::checkpoint::Checkpoint;
-use crate::training::pass::Pass;
+use crate::training::dataset_epoch::DatasetEpoch;
 use crate::training::shard_ring::Ring;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ pub enum LossPolicy {
 pub(crate) struct Training {
     pub(crate) head: TrainingHead,
     pub(crate) trainers: BTreeMap<String, Trainer>,
-    pub(crate) passes: BTreeMap<(DatasetNo, u64), Pass>,
+    pub(crate) dataset_epochs: BTreeMap<(DatasetNo, u64), DatasetEpoch>,
     pub(crate) checkpoints: BTreeMap<u32, Checkpoint>,
     /// Derived of the world.
     pub(crate) ring: Ring,
@@ -110,7 +110,7 @@ impl Training {
     /// Whether a job uses a dataset.
     pub(crate) fn reads(&self, no: DatasetNo) -> bool {
         self.head.done.contains_key(&no)
-            || self.passes.keys().any(|key| key.0 == no)
+            || self.dataset_epochs.keys().any(|key| key.0 == no)
             || self.checkpoints.values().any(|checkpoint| checkpoint.holds(no))
     }
 
@@ -124,8 +124,8 @@ impl Training {
         &'a self,
         trainer: &'a str,
     ) -> impl Iterator<Item = (DatasetNo, u64, u32)> + use<'a> {
-        self.passes.iter().flat_map(move |(&(dataset, epoch), pass)| {
-            let held = pass.held.get(trainer).into_iter().flatten();
+        self.dataset_epochs.iter().flat_map(move |(&(dataset, epoch), dataset_epoch)| {
+            let held = dataset_epoch.held.get(trainer).into_iter().flatten();
             held.map(move |&shard| (dataset, epoch, shard))
         })
     }
@@ -145,14 +145,14 @@ impl Training {
 
     /// Whether no trainer is left, although some work is in no complete checkpoint.
     pub(crate) fn is_deserted(&self) -> bool {
-        let shards = || self.passes.values().flat_map(|pass| &pass.shards);
+        let shards = || self.dataset_epochs.values().flat_map(|dataset_epoch| &dataset_epoch.shards);
         self.trainers.values().all(|trainer| trainer.ticket.is_none())
             && shards().any(|shard| !shard.marks.is_empty())
     }
 
     /// The number of shards in open epochs.
     pub(crate) fn shards_open(&self) -> u64 {
-        self.passes.values().map(|pass| pass.shards.len() as u64).sum()
+        self.dataset_epochs.values().map(|dataset_epoch| dataset_epoch.shards.len() as u64).sum()
     }
 }
 
@@ -233,12 +233,12 @@ impl Ledger {
             self.training_names.insert(training.head.name.clone(), *no);
             self.trainings_in.add(&training.head.name.namespace);
             training.ring = Ring::of(&training.head.world);
-            for ((dataset, epoch), pass) in &mut training.passes {
+            for ((dataset, epoch), dataset_epoch) in &mut training.dataset_epochs {
                 let Some(dataset) = self.datasets.get(dataset) else { return false };
-                if pass.shards.len() != dataset.spec.shards() as usize {
+                if dataset_epoch.shards.len() != dataset.spec.shards() as usize {
                     return false;
                 }
-                pass.derive(dataset, *epoch, &training.ring);
+                dataset_epoch.derive(dataset, *epoch, &training.ring);
             }
             let ends = training.trainers.iter().filter(|(_, t)| t.ticket.is_some());
             self.trainer_ends.extend(ends.map(|(name, t)| (t.ends, *no, name.clone())));
@@ -260,8 +260,8 @@ impl Ledger {
             }
             let there = training.trainers.iter().filter(|(_, trainer)| trainer.ticket.is_some());
             ends.extend(there.map(|(name, trainer)| (trainer.ends, *no, name.clone())));
-            for (&(dataset, epoch), pass) in &training.passes {
-                self.check_pass(training, dataset, epoch, pass, &mut tokens)
+            for (&(dataset, epoch), dataset_epoch) in &training.dataset_epochs {
+                self.check_dataset_epoch(training, dataset, epoch, dataset_epoch, &mut tokens)
                     .map_err(|why| format!("{job}, {dataset}/{epoch}: {why}"))?;
             }
             training.check_checkpoints().map_err(|why| format!("{job}: {why}"))?;
@@ -279,19 +279,19 @@ impl Ledger {
         Ok(())
     }
 
-    fn check_pass(
+    fn check_dataset_epoch(
         &self,
         training: &Training,
         dataset: DatasetNo,
         epoch: u64,
-        pass: &Pass,
+        dataset_epoch: &DatasetEpoch,
         tokens: &mut BTreeSet<Attempt>,
     ) -> Result<(), String> {
         let Some(dataset) = self.datasets.get(&dataset) else { return Err("no dataset".into()) };
-        if *pass != Pass::with(pass.shards.clone(), dataset, epoch, &training.ring) {
+        if *dataset_epoch != DatasetEpoch::with(dataset_epoch.shards.clone(), dataset, epoch, &training.ring) {
             return Err("what is derived differs".into());
         }
-        for (number, shard) in (0..).zip(&pass.shards) {
+        for (number, shard) in (0..).zip(&dataset_epoch.shards) {
             shard
                 .check(dataset.spec.shard_len(number), training, tokens)
                 .map_err(|why| format!("shard {number}: {why}"))?;

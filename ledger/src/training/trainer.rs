@@ -16,7 +16,7 @@ use crate::machine::apply::Context;
 use crate::machine::gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
-use crate::training::pass::{Mark, ShardState, record_of};
+use crate::training::dataset_epoch::{Mark, ShardState, record_of};
 use crate::training::shard_ring::Ring;
 use crate::training::state::{LossPolicy, Trainer, TrainerRef, TrainingName, not_torn};
 use serde::{Deserialize, Serialize};
@@ -188,7 +188,7 @@ impl Ledger {
         let after = training.checkpoints.values().filter(|c| c.is_open()).map(|c| c.step).max();
         training.head.world.push(name.to_owned());
         let arcs = training.ring.arcs_of(name);
-        training.passes.values_mut().for_each(|pass| pass.prefer_also(name, &arcs));
+        training.dataset_epochs.values_mut().for_each(|dataset_epoch| dataset_epoch.prefer_also(name, &arcs));
         training.ring.add(name);
         training.trainers.insert(name.to_owned(), Trainer { after, ..Trainer::default() });
         self.dirty.trainings.insert(no);
@@ -355,14 +355,14 @@ impl Ledger {
         let held: Vec<_> = training.held_by(name).collect();
         for (dataset, epoch, number) in held {
             let known = training.progress_of((dataset, epoch), number);
-            let Some(pass) = training.passes.get_mut(&(dataset, epoch)) else { continue };
-            if let Some(shard) = pass.shards.get_mut(number as usize)
+            let Some(dataset_epoch) = training.dataset_epochs.get_mut(&(dataset, epoch)) else { continue };
+            if let Some(shard) = dataset_epoch.shards.get_mut(number as usize)
                 && let Some((step, samples)) = known.filter(|known| known.1 > shard.done())
             {
                 shard.marks.push(Mark { step, samples });
             }
-            pass.set_state(number, ShardState::Free, &training.ring);
-            self.dirty.passes.insert((no, dataset, epoch, record_of(number)));
+            dataset_epoch.set_state(number, ShardState::Free, &training.ring);
+            self.dirty.dataset_epochs.insert((no, dataset, epoch, record_of(number)));
         }
     }
 
@@ -400,7 +400,7 @@ impl Ledger {
     fn prefer_no_more(&mut self, no: TrainingNo, names: &BTreeSet<String>) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         names.iter().for_each(|name| training.ring.remove(name));
-        training.passes.values_mut().for_each(|pass| pass.prefer_no_more(names, &training.ring));
+        training.dataset_epochs.values_mut().for_each(|dataset_epoch| dataset_epoch.prefer_no_more(names, &training.ring));
     }
 
     fn delete_job(&mut self, ctx: &Context, job: &TrainingName) -> Result<Reply, Rejection> {
@@ -418,8 +418,8 @@ impl Ledger {
         training.ring = Ring::default();
         let names = std::mem::take(&mut training.trainers).into_keys().map(|name| (no, name));
         self.dirty.trainers.extend(names);
-        let passes = std::mem::take(&mut training.passes).into_keys();
-        self.dirty.emptied_passes.extend(passes.map(|(dataset, epoch)| (no, dataset, epoch)));
+        let dataset_epochs = std::mem::take(&mut training.dataset_epochs).into_keys();
+        self.dirty.emptied_dataset_epochs.extend(dataset_epochs.map(|(dataset, epoch)| (no, dataset, epoch)));
         self.dirty.trainings.insert(no);
         self.training_changes += 1;
         self.emit_training(ctx, no, "deleted", String::new());

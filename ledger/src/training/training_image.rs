@@ -14,7 +14,7 @@ fn job_key(tag: u8, no: TrainingNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
 }
 
-fn pass_key(no: TrainingNo, dataset: DatasetNo, epoch: u64, rest: &[u8]) -> Vec<u8> {
+fn dataset_epoch_key(no: TrainingNo, dataset: DatasetNo, epoch: u64, rest: &[u8]) -> Vec<u8> {
     key(b'H', &[&no.0.to_be_bytes(), &dataset.0.to_be_bytes(), &epoch.to_be_bytes(), rest])
 }
 
@@ -36,13 +36,13 @@ impl Ledger {
             let trainer = self.trainings.get(&no).and_then(|t| t.trainers.get(&name));
             delta.set(job_key(b'I', no, name.as_bytes()), trainer.map(codec::encode));
         }
-        for (no, dataset, epoch) in std::mem::take(&mut dirty.emptied_passes) {
-            delta.delete_prefixes.push(pass_key(no, dataset, epoch, &[]));
+        for (no, dataset, epoch) in std::mem::take(&mut dirty.emptied_dataset_epochs) {
+            delta.delete_prefixes.push(dataset_epoch_key(no, dataset, epoch, &[]));
         }
-        for (no, dataset, epoch, record) in std::mem::take(&mut dirty.passes) {
-            let pass = self.trainings.get(&no).and_then(|t| t.passes.get(&(dataset, epoch)));
-            let shards = pass.and_then(|pass| pass.record(record));
-            let key = pass_key(no, dataset, epoch, &record.to_be_bytes());
+        for (no, dataset, epoch, record) in std::mem::take(&mut dirty.dataset_epochs) {
+            let dataset_epoch = self.trainings.get(&no).and_then(|t| t.dataset_epochs.get(&(dataset, epoch)));
+            let shards = dataset_epoch.and_then(|dataset_epoch| dataset_epoch.record(record));
+            let key = dataset_epoch_key(no, dataset, epoch, &record.to_be_bytes());
             delta.set(key, shards.map(|shards| codec::encode(&shards)));
         }
         for (no, checkpoint) in std::mem::take(&mut dirty.checkpoints) {
@@ -57,12 +57,12 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn each_pass(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+    pub(crate) fn each_dataset_epoch(&self, each: &mut impl FnMut(&[u8], &[u8])) {
         for (no, training) in &self.trainings {
-            for (&(dataset, epoch), pass) in &training.passes {
-                for record in 0..pass.records() {
-                    let shards = pass.record(record).unwrap_or_default();
-                    let key = pass_key(*no, dataset, epoch, &record.to_be_bytes());
+            for (&(dataset, epoch), dataset_epoch) in &training.dataset_epochs {
+                for record in 0..dataset_epoch.records() {
+                    let shards = dataset_epoch.record(record).unwrap_or_default();
+                    let key = dataset_epoch_key(*no, dataset, epoch, &record.to_be_bytes());
                     each(&key, &codec::encode(&shards));
                 }
             }
@@ -115,13 +115,13 @@ impl Ledger {
                 let record = u16::from_be_bytes(number(key, 17)?);
                 let shards: Vec<_> = read(key, value)?;
                 let training = self.loading_training(key)?;
-                let pass = training.passes.entry((dataset, epoch)).or_default();
-                if usize::from(record) * crate::training::pass::SHARDS_PER_RECORD as usize
-                    != pass.shards.len()
+                let dataset_epoch = training.dataset_epochs.entry((dataset, epoch)).or_default();
+                if usize::from(record) * crate::training::dataset_epoch::SHARDS_PER_RECORD as usize
+                    != dataset_epoch.shards.len()
                 {
                     return Err(bad(key));
                 }
-                pass.shards.extend(shards);
+                dataset_epoch.shards.extend(shards);
             }
             Some(b'U') => {
                 let checkpoint = u32::from_be_bytes(number(key, 5)?);

@@ -5,7 +5,7 @@
 use crate::kernel::id::DatasetNo;
 use crate::machine::ledger::Ledger;
 use crate::training::checkpoint::{Checkpoint, CheckpointState, RankReport};
-use crate::training::pass::{Pass, PassCounts, ShardState};
+use crate::training::dataset_epoch::{DatasetEpoch, DatasetEpochCounts, ShardState};
 use crate::training::state::{LossPolicy, TrainerRef, Training, TrainingName};
 
 /// A job.
@@ -47,13 +47,13 @@ pub struct TrainerView<'a> {
 
 /// One epoch of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassView<'a> {
+pub struct DatasetEpochView<'a> {
     /// The dataset's name.
     pub dataset: &'a str,
     /// The epoch.
     pub epoch: u64,
     /// Counts of shards by state.
-    pub counts: PassCounts,
+    pub counts: DatasetEpochCounts,
 }
 
 /// One shard of an epoch.
@@ -178,41 +178,41 @@ impl<'a> TrainingView<'a> {
         })
     }
 
-    fn pass(&self, dataset: &str, epoch: u64) -> Option<(DatasetNo, &'a Pass)> {
+    fn dataset_epoch(&self, dataset: &str, epoch: u64) -> Option<(DatasetNo, &'a DatasetEpoch)> {
         let no = self.ledger.dataset(&self.name().namespace, dataset)?.no;
-        Some((no, self.training.passes.get(&(no, epoch))?))
+        Some((no, self.training.dataset_epochs.get(&(no, epoch))?))
     }
 
     /// The open epochs.
-    pub fn passes(&self) -> impl Iterator<Item = PassView<'a>> + use<'a> {
+    pub fn dataset_epochs(&self) -> impl Iterator<Item = DatasetEpochView<'a>> + use<'a> {
         let ledger = self.ledger;
-        self.training.passes.iter().filter_map(move |(&(no, epoch), pass)| {
+        self.training.dataset_epochs.iter().filter_map(move |(&(no, epoch), dataset_epoch)| {
             let dataset = ledger.datasets.get(&no)?;
-            Some(PassView { dataset: &dataset.name, epoch, counts: pass.counts(dataset) })
+            Some(DatasetEpochView { dataset: &dataset.name, epoch, counts: dataset_epoch.counts(dataset) })
         })
     }
 
     /// Counts of an epoch's shards by state; `None` if no trainer has begun the epoch.
-    pub fn counts(&self, dataset: &str, epoch: u64) -> Option<PassCounts> {
+    pub fn counts(&self, dataset: &str, epoch: u64) -> Option<DatasetEpochCounts> {
         let view = self.ledger.dataset(&self.name().namespace, dataset)?;
-        if let Some((no, pass)) = self.pass(dataset, epoch) {
-            return self.ledger.datasets.get(&no).map(|dataset| pass.counts(dataset));
+        if let Some((no, dataset_epoch)) = self.dataset_epoch(dataset, epoch) {
+            return self.ledger.datasets.get(&no).map(|dataset| dataset_epoch.counts(dataset));
         }
         let done = self.training.head.done.get(&view.no)?.contains(epoch);
         let shards = view.spec.shards();
-        let counts = PassCounts { shards, finished: shards, sealed: shards, ..Default::default() };
+        let counts = DatasetEpochCounts { shards, finished: shards, sealed: shards, ..Default::default() };
         done.then_some(counts)
     }
 
     /// The shards of an open epoch, from a number on.
     pub fn shards(&self, dataset: &str, epoch: u64, from: u32, limit: usize) -> Vec<ShardView<'a>> {
-        let Some((_, pass)) = self.pass(dataset, epoch) else { return Vec::new() };
-        let shards = (0u32..).zip(&pass.shards).skip(from as usize).take(limit);
+        let Some((_, dataset_epoch)) = self.dataset_epoch(dataset, epoch) else { return Vec::new() };
+        let shards = (0u32..).zip(&dataset_epoch.shards).skip(from as usize).take(limit);
         shards
             .map(|(number, shard)| ShardView {
                 number,
-                position: pass.positions[number as usize],
-                preferred: pass.preferred(number, &self.training.ring),
+                position: dataset_epoch.positions[number as usize],
+                preferred: dataset_epoch.preferred(number, &self.training.ring),
                 holder: match &shard.state {
                     ShardState::Claimed(claim) => &claim.trainer,
                     _ => "",
@@ -226,7 +226,7 @@ impl<'a> TrainingView<'a> {
 
     /// The free shards that a trainer is preferred for, in the epoch's order.
     pub fn preferred(&self, dataset: &str, epoch: u64, trainer: &str) -> Vec<u32> {
-        self.pass(dataset, epoch).map_or_else(Vec::new, |(_, pass)| pass.free_of(trainer))
+        self.dataset_epoch(dataset, epoch).map_or_else(Vec::new, |(_, dataset_epoch)| dataset_epoch.free_of(trainer))
     }
 
     /// Its checkpoints by number.
@@ -276,8 +276,8 @@ impl Ledger {
         if theirs != Some(by.ticket) || view.training.head.torn.is_some() {
             return true;
         }
-        let pass = view.pass(dataset, epoch);
-        pass.is_none_or(|(_, pass)| pass.has_free() || pass.is_finished())
+        let dataset_epoch = view.dataset_epoch(dataset, epoch);
+        dataset_epoch.is_none_or(|(_, dataset_epoch)| dataset_epoch.has_free() || dataset_epoch.is_finished())
     }
 
     /// A seed by which a reader may order the samples of a shard in an epoch.

@@ -100,7 +100,7 @@ const TRIED: &[(&str, fn())] = &[
     ("TRAININGS_MAX", trainings::trainings),
     ("TRAINERS_MAX", trainings::trainers),
     ("TRAINER_SHARDS_MAX", trainings::trainer_shards),
-    ("PASSES_MAX", trainings::passes),
+    ("DATASET_EPOCHS_MAX", trainings::dataset_epochs),
     ("SHARDS_OPEN_MAX", trainings::shards_open),
     ("KEEP_ALIVE_MIN_MS", trainings::keep_alive),
     ("KEEP_ALIVE_MAX_MS", trainings::keep_alive),

@@ -109,11 +109,11 @@ pub(crate) fn trainer_shards() {
     bench.over(most, claim(&by, "d", 0));
 }
 
-pub(crate) fn passes() {
+pub(crate) fn dataset_epochs() {
     let mut bench = Bench::new();
     bench.granted(dataset("d", 1));
     let by = joined(&mut bench, "j", "t");
-    let most = limits::PASSES_MAX as u64;
+    let most = limits::DATASET_EPOCHS_MAX as u64;
     bench.all_granted((0..most).map(|epoch| claim(&by, "d", epoch)));
     bench.over(most, claim(&by, "d", most));
 }
@@ -124,8 +124,8 @@ pub(crate) fn shards_open() {
     bench.granted(dataset("large", u64::from(limits::SHARDS_MAX)));
     bench.granted(dataset("small", 1));
     let (first, second) = (joined(&mut bench, "j", "t"), joined(&mut bench, "k", "t"));
-    let passes = limits::SHARDS_OPEN_MAX / u64::from(limits::SHARDS_MAX);
-    for epoch in 0..passes {
+    let dataset_epochs = limits::SHARDS_OPEN_MAX / u64::from(limits::SHARDS_MAX);
+    for epoch in 0..dataset_epochs {
         bench.granted(claim(&first, "large", epoch));
     }
     bench.over(limits::SHARDS_OPEN_MAX, claim(&second, "small", 0));

@@ -186,12 +186,12 @@ pub(crate) fn show(out: &mut String, ledger: &Ledger) {
             let there = if trainer.present { "" } else { " expected" };
             let _ = writeln!(out, "  {rank} {}{there}: holds {}", trainer.name, trainer.shards);
         }
-        for pass in training.passes() {
-            let c = pass.counts;
-            let _ = write!(out, "  {} epoch {}: {} free", pass.dataset, pass.epoch, c.free);
+        for dataset_epoch in training.dataset_epochs() {
+            let c = dataset_epoch.counts;
+            let _ = write!(out, "  {} epoch {}: {} free", dataset_epoch.dataset, dataset_epoch.epoch, c.free);
             let _ = write!(out, " {} claimed {} finished", c.claimed, c.finished);
             let _ = writeln!(out, " {} sealed", c.sealed);
-            let shards = training.shards(pass.dataset, pass.epoch, 0, usize::MAX);
+            let shards = training.shards(dataset_epoch.dataset, dataset_epoch.epoch, 0, usize::MAX);
             for shard in shards.iter().filter(|s| s.done > 0 || !s.holder.is_empty()) {
                 let _ =
                     write!(out, "    {}: {} in, {} sealed", shard.number, shard.done, shard.sealed);

@@ -12,7 +12,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
-use crate::training::pass::Pass;
+use crate::training::dataset_epoch::DatasetEpoch;
 use crate::training::shard_ring::Ring;
 use crate::training::state::{LossPolicy, Trainer, TrainingName};
 use std::collections::BTreeSet;
@@ -102,7 +102,7 @@ impl Ledger {
         let expected = world.iter().map(|name| (name.clone(), Trainer::default()));
         training.trainers = expected.collect();
         training.head.world = world;
-        training.passes.values_mut().for_each(|pass| pass.prefer(&training.ring));
+        training.dataset_epochs.values_mut().for_each(|dataset_epoch| dataset_epoch.prefer(&training.ring));
         let trainers = training.trainers.keys().map(|name| (no, name.clone()));
         self.dirty.trainers.extend(trainers);
         Ok(self.give_ticket(ctx, no, trainer))
@@ -125,16 +125,16 @@ impl Ledger {
         let checkpoint = training.checkpoints.get(&base);
         training.head.step = checkpoint.map_or(0, |c| c.step);
         let sealed = checkpoint.and_then(|c| c.sealed.clone()).unwrap_or_default();
-        for (dataset, epoch) in std::mem::take(&mut training.passes).into_keys() {
-            self.dirty.emptied_passes.insert((no, dataset, epoch));
+        for (dataset, epoch) in std::mem::take(&mut training.dataset_epochs).into_keys() {
+            self.dirty.emptied_dataset_epochs.insert((no, dataset, epoch));
         }
         training.head.done = sealed.done;
-        for (key, shards) in sealed.passes {
+        for (key, shards) in sealed.dataset_epochs {
             let Some(dataset) = self.datasets.get(&key.0) else { continue };
-            let pass = Pass::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
-            let records = (0..pass.records()).map(|record| (no, key.0, key.1, record));
-            self.dirty.passes.extend(records);
-            training.passes.insert(key, pass);
+            let dataset_epoch = DatasetEpoch::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
+            let records = (0..dataset_epoch.records()).map(|record| (no, key.0, key.1, record));
+            self.dirty.dataset_epochs.extend(records);
+            training.dataset_epochs.insert(key, dataset_epoch);
         }
         self.dirty.trainings.insert(no);
         let (lineage, step) = (training.head.lineage, training.head.step);

@@ -87,7 +87,7 @@ impl Shard {
 
 /// Counts of shards by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PassCounts {
+pub struct DatasetEpochCounts {
     /// All shards.
     pub shards: u32,
     /// Shards that no trainer has.
@@ -102,7 +102,7 @@ pub struct PassCounts {
 
 /// One epoch of a dataset in a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pass {
+pub(crate) struct DatasetEpoch {
     /// By number. Records of [`SHARDS_PER_RECORD`].
     pub(crate) shards: Vec<Shard>,
     // Derived.
@@ -121,8 +121,8 @@ pub(crate) struct Pass {
     pub(crate) finished: u32,
 }
 
-impl Pass {
-    /// A pass in which nothing is done yet.
+impl DatasetEpoch {
+    /// An epoch in which nothing is done yet.
     pub(crate) fn open(dataset: &Dataset, epoch: u64, ring: &Ring) -> Self {
         let shards = vec![Shard::default(); dataset.spec.shards() as usize];
         Self::with(shards, dataset, epoch, ring)
@@ -130,9 +130,9 @@ impl Pass {
 
     /// With shards in this state.
     pub(crate) fn with(shards: Vec<Shard>, dataset: &Dataset, epoch: u64, ring: &Ring) -> Self {
-        let mut pass = Self { shards, ..Self::default() };
-        pass.derive(dataset, epoch, ring);
-        pass
+        let mut dataset_epoch = Self { shards, ..Self::default() };
+        dataset_epoch.derive(dataset, epoch, ring);
+        dataset_epoch
     }
 
     /// Rebuilds the derived fields.
@@ -279,7 +279,7 @@ impl Pass {
     }
 
     /// A checkpoint of this step is complete: seals what was done up to it, and what its ranks had read of the shards
-    /// that they held. Returns the changed records, and whether the whole pass is sealed.
+    /// that they held. Returns the changed records, and whether the whole epoch is sealed.
     pub(crate) fn seal(
         &mut self,
         step: u64,
@@ -296,7 +296,7 @@ impl Pass {
         (changed, whole)
     }
 
-    /// The part of the pass that a checkpoint completed now keeps.
+    /// The part of the epoch that a checkpoint completed now keeps.
     pub(crate) fn sealed(&self, dataset: &Dataset) -> SealedShards {
         let mut sealed =
             SealedShards { whole: vec![0; self.shards.len().div_ceil(8)], part: Vec::new() };
@@ -311,12 +311,12 @@ impl Pass {
     }
 
     /// Counts of shards by state.
-    pub(crate) fn counts(&self, dataset: &Dataset) -> PassCounts {
+    pub(crate) fn counts(&self, dataset: &Dataset) -> DatasetEpochCounts {
         let claimed = self.held.values().map(|held| held.len() as u32).sum();
         let shards = self.shards.len() as u32;
         let sealed =
             |(number, shard): (u32, &Shard)| shard.sealed == dataset.spec.shard_len(number);
-        PassCounts {
+        DatasetEpochCounts {
             shards,
             free: shards - claimed - self.finished,
             claimed,
@@ -341,7 +341,7 @@ pub(crate) fn record_of(shard: u32) -> u16 {
     (shard / SHARDS_PER_RECORD) as u16
 }
 
-/// The part of a pass that a complete checkpoint contains.
+/// The part of an epoch that a complete checkpoint contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SealedShards {
     /// Bit `n % 8` of byte `n / 8`: shard `n` is whole.
@@ -351,7 +351,7 @@ pub(crate) struct SealedShards {
 }
 
 impl SealedShards {
-    /// Restores the pass as of the checkpoint: incomplete shards are free from their sealed position.
+    /// Restores the epoch as of the checkpoint: incomplete shards are free from their sealed position.
     pub(crate) fn reopen(&self, dataset: &Dataset) -> Vec<Shard> {
         let mut shards = vec![Shard::default(); dataset.spec.shards() as usize];
         for (number, shard) in (0u32..).zip(&mut shards) {
