@@ -73,5 +73,5 @@ pub use training::state::{LossPolicy, TrainerRef, TrainingName};
 pub use training::store::StoreView;
 pub use training::trainer::{TrainerDecl, TrainerOp};
 pub use training::training_view::{
-    CheckpointView, LineageView, DatasetEpochView, ShardView, TrainerView, TrainingView,
+    CheckpointView, TrainingGenerationView, DatasetEpochView, ShardView, TrainerView, TrainingView,
 };

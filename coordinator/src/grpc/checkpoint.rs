@@ -46,7 +46,7 @@ impl CheckpointsService {
     fn shown(&self, ledger: &Ledger, job: &TrainingName, number: u32) -> Option<v1::Checkpoint> {
         let training = ledger.training(job)?;
         let number = match number {
-            0 => training.lineage().checkpoint,
+            0 => training.generation().checkpoint,
             number => number,
         };
         let view = training.checkpoint(number)?;
@@ -298,7 +298,7 @@ impl CheckpointsService {
         trainer: &str,
     ) -> Option<v1::RecoverResponse> {
         let training = l.training(job)?;
-        let lineage = training.lineage();
+        let lineage = training.generation();
         let passes = training.dataset_epochs().map(|pass| v1::PassAssignment {
             shards: training.preferred(pass.dataset, pass.epoch, trainer),
             pass: Some(dataset_epoch_out(pass.dataset, pass.epoch, pass.counts)),

@@ -43,7 +43,7 @@ impl Base {
     /// The checkpoint, if this recovery begins a lineage and the checkpoint can be its start.
     pub(super) fn of(ledger: &Ledger, job: &TrainingName, round: u64, from: u32) -> Option<Self> {
         let training = ledger.training(job)?;
-        let lineage = training.lineage();
+        let lineage = training.generation();
         if round != 0 && round <= lineage.round {
             return None;
         }

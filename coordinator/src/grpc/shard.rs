@@ -33,7 +33,7 @@ impl ShardsService {
     }
 
     fn lineage(&self, job: &TrainingName) -> Option<v1::Lineage> {
-        self.shared.node.ledger(|l| l.training(job).map(|t| lineage_out(&t.lineage())))
+        self.shared.node.ledger(|l| l.training(job).map(|t| lineage_out(&t.generation())))
     }
 
     /// The message about a shard that a trainer has claimed.

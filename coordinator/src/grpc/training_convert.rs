@@ -7,7 +7,7 @@ use crate::grpc::convert;
 use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    CheckpointState, CheckpointView, DatasetView, LineageView, LossPolicy, DatasetEpochCounts, Reply,
+    CheckpointState, CheckpointView, DatasetView, TrainingGenerationView, LossPolicy, DatasetEpochCounts, Reply,
     TrainerDecl, TrainerRef, TrainingName, TrainingRefusal, TrainingView, limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
@@ -68,8 +68,8 @@ pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
     }
 }
 
-pub(super) fn lineage_out(lineage: &LineageView<'_>) -> v1::Lineage {
-    let torn = lineage.torn.map(|(trainer, host)| {
+pub(super) fn lineage_out(lineage: &TrainingGenerationView<'_>) -> v1::Lineage {
+    let torn = lineage.needs_recovery.map(|(trainer, host)| {
         format!("trainer {trainer} on {host} is gone, with state that the others may not have")
     });
     v1::Lineage {
@@ -119,7 +119,7 @@ pub(super) fn training_out(training: &TrainingView<'_>) -> v1::Job {
     v1::Job {
         namespace,
         job,
-        lineage: Some(lineage_out(&training.lineage())),
+        lineage: Some(lineage_out(&training.generation())),
         trainers: trainers.collect(),
         passes: passes.collect(),
         checkpoints: complete.count() as u32,
@@ -161,7 +161,7 @@ pub(super) fn checkpoint_out(
     v1::Checkpoint {
         job: Some(job_out(view.job)),
         number: view.number,
-        lineage: view.lineage(),
+        lineage: view.generation(),
         parent: view.parent(),
         step: view.step(),
         state: state_out(view.state()).into(),

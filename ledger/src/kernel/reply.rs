@@ -86,14 +86,14 @@ pub enum Reply {
         /// After this silence it is lost.
         keep_alive_ms: u64,
     },
-    /// A trainer is in a job's lineage.
+    /// A trainer is in a job's generation.
     Joined {
         /// Its ticket.
         ticket: SessionId,
-        /// The lineage.
-        lineage: u32,
+        /// The generation.
+        generation: u32,
     },
-    /// An earlier trainer of this name is lost, which tears the lineage.
+    /// An earlier trainer of this name is lost, so the generation needs recovery.
     Torn {
         /// The name.
         trainer: String,

@@ -20,7 +20,7 @@ pub enum TrainingRefusal {
     /// The caller was left behind: lost, or the others recovered without it.
     #[error("the ticket is void: the trainer was lost, or the job has recovered since")]
     TicketVoid,
-    /// The lineage lost work, or a part of its state.
+    /// The generation lost work, or a part of its state.
     #[error(
         "trainer {trainer} on {host} is gone, with state that the others may not have: recover first"
     )]

@@ -1,7 +1,7 @@
 //! Checkpoints of a job: what each rank reported, and which samples of the epochs they contain.
 //!
 //! *Invariant:* a checkpoint is complete when every rank of the world that began it has reported, and not before. The
-//! last complete checkpoint of a lineage is its base, and the base defines which samples are in: what it has sealed
+//! last complete checkpoint of a generation is its base, and the base defines which samples are in: what it has sealed
 //! is exactly what the shards say they have sealed. A checkpoint that is given up never becomes complete. Its number
 //! is never used again.
 //!
@@ -112,8 +112,8 @@ pub enum CheckpointState {
 /// One checkpoint: one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
-    pub(crate) lineage: u32,
-    /// The base that its lineage had before it was complete; 0: none.
+    pub(crate) generation: u32,
+    /// The base that its generation had before it was complete; 0: none.
     pub(crate) parent: u32,
     pub(crate) step: u64,
     pub(crate) label: String,
@@ -234,8 +234,8 @@ impl Checkpoint {
         let reported = self.reports.len() == self.world.len();
         match self.state {
             CheckpointState::Open if reported => Err("all have reported, and it is open".into()),
-            CheckpointState::Open if self.lineage != head.lineage => {
-                Err(format!("it is open in lineage {}", self.lineage))
+            CheckpointState::Open if self.generation != head.generation => {
+                Err(format!("it is open in lineage {}", self.generation))
             }
             CheckpointState::Open if head.base != 0 && self.step <= head.step => {
                 Err(format!("it is open at step {}, before the base", self.step))

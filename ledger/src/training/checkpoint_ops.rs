@@ -87,9 +87,9 @@ impl Ledger {
         check_label(&label)?;
         let no = self.heard(&by)?;
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
-        let lineage = training.head.lineage;
+        let generation = training.head.generation;
         let same = |c: &Checkpoint| {
-            c.lineage == lineage && c.step == step && c.state != CheckpointState::Going
+            c.generation == generation && c.step == step && c.state != CheckpointState::Going
         };
         if let Some((&number, found)) = training.checkpoints.iter_mut().find(|(_, c)| same(c))
             && let Some(rank) = found.rank_of(&by.trainer)
@@ -122,7 +122,7 @@ impl Ledger {
         let world = training.head.world.clone();
         let begun_wall_ms = ctx.wall_ms;
         let new =
-            Checkpoint { lineage, step, label, world, begun_wall_ms, ..Checkpoint::default() };
+            Checkpoint { generation, step, label, world, begun_wall_ms, ..Checkpoint::default() };
         let rank = new.rank_of(&by.trainer).unwrap_or_default();
         training.checkpoints.insert(number, new);
         self.dirty.trainings.insert(no);
@@ -302,9 +302,9 @@ impl Ledger {
         if !found.is_open() {
             return Ok(Reply::Ok); // It goes already, and another of its step may be open.
         }
-        // A lineage has at most one live checkpoint per step.
-        let (lineage, step) = (found.lineage, found.step);
-        let goes = |c: &Checkpoint| c.is_open() && c.lineage == lineage && c.step == step;
+        // A generation has at most one live checkpoint per step.
+        let (generation, step) = (found.generation, found.step);
+        let goes = |c: &Checkpoint| c.is_open() && c.generation == generation && c.step == step;
         self.give_up_checkpoints(ctx, no, goes, "it was aborted");
         Ok(Reply::Ok)
     }

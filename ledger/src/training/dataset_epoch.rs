@@ -1,7 +1,7 @@
 //! One epoch of one dataset in one job: the state of each shard.
 //!
 //! *Invariant:* the samples of a shard that are in the job's state are a prefix of the shard: first those in the last
-//! complete checkpoint (`sealed`), then those in the marks of the lineage, each with the step after which they are
+//! complete checkpoint (`sealed`), then those in the marks of the generation, each with the step after which they are
 //! in. A shard is free, held by one trainer, or finished, and never held by two trainers at a time. The fields below
 //! the line are derived.
 //!
@@ -20,7 +20,7 @@ pub(crate) const SHARDS_PER_RECORD: u32 = 1024;
 /// The state of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shard {
-    /// How many of its samples the lineage's last complete checkpoint holds.
+    /// How many of its samples the generation's last complete checkpoint holds.
     pub(crate) sealed: u32,
     pub(crate) state: ShardState,
     /// What was done since then, by step and by samples, both ascending.

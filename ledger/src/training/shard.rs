@@ -1,6 +1,6 @@
 //! The operations of trainers on shards: claim, finish, give back.
 //!
-//! *Invariant:* a shard has one holder at a time, and only that holder is heard about it. Within a lineage every
+//! *Invariant:* a shard has one holder at a time, and only that holder is heard about it. Within a generation every
 //! sample of an epoch is finished once; samples that a complete checkpoint contains are not changed afterwards.
 
 use crate::kernel::id::{Attempt, DatasetNo, TrainingNo};

@@ -1,9 +1,9 @@
-//! A job's training: its lineage, its trainers, and the passes and checkpoints of both.
+//! A job's training: its generation, its trainers, and the epochs and checkpoints of both.
 //!
-//! *Invariant:* requests are accepted only for the present lineage and with a valid ticket: recovering makes the next
-//! lineage and voids every ticket. A lineage is torn if it lost a trainer whose work may be missing from the others'
-//! state, or lost all trainers with work that no checkpoint holds. A torn lineage accepts only a recovery. A rank is
-//! a trainer's position in the world.
+//! *Invariant:* requests are accepted only for the present generation and with a valid ticket: recovering makes the
+//! next generation and voids every ticket. A generation needs recovery if it lost a trainer whose work may be missing
+//! from the others' state, or lost all trainers with work that no checkpoint holds. Then it accepts only a recovery. A
+//! rank is a trainer's position in the world.
 //!
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
@@ -40,10 +40,10 @@ pub struct TrainerRef {
     pub ticket: SessionId,
 }
 
-/// What happens to a lineage that loses a trainer with a part in its state, or with work that no checkpoint holds.
+/// What happens to a generation that loses a trainer with a part in its state, or with work that no checkpoint holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LossPolicy {
-    /// It is torn, and must be recovered.
+    /// It needs recovery.
     #[default]
     Recover,
     /// The trainer's shards are free from its last known position: samples are read at least once, not exactly once.
@@ -66,20 +66,20 @@ pub(crate) struct Training {
 pub(crate) struct TrainingHead {
     pub(crate) name: TrainingName,
     /// Counts from 1.
-    pub(crate) lineage: u32,
-    /// The number of the recovery that made the lineage; 0 for the first lineage, which no recovery made.
+    pub(crate) generation: u32,
+    /// The number of the recovery that made the generation; 0 for the first generation, which no recovery made.
     pub(crate) round: u64,
     /// The request of that recovery, so that a repeat is recognized.
     pub(crate) asked: [u8; 32],
     pub(crate) on_loss: LossPolicy,
     /// The trainers by rank.
     pub(crate) world: Vec<String>,
-    /// The last complete checkpoint of the lineage; 0: none.
+    /// The last complete checkpoint of the generation; 0: none.
     pub(crate) base: u32,
     /// Its step.
     pub(crate) step: u64,
     /// The lost trainer, and its host.
-    pub(crate) torn: Option<(String, String)>,
+    pub(crate) needs_recovery: Option<(String, String)>,
     pub(crate) checkpoints_made: u32,
     /// How many complete checkpoints are kept; 0 for all.
     pub(crate) keep_last: u32,
@@ -89,7 +89,7 @@ pub(crate) struct TrainingHead {
     pub(crate) deleting: bool,
 }
 
-/// One trainer of the present lineage.
+/// One trainer of the present generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Trainer {
     pub(crate) host: String,
@@ -180,7 +180,7 @@ impl Ledger {
         let no = TrainingNo(self.meta.trainings_made);
         let head = TrainingHead {
             name: name.clone(),
-            lineage: 1,
+            generation: 1,
             keep_last: crate::kernel::limits::KEEP_LAST_DEFAULT,
             ..TrainingHead::default()
         };
@@ -200,7 +200,7 @@ impl Ledger {
         }
     }
 
-    /// The job of a trainer with a valid ticket, in a lineage that is not torn.
+    /// The job of a trainer with a valid ticket, in a generation that needs no recovery.
     pub(crate) fn heard(&mut self, by: &TrainerRef) -> Result<TrainingNo, Rejection> {
         let no = self.training_no(&by.job)?;
         let Some(training) = self.trainings.get_mut(&no) else {
@@ -210,7 +210,7 @@ impl Ledger {
         if theirs != Some(by.ticket) {
             return Err(TrainingRefusal::TicketVoid.into());
         }
-        not_torn(&training.head)?;
+        needs_no_recovery(&training.head)?;
         self.training_changes += 1;
         Ok(no)
     }
@@ -227,7 +227,7 @@ impl Ledger {
             self.dataset_names.insert(name, *no);
         }
         for (no, training) in &mut self.trainings {
-            if training.head.lineage == 0 {
+            if training.head.generation == 0 {
                 return false;
             }
             self.training_names.insert(training.head.name.clone(), *no);
@@ -300,9 +300,9 @@ impl Ledger {
     }
 }
 
-/// Refuses an operation on a torn lineage.
-pub(crate) fn not_torn(head: &TrainingHead) -> Result<(), Rejection> {
-    match &head.torn {
+/// Refuses an operation on a generation that needs recovery.
+pub(crate) fn needs_no_recovery(head: &TrainingHead) -> Result<(), Rejection> {
+    match &head.needs_recovery {
         Some((trainer, host)) => {
             Err(TrainingRefusal::Torn { trainer: trainer.clone(), host: host.clone() }.into())
         }

@@ -1,10 +1,9 @@
 //! The operations of trainers: join, keep alive, leave, be lost, and recover.
 //!
-//! *Invariant:* losing a trainer with a part in the job's state tears its lineage (it needs recovery), unless the job
-//! continues without it. Every trainer has such a part once the lineage has a checkpoint; before that, only one with
-//! work of its own. The last trainer that leaves or is lost also tears the lineage if any work is in no checkpoint,
-//! because no trainer has it in its state then.
-//! Absent: how a job recovers (`trainer/recovery.rs`).
+//! *Invariant:* losing a trainer with a part in the job's state means that its generation needs recovery, unless the
+//! job continues without it. Every trainer has such a part once the generation has a checkpoint; before that, only one
+//! with work of its own. The last trainer that leaves or is lost also makes it need recovery if any work is in no
+//! checkpoint, because no trainer has it in its state then. Absent: how a job recovers (`trainer/recovery.rs`).
 
 use self::recovery::Recovery;
 use crate::batch::spec::check_name;
@@ -18,7 +17,7 @@ use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::training::dataset_epoch::{Mark, ShardState, record_of};
 use crate::training::shard_ring::Ring;
-use crate::training::state::{LossPolicy, Trainer, TrainerRef, TrainingName, not_torn};
+use crate::training::state::{LossPolicy, Trainer, TrainerRef, TrainingName, needs_no_recovery};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +28,7 @@ mod tests;
 /// The operations of trainers, and on jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TrainerOp {
-    /// Joins the present lineage, or creates the job.
+    /// Joins the present generation, or creates the job.
     Join {
         /// The job.
         job: TrainingName,
@@ -48,11 +47,11 @@ pub enum TrainerOp {
     /// Leaves. Its contribution stays, because the others or a checkpoint have it; if it holds a shard, it counts as
     /// lost.
     Leave(TrainerRef),
-    /// Begins the lineage of a round, or joins it.
+    /// Begins the generation of a round, or joins it.
     Recover {
         /// The job, made if need be.
         job: TrainingName,
-        /// Above that of the previous lineage. 0, for a world of one: the next round.
+        /// Above that of the previous generation. 0, for a world of one: the next round.
         round: u64,
         /// All trainers by rank.
         world: Vec<String>,
@@ -163,8 +162,8 @@ impl Ledger {
         trainer.check()?;
         let new = !self.training_names.contains_key(&job);
         let no = self.training_for(&job)?;
-        if let Some(torn) = self.succeed(ctx, no, &trainer)? {
-            return Ok(torn);
+        if let Some(refused) = self.succeed(ctx, no, &trainer)? {
+            return Ok(refused);
         }
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
         if new {
@@ -217,14 +216,14 @@ impl Ledger {
     ) -> Result<Option<Reply>, Rejection> {
         self.training_changes += 1;
         let Some(training) = self.trainings.get(&no) else { return Ok(None) };
-        not_torn(&training.head)?;
+        needs_no_recovery(&training.head)?;
         let before = training.trainers.get(&trainer.name).filter(|t| t.ticket.is_some());
         if before.is_none_or(|before| before.instance == trainer.instance) {
             return Ok(None);
         }
         self.lose_trainer(ctx, no, &trainer.name, "another process took its name");
-        let torn = self.trainings.get(&no).and_then(|training| training.head.torn.clone());
-        Ok(torn.map(|(trainer, host)| Reply::Torn { trainer, host }))
+        let needs_recovery = self.trainings.get(&no).and_then(|training| training.head.needs_recovery.clone());
+        Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
     /// Gives the trainer, which is in the world, its ticket: the one that it had, if any.
@@ -242,7 +241,7 @@ impl Ledger {
         trainer.ends = LedgerMs(now.0.saturating_add(decl.keep_alive_ms));
         self.trainer_ends.insert((trainer.ends, no, decl.name.clone()));
         self.dirty.trainers.insert((no, decl.name));
-        Reply::Joined { ticket, lineage: training.head.lineage }
+        Reply::Joined { ticket, generation: training.head.generation }
     }
 
     fn keep_trainers(
@@ -331,17 +330,17 @@ impl Ledger {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let Some(trainer) = training.trainers.get(name) else { return };
         let host = trainer.host.clone();
-        let torn = training.head.on_loss == LossPolicy::Recover && training.needs(name);
+        let needs_recovery = training.head.on_loss == LossPolicy::Recover && training.needs(name);
         let with = match training.has_unsealed(name) {
             true => "work that no checkpoint holds".to_owned(),
             false => format!("its part of checkpoint {}", training.head.base),
         };
-        if torn && training.head.torn.is_none() {
-            training.head.torn = Some((name.to_owned(), host.clone()));
+        if needs_recovery && training.head.needs_recovery.is_none() {
+            training.head.needs_recovery = Some((name.to_owned(), host.clone()));
             self.dirty.trainings.insert(no);
         }
         self.emit_training(ctx, no, "trainer_lost", format!("{name} on {host}: {why}"));
-        if torn {
+        if needs_recovery {
             let why = format!("{name} on {host} was lost with {with}");
             self.emit_training(ctx, no, "torn", why);
         }
@@ -382,15 +381,15 @@ impl Ledger {
         self.tear_if_deserted(ctx, no, (name, &trainer.host));
     }
 
-    /// Tears the lineage if no trainer is left that has the work that no checkpoint holds. A later trainer must not seal
-    /// that work.
+    /// Marks the generation as in need of recovery if no trainer is left that has the work that no checkpoint holds. A
+    /// later trainer must not seal that work.
     fn tear_if_deserted(&mut self, ctx: &Context, no: TrainingNo, (name, host): (&str, &str)) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let head = &training.head;
-        if head.on_loss != LossPolicy::Recover || head.torn.is_some() || !training.is_deserted() {
+        if head.on_loss != LossPolicy::Recover || head.needs_recovery.is_some() || !training.is_deserted() {
             return;
         }
-        training.head.torn = Some((name.to_owned(), host.to_owned()));
+        training.head.needs_recovery = Some((name.to_owned(), host.to_owned()));
         let why =
             format!("{name} on {host} was the last to go, with work that no checkpoint holds");
         self.emit_training(ctx, no, "torn", why);
@@ -412,7 +411,7 @@ impl Ledger {
         training.head.deleting = true;
         training.head.base = 0;
         training.head.step = 0;
-        training.head.torn = None;
+        training.head.needs_recovery = None;
         training.head.done.clear();
         training.head.world.clear();
         training.ring = Ring::default();

@@ -15,9 +15,9 @@ pub struct TrainingView<'a> {
     training: &'a Training,
 }
 
-/// The state of a lineage.
+/// The state of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineageView<'a> {
+pub struct TrainingGenerationView<'a> {
     /// Counts from 1.
     pub number: u32,
     /// The number of the recovery that began it; 0: none did.
@@ -29,7 +29,7 @@ pub struct LineageView<'a> {
     /// Trainers by rank.
     pub world: &'a [String],
     /// The lost trainer, and its host.
-    pub torn: Option<(&'a str, &'a str)>,
+    pub needs_recovery: Option<(&'a str, &'a str)>,
 }
 
 /// A trainer.
@@ -86,9 +86,9 @@ pub struct CheckpointView<'a> {
 }
 
 impl<'a> CheckpointView<'a> {
-    /// The lineage that made it.
-    pub fn lineage(&self) -> u32 {
-        self.checkpoint.lineage
+    /// The generation that made it.
+    pub fn generation(&self) -> u32 {
+        self.checkpoint.generation
     }
 
     /// The one before it; 0: none.
@@ -131,16 +131,16 @@ impl<'a> TrainingView<'a> {
         &self.training.head.name
     }
 
-    /// Its lineage.
-    pub fn lineage(&self) -> LineageView<'a> {
+    /// Its generation.
+    pub fn generation(&self) -> TrainingGenerationView<'a> {
         let head = &self.training.head;
-        LineageView {
-            number: head.lineage,
+        TrainingGenerationView {
+            number: head.generation,
             round: head.round,
             checkpoint: head.base,
             step: head.step,
             world: &head.world,
-            torn: head.torn.as_ref().map(|(name, host)| (name.as_str(), host.as_str())),
+            needs_recovery: head.needs_recovery.as_ref().map(|(name, host)| (name.as_str(), host.as_str())),
         }
     }
 
@@ -273,7 +273,7 @@ impl Ledger {
     pub fn worth_claiming(&self, by: &TrainerRef, dataset: &str, epoch: u64) -> bool {
         let Some(view) = self.training(&by.job) else { return true };
         let theirs = view.training.trainers.get(&by.trainer).and_then(|trainer| trainer.ticket);
-        if theirs != Some(by.ticket) || view.training.head.torn.is_some() {
+        if theirs != Some(by.ticket) || view.training.head.needs_recovery.is_some() {
             return true;
         }
         let dataset_epoch = view.dataset_epoch(dataset, epoch);

@@ -89,7 +89,7 @@ examples!(replies, Reply, {
     },
     Store: Reply::Store(store_answers().into_iter().map(|(_, answer)| answer).collect()),
     Participant: Reply::Participant { ticket: SessionId::at(300, 1), keep_alive_ms: 15_000 },
-    Joined: Reply::Joined { ticket: SessionId::at(300, 1), lineage: 200 },
+    Joined: Reply::Joined { ticket: SessionId::at(300, 1), generation: 200 },
     Torn: Reply::Torn { trainer: "t0".into(), host: "h1".into() },
     Kept: Reply::Kept { lost: vec!["t0".into(), "t1".into()] },
     Shard: Reply::Shard { number: 200, token: Attempt::at(300, 1), from: 129 },

@@ -1,8 +1,8 @@
 //! Training jobs, sample by sample: for each sample the step after which it is in, and whether a complete checkpoint
 //! has it. A checkpoint keeps a copy of everything. No rings, no bitmaps, no marks, no indexes.
 //!
-//! Each sample is checked when it comes in: a sample that is in already must not come in again along the lineage that
-//! survives.
+//! Each sample is checked when it comes in: a sample that is in already must not come in again along the generation
+//! that survives.
 
 #[path = "trainings_checkpoints.rs"]
 mod checkpoints;
@@ -54,13 +54,13 @@ type Cells = BTreeMap<(String, u64), Vec<Vec<Cell>>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Job {
-    pub(crate) lineage: u32,
+    pub(crate) generation: u32,
     pub(crate) round: u64,
     pub(crate) asked: (Vec<String>, u32, LossPolicy),
     on_loss: LossPolicy,
     world: Vec<String>,
     pub(crate) trainers: BTreeMap<String, Trainer>,
-    torn: Option<(String, String)>,
+    needs_recovery: Option<(String, String)>,
     base: usize,
     cells: Cells,
     pub(crate) claims: BTreeMap<(String, u64, u32), (String, Attempt)>,
@@ -86,7 +86,7 @@ pub(crate) struct Trainer {
 
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    lineage: u32,
+    generation: u32,
     step: u64,
     label: String,
     world: Vec<String>,
@@ -140,8 +140,8 @@ impl Job {
         Ok(())
     }
 
-    fn not_torn(&self) -> Result<(), Rejection> {
-        match self.torn.clone() {
+    fn needs_no_recovery(&self) -> Result<(), Rejection> {
+        match self.needs_recovery.clone() {
             Some((trainer, host)) => refuse(TrainingRefusal::Torn { trainer, host }),
             None => Ok(()),
         }
@@ -201,7 +201,7 @@ impl Model {
     }
 
     fn job_for(&mut self, name: &TrainingName) -> Result<(), Rejection> {
-        let new = || Job { lineage: 1, keep_last: limits::KEEP_LAST_DEFAULT, ..Job::default() };
+        let new = || Job { generation: 1, keep_last: limits::KEEP_LAST_DEFAULT, ..Job::default() };
         self.trainings.jobs.entry(name.clone()).or_insert_with(new);
         self.job_mut(name).map(drop)
     }
@@ -219,7 +219,7 @@ impl Model {
         if job.trainers.get(&by.trainer).and_then(|t| t.ticket) != Some(by.ticket) {
             return refuse(TrainingRefusal::TicketVoid);
         }
-        job.not_torn()?;
+        job.needs_no_recovery()?;
         Ok(job)
     }
 

@@ -83,12 +83,12 @@ impl Model {
 
     fn begin(&mut self, by: &TrainerRef, step: u64, label: String) -> Outcome {
         let job = self.heard(by)?;
-        let lineage = job.lineage;
+        let generation = job.generation;
         for (at, found) in job.checkpoints.iter_mut().enumerate() {
             let stays = found.is_open() || found.is_complete();
             let rank = found.world.iter().position(|name| *name == by.trainer);
             if stays
-                && (found.lineage, found.step) == (lineage, step)
+                && (found.generation, found.step) == (generation, step)
                 && let Some(rank) = rank
             {
                 if found.label.is_empty() {
@@ -108,7 +108,7 @@ impl Model {
         let world = job.world.clone();
         let rank = world.iter().position(|name| *name == by.trainer).expect("of the world") as u32;
         job.checkpoints.push(Checkpoint {
-            lineage,
+            generation,
             step,
             label,
             world,

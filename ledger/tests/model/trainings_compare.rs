@@ -13,12 +13,12 @@ impl Trainings {
         prop_assert_eq!(jobs, self.jobs.keys().collect::<Vec<_>>());
         for (name, job) in &self.jobs {
             let view = ledger.training(name).expect("there");
-            let lineage = view.lineage();
-            let base = (lineage.checkpoint as usize, lineage.step);
+            let generation = view.generation();
+            let base = (generation.checkpoint as usize, generation.step);
             prop_assert_eq!(base, (if job.deleting { 0 } else { job.base }, job.step()));
-            prop_assert_eq!((lineage.number, lineage.round), (job.lineage, job.round));
-            prop_assert_eq!(lineage.world, &job.world[..]);
-            prop_assert_eq!(lineage.torn.is_some(), job.torn.is_some());
+            prop_assert_eq!((generation.number, generation.round), (job.generation, job.round));
+            prop_assert_eq!(generation.world, &job.world[..]);
+            prop_assert_eq!(generation.needs_recovery.is_some(), job.needs_recovery.is_some());
             for ((dataset, epoch), shards) in &job.cells {
                 job.same_epoch(&view, dataset, *epoch, shards)?;
             }

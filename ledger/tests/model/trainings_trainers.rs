@@ -1,4 +1,5 @@
-//! Trainers of a job: how they come and go, what the loss of one does to the lineage, and how a new lineage begins.
+//! Trainers of a job: how they come and go, what the loss of one does to the generation, and how a new generation
+//! begins.
 
 use super::{Checkpoint, Job, Trainer, refuse};
 use crate::naive::{Model, Outcome};
@@ -17,8 +18,8 @@ impl Model {
                 if !there {
                     self.job_mut(&job)?.on_loss = on_loss;
                 }
-                if let Some(torn) = self.succeed(&job, &trainer)? {
-                    return Ok(torn);
+                if let Some(refused) = self.succeed(&job, &trainer)? {
+                    return Ok(refused);
                 }
                 self.job_mut(&job)?.add(&trainer.name);
                 self.ticket(&job, trainer)
@@ -57,8 +58,8 @@ impl Model {
                 }
                 job.give_up(|c| c.state.is_some());
                 let checkpoints = std::mem::take(&mut job.checkpoints);
-                let (lineage, round) = (job.lineage, job.round);
-                *job = Job { lineage, round, checkpoints, deleting: true, ..Job::default() };
+                let (generation, round) = (job.generation, job.round);
+                *job = Job { generation, round, checkpoints, deleting: true, ..Job::default() };
                 self.forget_job(&name);
                 Ok(Reply::Ok)
             }
@@ -71,13 +72,13 @@ impl Model {
         new: &TrainerDecl,
     ) -> Result<Option<Reply>, Rejection> {
         let job = self.job_mut(name)?;
-        job.not_torn()?;
+        job.needs_no_recovery()?;
         let before = job.trainers.get(&new.name).filter(|t| t.ticket.is_some());
         if before.is_some_and(|t| t.instance != new.instance) {
             self.lose(name, &new.name);
         }
-        let torn = self.job_mut(name)?.torn.clone();
-        Ok(torn.map(|(trainer, host)| Reply::Torn { trainer, host }))
+        let needs_recovery = self.job_mut(name)?.needs_recovery.clone();
+        Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
     fn ticket(&mut self, name: &TrainingName, new: TrainerDecl) -> Outcome {
@@ -87,7 +88,7 @@ impl Model {
         let ticket = *trainer.ticket.get_or_insert(session);
         (trainer.instance, trainer.keep_ms) = (new.instance, new.keep_alive_ms);
         trainer.ends = clock + new.keep_alive_ms;
-        Ok(Reply::Joined { ticket, lineage: job.lineage })
+        Ok(Reply::Joined { ticket, generation: job.generation })
     }
 
     fn lose(&mut self, name: &TrainingName, trainer: &str) {
@@ -104,8 +105,8 @@ impl Model {
         }
         let Some(job) = self.trainings.jobs.get_mut(name) else { return };
         let tears = matters && job.on_loss == LossPolicy::Recover;
-        if tears && job.torn.is_none() {
-            job.torn = Some((trainer.to_owned(), "h".to_owned()));
+        if tears && job.needs_recovery.is_none() {
+            job.needs_recovery = Some((trainer.to_owned(), "h".to_owned()));
         }
         for at in held {
             job.claims.remove(&at);
@@ -134,8 +135,8 @@ impl Model {
         let open = job.cells.values().flatten().flatten().any(|c| c.is_in() && !c.sealed);
         let nobody = job.trainers.values().all(|t| t.ticket.is_none());
         let recovers = job.on_loss == LossPolicy::Recover;
-        if open && nobody && recovers && job.torn.is_none() {
-            job.torn = Some((trainer.to_owned(), "h".to_owned()));
+        if open && nobody && recovers && job.needs_recovery.is_none() {
+            job.needs_recovery = Some((trainer.to_owned(), "h".to_owned()));
             self.note("lineage deserted");
         }
     }
@@ -186,8 +187,8 @@ impl Model {
             if asked != job.asked || !job.trainers.contains_key(&trainer.name) {
                 return refuse(TrainingRefusal::RoundConflict { round: present });
             }
-            if let Some(torn) = self.succeed(&name, &trainer)? {
-                return Ok(torn);
+            if let Some(refused) = self.succeed(&name, &trainer)? {
+                return Ok(refused);
             }
             let job = self.job_mut(&name)?;
             if !job.trainers.contains_key(&trainer.name) {
@@ -216,8 +217,8 @@ impl Model {
         job.cells = cells;
         job.claims.clear();
         job.by_token.clear();
-        job.torn = None;
-        job.lineage += u32::from(!new);
+        job.needs_recovery = None;
+        job.generation += u32::from(!new);
         job.round = if round == 0 { present + 1 } else { round };
         job.on_loss = on_loss;
         job.asked = asked;

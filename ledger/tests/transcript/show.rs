@@ -49,7 +49,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),
         Reply::Participant { ticket, .. } => format!("ticket {ticket}"),
-        Reply::Joined { ticket, lineage } => format!("ticket {ticket} of lineage {lineage}"),
+        Reply::Joined { ticket, generation } => format!("ticket {ticket} of lineage {generation}"),
         Reply::Torn { trainer, host } => format!("torn: {trainer} on {host} is lost"),
         Reply::Kept { lost } if lost.is_empty() => "kept".into(),
         Reply::Kept { lost } => format!("lost {}", lost.join(" ")),

@@ -169,13 +169,13 @@ pub(crate) fn kind(world: &World, name: &str, args: &mut Args) -> Parsed<Option<
 /// What jobs are up to.
 pub(crate) fn show(out: &mut String, ledger: &Ledger) {
     for training in ledger.trainings() {
-        let (name, lineage) = (training.name(), training.lineage());
-        let _ = write!(out, "job {}/{} lineage {}", name.namespace, name.job, lineage.number);
-        let _ = write!(out, " round {}", lineage.round);
-        if lineage.checkpoint > 0 {
-            let _ = write!(out, " from checkpoint {} of step {}", lineage.checkpoint, lineage.step);
+        let (name, generation) = (training.name(), training.generation());
+        let _ = write!(out, "job {}/{} lineage {}", name.namespace, name.job, generation.number);
+        let _ = write!(out, " round {}", generation.round);
+        if generation.checkpoint > 0 {
+            let _ = write!(out, " from checkpoint {} of step {}", generation.checkpoint, generation.step);
         }
-        if let Some((trainer, host)) = lineage.torn {
+        if let Some((trainer, host)) = generation.needs_recovery {
             let _ = write!(out, ", torn: lost {trainer} on {host}");
         }
         if training.is_deleting() {

@@ -1,8 +1,8 @@
-//! How a job recovers: a new lineage begins from a checkpoint.
+//! How a job recovers: a new generation begins from a checkpoint.
 //!
-//! *Invariant:* a recovery is identified by its round: all trainers that ask for the same round get the same lineage,
-//! and each gets the rank that its world says. Work that is not in the checkpoint is undone, and trainers of the
-//! previous lineage are refused from then on.
+//! *Invariant:* a recovery is identified by its round: all trainers that ask for the same round get the same
+//! generation, and each gets the rank that its world says. Work that is not in the checkpoint is undone, and trainers
+//! of the previous generation are refused from then on.
 
 use super::TrainerDecl;
 use crate::batch::spec::check_name;
@@ -23,7 +23,7 @@ pub(super) struct Recovery {
     pub(super) round: u64,
     /// Names of all trainers, by rank.
     pub(super) world: Vec<String>,
-    /// The checkpoint to begin from; 0: the base of the lineage.
+    /// The checkpoint to begin from; 0: the base of the generation.
     pub(super) from: u32,
     /// The policy for a later loss.
     pub(super) on_loss: LossPolicy,
@@ -76,8 +76,8 @@ impl Ledger {
             if asked != training.head.asked || !training.trainers.contains_key(&trainer.name) {
                 return Err(TrainingRefusal::RoundConflict { round: present }.into());
             }
-            if let Some(torn) = self.succeed(ctx, no, &trainer)? {
-                return Ok(torn);
+            if let Some(refused) = self.succeed(ctx, no, &trainer)? {
+                return Ok(refused);
             }
             self.rejoin_round(no, &trainer.name, &world);
             return Ok(self.give_ticket(ctx, no, trainer));
@@ -91,9 +91,9 @@ impl Ledger {
             _ => return Err(TrainingRefusal::CheckpointUnknown.into()),
         };
         if let Some(training) = self.trainings.get_mut(&no).filter(|_| new) {
-            training.head.lineage = 0;
+            training.head.generation = 0;
         }
-        self.begin_lineage(ctx, no, base);
+        self.begin_generation(ctx, no, base);
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
         training.head.round = if round == 0 { present.saturating_add(1) } else { round };
         training.head.asked = asked;
@@ -108,8 +108,8 @@ impl Ledger {
         Ok(self.give_ticket(ctx, no, trainer))
     }
 
-    /// Begins the next lineage: undoes all work that is not in the checkpoint, and voids every earlier ticket.
-    fn begin_lineage(&mut self, ctx: &Context, no: TrainingNo, base: u32) {
+    /// Begins the next generation: undoes all work that is not in the checkpoint, and voids every earlier ticket.
+    fn begin_generation(&mut self, ctx: &Context, no: TrainingNo, base: u32) {
         self.give_up_checkpoints(ctx, no, |c| c.is_open(), "the job has recovered");
         self.training_changes += 1;
         let Some(training) = self.trainings.get_mut(&no) else { return };
@@ -119,8 +119,8 @@ impl Ledger {
             }
             self.dirty.trainers.insert((no, name));
         }
-        training.head.torn = None;
-        training.head.lineage += 1;
+        training.head.needs_recovery = None;
+        training.head.generation += 1;
         training.head.base = base;
         let checkpoint = training.checkpoints.get(&base);
         training.head.step = checkpoint.map_or(0, |c| c.step);
@@ -137,11 +137,11 @@ impl Ledger {
             training.dataset_epochs.insert(key, dataset_epoch);
         }
         self.dirty.trainings.insert(no);
-        let (lineage, step) = (training.head.lineage, training.head.step);
+        let (generation, step) = (training.head.generation, training.head.step);
         let from = match base {
             0 => "from the beginning".to_owned(),
             base => format!("from checkpoint {base} of step {step}"),
         };
-        self.emit_training(ctx, no, "lineage_begun", format!("{lineage}, {from}"));
+        self.emit_training(ctx, no, "lineage_begun", format!("{generation}, {from}"));
     }
 }
