@@ -51,22 +51,22 @@ impl v1::barrier_server::Barrier for BarrierService {
             Err(_) => return Err(convert::invalid("the barrier's policy is not known").into()),
         };
         let spec = BarrierSpec { members: barrier_members_in(r.set.unwrap_or_default()), policy, timeout_ms };
-        let (ticket, participant) = match r.ticket {
+        let (incarnation, participant) = match r.ticket {
             0 => (None, participant_in(r.participant)?),
-            ticket => (Some(SessionId(ticket)), ParticipantDecl::default()),
+            incarnation => (Some(SessionId(incarnation)), ParticipantDecl::default()),
         };
         let (generation, participant) = (r.generation, Box::new(participant));
         let kind =
-            OpKind::Arrive(op::Arrive { job, barrier, generation, ticket, participant, spec });
+            OpKind::Arrive(op::Arrive { job, barrier, generation, incarnation, participant, spec });
         match self.shared.apply(Some(id), kind).await? {
-            Reply::Participant { ticket, keep_alive_ms } => {
+            Reply::Participant { incarnation, keep_alive_ms } => {
                 // The arrival is in the log. A member that no longer leads leaves the keep-alive to the next leader,
                 // and reads the state.
                 if let Ok(leading) = self.shared.leading() {
-                    leading.participants.heard(ticket, leading.now());
+                    leading.participants.heard(incarnation, leading.now());
                 }
                 let header = Some(self.shared.header());
-                Ok(Response::new(v1::ArriveResponse { header, ticket: ticket.0, keep_alive_ms }))
+                Ok(Response::new(v1::ArriveResponse { header, ticket: incarnation.0, keep_alive_ms }))
             }
             other => Err(unexpected(&other)),
         }

@@ -278,13 +278,13 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
             from: r.from,
             on_loss,
         };
-        let ticket = match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
-            Reply::Joined { ticket, .. } => ticket.0,
+        let incarnation = match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
+            Reply::Joined { incarnation, .. } => incarnation.0,
             other => return Err(unexpected(&other)),
         };
         let mut answer =
             self.shared.node.ledger(|l| self.recovered(l, &job, &name)).unwrap_or_default();
-        (answer.header, answer.ticket) = (Some(self.shared.header()), ticket);
+        (answer.header, answer.ticket) = (Some(self.shared.header()), incarnation);
         Ok(Response::new(answer))
     }
 }

@@ -310,7 +310,7 @@ fn of_jobs(kind: u8, bytes: &[u8]) -> Checked<Vec<Op>> {
         20 => {
             let r: v1::LeaveRequest = read(bytes)?;
             rendezvous::job_in(&identity, r.job)?;
-            one(r.request.as_ref(), OpKind::Leave(op::Leave { ticket: SessionId(r.ticket) }))
+            one(r.request.as_ref(), OpKind::Leave(op::Leave { incarnation: SessionId(r.ticket) }))
         }
         21 => {
             let r: v1::RendezvousCloseRequest = read(bytes)?;
@@ -357,12 +357,12 @@ fn arrive(identity: &Identity, r: v1::ArriveRequest) -> Checked<Vec<Op>> {
     };
     let members = barrier::barrier_members_in(r.set.unwrap_or_default());
     let spec = BarrierSpec { members, policy, timeout_ms: r.timeout_ms };
-    let (ticket, participant) = match r.ticket {
+    let (incarnation, participant) = match r.ticket {
         0 => (None, rendezvous::participant_in(r.participant)?),
-        ticket => (Some(SessionId(ticket)), ParticipantDecl::default()),
+        incarnation => (Some(SessionId(incarnation)), ParticipantDecl::default()),
     };
     let (generation, participant) = (r.generation, Box::new(participant));
-    let kind = OpKind::Arrive(op::Arrive { job, barrier, generation, ticket, participant, spec });
+    let kind = OpKind::Arrive(op::Arrive { job, barrier, generation, incarnation, participant, spec });
     one(r.request.as_ref(), kind)
 }
 

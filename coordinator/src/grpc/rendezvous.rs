@@ -55,14 +55,14 @@ impl RendezvousService {
     ) -> Result<Response<v1::JoinResponse>, Status> {
         let id = self.shared.request_in(identity, request)?;
         match self.shared.apply(Some(id), kind).await? {
-            Reply::Participant { ticket, keep_alive_ms } => {
+            Reply::Participant { incarnation, keep_alive_ms } => {
                 // The join is in the log. A member that no longer leads leaves the keep-alive to the next leader, and
                 // reads the state.
                 if let Ok(leading) = self.shared.leading() {
-                    leading.participants.heard(ticket, leading.now());
+                    leading.participants.heard(incarnation, leading.now());
                 }
                 let header = Some(self.shared.header());
-                Ok(Response::new(v1::JoinResponse { header, ticket: ticket.0, keep_alive_ms }))
+                Ok(Response::new(v1::JoinResponse { header, ticket: incarnation.0, keep_alive_ms }))
             }
             other => Err(unexpected(&other)),
         }
@@ -115,14 +115,14 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
     ) -> Result<Response<v1::RendezvousWaitResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let (job, ticket) = (job_in(&identity, r.job)?, SessionId(r.ticket));
+        let (job, incarnation) = (job_in(&identity, r.job)?, SessionId(r.ticket));
         let leading = self.shared.leading()?;
-        if self.shared.node.ledger(|l| is_of(l, &job, ticket)) {
-            leading.participants.heard(ticket, leading.now());
+        if self.shared.node.ledger(|l| is_of(l, &job, incarnation)) {
+            leading.participants.heard(incarnation, leading.now());
         }
-        let look = |l: &Ledger| outcome(l, &job, ticket, &self.rosters);
+        let look = |l: &Ledger| outcome(l, &job, incarnation, &self.rosters);
         let found = self.outcomes.until(&identity, r.wait_ms, look).await?;
-        let found = found.or_else(|| self.shared.seen(|l| pending(l, &job, ticket, &self.rosters)));
+        let found = found.or_else(|| self.shared.seen(|l| pending(l, &job, incarnation, &self.rosters)));
         // Outside the ledger's lock, because the answer lists all members.
         let outcome = found.map(|found| found.told(!r.without_members));
         let header = Some(self.shared.header());
@@ -147,9 +147,9 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let answers: Vec<v1::KeepAliveAnswer> = self
             .shared
             .node
-            .ledger(|l| asked.iter().map(|(job, ticket)| alive(l, job, *ticket)).collect());
-        for ((_, ticket), _) in asked.iter().zip(&answers).filter(|(_, a)| a.gone.is_empty()) {
-            leading.participants.heard(*ticket, leading.now());
+            .ledger(|l| asked.iter().map(|(job, incarnation)| alive(l, job, *incarnation)).collect());
+        for ((_, incarnation), _) in asked.iter().zip(&answers).filter(|(_, a)| a.gone.is_empty()) {
+            leading.participants.heard(*incarnation, leading.now());
         }
         let header = Some(leading.header());
         Ok(Response::new(v1::KeepAliveResponse { header, answers }))
@@ -161,12 +161,12 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
     ) -> Result<Response<v1::LeaveResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let (job, ticket) = (job_in(&identity, r.job)?, SessionId(r.ticket));
+        let (job, incarnation) = (job_in(&identity, r.job)?, SessionId(r.ticket));
         let id = self.shared.request_in(&identity, r.request.as_ref())?;
         self.shared.reading().await?;
         // The caller may not release a ticket of another job.
-        if self.shared.found(|l| is_of(l, &job, ticket).then_some(())).is_some() {
-            self.shared.apply(Some(id), OpKind::Leave(op::Leave { ticket })).await?;
+        if self.shared.found(|l| is_of(l, &job, incarnation).then_some(())).is_some() {
+            self.shared.apply(Some(id), OpKind::Leave(op::Leave { incarnation })).await?;
         }
         Ok(Response::new(v1::LeaveResponse { header: Some(self.shared.header()) }))
     }
@@ -269,23 +269,23 @@ pub(super) fn participant_in(participant: Option<v1::Participant>) -> Checked<Pa
     Ok(ParticipantDecl { name, host, addr, local_world_size, keep_alive_ms })
 }
 
-fn is_of(ledger: &Ledger, job: &JobName, ticket: SessionId) -> bool {
-    ledger.participant(ticket).is_some_and(|(of, _)| of.name() == job)
+fn is_of(ledger: &Ledger, job: &JobName, incarnation: SessionId) -> bool {
+    ledger.participant(incarnation).is_some_and(|(of, _)| of.name() == job)
 }
 
 /// Why a ticket is void, if that is still known.
-fn gone(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::ParticipantGone {
+fn gone(ledger: &Ledger, job: &JobName, incarnation: SessionId) -> v1::ParticipantGone {
     let departure =
-        ledger.job(job).and_then(|job| job.departures().rev().find(|d| d.ticket == ticket));
+        ledger.job(job).and_then(|job| job.departures().rev().find(|d| d.incarnation == incarnation));
     let why = departure.map_or("unknown", |d| d.why.name()).to_owned();
     v1::ParticipantGone { why, at_wall_ms: departure.map_or(0, |d| d.at_wall_ms) }
 }
 
 /// The answer to a wait, if there is one yet.
-fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters) -> Option<Found> {
-    let found = ledger.participant(ticket).filter(|(of, _)| of.name() == job);
+fn outcome(ledger: &Ledger, job: &JobName, incarnation: SessionId, rosters: &Rosters) -> Option<Found> {
+    let found = ledger.participant(incarnation).filter(|(of, _)| of.name() == job);
     let Some((view, participant)) = found else {
-        return Some(Found::Told(Outcome::Gone(gone(ledger, job, ticket))));
+        return Some(Found::Told(Outcome::Gone(gone(ledger, job, incarnation))));
     };
     match participant.state {
         ParticipantState::TimedOut => Some(Found::Told(Outcome::TimedOut(v1::RendezvousTimedOut {}))),
@@ -298,7 +298,7 @@ fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters)
         }
         ParticipantState::Member { rank } => {
             let roster = rosters.of(view);
-            Some(Found::Round { round: view.rendezvous().round, ticket, rank, roster })
+            Some(Found::Round { round: view.rendezvous().round, incarnation, rank, roster })
         }
         ParticipantState::Apart
         | ParticipantState::Joining { .. }
@@ -307,9 +307,9 @@ fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters)
     }
 }
 
-fn pending(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters) -> Option<Found> {
-    let Some((view, participant)) = ledger.participant(ticket).filter(|p| p.0.name() == job) else {
-        return outcome(ledger, job, ticket, rosters);
+fn pending(ledger: &Ledger, job: &JobName, incarnation: SessionId, rosters: &Rosters) -> Option<Found> {
+    let Some((view, participant)) = ledger.participant(incarnation).filter(|p| p.0.name() == job) else {
+        return outcome(ledger, job, incarnation, rosters);
     };
     let info = counts(view);
     Some(Found::Told(Outcome::Pending(v1::RendezvousPending {
@@ -321,9 +321,9 @@ fn pending(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters)
     })))
 }
 
-fn alive(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::KeepAliveAnswer {
-    let Some((view, participant)) = ledger.participant(ticket).filter(|p| p.0.name() == job) else {
-        let gone = gone(ledger, job, ticket).why;
+fn alive(ledger: &Ledger, job: &JobName, incarnation: SessionId) -> v1::KeepAliveAnswer {
+    let Some((view, participant)) = ledger.participant(incarnation).filter(|p| p.0.name() == job) else {
+        let gone = gone(ledger, job, incarnation).why;
         return v1::KeepAliveAnswer { gone, ..v1::KeepAliveAnswer::default() };
     };
     let rendezvous = view.rendezvous();
@@ -389,11 +389,11 @@ fn describe(view: JobView<'_>, leading: &Leading) -> v1::RendezvousDescribeRespo
         host: p.decl.host.clone(),
         addr: p.decl.addr.clone(),
         local_world_size: p.decl.local_world_size,
-        ticket: p.ticket.0,
+        ticket: p.incarnation.0,
         standing: p.state.name().into(),
         rank: if let ParticipantState::Member { rank } = p.state { rank } else { 0 },
         keep_alive_ms: p.decl.keep_alive_ms,
-        silent_ms: leading.participants.silence(p.ticket, leading.now()).as_millis() as u64,
+        silent_ms: leading.participants.silence(p.incarnation, leading.now()).as_millis() as u64,
     });
     let gone = view.departures().rev().take(GONE_SHOWN).map(|d| v1::GoneInfo {
         name: d.name.clone(),

@@ -20,15 +20,15 @@ pub(super) enum Found {
     /// The answer.
     Told(Outcome),
     /// A complete round: the ticket and the rank of its member, and its roster.
-    Round { round: u64, ticket: SessionId, rank: u32, roster: Arc<Roster> },
+    Round { round: u64, incarnation: SessionId, rank: u32, roster: Arc<Roster> },
 }
 
 impl Found {
     /// Converts to the answer, with or without a round's members.
     pub(super) fn told(self, with_members: bool) -> Outcome {
-        let (round, ticket, rank, roster) = match self {
+        let (round, incarnation, rank, roster) = match self {
             Self::Told(outcome) => return outcome,
-            Self::Round { round, ticket, rank, roster } => (round, ticket, rank, roster),
+            Self::Round { round, incarnation, rank, roster } => (round, incarnation, rank, roster),
         };
         let store = &roster.store;
         Outcome::Completed(v1::RendezvousRound {
@@ -40,7 +40,7 @@ impl Found {
                 namespace: store.namespace.clone(),
                 job: store.job.clone(),
                 round: store.round,
-                ticket: ticket.0,
+                ticket: incarnation.0,
             }),
             first_process: roster.before.get(rank as usize).copied().unwrap_or_default(),
             processes: roster.processes,

@@ -127,9 +127,9 @@ impl v1::shards_server::Shards for ShardsService {
         let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
         let op = TrainerOp::Join { job: job.clone(), trainer, on_loss };
         match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
-            Reply::Joined { ticket, .. } => {
+            Reply::Joined { incarnation, .. } => {
                 let (header, lineage) = (Some(self.shared.header()), self.lineage(&job));
-                Ok(Response::new(v1::JoinJobResponse { header, ticket: ticket.0, lineage }))
+                Ok(Response::new(v1::JoinJobResponse { header, ticket: incarnation.0, lineage }))
             }
             other => Err(unexpected(&other)),
         }

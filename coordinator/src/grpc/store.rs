@@ -40,7 +40,7 @@ impl StoreService {
     }
 
     /// The ticket in a request for a round's store, if the cluster's version checks it.
-    fn ticket_in(&self, name: Option<&v1::StoreName>) -> Option<SessionId> {
+    fn incarnation_in(&self, name: Option<&v1::StoreName>) -> Option<SessionId> {
         let named = name.filter(|name| name.round > 0 && name.ticket > 0)?;
         let version = self.shared.node.ledger(Ledger::version);
         (version >= SCHEDULING_VERSION).then_some(SessionId(named.ticket))
@@ -51,9 +51,9 @@ impl StoreService {
         &self,
         identity: &Identity,
         name: &StoreName,
-        ticket: Option<SessionId>,
+        incarnation: Option<SessionId>,
     ) -> Result<(), RpcError> {
-        allowed(self.shared.node.ledger(|l| refusal(l, identity, name, ticket)))
+        allowed(self.shared.node.ledger(|l| refusal(l, identity, name, incarnation)))
     }
 }
 
@@ -64,7 +64,7 @@ fn refusal(
     ledger: &Ledger,
     identity: &Identity,
     name: &StoreName,
-    ticket: Option<SessionId>,
+    incarnation: Option<SessionId>,
 ) -> Option<Rejection> {
     if name.round == 0 {
         return None;
@@ -72,7 +72,7 @@ fn refusal(
     let holder = holder_of(identity, ledger.version());
     let looks = identity.role == Role::Admin;
     let of_round = if looks { Ok(()) } else { ledger.check_round_member(name, Some(&holder)) };
-    of_round.and_then(|()| ticket.map_or(Ok(()), |ticket| ledger.check_ticket(name, ticket))).err()
+    of_round.and_then(|()| incarnation.map_or(Ok(()), |incarnation| ledger.check_incarnation(name, incarnation))).err()
 }
 
 fn allowed(refused: Option<Rejection>) -> Result<(), RpcError> {
@@ -87,7 +87,7 @@ impl v1::store_server::Store for StoreService {
     ) -> Result<Response<v1::StoreApplyResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let ticket = self.ticket_in(r.store.as_ref());
+        let incarnation = self.incarnation_in(r.store.as_ref());
         let store = name_in(&identity, r.store)?;
         let id = self.shared.request_in(&identity, r.request.as_ref())?;
         if r.ops.len() > limits::STORE_OPS_MAX {
@@ -95,9 +95,9 @@ impl v1::store_server::Store for StoreService {
         }
         let changed = r.ops.iter().flat_map(awaited_keys).collect::<Vec<_>>();
         let ops = r.ops.into_iter().map(op_in).collect::<Result<_, _>>()?;
-        let change = match ticket {
-            Some(ticket) => {
-                OpKind::RoundStore(op::UseRoundStore { store: store.clone(), ticket, ops })
+        let change = match incarnation {
+            Some(incarnation) => {
+                OpKind::RoundStore(op::UseRoundStore { store: store.clone(), incarnation, ops })
             }
             None => OpKind::Store(op::UseStore { store: store.clone(), ops }),
         };
@@ -123,8 +123,8 @@ impl v1::store_server::Store for StoreService {
         }
         let name = name_in(&identity, r.store.clone())?;
         self.shared.reading().await?;
-        let ticket = self.ticket_in(r.store.as_ref());
-        let look = |l: &Ledger| (refusal(l, &identity, &name, ticket), read(l, &name, &r));
+        let incarnation = self.incarnation_in(r.store.as_ref());
+        let look = |l: &Ledger| (refusal(l, &identity, &name, incarnation), read(l, &name, &r));
         let (refused, mut answer) = self.shared.seen(look);
         allowed(refused)?;
         if answer.present.iter().map(bytes::Bytes::len).sum::<usize>() > ANSWER_BYTES_MAX {
@@ -149,16 +149,16 @@ impl v1::store_server::Store for StoreService {
         let asked = v1::StoreReadRequest { keys, ..Default::default() };
         // A member that does not lead may not know yet that the caller has joined.
         self.shared.leading()?;
-        let ticket = self.ticket_in(r.store.as_ref());
-        self.check_round_member(&identity, &name, ticket)?;
+        let incarnation = self.incarnation_in(r.store.as_ref());
+        self.check_round_member(&identity, &name, incarnation)?;
         let look = |l: &Ledger| {
             let values = if r.values { read(l, &name, &asked).values } else { Vec::new() };
-            (refusal(l, &identity, &name, ticket), values)
+            (refusal(l, &identity, &name, incarnation), values)
         };
         let (ready, seen, (refused, values)) =
             self.waits.until(&identity, (&name, &r.awaited), r.wait_ms, look).await?;
         allowed(refused)?;
-        self.check_round_member(&identity, &name, ticket)?;
+        self.check_round_member(&identity, &name, incarnation)?;
         let values = if ready { values } else { Vec::new() };
         let header = Some(self.shared.header());
         Ok(Response::new(v1::StoreWaitResponse { header, ready, seen, values }))

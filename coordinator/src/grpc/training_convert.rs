@@ -37,7 +37,7 @@ pub(super) fn by_in(
 ) -> Result<TrainerRef, RpcError> {
     let by = by.ok_or_else(|| convert::invalid("the trainer's reference is missing"))?;
     let job = job_in(identity, by.job)?;
-    Ok(TrainerRef { job, trainer: by.trainer, ticket: SessionId(by.ticket) })
+    Ok(TrainerRef { job, trainer: by.trainer, incarnation: SessionId(by.ticket) })
 }
 
 pub(super) fn decl_in(decl: Option<v1::TrainerDecl>) -> Result<TrainerDecl, RpcError> {

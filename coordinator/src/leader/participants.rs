@@ -26,20 +26,20 @@ pub(crate) struct Participants(Mutex<HashMap<SessionId, Since>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Silent {
     /// Its ticket.
-    pub(crate) ticket: SessionId,
+    pub(crate) incarnation: SessionId,
     /// How long it was silent, including time that did not count; `None` if this leader has never heard it.
     pub(crate) silent_ms: Option<u64>,
 }
 
 impl Participants {
     /// Records a message of a participant.
-    pub(crate) fn heard(&self, ticket: SessionId, now: LedgerMs) {
-        self.0.lock().insert(ticket, Since { at: now, heard: Some(Instant::now()) });
+    pub(crate) fn heard(&self, incarnation: SessionId, now: LedgerMs) {
+        self.0.lock().insert(incarnation, Since { at: now, heard: Some(Instant::now()) });
     }
 
     /// How long a participant has been silent, as far as this leader knows.
-    pub(crate) fn silence(&self, ticket: SessionId, now: LedgerMs) -> Duration {
-        self.0.lock().get(&ticket).map_or(Duration::ZERO, |since| now.since(since.at))
+    pub(crate) fn silence(&self, incarnation: SessionId, now: LedgerMs) -> Duration {
+        self.0.lock().get(&incarnation).map_or(Duration::ZERO, |since| now.since(since.at))
     }
 
     /// The participants that were silent for too long, among `all` with the milliseconds that each may be silent.
@@ -47,12 +47,12 @@ impl Participants {
     pub(crate) fn silent(&self, all: &[(SessionId, u64)], now: LedgerMs) -> Vec<Silent> {
         let alive: HashSet<SessionId> = all.iter().map(|one| one.0).collect();
         let mut known = self.0.lock();
-        known.retain(|ticket, _| alive.contains(ticket));
-        let silent = all.iter().filter_map(|&(ticket, keep_alive_ms)| {
-            let since = *known.entry(ticket).or_insert(Since { at: now, heard: None });
+        known.retain(|incarnation, _| alive.contains(incarnation));
+        let silent = all.iter().filter_map(|&(incarnation, keep_alive_ms)| {
+            let since = *known.entry(incarnation).or_insert(Since { at: now, heard: None });
             let lost = now.since(since.at) >= Duration::from_millis(keep_alive_ms);
             let silent_ms = since.heard.map(|heard| heard.elapsed().as_millis() as u64);
-            lost.then_some(Silent { ticket, silent_ms })
+            lost.then_some(Silent { incarnation, silent_ms })
         });
         silent.collect()
     }
@@ -71,7 +71,7 @@ mod tests {
         // Another participant joins, and has not been heard yet.
         assert!(participants.silent(&two, after(99)).is_empty());
         let lost = participants.silent(&two, after(100));
-        assert_eq!(lost, [Silent { ticket: SessionId(1), silent_ms: None }]);
+        assert_eq!(lost, [Silent { incarnation: SessionId(1), silent_ms: None }]);
         participants.heard(SessionId(1), after(110));
         assert!(participants.silent(&one, after(209)).is_empty());
         let lost = participants.silent(&one, after(260));

@@ -363,9 +363,9 @@ impl Leading {
         for lost in silent.chunks(limits::OPS_PER_COMMAND_MAX) {
             let ops: Vec<Op> = lost
                 .iter()
-                .map(|&Silent { ticket, silent_ms }| {
-                    tracing::warn!(%ticket, "a participant of a job is silent: lost");
-                    OpKind::LoseParticipant(op::LoseParticipant { ticket, silent_ms }).into()
+                .map(|&Silent { incarnation, silent_ms }| {
+                    tracing::warn!(ticket = %incarnation, "a participant of a job is silent: lost");
+                    OpKind::LoseParticipant(op::LoseParticipant { incarnation, silent_ms }).into()
                 })
                 .collect();
             if let Err(error) = self.proposer.command(Body::Ops(ops)).await {

@@ -120,7 +120,7 @@ stamp!(
     Attempt
 );
 stamp!(
-    /// A registration of a worker, a client's session, or a ticket of a job's participant or trainer.
+    /// A registration of a worker, a client's session, or an incarnation of a job's participant or trainer.
     SessionId
 );
 

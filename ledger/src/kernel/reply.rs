@@ -81,15 +81,15 @@ pub enum Reply {
     Store(Vec<StoreAnswer>),
     /// A participant takes part in a job.
     Participant {
-        /// Under this ticket.
-        ticket: SessionId,
+        /// Under this incarnation.
+        incarnation: SessionId,
         /// After this silence it is lost.
         keep_alive_ms: u64,
     },
     /// A trainer is in a job's generation.
     Joined {
-        /// Its ticket.
-        ticket: SessionId,
+        /// Its incarnation.
+        incarnation: SessionId,
         /// The generation.
         generation: u32,
     },
@@ -102,7 +102,7 @@ pub enum Reply {
     },
     /// The keep-alive counts for all trainers except these.
     Kept {
-        /// The trainers whose tickets are void.
+        /// The trainers whose incarnations are void.
         lost: Vec<String>,
     },
     /// A shard for a trainer.
@@ -332,7 +332,7 @@ pub enum Rejection {
         /// The others' value.
         max: u32,
     },
-    /// The ticket is void.
+    /// The incarnation is void.
     #[error("no such participant of the job: it was lost, left or was replaced")]
     ParticipantUnknown,
     /// The barrier or this generation of it does not exist.

@@ -30,7 +30,7 @@ mod tests {
             |body| Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body }.is_heavy();
         let ops = |kinds: Vec<OpKind>| Body::Ops(kinds.into_iter().map(Op::from).collect());
         let session = SessionId(1);
-        let leave = || OpKind::Leave(op::Leave { ticket: session });
+        let leave = || OpKind::Leave(op::Leave { incarnation: session });
         assert!(heavy(Body::Tick));
         assert!(heavy(ops(vec![leave(), OpKind::Unsuspect(op::Unsuspect { session })])));
         assert!(!heavy(ops(vec![leave()])));

@@ -233,8 +233,8 @@ impl Ledger {
         }
         for (no, name) in dirty.barriers {
             let barrier = self.jobs.get(&no).and_then(|j| j.barriers.get(&name));
-            let tickets = barrier.map(|b| &b.tickets).filter(|tickets| !tickets.is_empty());
-            delta.set(job_key(b'A', no, name.as_bytes()), tickets.map(codec::encode));
+            let incarnations = barrier.map(|b| &b.incarnations).filter(|incarnations| !incarnations.is_empty());
+            delta.set(job_key(b'A', no, name.as_bytes()), incarnations.map(codec::encode));
             delta.set(job_key(b'B', no, name.as_bytes()), barrier.map(codec::encode));
         }
         for no in dirty.jobs {
@@ -271,8 +271,8 @@ impl Ledger {
     /// Every record of the state, in the order of their keys.
     pub fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
         for (no, job) in &self.jobs {
-            for (name, barrier) in job.barriers.iter().filter(|b| !b.1.tickets.is_empty()) {
-                each(&job_key(b'A', *no, name.as_bytes()), &codec::encode(&barrier.tickets));
+            for (name, barrier) in job.barriers.iter().filter(|b| !b.1.incarnations.is_empty()) {
+                each(&job_key(b'A', *no, name.as_bytes()), &codec::encode(&barrier.incarnations));
             }
         }
         for (no, job) in &self.jobs {

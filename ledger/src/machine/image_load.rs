@@ -108,7 +108,7 @@ impl Ledger {
             return Err(bad(&crate::machine::image::job_key(b'G', *no, &[])));
         }
         for (no, job) in &ledger.jobs {
-            // Tickets of a barrier that does not exist.
+            // Incarnations of a barrier that does not exist.
             if let Some((name, _)) = job.barriers.iter().find(|b| b.1.generations.is_empty()) {
                 return Err(bad(&crate::machine::image::job_key(b'A', *no, name.as_bytes())));
             }
@@ -189,7 +189,7 @@ impl Ledger {
                 let (store, name) = self.loading_store(key)?;
                 store.queues.insert(name, read(key, value)?);
             }
-            Some(b'A') => self.loading_barrier(key)?.tickets = read(key, value)?,
+            Some(b'A') => self.loading_barrier(key)?.incarnations = read(key, value)?,
             Some(b'B') => {
                 let barrier = self.loading_barrier(key)?;
                 let Barrier { generations, used_at, .. } = read(key, value)?;

@@ -129,8 +129,8 @@ pub struct Ledger {
     pub(crate) job_names: BTreeMap<JobName, JobNo>,
     /// Jobs of each namespace.
     pub(crate) jobs_in: Counts,
-    /// Participants of jobs by their tickets.
-    pub(crate) tickets: BTreeMap<SessionId, (JobNo, String)>,
+    /// Participants of jobs by their incarnations.
+    pub(crate) incarnations: BTreeMap<SessionId, (JobNo, String)>,
     /// Jobs by when they have something to do.
     pub(crate) job_times: BTreeSet<(LedgerMs, JobNo)>,
     /// Counts changes of jobs. No part of the state.
@@ -222,7 +222,7 @@ impl Ledger {
             jobs: BTreeMap::new(),
             job_names: BTreeMap::new(),
             jobs_in: Counts::default(),
-            tickets: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             job_times: BTreeSet::new(),
             job_changes: 0,
             job_outcomes: 0,

@@ -1,7 +1,7 @@
 //! Starts a new cluster from the state of an old one.
 //!
 //! *Invariant:* the result depends on the old state and the new id alone, so that every member of the new cluster
-//! computes the same state by itself. The new cluster accepts no right of the old one: no session, lease, ticket,
+//! computes the same state by itself. The new cluster accepts no right of the old one: no session, lease, incarnation,
 //! join token or late result. Rows that ran are pending; decided rows stay decided, and runs, stores, datasets,
 //! checkpoints, revocations of certificates and settings stay.
 //!
@@ -44,9 +44,9 @@ impl Ledger {
         self.holders = Counts::default();
         self.client_uses.clear();
         self.remembered = RememberedValues::default();
-        let tickets: Vec<SessionId> = self.tickets.keys().copied().collect();
-        for ticket in tickets {
-            self.lose_participant(&ctx, ticket, None);
+        let incarnations: Vec<SessionId> = self.incarnations.keys().copied().collect();
+        for incarnation in incarnations {
+            self.lose_participant(&ctx, incarnation, None);
         }
         let trainers: Vec<(TrainingNo, String)> =
             self.trainer_ends.iter().map(|(_, no, name)| (*no, name.clone())).collect();

@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The participant that arrives.
 pub(crate) struct Arriving {
-    /// Its ticket, if it has one.
-    pub(crate) ticket: Option<SessionId>,
-    /// Identifies the participant if it has no ticket.
+    /// Its incarnation, if it has one.
+    pub(crate) incarnation: Option<SessionId>,
+    /// Identifies the participant if it has no incarnation.
     pub(crate) participant: ParticipantDecl,
 }
 
@@ -36,11 +36,11 @@ fn gone_text(gone: &Departure) -> String {
 }
 
 impl Job {
-    /// The effect of the arrival of `name`, with its ticket, at a generation.
+    /// The effect of the arrival of `name`, with its incarnation, at a generation.
     pub(super) fn arrival(
         &self,
         (barrier, generation): (&str, u64),
-        (name, ticket): (&str, SessionId),
+        (name, incarnation): (&str, SessionId),
         spec: &BarrierSpec,
     ) -> Result<Arrival, Rejection> {
         let not_of = || Rejection::NotOfBarrier { name: name.to_owned() };
@@ -54,7 +54,7 @@ impl Job {
             if g.spec != *spec {
                 return Err(Rejection::BarrierConflict);
             }
-            if at.is_some_and(|b| g.end.is_some() && b.is_of_earlier(generation, name, ticket)) {
+            if at.is_some_and(|b| g.end.is_some() && b.is_of_earlier(generation, name, incarnation)) {
                 return Err(known.and_then(|all| all.back()).map_or_else(not_of, is_at));
             }
             return match &g.end {
@@ -99,7 +99,7 @@ impl Job {
     pub(super) fn count_arrival(
         &mut self,
         (barrier, number): (&str, u64),
-        (name, ticket): (&str, SessionId),
+        (name, incarnation): (&str, SessionId),
         (spec, arrival): (BarrierSpec, Arrival),
         (now, told): (LedgerMs, &mut Told),
     ) {
@@ -124,10 +124,10 @@ impl Job {
                 end,
             });
         }
-        at.arrive(name, ticket);
+        at.arrive(name, incarnation);
         told.barriers.insert(barrier.to_owned());
         if begins {
-            at.forget_tickets();
+            at.forget_incarnations();
             self.without_the_gone(barrier);
         }
         self.tell_end(barrier, told);
@@ -219,7 +219,7 @@ impl Job {
                 ended.push(name.clone());
             }
             if g.end.is_some() || g.expected != before {
-                barrier.forget_tickets();
+                barrier.forget_incarnations();
                 told.barriers.insert(name.clone());
             }
         }
@@ -234,11 +234,11 @@ impl Ledger {
         job: Option<JobNo>,
         who: &Arriving,
     ) -> Result<String, Rejection> {
-        let Some(ticket) = who.ticket else {
+        let Some(incarnation) = who.incarnation else {
             who.participant.check()?;
             return Ok(who.participant.name.clone());
         };
-        match self.tickets.get(&ticket) {
+        match self.incarnations.get(&incarnation) {
             Some((no, name)) if Some(*no) == job => Ok(name.clone()),
             _ => Err(Rejection::ParticipantUnknown),
         }

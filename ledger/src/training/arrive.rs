@@ -23,9 +23,9 @@ pub struct Arrive {
     pub barrier: String,
     /// The generation.
     pub generation: u64,
-    /// The ticket of the arriving participant; `None` for the participant of that name, created if needed.
-    pub ticket: Option<SessionId>,
-    /// Identifies the participant if it has no ticket.
+    /// The incarnation of the arriving participant; `None` for the participant of that name, created if needed.
+    pub incarnation: Option<SessionId>,
+    /// Identifies the participant if it has no incarnation.
     pub participant: Box<ParticipantDecl>,
     /// The participants that the generation waits for.
     pub spec: BarrierSpec,
@@ -53,7 +53,7 @@ impl Operation for Arrive {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        let who = Arriving { ticket: self.ticket, participant: *self.participant };
+        let who = Arriving { incarnation: self.incarnation, participant: *self.participant };
         ledger.arrive(ctx, (self.job, self.barrier, self.generation), who, self.spec)
     }
 }
@@ -77,18 +77,18 @@ impl Ledger {
         let there = found.and_then(|no| self.jobs.get(&no)).unwrap_or(&none);
         there.has_room(&name)?;
         let had = there.head.participants.get(&name);
-        let (ticket, keep_alive_ms) = match had {
-            Some(had) => (had.ticket, had.decl.keep_alive_ms),
+        let (incarnation, keep_alive_ms) = match had {
+            Some(had) => (had.incarnation, had.decl.keep_alive_ms),
             None => (ctx.session(), who.participant.keep_alive_ms),
         };
-        let arrival = there.arrival((&barrier, generation), (&name, ticket), &spec)?;
+        let arrival = there.arrival((&barrier, generation), (&name, incarnation), &spec)?;
         let forget = there.barrier_to_forget(&barrier)?;
         let newcomer = had.is_none().then_some(who.participant);
         let no = self.make_job(job);
         self.change_job(ctx, no, |job, now, told| {
             match newcomer {
                 Some(decl) => {
-                    job.take_place(decl, (ticket, ctx.wall_ms), ParticipantState::Apart, told);
+                    job.take_place(decl, (incarnation, ctx.wall_ms), ParticipantState::Apart, told);
                 }
                 None => {
                     let had = job.head.participants.get_mut(&name);
@@ -101,9 +101,9 @@ impl Ledger {
             }
             if !matches!(arrival, Arrival::Late) {
                 let at = (barrier.as_str(), generation);
-                job.count_arrival(at, (&name, ticket), (spec, arrival), (now, told));
+                job.count_arrival(at, (&name, incarnation), (spec, arrival), (now, told));
             }
         });
-        Ok(Reply::Participant { ticket, keep_alive_ms })
+        Ok(Reply::Participant { incarnation, keep_alive_ms })
     }
 }

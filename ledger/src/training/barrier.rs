@@ -1,8 +1,8 @@
 //! Barriers of a job: a generation opens for all participants when every expected one has arrived, and never earlier.
 //!
 //! *Invariant:* a generation ends once, open or failed, and never changes afterwards. A participant that has arrived
-//! belongs to the generation's set and counts once while its ticket is valid: a process does not pass by the arrival
-//! of an earlier process with the same name. Only the latest generation of a barrier waits.
+//! belongs to the generation's set and counts once while its incarnation is valid: a process does not pass by the
+//! arrival of an earlier process with the same name. Only the latest generation of a barrier waits.
 //!
 //! Deliberately absent: notifying the participants (`coordinator`).
 
@@ -218,14 +218,14 @@ pub(crate) struct Barrier {
     pub(crate) generations: VecDeque<Generation>,
     /// When it was last used.
     pub(crate) used_at: LedgerMs,
-    /// The ticket of each arrival, by generation and name. It is a separate record; older images lack it, and then
+    /// The incarnation of each arrival, by generation and name. It is a separate record; older images lack it, and then
     /// the arrival's owner is unknown.
     #[serde(skip)]
-    pub(crate) tickets: Tickets,
+    pub(crate) incarnations: Incarnations,
 }
 
-/// Tickets of arrivals, by generation and name.
-pub(crate) type Tickets = BTreeMap<u64, BTreeMap<String, SessionId>>;
+/// Incarnations of arrivals, by generation and name.
+pub(crate) type Incarnations = BTreeMap<u64, BTreeMap<String, SessionId>>;
 
 impl Barrier {
     /// The generation that waits.
@@ -238,17 +238,17 @@ impl Barrier {
     }
 
     /// Records that a participant has arrived at the waiting generation.
-    pub(crate) fn arrive(&mut self, name: &str, ticket: SessionId) {
+    pub(crate) fn arrive(&mut self, name: &str, incarnation: SessionId) {
         let Some(g) = self.waiting_mut() else { return };
         g.arrive(name);
         let number = g.number;
-        self.tickets.entry(number).or_default().insert(name.to_owned(), ticket);
+        self.incarnations.entry(number).or_default().insert(name.to_owned(), incarnation);
     }
 
-    /// Whether an earlier process of the name has arrived there, and not the one with this ticket.
-    pub(crate) fn is_of_earlier(&self, number: u64, name: &str, ticket: SessionId) -> bool {
-        let theirs = self.tickets.get(&number).and_then(|arrivals| arrivals.get(name));
-        theirs.is_some_and(|theirs| *theirs < ticket)
+    /// Whether an earlier process of the name has arrived there, and not the one with this incarnation.
+    pub(crate) fn is_of_earlier(&self, number: u64, name: &str, incarnation: SessionId) -> bool {
+        let theirs = self.incarnations.get(&number).and_then(|arrivals| arrivals.get(name));
+        theirs.is_some_and(|theirs| *theirs < incarnation)
     }
 
     /// Voids the arrival under a name at the waiting generation, because a new process has the name. If no other
@@ -261,14 +261,14 @@ impl Barrier {
         if g.arrived.is_empty() {
             self.generations.pop_back();
         }
-        self.forget_tickets();
+        self.forget_incarnations();
         true
     }
 
-    /// Drops the tickets of arrivals that no longer exist.
-    pub(crate) fn forget_tickets(&mut self) {
+    /// Drops the incarnations of arrivals that no longer exist.
+    pub(crate) fn forget_incarnations(&mut self) {
         let generations = &self.generations;
-        self.tickets.retain(|number, arrivals| {
+        self.incarnations.retain(|number, arrivals| {
             let found = generations.iter().find(|g| g.number == *number);
             arrivals.retain(|name, _| found.is_some_and(|g| g.arrived.contains_key(name)));
             !arrivals.is_empty()
@@ -292,7 +292,7 @@ impl Barrier {
         if !ended {
             return Err("waits for two generations".into());
         }
-        for (number, arrivals) in &self.tickets {
+        for (number, arrivals) in &self.incarnations {
             let found = self.generations.iter().find(|g| g.number == *number);
             let there = |name| found.is_some_and(|g| g.arrived.contains_key(name));
             if arrivals.is_empty() || !arrivals.keys().all(there) {

@@ -102,7 +102,7 @@ impl Ledger {
         }
         training.check_step(&by.trainer, step, 0)?;
         let missing = training.head.world.iter().find(|name| {
-            training.trainers.get(*name).is_none_or(|trainer| trainer.ticket.is_none())
+            training.trainers.get(*name).is_none_or(|trainer| trainer.incarnation.is_none())
         });
         if let Some(missing) = missing {
             return Err(TrainingRefusal::TrainerMissing(missing.clone()).into());

@@ -398,7 +398,7 @@ impl Shard {
             ShardState::Free => Ok(()),
             ShardState::Claimed(claim) => {
                 let trainer = training.trainers.get(&claim.trainer);
-                if trainer.is_none_or(|trainer| trainer.ticket.is_none()) {
+                if trainer.is_none_or(|trainer| trainer.incarnation.is_none()) {
                     return Err(format!("{} holds it and is not there", claim.trainer));
                 }
                 match tokens.insert(claim.token) {

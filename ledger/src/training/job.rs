@@ -1,9 +1,9 @@
-//! Training jobs and their participants: a name, a host, a ticket, and how long a participant may be silent.
+//! Training jobs and their participants: a name, a host, an incarnation, and how long a participant may be silent.
 //!
-//! *Invariant:* a name within a job belongs to at most one participant; its ticket is the log position that created
-//! it. A later process with the name replaces it, and the earlier ticket stays void. A job exists from its first use
-//! until it had no participant for [`limits::JOB_TTL_MS`], and as long again while it has a store of its rounds; or
-//! until another job needs its room and none was unused for longer. No store of its rounds outlives it.
+//! *Invariant:* a name within a job belongs to at most one participant; its incarnation is the log position that
+//! created it. A later process with the name replaces it, and the earlier incarnation stays void. A job exists from its
+//! first use until it had no participant for [`limits::JOB_TTL_MS`], and as long again while it has a store of its
+//! rounds; or until another job needs its room and none was unused for longer. No store of its rounds outlives it.
 //!
 //! Deliberately absent: keep-alives. The leader measures silence in memory (`coordinator`) and reports here only
 //! which participants were silent for too long.
@@ -65,8 +65,8 @@ impl ParticipantDecl {
 /// A participant of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Participant {
-    /// Its ticket.
-    pub ticket: SessionId,
+    /// Its incarnation.
+    pub incarnation: SessionId,
     /// Its declaration.
     pub decl: ParticipantDecl,
     /// When it last did something that is in the log: wall time at the leader, for people.
@@ -75,7 +75,7 @@ pub struct Participant {
     pub state: ParticipantState,
 }
 
-/// Why a ticket is void.
+/// Why an incarnation is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Departed {
     /// Silent for too long.
@@ -100,8 +100,8 @@ impl Departed {
 /// A participant that is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Departure {
-    /// Its ticket.
-    pub ticket: SessionId,
+    /// Its incarnation.
+    pub incarnation: SessionId,
     /// Its name.
     pub name: String,
     /// Its host.
@@ -190,10 +190,10 @@ impl Job {
     ) -> Option<Participant> {
         let gone = self.head.participants.remove(name)?;
         self.access.leaves(name);
-        told.went.push(gone.ticket);
-        let (ticket, host) = (gone.ticket, gone.decl.host.clone());
+        told.went.push(gone.incarnation);
+        let (incarnation, host) = (gone.incarnation, gone.decl.host.clone());
         let name = name.to_owned();
-        let departure = Departure { ticket, name, host, why, at_wall_ms, heard_wall_ms };
+        let departure = Departure { incarnation, name, host, why, at_wall_ms, heard_wall_ms };
         let roster = &mut self.head.rendezvous.roster;
         if let Ok(at) = roster.binary_search_by(|m| m.decl.name.cmp(&departure.name)) {
             roster[at].gone = Some(departure.clone());
@@ -306,7 +306,7 @@ impl Ledger {
         self.jobs_in.remove(&job.head.name.namespace);
         self.job_times.retain(|due| due.1 != no);
         for participant in job.head.participants.values() {
-            self.tickets.remove(&participant.ticket);
+            self.incarnations.remove(&participant.incarnation);
         }
         self.dirty.jobs.insert(no);
         self.dirty.barriers.extend(job.barriers.into_keys().map(|name| (no, name)));
@@ -323,22 +323,22 @@ impl Ledger {
             self.job_names.insert(job.head.name.clone(), *no);
             self.jobs_in.add(&job.head.name.namespace);
             for (name, participant) in &job.head.participants {
-                self.tickets.insert(participant.ticket, (*no, name.clone()));
+                self.incarnations.insert(participant.incarnation, (*no, name.clone()));
             }
         }
     }
 
     /// Checks the invariants of jobs.
     pub(crate) fn check_jobs(&self) -> Result<(), String> {
-        let (mut tickets, mut times) = (0, 0);
+        let (mut incarnations, mut times) = (0, 0);
         for (no, job) in &self.jobs {
             job.check().map_err(|why| format!("job {no}: {why}"))?;
             if self.job_names.get(&job.head.name) != Some(no) {
                 return Err(format!("job {no} is not found by its name"));
             }
             for (name, participant) in &job.head.participants {
-                tickets += 1;
-                let found = self.tickets.get(&participant.ticket);
+                incarnations += 1;
+                let found = self.incarnations.get(&participant.incarnation);
                 if found.is_none_or(|(at, called)| (at, called) != (no, name)) {
                     return Err(format!("job {no}: {name} is not found by its ticket"));
                 }
@@ -354,8 +354,8 @@ impl Ledger {
         if counted.collect::<Counts>() != self.jobs_in {
             return Err("the counts of jobs by namespace differ".into());
         }
-        let sizes = (self.job_names.len(), self.tickets.len(), self.job_times.len());
-        match sizes == (self.jobs.len(), tickets, times) {
+        let sizes = (self.job_names.len(), self.incarnations.len(), self.job_times.len());
+        match sizes == (self.jobs.len(), incarnations, times) {
             true => Ok(()),
             false => Err(format!("indices of {} jobs differ: {sizes:?}", self.jobs.len())),
         }

@@ -31,7 +31,7 @@ impl Job {
     pub(crate) fn take_place(
         &mut self,
         decl: ParticipantDecl,
-        (ticket, wall_ms): (SessionId, u64),
+        (incarnation, wall_ms): (SessionId, u64),
         state: ParticipantState,
         told: &mut Told,
     ) {
@@ -39,9 +39,9 @@ impl Job {
         if self.remove_participant(&decl.name, Departed::Replaced, times, told).is_some() {
             self.void_arrivals(&decl.name, told);
         }
-        told.came.push((ticket, decl.name.clone()));
+        told.came.push((incarnation, decl.name.clone()));
         let name = decl.name.clone();
-        let participant = Participant { ticket, decl, seen_wall_ms: wall_ms, state };
+        let participant = Participant { incarnation, decl, seen_wall_ms: wall_ms, state };
         self.head.participants.insert(name, participant);
     }
 
@@ -80,10 +80,10 @@ impl Ledger {
         self.job_times.extend(job.due.map(|due| (due, no)));
         self.job_outcomes += u64::from(!told.only_came());
         let name = job.head.name.clone();
-        for ticket in &told.went {
-            self.tickets.remove(ticket);
+        for incarnation in &told.went {
+            self.incarnations.remove(incarnation);
         }
-        self.tickets.extend(told.came.into_iter().map(|(ticket, name)| (ticket, (no, name))));
+        self.incarnations.extend(told.came.into_iter().map(|(incarnation, name)| (incarnation, (no, name))));
         self.dirty.jobs.insert(no);
         self.dirty.barriers.extend(told.barriers.into_iter().map(|barrier| (no, barrier)));
         self.job_changes += 1;

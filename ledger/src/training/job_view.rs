@@ -99,17 +99,17 @@ impl Ledger {
             .filter_map(|(_, no)| self.jobs.get(no).map(|job| JobView { no: *no, job }))
     }
 
-    /// The participant with that ticket, and its job, while it exists.
-    pub fn participant(&self, ticket: SessionId) -> Option<(JobView<'_>, &Participant)> {
-        let (no, name) = self.tickets.get(&ticket)?;
+    /// The participant with that incarnation, and its job, while it exists.
+    pub fn participant(&self, incarnation: SessionId) -> Option<(JobView<'_>, &Participant)> {
+        let (no, name) = self.incarnations.get(&incarnation)?;
         let job = self.jobs.get(no)?;
         Some((JobView { no: *no, job }, job.head.participants.get(name)?))
     }
 
-    /// All tickets, and for how many milliseconds each may be silent.
+    /// All incarnations, and for how many milliseconds each may be silent.
     pub fn keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
         let all = self.jobs.values().flat_map(|job| job.head.participants.values());
-        all.map(|p| (p.ticket, p.decl.keep_alive_ms))
+        all.map(|p| (p.incarnation, p.decl.keep_alive_ms))
     }
 
     /// Changes whenever a job changes. Not part of the state: it only tells readers to check again.

@@ -83,12 +83,12 @@ impl Ledger {
             job.has_room(&decl.name)?;
         }
         let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
-        let ticket = ctx.session();
+        let incarnation = ctx.session();
         let (name, holder) = (decl.name.clone(), self.joiner(ctx));
         self.change_job(ctx, no, |job, now, told| {
-            job.join(decl, (ticket, ctx.wall_ms), config, (now, told));
+            job.join(decl, (incarnation, ctx.wall_ms), config, (now, told));
             job.access.joins(name, holder);
         });
-        Ok(Reply::Participant { ticket, keep_alive_ms })
+        Ok(Reply::Participant { incarnation, keep_alive_ms })
     }
 }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// A participant leaves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
-    /// Its ticket.
-    pub ticket: SessionId,
+    /// Its incarnation.
+    pub incarnation: SessionId,
 }
 
 impl Operation for Leave {
@@ -33,14 +33,14 @@ impl Operation for Leave {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        Ok(ledger.leave(ctx, self.ticket))
+        Ok(ledger.leave(ctx, self.incarnation))
     }
 }
 
 impl Ledger {
-    /// Has no effect if the ticket is void already.
-    fn leave(&mut self, ctx: &Context, ticket: SessionId) -> Reply {
-        if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
+    /// Has no effect if the incarnation is void already.
+    fn leave(&mut self, ctx: &Context, incarnation: SessionId) -> Reply {
+        if let Some((no, name)) = self.incarnations.get(&incarnation).cloned() {
             let times = (ctx.wall_ms, ctx.wall_ms);
             self.change_job(ctx, no, |job, _, told| {
                 job.depart(&name, Departed::Left, times, told);

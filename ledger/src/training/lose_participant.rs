@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// A participant was silent for too long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoseParticipant {
-    /// Its ticket.
-    pub ticket: SessionId,
+    /// Its incarnation.
+    pub incarnation: SessionId,
     /// The length of the silence; `None` if the leader has never heard it.
     pub silent_ms: Option<u64>,
 }
@@ -35,7 +35,7 @@ impl Operation for LoseParticipant {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        Ok(ledger.lose_participant(ctx, self.ticket, self.silent_ms))
+        Ok(ledger.lose_participant(ctx, self.incarnation, self.silent_ms))
     }
 }
 
@@ -43,10 +43,10 @@ impl Ledger {
     pub(crate) fn lose_participant(
         &mut self,
         ctx: &Context,
-        ticket: SessionId,
+        incarnation: SessionId,
         silent_ms: Option<u64>,
     ) -> Reply {
-        if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
+        if let Some((no, name)) = self.incarnations.get(&incarnation).cloned() {
             let wall_ms = ctx.wall_ms;
             self.change_job(ctx, no, |job, _, told| {
                 let seen = job.head.participants.get(&name).map_or(0, |p| p.seen_wall_ms);

@@ -51,10 +51,10 @@ impl Ledger {
             self.jobs[&no].has_room(&decl.name)?;
         }
         let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
-        let ticket = ctx.session();
+        let incarnation = ctx.session();
         self.change_job(ctx, no, |job, _, told| {
-            job.take_place(decl, (ticket, ctx.wall_ms), ParticipantState::Apart, told);
+            job.take_place(decl, (incarnation, ctx.wall_ms), ParticipantState::Apart, told);
         });
-        Ok(Reply::Participant { ticket, keep_alive_ms })
+        Ok(Reply::Participant { incarnation, keep_alive_ms })
     }
 }

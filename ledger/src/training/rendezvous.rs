@@ -229,8 +229,8 @@ impl Job {
             .participants
             .values_mut()
             .filter_map(|p| match p.state {
-                ParticipantState::Late { until } => Some((false, p.ticket, until, p)),
-                ParticipantState::Redundant => Some((true, p.ticket, until, p)),
+                ParticipantState::Late { until } => Some((false, p.incarnation, until, p)),
+                ParticipantState::Redundant => Some((true, p.incarnation, until, p)),
                 _ => None,
             })
             .collect();

@@ -5,9 +5,9 @@
 //! store's earlier contents are dropped then. A member that joined below version 3, or with a session that was opened
 //! below version 3, has no known holder; the store of its round stays open to its namespace. Below version 3 the name
 //! of a session's holder omits the namespaces of its certificate, so no later session of that certificate matches it.
-//! A caller that names a ticket must still be a member by it: a process that another one has replaced is not.
+//! A caller that names an incarnation must still be a member by it: a process that another one has replaced is not.
 //! Absent: the stores of round 0 and of jobs without a complete round, and which process of a holder asks without a
-//! ticket.
+//! incarnation.
 
 use crate::kernel::id::SessionId;
 use crate::kernel::reply::{Rejection, Reply};
@@ -26,8 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct UseRoundStore {
     /// Which.
     pub store: StoreName,
-    /// The member's ticket.
-    pub ticket: SessionId,
+    /// The member's incarnation.
+    pub incarnation: SessionId,
     /// As those of [`OpKind::Store`].
     pub ops: Vec<StoreOp>,
 }
@@ -54,7 +54,7 @@ impl Operation for UseRoundStore {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        ledger.check_ticket(&self.store, self.ticket)?;
+        ledger.check_incarnation(&self.store, self.incarnation)?;
         ledger.use_store_for(ctx, self.store, self.ops)
     }
 }
@@ -157,13 +157,13 @@ impl Ledger {
         self.job_of_round(name).map_or(Ok(()), |job| job.check_member(name, holder))
     }
 
-    /// Refuses the store of a round to a ticket that belongs to no member of that round.
+    /// Refuses the store of a round to an incarnation that belongs to no member of that round.
     ///
     /// # Errors
-    /// [`Rejection::ParticipantUnknown`] if the ticket is void, [`Rejection::NotOfRound`] if it belongs to another round or
-    /// none.
-    pub fn check_ticket(&self, name: &StoreName, ticket: SessionId) -> Result<(), Rejection> {
-        let Some((job, participant)) = self.participant(ticket) else {
+    /// [`Rejection::ParticipantUnknown`] if the incarnation is void, [`Rejection::NotOfRound`] if it belongs to another
+    /// round or none.
+    pub fn check_incarnation(&self, name: &StoreName, incarnation: SessionId) -> Result<(), Rejection> {
+        let Some((job, participant)) = self.participant(incarnation) else {
             return Err(Rejection::ParticipantUnknown);
         };
         let of_job = job.name().namespace == name.namespace && job.name().job == name.job;

@@ -1,9 +1,9 @@
 //! A job's training: its generation, its trainers, and the epochs and checkpoints of both.
 //!
-//! *Invariant:* requests are accepted only for the present generation and with a valid ticket: recovering makes the
-//! next generation and voids every ticket. A generation needs recovery if it lost a trainer whose work may be missing
-//! from the others' state, or lost all trainers with work that no checkpoint holds. Then it accepts only a recovery. A
-//! rank is a trainer's position in the world.
+//! *Invariant:* requests are accepted only for the present generation and with a valid incarnation: recovering makes
+//! the next generation and voids every incarnation. A generation needs recovery if it lost a trainer whose work may be
+//! missing from the others' state, or lost all trainers with work that no checkpoint holds. Then it accepts only a
+//! recovery. A rank is a trainer's position in the world.
 //!
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
@@ -36,8 +36,8 @@ pub struct TrainerRef {
     pub job: TrainingName,
     /// The trainer's name.
     pub trainer: String,
-    /// The ticket that it was given.
-    pub ticket: SessionId,
+    /// The incarnation that it was given.
+    pub incarnation: SessionId,
 }
 
 /// What happens to a generation that loses a trainer with a part in its state, or with work that no checkpoint holds.
@@ -94,10 +94,10 @@ pub(crate) struct TrainingHead {
 pub(crate) struct Trainer {
     pub(crate) host: String,
     /// `None`: expected, but not there yet.
-    pub(crate) ticket: Option<SessionId>,
+    pub(crate) incarnation: Option<SessionId>,
     pub(crate) instance: u64,
     pub(crate) keep_alive_ms: u64,
-    /// When it is lost, once it has a ticket.
+    /// When it is lost, once it has an incarnation.
     pub(crate) ends: LedgerMs,
     /// The latest step that it contributed to.
     pub(crate) contributed: Option<u64>,
@@ -146,7 +146,7 @@ impl Training {
     /// Whether no trainer is left, although some work is in no complete checkpoint.
     pub(crate) fn is_deserted(&self) -> bool {
         let shards = || self.dataset_epochs.values().flat_map(|dataset_epoch| &dataset_epoch.shards);
-        self.trainers.values().all(|trainer| trainer.ticket.is_none())
+        self.trainers.values().all(|trainer| trainer.incarnation.is_none())
             && shards().any(|shard| !shard.marks.is_empty())
     }
 
@@ -200,14 +200,14 @@ impl Ledger {
         }
     }
 
-    /// The job of a trainer with a valid ticket, in a generation that needs no recovery.
+    /// The job of a trainer with a valid incarnation, in a generation that needs no recovery.
     pub(crate) fn heard(&mut self, by: &TrainerRef) -> Result<TrainingNo, Rejection> {
         let no = self.training_no(&by.job)?;
         let Some(training) = self.trainings.get_mut(&no) else {
             return Err(TrainingRefusal::JobUnknown.into());
         };
-        let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.ticket);
-        if theirs != Some(by.ticket) {
+        let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
+        if theirs != Some(by.incarnation) {
             return Err(TrainingRefusal::TicketVoid.into());
         }
         needs_no_recovery(&training.head)?;
@@ -240,7 +240,7 @@ impl Ledger {
                 }
                 dataset_epoch.derive(dataset, *epoch, &training.ring);
             }
-            let ends = training.trainers.iter().filter(|(_, t)| t.ticket.is_some());
+            let ends = training.trainers.iter().filter(|(_, t)| t.incarnation.is_some());
             self.trainer_ends.extend(ends.map(|(name, t)| (t.ends, *no, name.clone())));
         }
         true
@@ -258,7 +258,7 @@ impl Ledger {
             {
                 return Err(format!("{job}: its world and its trainers differ"));
             }
-            let there = training.trainers.iter().filter(|(_, trainer)| trainer.ticket.is_some());
+            let there = training.trainers.iter().filter(|(_, trainer)| trainer.incarnation.is_some());
             ends.extend(there.map(|(name, trainer)| (trainer.ends, *no, name.clone())));
             for (&(dataset, epoch), dataset_epoch) in &training.dataset_epochs {
                 self.check_dataset_epoch(training, dataset, epoch, dataset_epoch, &mut tokens)

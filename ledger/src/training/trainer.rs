@@ -41,7 +41,7 @@ pub enum TrainerOp {
     Keep {
         /// The job.
         job: TrainingName,
-        /// Names and tickets, at most [`limits::TRAINERS_MAX`].
+        /// Names and incarnations, at most [`limits::TRAINERS_MAX`].
         trainers: Vec<(String, SessionId)>,
     },
     /// Leaves. Its contribution stays, because the others or a checkpoint have it; if it holds a shard, it counts as
@@ -175,7 +175,7 @@ impl Ledger {
             return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
         }
         self.add_trainer(no, &trainer.name);
-        Ok(self.give_ticket(ctx, no, trainer))
+        Ok(self.give_incarnation(ctx, no, trainer))
     }
 
     /// Adds the trainer to the world, at the end if it was not in it. It has no part in open checkpoints.
@@ -217,7 +217,7 @@ impl Ledger {
         self.training_changes += 1;
         let Some(training) = self.trainings.get(&no) else { return Ok(None) };
         needs_no_recovery(&training.head)?;
-        let before = training.trainers.get(&trainer.name).filter(|t| t.ticket.is_some());
+        let before = training.trainers.get(&trainer.name).filter(|t| t.incarnation.is_some());
         if before.is_none_or(|before| before.instance == trainer.instance) {
             return Ok(None);
         }
@@ -226,22 +226,22 @@ impl Ledger {
         Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
-    /// Gives the trainer, which is in the world, its ticket: the one that it had, if any.
-    fn give_ticket(&mut self, ctx: &Context, no: TrainingNo, decl: TrainerDecl) -> Reply {
+    /// Gives the trainer, which is in the world, its incarnation: the one that it had, if any.
+    fn give_incarnation(&mut self, ctx: &Context, no: TrainingNo, decl: TrainerDecl) -> Reply {
         let now = self.meta.clock;
         let Some(training) = self.trainings.get_mut(&no) else { return Reply::Ok };
         let trainer = training.trainers.entry(decl.name.clone()).or_default();
-        if trainer.ticket.is_some() {
+        if trainer.incarnation.is_some() {
             self.trainer_ends.remove(&(trainer.ends, no, decl.name.clone()));
         }
-        let ticket = *trainer.ticket.get_or_insert(ctx.session());
+        let incarnation = *trainer.incarnation.get_or_insert(ctx.session());
         trainer.host = decl.host;
         trainer.instance = decl.instance;
         trainer.keep_alive_ms = decl.keep_alive_ms;
         trainer.ends = LedgerMs(now.0.saturating_add(decl.keep_alive_ms));
         self.trainer_ends.insert((trainer.ends, no, decl.name.clone()));
         self.dirty.trainers.insert((no, decl.name));
-        Reply::Joined { ticket, generation: training.head.generation }
+        Reply::Joined { incarnation, generation: training.head.generation }
     }
 
     fn keep_trainers(
@@ -256,8 +256,8 @@ impl Ledger {
         let (no, now) = (self.training_no(job)?, self.meta.clock);
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
         let mut lost = Vec::new();
-        for (name, ticket) in trainers {
-            match training.trainers.get_mut(&name).filter(|t| t.ticket == Some(ticket)) {
+        for (name, incarnation) in trainers {
+            match training.trainers.get_mut(&name).filter(|t| t.incarnation == Some(incarnation)) {
                 Some(trainer) => {
                     self.trainer_ends.remove(&(trainer.ends, no, name.clone()));
                     trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
@@ -273,8 +273,8 @@ impl Ledger {
     fn leave_job(&mut self, ctx: &Context, by: TrainerRef) -> Result<Reply, Rejection> {
         let no = self.training_no(&by.job)?;
         let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
-        let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.ticket);
-        if theirs != Some(by.ticket) {
+        let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
+        if theirs != Some(by.incarnation) {
             return Ok(Reply::Ok); // It is gone already.
         }
         let holds = training.held_by(&by.trainer).next().is_some();
@@ -318,7 +318,7 @@ impl Ledger {
         let now = self.meta.clock;
         self.trainer_ends.clear();
         for (no, training) in &mut self.trainings {
-            for (name, trainer) in training.trainers.iter_mut().filter(|t| t.1.ticket.is_some()) {
+            for (name, trainer) in training.trainers.iter_mut().filter(|t| t.1.incarnation.is_some()) {
                 trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
                 self.trainer_ends.insert((trainer.ends, *no, name.clone()));
                 self.dirty.trainers.insert((*no, name.clone()));
@@ -369,7 +369,7 @@ impl Ledger {
     fn remove_trainer(&mut self, ctx: &Context, no: TrainingNo, name: &str) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let Some(trainer) = training.trainers.remove(name) else { return };
-        if trainer.ticket.is_some() {
+        if trainer.incarnation.is_some() {
             self.trainer_ends.remove(&(trainer.ends, no, name.to_owned()));
         }
         training.head.world.retain(|other| other != name);
@@ -405,7 +405,7 @@ impl Ledger {
     fn delete_job(&mut self, ctx: &Context, job: &TrainingName) -> Result<Reply, Rejection> {
         let Some(&no) = self.training_names.get(job) else { return Ok(Reply::Ok) };
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
-        if training.trainers.values().any(|trainer| trainer.ticket.is_some()) {
+        if training.trainers.values().any(|trainer| trainer.incarnation.is_some()) {
             return Err(TrainingRefusal::JobActive.into());
         }
         training.head.deleting = true;

@@ -172,7 +172,7 @@ impl<'a> TrainingView<'a> {
             TrainerView {
                 name,
                 host: trainer.map_or("", |trainer| &trainer.host),
-                present: trainer.is_some_and(|trainer| trainer.ticket.is_some()),
+                present: trainer.is_some_and(|trainer| trainer.incarnation.is_some()),
                 shards: training.held_by(name).count() as u32,
             }
         })
@@ -272,8 +272,8 @@ impl Ledger {
     /// Whether a claim would get an answer: a shard is free, everything is finished, or the trainer would be refused.
     pub fn worth_claiming(&self, by: &TrainerRef, dataset: &str, epoch: u64) -> bool {
         let Some(view) = self.training(&by.job) else { return true };
-        let theirs = view.training.trainers.get(&by.trainer).and_then(|trainer| trainer.ticket);
-        if theirs != Some(by.ticket) || view.training.head.needs_recovery.is_some() {
+        let theirs = view.training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
+        if theirs != Some(by.incarnation) || view.training.head.needs_recovery.is_some() {
             return true;
         }
         let dataset_epoch = view.dataset_epoch(dataset, epoch);

@@ -214,7 +214,7 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
 pub(crate) fn round_store() -> Command {
     op(OpKind::RoundStore(op::UseRoundStore {
         store: store(2),
-        ticket: SessionId(7),
+        incarnation: SessionId(7),
         ops: Vec::new(),
     }))
 }
@@ -428,16 +428,16 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
             "lose_and_leave",
             command(Body::Ops(vec![
                 OpKind::LoseParticipant(op::LoseParticipant {
-                    ticket: SessionId::at(31, 1),
+                    incarnation: SessionId::at(31, 1),
                     silent_ms: Some(15_000),
                 })
                 .into(),
                 OpKind::LoseParticipant(op::LoseParticipant {
-                    ticket: SessionId::at(1, 0),
+                    incarnation: SessionId::at(1, 0),
                     silent_ms: None,
                 })
                 .into(),
-                OpKind::Leave(op::Leave { ticket: SessionId::at(1, 0) }).into(),
+                OpKind::Leave(op::Leave { incarnation: SessionId::at(1, 0) }).into(),
             ])),
         ),
         (
@@ -482,7 +482,7 @@ pub(crate) fn arrive(members: BarrierMembers, policy: Policy, name: &str) -> OpK
         job: job(),
         barrier: barrier.into(),
         generation: 3,
-        ticket: None,
+        incarnation: None,
         participant: participant(name),
         spec: BarrierSpec { members, policy, timeout_ms: 300_000 },
     })

@@ -60,7 +60,7 @@ fn round_store() -> Command {
         StoreOp::Push { queue: key.clone(), value },
         StoreOp::Pop { queue: key },
     ];
-    op(OpKind::RoundStore(op::UseRoundStore { store, ticket: SessionId::at(300, 1), ops }))
+    op(OpKind::RoundStore(op::UseRoundStore { store, incarnation: SessionId::at(300, 1), ops }))
 }
 
 fn revocations() -> Command {
@@ -181,8 +181,8 @@ fn arrivals() -> Command {
     let fail = member_sets().map(|members| arrive(members, Policy::Fail, "p"));
     let shrink = member_sets().map(|members| arrive(members, Policy::Shrink, "p"));
     let mut all: Vec<OpKind> = fail.into_iter().chain(shrink).collect();
-    if let Some(OpKind::Arrive(op::Arrive { ticket, .. })) = all.last_mut() {
-        *ticket = Some(SessionId::at(300, 1));
+    if let Some(OpKind::Arrive(op::Arrive { incarnation, .. })) = all.last_mut() {
+        *incarnation = Some(SessionId::at(300, 1));
     }
     ops(all)
 }
@@ -241,11 +241,11 @@ fn workers() -> Command {
 fn rendezvous() -> Command {
     let job = || JobName { namespace: "default".into(), job: "train".into() };
     let config = RendezvousConfig { min: 200, max: 300, join_timeout_ms: 600_000, last_call_ms: 30_000 };
-    let ticket = SessionId::at(300, 1);
+    let incarnation = SessionId::at(300, 1);
     ops([
         OpKind::Join(op::Join { job: job(), participant: participant("p"), config }),
-        OpKind::LoseParticipant(op::LoseParticipant { ticket, silent_ms: None }),
-        OpKind::LoseParticipant(op::LoseParticipant { ticket, silent_ms: Some(15_000) }),
+        OpKind::LoseParticipant(op::LoseParticipant { incarnation, silent_ms: None }),
+        OpKind::LoseParticipant(op::LoseParticipant { incarnation, silent_ms: Some(15_000) }),
     ])
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn job() -> TrainingName {
 }
 
 pub(crate) fn by(trainer: &str, index: u64) -> TrainerRef {
-    TrainerRef { job: job(), trainer: trainer.into(), ticket: SessionId::at(index, 0) }
+    TrainerRef { job: job(), trainer: trainer.into(), incarnation: SessionId::at(index, 0) }
 }
 
 pub(crate) fn decl(name: &str) -> TrainerDecl {

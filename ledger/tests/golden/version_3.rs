@@ -180,7 +180,7 @@ fn in_a_round(story: &mut Story) {
     ];
     let request = RequestId { seq: 2, ..request };
     let kind =
-        OpKind::RoundStore(op::UseRoundStore { store, ticket: SessionId::at(joined, 0), ops });
+        OpKind::RoundStore(op::UseRoundStore { store, incarnation: SessionId::at(joined, 0), ops });
     story.apply(&command(Body::Ops(vec![Op { request: Some(request), kind }])));
 }
 

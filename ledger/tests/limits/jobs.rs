@@ -15,7 +15,7 @@ fn arrive(barrier: &str, generation: u64, name: &str, spec: BarrierSpec) -> OpKi
         job: job("j"),
         barrier: barrier.into(),
         generation,
-        ticket: None,
+        incarnation: None,
         participant: Box::new(participant(name)),
         spec,
     })
@@ -91,10 +91,10 @@ pub(crate) fn departures() {
     let most = limits::DEPARTURES_MAX;
     for n in 0..=most {
         let decl = participant(&format!("p{n}"));
-        let Reply::Participant { ticket, .. } = bench.granted(participate("j", decl)) else {
+        let Reply::Participant { incarnation, .. } = bench.granted(participate("j", decl)) else {
             panic!("no ticket")
         };
-        bench.granted(OpKind::Leave(op::Leave { ticket }));
+        bench.granted(OpKind::Leave(op::Leave { incarnation }));
         let view = bench.ledger.job(&job("j")).expect("a job");
         assert_eq!(view.departures().count(), (n + 1).min(most));
     }
@@ -108,20 +108,20 @@ fn departures_of_names_taken_again() {
     let most = limits::DEPARTURES_MAX;
     let came = |bench: &mut Bench, n: usize| {
         let reply = bench.granted(participate("j", participant(&format!("p{n}"))));
-        let Reply::Participant { ticket, .. } = reply else { panic!("no ticket") };
-        ticket
+        let Reply::Participant { incarnation, .. } = reply else { panic!("no ticket") };
+        incarnation
     };
     let lost = came(&mut bench, 0);
     bench
-        .granted(OpKind::LoseParticipant(op::LoseParticipant { ticket: lost, silent_ms: Some(7) }));
+        .granted(OpKind::LoseParticipant(op::LoseParticipant { incarnation: lost, silent_ms: Some(7) }));
     // Others are replaced, and return after leaving, more often than there is room for.
     for n in 1..=most {
         came(&mut bench, n);
         came(&mut bench, n);
     }
     for n in 1..=most {
-        let ticket = came(&mut bench, n);
-        bench.granted(OpKind::Leave(op::Leave { ticket }));
+        let incarnation = came(&mut bench, n);
+        bench.granted(OpKind::Leave(op::Leave { incarnation }));
         came(&mut bench, n);
     }
     let view = bench.ledger.job(&job("j")).expect("a job");
@@ -193,11 +193,11 @@ pub(crate) fn generations() {
 
 pub(crate) fn ttl() {
     let mut bench = Bench::new();
-    let Reply::Participant { ticket, .. } = bench.granted(participate("j", participant("a")))
+    let Reply::Participant { incarnation, .. } = bench.granted(participate("j", participant("a")))
     else {
         panic!("no ticket")
     };
-    bench.granted(OpKind::Leave(op::Leave { ticket }));
+    bench.granted(OpKind::Leave(op::Leave { incarnation }));
     bench.tick_to(limits::JOB_TTL_MS - 1);
     assert!(bench.ledger.job(&job("j")).is_some());
     bench.tick_to(limits::JOB_TTL_MS);

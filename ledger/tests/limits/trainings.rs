@@ -33,13 +33,13 @@ fn join(job: &str, trainer: TrainerDecl) -> OpKind {
 
 fn joined(bench: &mut Bench, job: &str, trainer: &str) -> TrainerRef {
     match bench.granted(join(job, decl(trainer))) {
-        Reply::Joined { ticket, .. } => by(job, trainer, ticket),
+        Reply::Joined { incarnation, .. } => by(job, trainer, incarnation),
         reply => panic!("{reply:?}"),
     }
 }
 
-fn by(job: &str, trainer: &str, ticket: SessionId) -> TrainerRef {
-    TrainerRef { job: name(job), trainer: trainer.into(), ticket }
+fn by(job: &str, trainer: &str, incarnation: SessionId) -> TrainerRef {
+    TrainerRef { job: name(job), trainer: trainer.into(), incarnation }
 }
 
 fn claim(by: &TrainerRef, dataset: &str, epoch: u64) -> OpKind {

@@ -323,11 +323,11 @@ impl Act {
                 let name = JobName { namespace: namespace.clone(), job: job.clone() };
                 let found = model.jobs.get(&name);
                 let who = found.and_then(|found| found.who.get(usize::from(nth)));
-                let ticket = who.map_or(SessionId(7), |who| who.ticket);
+                let incarnation = who.map_or(SessionId(7), |who| who.incarnation);
                 let round = found.map_or(1, Job::latest_complete);
                 OpKind::RoundStore(op::UseRoundStore {
                     store: StoreName { namespace, job, round },
-                    ticket,
+                    incarnation,
                     ops,
                 })
             }

@@ -13,7 +13,7 @@ pub(crate) enum JobAct {
     Leave { job: u8, nth: u8 },
     Lose { job: u8, nth: u8, heard: bool },
     Close { job: u8 },
-    Arrive { job: u8, barrier: u8, ahead: i8, who: u8, ticket: bool, set: u8 },
+    Arrive { job: u8, barrier: u8, ahead: i8, who: u8, incarnation: bool, set: u8 },
     Abort { job: u8, barrier: u8, ahead: i8 },
 }
 
@@ -29,8 +29,8 @@ pub(crate) fn job_act() -> impl Strategy<Value = JobAct> {
         5 => (job(), 0..4u8, any::<bool>())
             .prop_map(|(job, nth, heard)| JobAct::Lose { job, nth, heard }),
         1 => (0..12u8).prop_map(|job| JobAct::Close { job }),
-        14 => arrive.prop_map(|(job, barrier, ahead, who, ticket, set)| {
-            JobAct::Arrive { job, barrier, ahead, who, ticket, set }
+        14 => arrive.prop_map(|(job, barrier, ahead, who, incarnation, set)| {
+            JobAct::Arrive { job, barrier, ahead, who, incarnation, set }
         }),
         1 => (job(), 0..2u8, ahead())
             .prop_map(|(job, barrier, ahead)| JobAct::Abort { job, barrier, ahead }),
@@ -53,10 +53,10 @@ fn decl(who: u8) -> ParticipantDecl {
     }
 }
 
-/// The ticket of the nth participant, or an unknown one.
-fn ticket(model: &Model, job: u8, nth: u8) -> SessionId {
+/// The incarnation of the nth participant, or an unknown one.
+fn incarnation(model: &Model, job: u8, nth: u8) -> SessionId {
     let who = model.jobs.get(&name(job)).and_then(|j| j.who.get(usize::from(nth)));
-    who.map_or(SessionId(7), |who| who.ticket)
+    who.map_or(SessionId(7), |who| who.incarnation)
 }
 
 /// A generation that is `ahead` of the latest.
@@ -99,23 +99,23 @@ impl JobAct {
                 participant: Box::new(decl(who)),
             }),
             JobAct::Leave { job, nth } => {
-                OpKind::Leave(op::Leave { ticket: ticket(model, job, nth) })
+                OpKind::Leave(op::Leave { incarnation: incarnation(model, job, nth) })
             }
             JobAct::Lose { job, nth, heard } => OpKind::LoseParticipant(op::LoseParticipant {
-                ticket: ticket(model, job, nth),
+                incarnation: incarnation(model, job, nth),
                 silent_ms: heard.then_some(KEEP_ALIVE_MS),
             }),
             // Seldom the two that most happens to.
             JobAct::Close { job } => OpKind::CloseRendezvous(op::CloseRendezvous {
                 job: name(if job < 2 { job } else { 2 }),
             }),
-            JobAct::Arrive { job, barrier: b, ahead, who, ticket: known, set } => {
+            JobAct::Arrive { job, barrier: b, ahead, who, incarnation: known, set } => {
                 let generation = generation(model, job, barrier(b), ahead);
                 OpKind::Arrive(op::Arrive {
                     job: name(job),
                     barrier: barrier(b).into(),
                     generation,
-                    ticket: known.then(|| ticket(model, job, who)),
+                    incarnation: known.then(|| incarnation(model, job, who)),
                     participant: Box::new(decl(who)),
                     spec: spec(job, set, generation),
                 })

@@ -30,7 +30,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
     pub(crate) name: String,
-    pub(crate) ticket: SessionId,
+    pub(crate) incarnation: SessionId,
     pub(crate) place: Place,
     /// Whose session it joined with, if that is known.
     holder: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Gen {
     spec: BarrierSpec,
     /// Names, or how many.
     waits_for: Result<Vec<String>, usize>,
-    /// The participants that arrived, and their tickets.
+    /// The participants that arrived, and their incarnations.
     arrived: Vec<(String, SessionId)>,
     until: u64,
     /// How it ended.
@@ -154,7 +154,7 @@ impl Job {
     fn come(
         &mut self,
         name: &str,
-        (ticket, place): (SessionId, Place),
+        (incarnation, place): (SessionId, Place),
         notes: &mut Vec<&'static str>,
     ) {
         if let Some(at) = self.at(name) {
@@ -162,7 +162,7 @@ impl Job {
             self.gone.push((name.to_owned(), "replaced"));
             self.void(name, notes);
         }
-        self.who.push(Who { name: name.to_owned(), ticket, place, holder: None });
+        self.who.push(Who { name: name.to_owned(), incarnation, place, holder: None });
     }
 
     /// Removes a participant, which may end barriers.
@@ -200,8 +200,8 @@ impl Model {
     }
 
     fn comes(&self, keep_alive_ms: u64) -> (SessionId, Reply) {
-        let ticket = SessionId::at(self.index, self.op);
-        (ticket, Reply::Participant { ticket, keep_alive_ms })
+        let incarnation = SessionId::at(self.index, self.op);
+        (incarnation, Reply::Participant { incarnation, keep_alive_ms })
     }
 
     pub(crate) fn join(&mut self, name: JobName, decl: &ParticipantDecl, config: RendezvousConfig) -> Outcome {
@@ -216,7 +216,7 @@ impl Model {
         {
             return Err(Rejection::RendezvousConflict { min: theirs.min, max: theirs.max });
         }
-        let (ticket, reply) = self.comes(decl.keep_alive_ms);
+        let (incarnation, reply) = self.comes(decl.keep_alive_ms);
         let holder = self.joiner.clone();
         self.on_job(&name, |job, now, notes| {
             // It leaves its round, or its place outside of it.
@@ -239,7 +239,7 @@ impl Model {
             if !others {
                 job.config = Some(config);
             }
-            job.come(&decl.name, (ticket, place), notes);
+            job.come(&decl.name, (incarnation, place), notes);
             if let Some(who) = job.who.last_mut() {
                 who.holder = holder;
             }
@@ -248,22 +248,22 @@ impl Model {
     }
 
     pub(crate) fn participate(&mut self, name: &JobName, decl: &ParticipantDecl) -> Outcome {
-        let (ticket, reply) = self.comes(decl.keep_alive_ms);
-        self.on_job(name, |job, _, notes| job.come(&decl.name, (ticket, Place::Apart), notes));
+        let (incarnation, reply) = self.comes(decl.keep_alive_ms);
+        self.on_job(name, |job, _, notes| job.come(&decl.name, (incarnation, Place::Apart), notes));
         Ok(reply)
     }
 
-    pub(crate) fn leave(&mut self, ticket: SessionId, why: &'static str) -> Outcome {
-        if let Some((job, name)) = self.whose(ticket) {
+    pub(crate) fn leave(&mut self, incarnation: SessionId, why: &'static str) -> Outcome {
+        if let Some((job, name)) = self.whose(incarnation) {
             self.note(why);
             self.on_job(&job, |job, _, notes| job.go(&name, why, notes));
         }
         Ok(Reply::Ok)
     }
 
-    fn whose(&self, ticket: SessionId) -> Option<(JobName, String)> {
+    fn whose(&self, incarnation: SessionId) -> Option<(JobName, String)> {
         self.jobs.iter().find_map(|(job, j)| {
-            let who = j.who.iter().find(|w| w.ticket == ticket)?;
+            let who = j.who.iter().find(|w| w.incarnation == incarnation)?;
             Some((job.clone(), who.name.clone()))
         })
     }

@@ -49,14 +49,14 @@ impl Model {
     pub(crate) fn arrive(
         &mut self,
         (name, barrier, number): (&JobName, &str, u64),
-        ticket: Option<SessionId>,
+        incarnation: Option<SessionId>,
         decl: &ParticipantDecl,
         spec: BarrierSpec,
     ) -> Outcome {
-        let who = match ticket {
+        let who = match incarnation {
             None => decl.name.clone(),
-            Some(ticket) => {
-                let whose = self.whose(ticket).filter(|w| w.0 == *name);
+            Some(incarnation) => {
+                let whose = self.whose(incarnation).filter(|w| w.0 == *name);
                 whose.ok_or(Rejection::ParticipantUnknown)?.1
             }
         };
@@ -64,7 +64,7 @@ impl Model {
         let job = self.jobs.get(name).unwrap_or(&none);
         let gens = job.barriers.get(barrier).cloned().unwrap_or_default();
         let not_of = Rejection::NotOfBarrier { name: who.clone() };
-        let had = job.who.iter().find(|w| w.name == who).map(|w| w.ticket);
+        let had = job.who.iter().find(|w| w.name == who).map(|w| w.incarnation);
         let (new, reply) = self.comes(decl.keep_alive_ms);
         let holds = had.unwrap_or(new);
         let is_at = |last: &Gen| {
@@ -108,7 +108,7 @@ impl Model {
             begins = Some(Gen { number, spec, waits_for, arrived: Vec::new(), until, end: None });
         }
         let reply = match had {
-            Some(ticket) => Reply::Participant { ticket, keep_alive_ms: KEEP_ALIVE_MS },
+            Some(incarnation) => Reply::Participant { incarnation, keep_alive_ms: KEEP_ALIVE_MS },
             None => reply,
         };
         self.on_job(name, |job, _, notes| {
@@ -158,7 +158,7 @@ impl Job {
     fn count_arrival(
         &mut self,
         (barrier, number): (&str, u64),
-        (who, ticket): (&str, SessionId),
+        (who, incarnation): (&str, SessionId),
         begins: Option<Gen>,
         notes: &mut Vec<&'static str>,
     ) {
@@ -188,7 +188,7 @@ impl Job {
             notes.push("arrived again");
             return;
         }
-        g.arrived.push((who.to_owned(), ticket));
+        g.arrived.push((who.to_owned(), incarnation));
         g.open(notes);
         for (name, why) in gone {
             g.without(&name, why, notes);

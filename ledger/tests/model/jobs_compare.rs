@@ -35,11 +35,11 @@ pub(crate) fn difference(ledger: &Ledger, jobs: &BTreeMap<JobName, Job>) -> Opti
             }
             return Some(format!("{name:?} is not there"));
         };
-        let mut who: Vec<_> = job.who.iter().map(|w| (w.name.clone(), w.ticket, w.place)).collect();
+        let mut who: Vec<_> = job.who.iter().map(|w| (w.name.clone(), w.incarnation, w.place)).collect();
         who.sort_by(|a, b| a.0.cmp(&b.0));
         let seen: Vec<_> = view
             .participants()
-            .map(|p| (p.decl.name.clone(), p.ticket, place(p.state)))
+            .map(|p| (p.decl.name.clone(), p.incarnation, place(p.state)))
             .collect();
         if who != seen {
             return Some(format!("{name:?}: {seen:?}, not {who:?}"));

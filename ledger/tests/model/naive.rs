@@ -249,8 +249,8 @@ impl Model {
             }
             OpKind::Store(op::UseStore { store, ops }) => self.store(store, ops),
             OpKind::DropStore(op::DropStore { store }) => self.drop_store(&store),
-            OpKind::RoundStore(op::UseRoundStore { store, ticket, ops }) => {
-                self.check_ticket(&store, ticket)?;
+            OpKind::RoundStore(op::UseRoundStore { store, incarnation, ops }) => {
+                self.check_incarnation(&store, incarnation)?;
                 self.store(store, ops)
             }
             OpKind::Join(op::Join { job, participant, config }) => {
@@ -259,13 +259,13 @@ impl Model {
             OpKind::Participate(op::Participate { job, participant }) => {
                 self.participate(&job, &participant)
             }
-            OpKind::Leave(op::Leave { ticket }) => self.leave(ticket, "left"),
-            OpKind::LoseParticipant(op::LoseParticipant { ticket, .. }) => {
-                self.leave(ticket, "lost")
+            OpKind::Leave(op::Leave { incarnation }) => self.leave(incarnation, "left"),
+            OpKind::LoseParticipant(op::LoseParticipant { incarnation, .. }) => {
+                self.leave(incarnation, "lost")
             }
             OpKind::CloseRendezvous(op::CloseRendezvous { job }) => self.close_rendezvous(&job),
-            OpKind::Arrive(op::Arrive { job, barrier, generation, ticket, participant, spec }) => {
-                self.arrive((&job, &barrier, generation), ticket, &participant, spec)
+            OpKind::Arrive(op::Arrive { job, barrier, generation, incarnation, participant, spec }) => {
+                self.arrive((&job, &barrier, generation), incarnation, &participant, spec)
             }
             OpKind::AbortBarrier(op::AbortBarrier { job, barrier, generation, .. }) => {
                 self.abort(&job, &barrier, generation)

@@ -34,17 +34,17 @@ impl Model {
         Ok(Reply::Store(answers))
     }
 
-    /// The ticket must belong to a member of the complete round.
-    pub(crate) fn check_ticket(
+    /// The incarnation must belong to a member of the complete round.
+    pub(crate) fn check_incarnation(
         &self,
         name: &StoreName,
-        ticket: SessionId,
+        incarnation: SessionId,
     ) -> Result<(), Rejection> {
         if self.version < 3 {
             return Err(Rejection::VersionLow { needs: 3, version: self.version });
         }
         let found = self.jobs.iter().find_map(|(job, j)| {
-            let who = j.who.iter().find(|who| who.ticket == ticket)?;
+            let who = j.who.iter().find(|who| who.incarnation == incarnation)?;
             Some((job, j.latest_complete(), who.place))
         });
         let Some((job, latest, place)) = found else {

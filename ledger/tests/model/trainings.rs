@@ -75,7 +75,7 @@ pub(crate) struct Job {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trainer {
-    pub(crate) ticket: Option<SessionId>,
+    pub(crate) incarnation: Option<SessionId>,
     instance: u64,
     ends: u64,
     keep_ms: u64,
@@ -216,7 +216,7 @@ impl Model {
 
     fn heard(&mut self, by: &TrainerRef) -> Result<&mut Job, Rejection> {
         let job = self.job_mut(&by.job)?;
-        if job.trainers.get(&by.trainer).and_then(|t| t.ticket) != Some(by.ticket) {
+        if job.trainers.get(&by.trainer).and_then(|t| t.incarnation) != Some(by.incarnation) {
             return refuse(TrainingRefusal::TicketVoid);
         }
         job.needs_no_recovery()?;

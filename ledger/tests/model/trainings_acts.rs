@@ -98,9 +98,9 @@ impl Train {
     pub(crate) fn kind(&self, model: &Model) -> OpKind {
         let job = model.trainings.jobs.get(&self.name());
         let trainer = format!("t{}", self.trainer);
-        let ticket = job.and_then(|job| job.trainers.get(&trainer)?.ticket);
-        let ticket = ticket.filter(|_| !self.wrong).unwrap_or(SessionId(9));
-        let by = TrainerRef { job: self.name(), trainer: trainer.clone(), ticket };
+        let incarnation = job.and_then(|job| job.trainers.get(&trainer)?.incarnation);
+        let incarnation = incarnation.filter(|_| !self.wrong).unwrap_or(SessionId(9));
+        let by = TrainerRef { job: self.name(), trainer: trainer.clone(), incarnation };
         let dataset = self.number % 7 == 3;
         let (namespace, name) = ("default".to_owned(), DATASETS[usize::from(dataset)].to_owned());
         let number = u32::from(self.number);
@@ -118,7 +118,7 @@ impl Train {
             }),
             Deed::Keep => {
                 let all = job.into_iter().flat_map(|job| &job.trainers);
-                let all = all.map(|(name, t)| (name.clone(), t.ticket.unwrap_or_default()));
+                let all = all.map(|(name, t)| (name.clone(), t.incarnation.unwrap_or_default()));
                 let trainers = all.skip(usize::from(self.wrong)).collect();
                 OpKind::Trainer(TrainerOp::Keep { job: self.name(), trainers })
             }

@@ -22,14 +22,14 @@ impl Model {
                     return Ok(refused);
                 }
                 self.job_mut(&job)?.add(&trainer.name);
-                self.ticket(&job, trainer)
+                self.incarnation(&job, trainer)
             }
             TrainerOp::Keep { job, trainers } => {
                 let clock = self.clock;
                 let job = self.job_mut(&job)?;
                 let mut lost = Vec::new();
-                for (name, ticket) in trainers {
-                    match job.trainers.get_mut(&name).filter(|t| t.ticket == Some(ticket)) {
+                for (name, incarnation) in trainers {
+                    match job.trainers.get_mut(&name).filter(|t| t.incarnation == Some(incarnation)) {
                         Some(trainer) => trainer.ends = clock + trainer.keep_ms,
                         None => lost.push(name),
                     }
@@ -39,7 +39,7 @@ impl Model {
             TrainerOp::Leave(by) => {
                 let job = self.job_mut(&by.job)?;
                 let holds = job.claims.values().any(|claim| claim.0 == by.trainer);
-                if job.trainers.get(&by.trainer).and_then(|t| t.ticket) != Some(by.ticket) {
+                if job.trainers.get(&by.trainer).and_then(|t| t.incarnation) != Some(by.incarnation) {
                     return Ok(Reply::Ok);
                 }
                 match holds {
@@ -53,7 +53,7 @@ impl Model {
             }
             TrainerOp::DeleteJob(name) => {
                 let Some(job) = self.trainings.jobs.get_mut(&name) else { return Ok(Reply::Ok) };
-                if job.trainers.values().any(|t| t.ticket.is_some()) {
+                if job.trainers.values().any(|t| t.incarnation.is_some()) {
                     return refuse(TrainingRefusal::JobActive);
                 }
                 job.give_up(|c| c.state.is_some());
@@ -73,7 +73,7 @@ impl Model {
     ) -> Result<Option<Reply>, Rejection> {
         let job = self.job_mut(name)?;
         job.needs_no_recovery()?;
-        let before = job.trainers.get(&new.name).filter(|t| t.ticket.is_some());
+        let before = job.trainers.get(&new.name).filter(|t| t.incarnation.is_some());
         if before.is_some_and(|t| t.instance != new.instance) {
             self.lose(name, &new.name);
         }
@@ -81,14 +81,14 @@ impl Model {
         Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
-    fn ticket(&mut self, name: &TrainingName, new: TrainerDecl) -> Outcome {
+    fn incarnation(&mut self, name: &TrainingName, new: TrainerDecl) -> Outcome {
         let (session, clock) = (SessionId::at(self.index, self.op), self.clock);
         let job = self.job_mut(name)?;
         let trainer = job.trainers.entry(new.name).or_default();
-        let ticket = *trainer.ticket.get_or_insert(session);
+        let incarnation = *trainer.incarnation.get_or_insert(session);
         (trainer.instance, trainer.keep_ms) = (new.instance, new.keep_alive_ms);
         trainer.ends = clock + new.keep_alive_ms;
-        Ok(Reply::Joined { ticket, generation: job.generation })
+        Ok(Reply::Joined { incarnation, generation: job.generation })
     }
 
     fn lose(&mut self, name: &TrainingName, trainer: &str) {
@@ -133,7 +133,7 @@ impl Model {
         let Some(job) = self.trainings.jobs.get_mut(name) else { return };
         job.remove(trainer);
         let open = job.cells.values().flatten().flatten().any(|c| c.is_in() && !c.sealed);
-        let nobody = job.trainers.values().all(|t| t.ticket.is_none());
+        let nobody = job.trainers.values().all(|t| t.incarnation.is_none());
         let recovers = job.on_loss == LossPolicy::Recover;
         if open && nobody && recovers && job.needs_recovery.is_none() {
             job.needs_recovery = Some((trainer.to_owned(), "h".to_owned()));
@@ -145,7 +145,7 @@ impl Model {
         loop {
             let jobs = self.trainings.jobs.iter();
             let all = jobs.flat_map(|(job, j)| j.trainers.iter().map(move |t| (job, t)));
-            let due = all.filter(|(_, (_, t))| t.ticket.is_some() && t.ends <= self.clock);
+            let due = all.filter(|(_, (_, t))| t.incarnation.is_some() && t.ends <= self.clock);
             let first = due.min_by_key(|(_, (_, t))| t.ends);
             let Some((job, (name, _))) = first.map(|(j, t)| (j.clone(), (t.0.clone(), ()))) else {
                 return;
@@ -199,7 +199,7 @@ impl Model {
                 job.world.extend(joined);
                 self.note("trainer again in its round");
             }
-            return self.ticket(&name, trainer);
+            return self.incarnation(&name, trainer);
         }
         if round != 0 && round < present {
             return refuse(TrainingRefusal::RoundConflict { round: present });
@@ -230,7 +230,7 @@ impl Model {
         if undone {
             self.note("recovered with work undone");
         }
-        self.ticket(&name, trainer)
+        self.incarnation(&name, trainer)
     }
 }
 

@@ -23,14 +23,14 @@ pub(crate) fn participant(args: &mut Args) -> Parsed<Box<ParticipantDecl>> {
 }
 
 /// The ticket that a participant has now, or one by its number.
-pub(crate) fn ticket(world: &World, args: &mut Args) -> Parsed<SessionId> {
+pub(crate) fn incarnation(world: &World, args: &mut Args) -> Parsed<SessionId> {
     if let Some(text) = args.get("ticket") {
         return Ok(SessionId(args::stamp(&text)?));
     }
     let (job, name) = (job_name(args)?, args.text("as")?);
     let view = world.ledger.job(&job).ok_or("no such job")?;
     let found = view.participants().find(|p| p.decl.name == name);
-    found.map(|p| p.ticket).ok_or_else(|| format!("{name} takes no part"))
+    found.map(|p| p.incarnation).ok_or_else(|| format!("{name} takes no part"))
 }
 
 // Example: arrive job=t barrier=epoch generation=1 as=n1 members=n1,n2 shrink timeout=300000; or count=2, or
@@ -44,16 +44,16 @@ pub(crate) fn arrive(args: &mut Args) -> Parsed<OpKind> {
     };
     let policy = if args.flag("shrink") { Policy::Shrink } else { Policy::Fail };
     let spec = BarrierSpec { members, policy, timeout_ms: args.number("timeout", 300_000)? };
-    let ticket = args.get("ticket").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
+    let incarnation = args.get("ticket").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
     Ok(OpKind::Arrive(op::Arrive {
         job: job_name(args)?,
         barrier: args.text("barrier")?,
         generation: args.number("generation", 1)?,
-        participant: match ticket {
+        participant: match incarnation {
             Some(_) => Box::default(),
             None => participant(args)?,
         },
-        ticket,
+        incarnation,
         spec,
     }))
 }
@@ -107,7 +107,7 @@ pub(crate) fn store(args: &mut Args) -> Parsed<OpKind> {
     // Example: of=3.0, the ticket of a member of the round
     let of = args.get("of").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
     Ok(match of {
-        Some(ticket) => OpKind::RoundStore(op::UseRoundStore { store, ticket, ops }),
+        Some(incarnation) => OpKind::RoundStore(op::UseRoundStore { store, incarnation, ops }),
         None => OpKind::Store(op::UseStore { store, ops }),
     })
 }

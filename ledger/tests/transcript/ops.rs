@@ -2,7 +2,7 @@
 
 use crate::args::{self, Args, Parsed};
 use crate::identity_ops::{author, create_token, quota, whose_certificates};
-use crate::job_ops::{arrive, job_name, participant, store, store_name, ticket};
+use crate::job_ops::{arrive, job_name, participant, store, store_name, incarnation};
 use crate::member_ops::member;
 use crate::run_ops::{reuse_results, close, control, create, seal, segments};
 use crate::training;
@@ -206,10 +206,10 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             participant: participant(args)?,
         }),
         // Example: leave job=t as=n1; or ticket=3.0
-        "leave" => OpKind::Leave(op::Leave { ticket: ticket(world, args)? }),
+        "leave" => OpKind::Leave(op::Leave { incarnation: incarnation(world, args)? }),
         // Example: lose job=t as=n1 silent=15000; without, the leader has never heard it
         "lose" => OpKind::LoseParticipant(op::LoseParticipant {
-            ticket: ticket(world, args)?,
+            incarnation: incarnation(world, args)?,
             silent_ms: match args.number("silent", 0)? {
                 0 => None,
                 ms => Some(ms),

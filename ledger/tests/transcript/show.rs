@@ -48,8 +48,8 @@ pub(crate) fn reply(reply: &Reply) -> String {
         }
         Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),
-        Reply::Participant { ticket, .. } => format!("ticket {ticket}"),
-        Reply::Joined { ticket, generation } => format!("ticket {ticket} of lineage {generation}"),
+        Reply::Participant { incarnation, .. } => format!("ticket {incarnation}"),
+        Reply::Joined { incarnation, generation } => format!("ticket {incarnation} of lineage {generation}"),
         Reply::Torn { trainer, host } => format!("torn: {trainer} on {host} is lost"),
         Reply::Kept { lost } if lost.is_empty() => "kept".into(),
         Reply::Kept { lost } => format!("lost {}", lost.join(" ")),
@@ -104,7 +104,7 @@ fn job(out: &mut String, view: JobView<'_>) {
             ParticipantState::Dismissed { redundant: true } => "dismissed, one too many".into(),
             other => other.name().into(),
         };
-        let _ = writeln!(out, "  {} {}: {how}", p.decl.name, p.ticket);
+        let _ = writeln!(out, "  {} {}: {how}", p.decl.name, p.incarnation);
     }
     for (barrier, _) in view.barriers("") {
         view.generations(barrier).for_each(|g| generation(out, barrier, g));

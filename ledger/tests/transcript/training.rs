@@ -20,11 +20,11 @@ fn job(args: &mut Args) -> TrainingName {
 /// `ticket=` is that of the trainer's last join, where none is given.
 fn by(world: &World, args: &mut Args) -> Parsed<TrainerRef> {
     let (job, trainer) = (job(args), args.text("trainer")?);
-    let ticket = match args.get("ticket") {
-        Some(ticket) => SessionId(args::stamp(&ticket)?),
-        None => world.ticket(&trainer)?,
+    let incarnation = match args.get("ticket") {
+        Some(incarnation) => SessionId(args::stamp(&incarnation)?),
+        None => world.incarnation(&trainer)?,
     };
-    Ok(TrainerRef { job, trainer, ticket })
+    Ok(TrainerRef { job, trainer, incarnation })
 }
 
 fn decl(args: &mut Args) -> Parsed<TrainerDecl> {
@@ -96,7 +96,7 @@ pub(crate) fn kind(world: &World, name: &str, args: &mut Args) -> Parsed<Option<
         // Example: keep trainers=t0,t1
         "keep" => {
             let names = args.list("trainers").into_iter();
-            let trainers = names.map(|name| Ok((name.clone(), world.ticket(&name)?)));
+            let trainers = names.map(|name| Ok((name.clone(), world.incarnation(&name)?)));
             let trainers = trainers.collect::<Parsed<Vec<_>>>()?;
             OpKind::Trainer(TrainerOp::Keep { job: job(args), trainers })
         }

@@ -16,7 +16,7 @@ pub(crate) struct World {
     clock: u64,
     workers: BTreeMap<String, SessionId>,
     clients: BTreeMap<String, SessionId>,
-    tickets: BTreeMap<String, SessionId>,
+    incarnations: BTreeMap<String, SessionId>,
     /// The names of the refusals that were answers.
     pub(crate) refused: BTreeSet<&'static str>,
 }
@@ -33,7 +33,7 @@ impl World {
             clock: 0,
             workers: BTreeMap::new(),
             clients: BTreeMap::new(),
-            tickets: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             refused: BTreeSet::new(),
         }
     }
@@ -147,8 +147,8 @@ impl World {
         }
     }
 
-    pub(crate) fn ticket(&self, trainer: &str) -> Parsed<SessionId> {
-        self.tickets.get(trainer).copied().ok_or_else(|| format!("no trainer {trainer}"))
+    pub(crate) fn incarnation(&self, trainer: &str) -> Parsed<SessionId> {
+        self.incarnations.get(trainer).copied().ok_or_else(|| format!("no trainer {trainer}"))
     }
 
     fn operations(&mut self, epoch: u64, term: u64, at: u64, lines: &[&str]) -> Parsed<String> {
@@ -213,9 +213,9 @@ impl World {
                 }
                 (
                     Trainer(Join { trainer, .. } | Recover { trainer, .. }),
-                    Reply::Joined { ticket, .. },
+                    Reply::Joined { incarnation, .. },
                 ) => {
-                    self.tickets.insert(trainer.name.clone(), *ticket);
+                    self.incarnations.insert(trainer.name.clone(), *incarnation);
                 }
                 _ => {}
             }

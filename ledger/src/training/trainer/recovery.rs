@@ -80,7 +80,7 @@ impl Ledger {
                 return Ok(refused);
             }
             self.rejoin_round(no, &trainer.name, &world);
-            return Ok(self.give_ticket(ctx, no, trainer));
+            return Ok(self.give_incarnation(ctx, no, trainer));
         }
         if round != 0 && round < present {
             return Err(TrainingRefusal::RoundConflict { round: present }.into());
@@ -105,16 +105,16 @@ impl Ledger {
         training.dataset_epochs.values_mut().for_each(|dataset_epoch| dataset_epoch.prefer(&training.ring));
         let trainers = training.trainers.keys().map(|name| (no, name.clone()));
         self.dirty.trainers.extend(trainers);
-        Ok(self.give_ticket(ctx, no, trainer))
+        Ok(self.give_incarnation(ctx, no, trainer))
     }
 
-    /// Begins the next generation: undoes all work that is not in the checkpoint, and voids every earlier ticket.
+    /// Begins the next generation: undoes all work that is not in the checkpoint, and voids every earlier incarnation.
     fn begin_generation(&mut self, ctx: &Context, no: TrainingNo, base: u32) {
         self.give_up_checkpoints(ctx, no, |c| c.is_open(), "the job has recovered");
         self.training_changes += 1;
         let Some(training) = self.trainings.get_mut(&no) else { return };
         for (name, trainer) in std::mem::take(&mut training.trainers) {
-            if trainer.ticket.is_some() {
+            if trainer.incarnation.is_some() {
                 self.trainer_ends.remove(&(trainer.ends, no, name.clone()));
             }
             self.dirty.trainers.insert((no, name));

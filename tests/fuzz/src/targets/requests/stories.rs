@@ -259,8 +259,8 @@ fn training() -> Story {
         trainer: Some(trainer),
         ..Default::default()
     };
-    let Reply::Joined { ticket, .. } = story.say(27, &join) else { return story };
-    let by = Some(v1::TrainerRef { job: job(), trainer: "t".into(), ticket: ticket.0 });
+    let Reply::Joined { incarnation, .. } = story.say(27, &join) else { return story };
+    let by = Some(v1::TrainerRef { job: job(), trainer: "t".into(), ticket: incarnation.0 });
     let (dataset, request) = ("d".to_owned(), story.id());
     let claim = v1::ClaimShardRequest { request, by: by.clone(), dataset, epoch: 0 };
     let Reply::Shard { number, token, .. } = story.say(32, &claim) else { return story };
