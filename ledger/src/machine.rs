@@ -6,7 +6,7 @@ pub(crate) mod command;
 pub(crate) mod digest;
 pub(crate) mod event;
 pub(crate) mod gate;
-pub(crate) mod heavy;
+pub(crate) mod apply_cost;
 pub(crate) mod image;
 pub(crate) mod image_load;
 pub(crate) mod invariants;

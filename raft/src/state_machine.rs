@@ -29,7 +29,7 @@ pub(crate) enum SnapshotData {
 }
 
 /// A command with at least this many bytes may take long enough to apply to delay heartbeats, whatever it is.
-const HEAVY_BYTES: usize = 16 << 10;
+const COSTLY_BYTES: usize = 16 << 10;
 
 /// A snapshot that could not be taken or installed, which ends consensus. On a full disk the process ends here.
 fn snapshot_error(error: LoadError) -> io::Error {
@@ -39,9 +39,9 @@ fn snapshot_error(error: LoadError) -> io::Error {
     }
 }
 
-fn is_heavy(entry: &Entry, command: Option<&Command>) -> bool {
+fn is_costly(entry: &Entry, command: Option<&Command>) -> bool {
     let EntryPayload::Normal(bytes) = &entry.payload else { return false };
-    bytes.0.len() >= HEAVY_BYTES || command.is_some_and(Command::is_heavy)
+    bytes.0.len() >= COSTLY_BYTES || command.is_some_and(Command::is_costly)
 }
 
 /// Entries that are applied before other tasks of the runtime get their turn.
@@ -93,7 +93,7 @@ impl RaftStateMachine<Types> for StateMachine {
         while let Some((entry, responder)) = entries.try_next().await? {
             let command = machine::read(&entry);
             let known = command.as_ref().ok().and_then(Option::as_ref);
-            let applied = if is_heavy(&entry, known) {
+            let applied = if is_costly(&entry, known) {
                 // The tasks that this thread would run next, above all RaftCore, move to another thread meanwhile.
                 tokio::task::block_in_place(|| self.machine.apply(&entry, command))
             } else {

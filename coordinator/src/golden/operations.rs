@@ -92,10 +92,10 @@ fn since(takes: impl Fn(u32) -> bool) -> u32 {
 
 fn facts(op: &Op) -> String {
     let since = since(|version| check_version(&op.kind, version).is_ok());
-    let heavy = command(Body::Ops(vec![op.clone()])).is_heavy();
+    let costly = command(Body::Ops(vec![op.clone()])).is_costly();
     format!(
         "since {since}, heavy {}, grows {}, rows {}, quota {}, exchange {}",
-        yes(heavy),
+        yes(costly),
         yes(op.kind.grows()),
         op.kind.rows(),
         yes(op.kind.is_bounded()),
@@ -143,7 +143,7 @@ fn what_members_know_of_each_kind_of_operation_is_kept() {
     for (of, command) in commands() {
         let since = since(|version| check_body_version(&command.body, version).is_ok());
         // invariant: writing to a string does not fail.
-        let _ = writeln!(text, "{of}: since {since}, heavy {}", yes(command.is_heavy()));
+        let _ = writeln!(text, "{of}: since {since}, heavy {}", yes(command.is_costly()));
         if let Body::Ops(ops) = &command.body {
             seen.extend(ops.iter().map(|op| name(&op.kind).0));
             ops.iter().for_each(|op| shown(op, &mut text));

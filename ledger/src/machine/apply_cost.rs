@@ -1,14 +1,14 @@
 //! Apply cost: which commands may take long to apply, however few bytes they have, because their cost grows with the
 //! state.
 //!
-//! Absent: commands that take long because of their bytes, and how the caller of `apply` handles heavy commands.
+//! Absent: commands that take long because of their bytes, and how the caller of `apply` handles costly commands.
 
 use crate::machine::command::{Body, Command};
 use crate::machine::operation::Cost;
 
 impl Command {
     /// Whether applying it may take milliseconds though it has few bytes.
-    pub fn is_heavy(&self) -> bool {
+    pub fn is_costly(&self) -> bool {
         match &self.body {
             Body::Tick | Body::OpenEpoch => true,
             Body::DigestAt | Body::SetVersion(_) => false,
@@ -26,21 +26,21 @@ mod tests {
 
     #[test]
     fn what_does_much_is_heavy_however_few_its_bytes() {
-        let heavy =
-            |body| Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body }.is_heavy();
+        let costly =
+            |body| Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body }.is_costly();
         let ops = |kinds: Vec<OpKind>| Body::Ops(kinds.into_iter().map(Op::from).collect());
         let session = SessionId(1);
         let leave = || OpKind::Leave(op::Leave { incarnation: session });
-        assert!(heavy(Body::Tick));
-        assert!(heavy(ops(vec![leave(), OpKind::Unsuspect(op::Unsuspect { session })])));
-        assert!(!heavy(ops(vec![leave()])));
+        assert!(costly(Body::Tick));
+        assert!(costly(ops(vec![leave(), OpKind::Unsuspect(op::Unsuspect { session })])));
+        assert!(!costly(ops(vec![leave()])));
         let (namespace, name, spec, folder) = Default::default();
-        assert!(heavy(ops(vec![OpKind::CreateRun(op::CreateRun {
+        assert!(costly(ops(vec![OpKind::CreateRun(op::CreateRun {
             namespace,
             name,
             spec,
             folder
         })])));
-        assert!(!heavy(Body::DigestAt));
+        assert!(!costly(Body::DigestAt));
     }
 }
