@@ -52,7 +52,7 @@ pub use machine::command::{
 };
 pub use machine::digest::digest_records;
 pub use machine::event::{Event, EventKind};
-pub use machine::gate::{
+pub use machine::version_gate::{
     SCHEDULING_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
 };
 pub use machine::image::ImageDelta;

@@ -5,7 +5,7 @@ pub mod clock;
 pub(crate) mod command;
 pub(crate) mod digest;
 pub(crate) mod event;
-pub(crate) mod gate;
+pub(crate) mod version_gate;
 pub(crate) mod apply_cost;
 pub(crate) mod image;
 pub(crate) mod image_load;

@@ -11,7 +11,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::SegmentDecl;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};

@@ -16,7 +16,7 @@ use crate::batch::incident::Incident;
 use crate::batch::run::Run;
 use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{RunNo, SlotRef};
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 
 /// The conclusion from an engine death with a row that ran alone.

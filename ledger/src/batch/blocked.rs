@@ -9,7 +9,7 @@ use crate::batch::run::{Run, RunState};
 use crate::batch::spec::{Misfit, RunSpec, SlotOffer};
 use crate::batch::store_access::StoreAccess;
 use crate::kernel::id::RunNo;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,7 +16,7 @@ use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::command::{HeldRows, PartDecl};
 use crate::machine::event::EventKind;
-use crate::machine::gate::ROWS_OF_SEVERAL_SLOTS;
+use crate::machine::version_gate::ROWS_OF_SEVERAL_SLOTS;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, rows_of};
 use crate::machine::seeded::{Bug, seeded};

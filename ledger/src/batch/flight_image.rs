@@ -14,7 +14,7 @@ use crate::batch::bisection::{Trial, TrialNo};
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SlotRef};
 use crate::kernel::rows::Rows;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::image::{ImageDelta, run_key};
 use crate::machine::image_load::{LoadError, bad, number, read};
 use crate::machine::ledger::Ledger;

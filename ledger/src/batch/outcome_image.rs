@@ -11,7 +11,7 @@ use crate::batch::segment::{Outcome, Segment};
 use crate::kernel::codec;
 use crate::kernel::id::{RunNo, SegmentNo};
 use crate::machine::command::BlobRef;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::image::{ImageDelta, run_key};
 use crate::machine::image_load::{LoadError, bad, read};
 use crate::machine::ledger::Ledger;

@@ -10,7 +10,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
@@ -150,7 +150,7 @@ impl Ledger {
         if !self.settings.are_valid() {
             return Err(format!("settings are out of bounds: {:?}", self.settings));
         }
-        let low = self.meta.version < crate::machine::gate::SCHEDULING_VERSION;
+        let low = self.meta.version < crate::machine::version_gate::SCHEDULING_VERSION;
         match low && self.settings != Settings::default() {
             true => Err("the cluster's version knows no settings".into()),
             false => Ok(()),

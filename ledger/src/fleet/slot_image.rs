@@ -10,7 +10,7 @@ use crate::fleet::worker::{Slot, Worker};
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::reply::GrantedRows;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::image::{Dirty, ImageDelta, key};
 use crate::machine::image_load::{LoadError, bad, number, read};
 use crate::machine::ledger::Ledger;

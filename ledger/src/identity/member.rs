@@ -11,7 +11,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::event::EventKind;
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use serde::{Deserialize, Serialize};
@@ -297,7 +297,7 @@ impl Ledger {
         if seen.len() > limits::MEMBERS_SEEN_MAX {
             return Err(format!("{} members were seen", seen.len()));
         }
-        let low = self.meta.version < crate::machine::gate::SCHEDULING_VERSION;
+        let low = self.meta.version < crate::machine::version_gate::SCHEDULING_VERSION;
         match low && self.members != Members::default() {
             true => Err("the cluster's version knows no reports of members".into()),
             false => Ok(()),

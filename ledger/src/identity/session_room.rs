@@ -8,7 +8,7 @@
 
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 
 /// The session that a new one would end.

@@ -12,7 +12,7 @@ use crate::kernel::looks::look;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::training::store;
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,7 +14,7 @@ use crate::kernel::id::{
     Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
 };
 use crate::kernel::rows::Rows;
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

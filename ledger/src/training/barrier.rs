@@ -10,7 +10,7 @@ use crate::batch::spec;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use crate::machine::seeded::{Bug, seeded};
 use crate::training::job::{Departed, Departure};
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,7 @@
 use crate::kernel::id::DatasetNo;
 use crate::kernel::rows::Rows;
 use crate::machine::command::BlobRef;
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use crate::training::dataset_epoch::SealedShards;
 use crate::training::state::{TrainerRef, Training, TrainingName};
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,7 @@ use crate::kernel::id::DatasetNo;
 use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::training::shard_order::{EpochOf, ORDER_VERSION};

@@ -9,7 +9,7 @@ use crate::kernel::reply::Rejection;
 use crate::machine::apply::Context;
 use crate::machine::command::StoreName;
 use crate::machine::event::EventKind;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::training::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
 use crate::training::rendezvous::ParticipantState;

@@ -13,7 +13,7 @@ use crate::kernel::id::SessionId;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::{StoreName, StoreOp};
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::training::job::{Job, JobName};

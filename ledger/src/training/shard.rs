@@ -8,7 +8,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::seeded::{Bug, seeded};

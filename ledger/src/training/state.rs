@@ -12,7 +12,7 @@ use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::reply::Rejection;
 use crate::kernel::rows::Rows;
 use crate::kernel::training_refusal::TrainingRefusal;
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::training::checkpoint::Checkpoint;
 use crate::training::dataset_epoch::DatasetEpoch;

@@ -4,7 +4,7 @@ use super::*;
 use crate::batch::spec::EngineSpec;
 use crate::kernel::id::{SessionId, SlotNo};
 use crate::kernel::looks::looks_of;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use proptest::prelude::*;
 
 const NAMESPACES: [&str; 2] = ["a", "b"];

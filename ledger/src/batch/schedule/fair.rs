@@ -14,7 +14,7 @@ use super::{Candidate, Share};
 use crate::batch::eligibility::Turn;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::kernel::limits;
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Sharing below cluster version [`SCHEDULING_VERSION`](crate::machine::gate::SCHEDULING_VERSION): weighted deficit round
-//! robin (Shreedhar and Varghese, 1995), counted in rows.
+//! Sharing below cluster version [`SCHEDULING_VERSION`](crate::machine::version_gate::SCHEDULING_VERSION): weighted
+//! deficit round robin (Shreedhar and Varghese, 1995), counted in rows.
 //!
 //! One cursor for each priority goes around the runs. Slots that fit different runs share it, which is not fair to
 //! all of them: `fair` replaces it. It stays as long as a cluster of such a version may be taken over.

@@ -1,6 +1,6 @@
 //! Operations on shared stores, and their names.
 
-use crate::machine::gate::came_with;
+use crate::machine::version_gate::came_with;
 use serde::{Deserialize, Serialize};
 
 /// The name of a shared store.

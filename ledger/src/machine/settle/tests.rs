@@ -14,7 +14,7 @@ use crate::machine::command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
     SegmentDecl,
 };
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::{EntryId, Ledger};
 use crate::machine::view::Pool;
 use crate::op;

@@ -7,7 +7,7 @@ use crate::kernel::reply::Reply;
 use crate::machine::command::{
     BlobRef, Body, Command, OpKind, Registration, RunAction, SegmentDecl,
 };
-use crate::machine::gate::SCHEDULING_VERSION;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::{EntryId, Ledger};
 use crate::op;
 
