@@ -84,9 +84,9 @@ pub const fn seeded(_bug: Bug) -> bool {
 }
 
 #[cfg(feature = "seeded-bugs")]
-mod misdeeds;
+mod bugs;
 #[cfg(feature = "seeded-bugs")]
-pub(crate) use misdeeds::{imaged_client, imaged_trouble, own_ms};
+pub(crate) use bugs::{imaged_client, imaged_trouble, own_ms};
 
 #[cfg(feature = "seeded-bugs")]
 pub use chosen::{choose, names, seeded};
