@@ -10,7 +10,7 @@ pub(crate) mod counts;
 pub(crate) mod due;
 pub mod id;
 pub mod limits;
-pub(crate) mod looks;
+pub(crate) mod visits;
 pub(crate) mod marks;
 pub(crate) mod namespace;
 pub(crate) mod reply;

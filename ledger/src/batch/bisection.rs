@@ -19,7 +19,7 @@ use crate::batch::eligibility::NeedNo;
 use crate::batch::run::Run;
 use crate::fleet::worker::{Slot, Worker, WorkerState};
 use crate::kernel::id::{LedgerMs, RunNo, SlotRef};
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use crate::kernel::rows::Rows;
 use crate::machine::ledger::Ledger;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ impl Run {
     pub(crate) fn ready_trials(&self) -> impl Iterator<Item = (TrialNo, &Trial)> {
         let ready = self.flight.trials.iter().filter(|t| t.1.not_before.is_none());
         ready.map(|(no, trial)| {
-            look();
+            count_visit();
             (*no, trial)
         })
     }

@@ -154,7 +154,7 @@ mod tests {
     use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
     use crate::kernel::id::RunNo;
     use crate::kernel::id::{CoordEpoch, LedgerMs, SegmentNo, SlotNo};
-    use crate::kernel::looks::looks_of;
+    use crate::kernel::visits::visits_of;
     use crate::kernel::reply::Reply;
     use crate::machine::command::{
         BlobRef, Body, Command, Evidence, FailureClass, OpKind, Registration, SegmentDecl,
@@ -273,10 +273,10 @@ mod tests {
         }
         let ready = bench.0.runs.values().map(|run| run.ready_trials().count());
         assert_eq!(ready.sum::<usize>(), 2 * RUNS, "the halves of each");
-        assert_eq!(looks_of(|| bench.0.claim_forecast()), 0);
+        assert_eq!(visits_of(|| bench.0.claim_forecast()), 0);
         let idle = &slots[RUNS..];
-        let looks = looks_of(|| assert_eq!(bench.asked(idle, 512), idle));
-        assert!(looks < RUNS as u64, "{looks} looks");
+        let visits = visits_of(|| assert_eq!(bench.asked(idle, 512), idle));
+        assert!(visits < RUNS as u64, "{visits} visits");
         bench.0.check_invariants().expect("they hold");
     }
 

@@ -7,7 +7,7 @@
 
 use crate::batch::run::{Run, RunState};
 use crate::kernel::id::LedgerMs;
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use crate::kernel::reply::Rejection;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
@@ -15,7 +15,7 @@ use crate::machine::ledger::Ledger;
 impl Run {
     /// Its deadline, if it has one and has not ended.
     pub(crate) fn ends_at(&self) -> Option<LedgerMs> {
-        look();
+        count_visit();
         self.deadline().filter(|_| !self.ended())
     }
 

@@ -27,7 +27,7 @@ mod turns;
 use crate::batch::spec::{RunSpec, SlotOffer};
 use crate::batch::store_access::StoreAccess;
 use crate::kernel::id::{RunNo, SlotRef};
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use families::Family;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -384,7 +384,7 @@ impl Eligibility {
         offers
             .filter_map(|offer| self.offers.get(offer))
             .flat_map(|offer| offer.slots.iter().copied())
-            .inspect(|_| look())
+            .inspect(|_| count_visit())
     }
 
     /// The offers of a namespace's slots, by shape: the common part, and each offer with its slots.

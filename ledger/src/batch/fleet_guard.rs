@@ -15,7 +15,7 @@ use crate::batch::run::{Run, RunState};
 use crate::batch::slot_incidents::SlotIncident;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::kernel::limits;
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ impl Ledger {
         let count = |model: &String| {
             let mut counted = ModelSlots { all: 1, ..ModelSlots::default() };
             for (models, slots) in self.tally.lists_in(&worker.namespace) {
-                look();
+                count_visit();
                 if models.iter().any(|offer| covers(offer, model)) {
                     counted.all += slots.ready;
                     counted.cordoned += slots.cordoned;

@@ -9,7 +9,7 @@
 
 use crate::batch::slot_incidents::SlotIncident;
 use crate::kernel::id::{RunNo, SessionId, SlotNo, SlotRef};
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use crate::kernel::rows::Rows;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ impl IncidentSlots {
     pub(crate) fn another_died_of(&self, no: RunNo, slot: SlotRef) -> bool {
         let died = self.deaths.range((no, FIRST)..).map(|entry| *entry.0);
         let died = died.take_while(|entry| entry.0 == no);
-        died.inspect(|_| look()).any(|entry| entry.1 != slot)
+        died.inspect(|_| count_visit()).any(|entry| entry.1 != slot)
     }
 
     /// The slots that have incidents with a row.
@@ -91,7 +91,7 @@ impl IncidentSlots {
             let entries = self.rows.range((block, FIRST)..).map(|entry| *entry.0);
             entries.take_while(move |entry| entry.0 == block).map(|entry| entry.1)
         };
-        (0..=LEVEL_MAX).flat_map(in_block).inspect(|_| look()).collect()
+        (0..=LEVEL_MAX).flat_map(in_block).inspect(|_| count_visit()).collect()
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::batch::run::{Run, RunState};
 use crate::fleet::pool_view::Pool;
 use crate::kernel::id::RunNo;
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The contribution of a run to the sums.
@@ -24,7 +24,7 @@ struct RunRows {
 
 impl RunRows {
     fn of(run: &Run) -> Self {
-        look();
+        count_visit();
         let pending = run.pending();
         Self {
             pending: if run.head.state == RunState::Running { pending } else { 0 },

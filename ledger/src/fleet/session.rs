@@ -6,7 +6,7 @@
 use crate::batch::store_access::StoreAccess;
 use crate::fleet::worker::{SessionEnd, Slot, Worker};
 use crate::kernel::id::SessionId;
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
 use crate::machine::command::slot_ref;
 use crate::machine::event::EventKind;
@@ -80,7 +80,7 @@ impl Ledger {
         &self,
     ) -> impl Iterator<Item = (&Worker, crate::kernel::id::SlotRef, &Slot)> {
         self.workers.values().flat_map(|w| {
-            let slots = w.slots.iter().enumerate().inspect(|_| look());
+            let slots = w.slots.iter().enumerate().inspect(|_| count_visit());
             slots.map(move |(i, slot)| (w, slot_ref(w.id, i), slot))
         })
     }

@@ -11,7 +11,7 @@ use crate::batch::slot_incidents::{SlotIncident, as_deaths};
 use crate::batch::spec::SlotOffer;
 use crate::batch::tally::SlotUse;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId};
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use crate::kernel::reply::GrantedRows;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +107,7 @@ impl Worker {
     /// Ledger time at which the session ends without a word from its worker: because the worker is silent, or because
     /// its drain deadline passes.
     pub(crate) fn ends(&self) -> Option<LedgerMs> {
-        look();
+        count_visit();
         let silent = match self.state {
             WorkerState::Suspect { until, .. } => Some(until),
             WorkerState::Ready | WorkerState::Draining => None,

@@ -8,7 +8,7 @@ use crate::batch::run::Run;
 use crate::fleet::worker::{SessionEnd, WorkerState};
 use crate::kernel::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::kernel::limits;
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
@@ -193,7 +193,7 @@ impl Ledger {
 impl Run {
     /// When the oldest attempt ends by itself. Attempts are numbered in the order of their grants, so the first is the oldest.
     pub(crate) fn attempt_ends(&self) -> Option<LedgerMs> {
-        look();
+        count_visit();
         let timeout_ms = self.head.spec.attempt_timeout_ms;
         let (_, first) = self.flight.grants.first_key_value().filter(|_| timeout_ms > 0)?;
         Some(lease_ends(first.granted_at, timeout_ms))

@@ -16,7 +16,7 @@ use crate::batch::tally::{SlotUse, Tally};
 use crate::fleet::worker::{Worker, WorkerState};
 use crate::kernel::due::Deadlines;
 use crate::kernel::id::{RunNo, SessionId, SlotRef};
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use crate::machine::command::slot_ref;
 use crate::machine::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +89,7 @@ impl Ledger {
     }
 
     fn slot_use(&self, worker: &Worker, number: usize) -> Option<SlotUse> {
-        look();
+        count_visit();
         let slot = worker.slots.get(number)?;
         let ready = slot.offer.ineligible.is_empty() && worker.state == WorkerState::Ready;
         let works = ready && self.takes_work(worker, number);

@@ -9,7 +9,7 @@
 //! themselves are compared.
 
 use super::{CohortNo, Eligibility, NeedNo};
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A family's number. It means nothing outside one process.
@@ -35,7 +35,7 @@ fn mark(cohort: CohortNo) -> u64 {
 impl Eligibility {
     /// The families of a cohort's needs.
     pub(crate) fn families(&self, cohort: CohortNo) -> impl Iterator<Item = FamilyNo> {
-        look();
+        count_visit();
         self.cohorts.get(&cohort).into_iter().flat_map(|cohort| cohort.families.iter().copied())
     }
 

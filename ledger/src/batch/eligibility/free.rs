@@ -6,7 +6,7 @@
 
 use super::{Eligibility, OfferNo};
 use crate::kernel::id::RunNo;
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use std::collections::BTreeMap;
 
 impl Eligibility {
@@ -27,7 +27,7 @@ impl Eligibility {
     pub(crate) fn has_more_free(&self, no: RunNo, count: usize) -> bool {
         let mut free = 0;
         self.cohorts(no).any(|number| {
-            look();
+            count_visit();
             free += self.cohorts.get(&number).map_or(0, |cohort| cohort.free);
             free > count
         })

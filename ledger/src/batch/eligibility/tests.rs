@@ -3,7 +3,7 @@
 use super::*;
 use crate::batch::spec::EngineSpec;
 use crate::kernel::id::{SessionId, SlotNo};
-use crate::kernel::looks::looks_of;
+use crate::kernel::visits::visits_of;
 use crate::machine::version_gate::SCHEDULING_VERSION;
 use proptest::prelude::*;
 
@@ -425,10 +425,10 @@ fn the_next_turn_of_a_priority_costs_the_same_for_any_number_of_needs() {
     }
     let cohort = index.cohorts_in("a").next().expect("one");
     for priority in 0..10 {
-        let looks = looks_of(|| {
+        let visits = visits_of(|| {
             let next = index.turns_of_priority(cohort, priority).next().expect("it has some");
             assert_eq!(next.run, RunNo(490 + u32::from(priority)));
         });
-        assert!(looks <= 2, "{looks} looks");
+        assert!(visits <= 2, "{visits} visits");
     }
 }

@@ -7,7 +7,7 @@
 
 use super::{CohortNo, Eligibility, Need, NeedNo, Turn};
 use crate::kernel::id::RunNo;
-use crate::kernel::looks::look;
+use crate::kernel::visits::count_visit;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -24,7 +24,7 @@ fn bounds(priority: Reverse<u8>) -> (Turn, Turn) {
 impl Need {
     /// Its first turn of a priority.
     fn first_at(&self, priority: Reverse<u8>) -> Option<Turn> {
-        look();
+        count_visit();
         let (first, last) = bounds(priority);
         self.turns.range(first..=last).next().copied()
     }
@@ -155,7 +155,7 @@ impl Eligibility {
                 (_, Some(_)) => nexts.pop().map(|next| next.0),
                 (_, None) => firsts.next(),
             }?;
-            look();
+            count_visit();
             let later = (Excluded(turn), Included(last));
             let next = self.needs.get(&need).and_then(|need| need.turns.range(later).next());
             nexts.extend(next.map(|next| Reverse((*next, need))));
@@ -170,7 +170,7 @@ impl Eligibility {
 
     /// Those of one priority.
     pub(crate) fn turns(&self, need: NeedNo, priority: u8) -> impl Iterator<Item = Turn> {
-        look();
+        count_visit();
         let (first, last) = bounds(Reverse(priority));
         let need = self.needs.get(&need).into_iter();
         need.flat_map(move |need| need.turns.range(first..=last).copied())

@@ -6,7 +6,7 @@ use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
 use crate::identity::quota::Quota;
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
-use crate::kernel::looks::looks_of;
+use crate::kernel::visits::visits_of;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
@@ -140,8 +140,8 @@ fn failure(slot: SlotRef, held: HeldRows, class: FailureClass) -> OpKind {
 fn a_tick_without_anything_due_looks_at_no_run_and_no_worker() {
     let mut bench = Bench::new();
     assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1_000_000)));
-    assert_eq!(looks_of(|| bench.0.next_deadline()), 0);
-    assert_eq!(looks_of(|| bench.apply(Body::Tick, 10)), 0);
+    assert_eq!(visits_of(|| bench.0.next_deadline()), 0);
+    assert_eq!(visits_of(|| bench.apply(Body::Tick, 10)), 0);
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn a_tick_looks_at_what_is_due_and_at_nothing_else() {
     let mut bench = Bench::new();
     let run = bench.run("soon", 1000);
     assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1000)));
-    let looks = looks_of(|| bench.apply(Body::Tick, 1000));
-    assert!((1..=FEW).contains(&looks), "{looks} looks");
+    let visits = visits_of(|| bench.apply(Body::Tick, 1000));
+    assert!((1..=FEW).contains(&visits), "{visits} visits");
     assert!(bench.0.runs[&run].ended());
     assert_eq!(bench.0.next_deadline(), Some(LedgerMs(1_000_000)));
     bench.0.check_invariants().expect("they hold");
@@ -159,8 +159,8 @@ fn a_tick_looks_at_what_is_due_and_at_nothing_else() {
 #[test]
 fn a_scrape_looks_at_no_run_and_no_slot() {
     let bench = Bench::new();
-    assert_eq!(looks_of(|| bench.0.pools()), 0);
-    assert_eq!(looks_of(|| bench.0.run_states()), 0);
+    assert_eq!(visits_of(|| bench.0.pools()), 0);
+    assert_eq!(visits_of(|| bench.0.run_states()), 0);
     let pools = bench.0.pools();
     let slots = u64::from(WORKERS * SLOTS / 2);
     let sum = |of: fn(&Pool) -> u64| pools.values().map(of).sum::<u64>();
@@ -175,8 +175,8 @@ fn a_scrape_looks_at_no_run_and_no_slot() {
 fn a_claim_counts_the_run_and_the_slot_that_it_changes() {
     let mut bench = Bench::new();
     let slot = bench.worker("more");
-    let looks = looks_of(|| bench.claim(slot, 1));
-    assert!((1..=FEW).contains(&looks), "{looks} looks");
+    let visits = visits_of(|| bench.claim(slot, 1));
+    assert!((1..=FEW).contains(&visits), "{visits} visits");
 }
 
 #[test]
@@ -191,10 +191,10 @@ fn a_quota_is_checked_without_a_look_at_other_runs() {
         ..Quota::default()
     };
     bench.op(OpKind::SetQuota(quota));
-    let looks = looks_of(|| bench.segment(run, 1));
-    assert!((1..=FEW).contains(&looks), "{looks} looks");
-    let looks = looks_of(|| bench.run("more", 0));
-    assert!((1..=FEW).contains(&looks), "{looks} looks");
+    let visits = visits_of(|| bench.segment(run, 1));
+    assert!((1..=FEW).contains(&visits), "{visits} visits");
+    let visits = visits_of(|| bench.run("more", 0));
+    assert!((1..=FEW).contains(&visits), "{visits} visits");
     let view = bench.0.namespace_view("default").expect("it is there");
     assert_eq!(view.runs, RUNS + 2);
     let pending = u64::from(RUNS + 3) * 100 - u64::from(WORKERS) * 10;
@@ -226,13 +226,13 @@ fn the_bound_on_cordons_is_kept_without_a_look_at_other_slots() {
     let small: Vec<SlotRef> = slots.filter(|at| at.slot.0.is_multiple_of(2)).collect();
     let most = small.len() * limits::CORDONED_PERCENT_MAX / 100;
     for op in small[..most - 1].iter().flat_map(|slot| deaths(*slot)) {
-        let looks = looks_of(|| bench.apply(Body::Ops(vec![op]), 0));
-        assert!((1..=FEW).contains(&looks), "{looks} looks");
+        let visits = visits_of(|| bench.apply(Body::Ops(vec![op]), 0));
+        assert!((1..=FEW).contains(&visits), "{visits} visits");
     }
     // The operations of one command see the cordons of those before them.
     let ops = small[most - 1..most + 9].iter().flat_map(|slot| deaths(*slot)).collect();
-    let looks = looks_of(|| bench.apply(Body::Ops(ops), 0));
-    assert!(looks <= 10 * u64::from(limits::CORDON_AFTER_DEFAULT) * FEW, "{looks} looks");
+    let visits = visits_of(|| bench.apply(Body::Ops(ops), 0));
+    assert!(visits <= 10 * u64::from(limits::CORDON_AFTER_DEFAULT) * FEW, "{visits} visits");
     let cordoned = bench.0.slots().filter(|(_, _, slot)| slot.cordon.is_some());
     assert_eq!(cordoned.count(), most);
     bench.0.check_invariants().expect("they hold");
@@ -252,12 +252,12 @@ fn whether_another_worker_fits_is_known_without_a_look_at_other_slots() {
         let ledger = &bench.0;
         let (run, worker) = (&ledger.runs[&failed.run], &ledger.workers[&own.session]);
         // The two models make two cohorts; one has the model of the run.
-        assert_eq!(looks_of(|| assert_eq!(ledger.another_worker_fits(run, worker), fits)), 1);
+        assert_eq!(visits_of(|| assert_eq!(ledger.another_worker_fits(run, worker), fits)), 1);
         let kept = |rows: &Rows| ledger.kept_of(own, failed.run, rows);
-        let looks = looks_of(|| assert_eq!(kept(&failed.rows), failed.rows));
-        assert_eq!(looks, 1, "another worker fits, or another slot of its own");
-        let looks = looks_of(|| assert!(kept(&Rows::range(50, 10)).is_empty()));
-        assert_eq!(looks, 0, "none of these rows has failed");
+        let visits = visits_of(|| assert_eq!(kept(&failed.rows), failed.rows));
+        assert_eq!(visits, 1, "another worker fits, or another slot of its own");
+        let visits = visits_of(|| assert!(kept(&Rows::range(50, 10)).is_empty()));
+        assert_eq!(visits, 0, "none of these rows has failed");
         bench.0.check_invariants().expect("they hold");
         bench.op(drain(other.session));
     }
@@ -284,7 +284,7 @@ fn a_row_that_is_the_cause_costs_the_slots_that_had_it() {
     assert_eq!(listed(&bench), vec![1; slots.len()]);
     let (no, row) = (failed[0].run, failed[0].rows.end() - 1);
     let ctx = Context::outside(bench.0.meta.applied, 0);
-    assert_eq!(looks_of(|| bench.0.clear_slots_of(&ctx, no, row)), 1);
+    assert_eq!(visits_of(|| bench.0.clear_slots_of(&ctx, no, row)), 1);
     let mut left = vec![1; slots.len()];
     left[0] = 0;
     assert_eq!(listed(&bench), left, "others had other rows");
@@ -315,8 +315,8 @@ fn failures_at_a_slot_do_not_read_the_rows_of_its_deaths_again() {
     };
     let ops: Vec<Op> = failed.rows.iter().map(fail).collect();
     let most = ops.len() as u64 * FEW;
-    let looks = looks_of(|| bench.apply(Body::Ops(ops), 0));
-    assert!(looks <= most, "{looks} looks, more than {most}");
+    let visits = visits_of(|| bench.apply(Body::Ops(ops), 0));
+    assert!(visits <= most, "{visits} visits, more than {most}");
     let completed = |bench: &Bench| {
         bench.0.slot(own).map_or(0, |held| bench.0.completed(&held.incidents).count())
     };

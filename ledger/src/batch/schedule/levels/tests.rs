@@ -2,7 +2,7 @@
 
 use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
-use crate::kernel::looks::looks_of;
+use crate::kernel::visits::visits_of;
 use crate::kernel::reply::Reply;
 use crate::machine::command::{
     BlobRef, Body, Command, OpKind, Registration, RunAction, SegmentDecl,
@@ -82,26 +82,26 @@ fn closing_gaps_costs_the_cohorts_and_the_needs_and_not_each_pair_of_them() {
     const HOSTS: u32 = 60;
     const MODELS: u32 = 40;
     /// Each cohort once, and each need twice. A visited pair of them counts as a visit too.
-    const LOOKS: u64 = 4 * (HOSTS + HOSTS + MODELS) as u64;
+    const VISITS: u64 = 4 * (HOSTS + HOSTS + MODELS) as u64;
     let mut bench = Bench::new();
     let sessions: Vec<SessionId> = (0..HOSTS).map(|host| bench.host(host)).collect();
     for model in 0..MODELS {
         bench.run(&format!("m{model}"), None);
     }
     let pinned: Vec<RunNo> = (0..HOSTS).map(|host| bench.run("m0", Some(host))).collect();
-    let more = looks_of(|| bench.run("other", Some(3)));
+    let more = visits_of(|| bench.run("other", Some(3)));
     let (run, reason) = (pinned[7], String::new());
     let pause = OpKind::ControlRun(op::ControlRun {
         run,
         action: RunAction::Pause,
         reason: reason.clone(),
     });
-    let paused = looks_of(|| bench.op(pause));
+    let paused = visits_of(|| bench.op(pause));
     let cancel = OpKind::ControlRun(op::ControlRun { run, action: RunAction::Cancel, reason });
-    let ended = looks_of(|| bench.op(cancel));
-    let left = looks_of(|| bench.op(OpKind::Deregister(op::Deregister { session: sessions[9] })));
-    for looks in [more, paused, ended, left] {
-        assert!((1..=LOOKS).contains(&looks), "{looks} looks, at most {LOOKS}");
+    let ended = visits_of(|| bench.op(cancel));
+    let left = visits_of(|| bench.op(OpKind::Deregister(op::Deregister { session: sessions[9] })));
+    for visits in [more, paused, ended, left] {
+        assert!((1..=VISITS).contains(&visits), "{visits} visits, at most {VISITS}");
     }
     bench.0.check_invariants().expect("they hold");
 }
@@ -121,9 +121,9 @@ fn runs_that_join_together_do_not_look_past_each_other() {
     assert!(bench.0.runs.values().all(|run| !run.gives()), "it has all rows");
     bench.host(1);
     bench.run("m", None);
-    let looks = looks_of(|| bench.op(OpKind::Deregister(op::Deregister { session })));
+    let visits = visits_of(|| bench.op(OpKind::Deregister(op::Deregister { session })));
     assert!(bench.0.runs.values().all(|run| run.gives()), "the rows are back");
     let most = u64::from(RUNS) * FEW;
-    assert!((1..=most).contains(&looks), "{looks} looks, at most {most}");
+    assert!((1..=most).contains(&visits), "{visits} visits, at most {most}");
     bench.0.check_invariants().expect("they hold");
 }
