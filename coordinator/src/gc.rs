@@ -8,12 +8,12 @@ pub(crate) mod run_stores;
 mod runs;
 
 use crate::gc::run_stores::RunStores;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_config::coordinator::Retention;
 use std::sync::Arc;
 
 /// Collects garbage for as long as the epoch lasts.
-pub(crate) fn start(leading: &Arc<Leading>, stores: &RunStores, retention: Retention) {
+pub(crate) fn start(leading: &Arc<LeaderState>, stores: &RunStores, retention: Retention) {
     let runs = runs::forget_runs(leading.clone(), stores.clone(), retention);
     tokio::spawn(leading.clone().until_ended(runs));
     let checkpoints = checkpoints::forget_checkpoints(leading.clone(), stores.cluster().clone());

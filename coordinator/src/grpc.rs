@@ -78,7 +78,7 @@ use crate::leader::header::{cluster_id, members, restored_from, shown};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::proposer::Applied;
 use crate::leader::reject;
-use crate::leader::state::{Current, Leading};
+use crate::leader::state::{Current, LeaderState};
 use crate::leader::stuck_runs::StuckRuns;
 use crate::leader::webhooks::Webhooks;
 use crate::observe::audit;
@@ -122,7 +122,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The open epoch, if this member leads and its lease is valid.
-    pub(crate) fn leading(&self) -> Result<Arc<Leading>, RpcError> {
+    pub(crate) fn leading(&self) -> Result<Arc<LeaderState>, RpcError> {
         let leading = self.current.read().clone();
         match leading {
             Some(leading) if self.node.lease_valid() => Ok(leading),
@@ -138,7 +138,7 @@ impl Shared {
     }
 
     /// The open epoch, once everything committed before now can be read.
-    pub(crate) async fn reading(&self) -> Result<Arc<Leading>, RpcError> {
+    pub(crate) async fn reading(&self) -> Result<Arc<LeaderState>, RpcError> {
         if seeded(Bug::StaleRead)
             && let Some(leading) = self.current.read().clone()
         {
@@ -163,7 +163,7 @@ impl Shared {
     pub(crate) async fn reading_for<T>(
         &self,
         request: &Request<T>,
-    ) -> Result<Option<Arc<Leading>>, RpcError> {
+    ) -> Result<Option<Arc<LeaderState>>, RpcError> {
         if !request.metadata().contains_key(UNCONFIRMED_HEADER) {
             return self.reading().await.map(Some);
         }

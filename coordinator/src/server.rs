@@ -23,7 +23,7 @@ use crate::grpc::{
 };
 use crate::http;
 use crate::leader::fence::Fence;
-use crate::leader::state::{self, Leading};
+use crate::leader::state::{self, LeaderState};
 use crate::leader::stuck_runs::StuckRuns;
 use crate::leader::webhooks::Webhooks;
 use crate::observe::audit::{AuditLayer, AuditLog};
@@ -126,7 +126,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let http = Bounded::new(http, shares.http, http::OPEN_MAX);
     let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
     let retention = shared.config.retention;
-    let collect = move |leading: &Arc<Leading>| gc::start(leading, &stores, retention);
+    let collect = move |leading: &Arc<LeaderState>| gc::start(leading, &stores, retention);
     let workers = shared.config.workers.clone();
     let follow = state::follow(node.clone(), workers, current.clone(), fence, (hooks, collect));
     let following = tokio::spawn(follow);

@@ -6,7 +6,6 @@
 pub mod batch;
 pub mod bench;
 pub mod canonical;
-pub mod result_reuse;
 mod completer;
 pub mod connect;
 pub mod dev;
@@ -23,6 +22,7 @@ mod leader_stream;
 pub mod one_or_many;
 pub mod output;
 pub mod progress;
+pub mod result_reuse;
 mod retries;
 pub mod rollout;
 pub mod rolloutctl;

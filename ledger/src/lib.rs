@@ -29,11 +29,11 @@ pub use machine::seeded;
 pub use machine::view;
 
 pub use batch::blocked::StuckRun;
+pub use batch::claim_forecast::ClaimForecast;
+pub use batch::completion_webhook::{DueWebhook, WebhookState};
 pub use batch::eligibility::{CohortNo, NeedNo};
 pub use batch::eligibility_view::Tail;
 pub use batch::forget::{Forgettable, Sealed};
-pub use batch::completion_webhook::{DueWebhook, WebhookState};
-pub use batch::claim_forecast::ClaimForecast;
 pub use batch::spec::{EngineSpec, RunSpec, SlotOffer};
 pub use fleet::setting::{SettingOp, SettingView, Settings};
 pub use identity::member::{LeaderCause, MemberOp, MemberState, Members, SeenMember};
@@ -42,7 +42,7 @@ pub use identity::revocation::{Revocation, RevocationAuthor, RevocationOp, Revok
 pub use identity::session_room::MakesRoom;
 pub use identity::token::{TokenOp, TokenRole, TokenSpec, TokenUse, TokenView};
 pub use kernel::reply::{
-    GrantedRows, Superseded, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer,
+    GrantedRows, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer, Superseded,
 };
 pub use kernel::rows::Rows;
 pub use kernel::training_refusal::TrainingRefusal;
@@ -52,26 +52,28 @@ pub use machine::command::{
 };
 pub use machine::digest::digest_records;
 pub use machine::event::{Event, EventKind};
-pub use machine::version_gate::{
-    SCHEDULING_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
-};
 pub use machine::image::ImageDelta;
 pub use machine::image_load::LoadError;
 pub use machine::ledger::{EntryId, Ledger, UnknownCommand};
 pub use machine::operation::Cost;
 pub use machine::restore::ANCESTORS_MAX;
-pub use training::barrier::{BarrierMembers, BarrierEnd, BarrierFailure, BarrierSpec, Generation, Policy};
+pub use machine::version_gate::{
+    SCHEDULING_VERSION, SUPPORTED_VERSIONS, check_body_version, check_version,
+};
+pub use training::barrier::{
+    BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation, Policy,
+};
 pub use training::checkpoint::{CheckpointOp, CheckpointState, RankReport, ShardProgress};
 pub use training::dataset::{DatasetOp, DatasetSpec, DatasetView};
+pub use training::dataset_epoch::DatasetEpochCounts;
 pub use training::job::{Departed, Departure, JobName, Participant, ParticipantDecl};
 pub use training::job_view::JobView;
-pub use training::dataset_epoch::DatasetEpochCounts;
-pub use training::rendezvous::{Rendezvous, RoundMember, ParticipantState, RendezvousConfig};
+pub use training::rendezvous::{ParticipantState, Rendezvous, RendezvousConfig, RoundMember};
 pub use training::shard::{ShardOp, ShardRef};
 pub use training::shard_order::ORDER_VERSION;
 pub use training::state::{LossPolicy, TrainerRef, TrainingName};
 pub use training::store::StoreView;
 pub use training::trainer::{TrainerDecl, TrainerOp};
 pub use training::training_view::{
-    CheckpointView, TrainingGenerationView, DatasetEpochView, ShardView, TrainerView, TrainingView,
+    CheckpointView, DatasetEpochView, ShardView, TrainerView, TrainingGenerationView, TrainingView,
 };

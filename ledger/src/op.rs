@@ -1,21 +1,21 @@
 //! The kinds of operations that have a type of their own, by name, for callers that build commands.
 
 pub use crate::batch::add_segments::AddSegments;
-pub use crate::batch::result_reuse::ReuseResults;
 pub use crate::batch::claim::Claim;
 pub use crate::batch::close_input::CloseInput;
 pub use crate::batch::complete::Complete;
+pub use crate::batch::completion_webhook::SettleWebhook;
 pub use crate::batch::control_run::ControlRun;
 pub use crate::batch::create_run::CreateRun;
 pub use crate::batch::delete_run::DeleteRun;
-pub use crate::batch::speculative_attempt::ClaimSpeculatively;
 pub use crate::batch::engine_death::EngineDied;
 pub use crate::batch::fail::Fail;
 pub use crate::batch::forget_run::ForgetRun;
 pub use crate::batch::nack::Nack;
-pub use crate::batch::completion_webhook::SettleWebhook;
+pub use crate::batch::result_reuse::ReuseResults;
 pub use crate::batch::retry::RetryRows;
 pub use crate::batch::seal_run::Seal;
+pub use crate::batch::speculative_attempt::ClaimSpeculatively;
 pub use crate::batch::steal::Steal;
 pub use crate::batch::sweep_run::Swept;
 pub use crate::batch::unreported_starts::SuspectWithUnreportedStarts;

@@ -74,8 +74,12 @@ fn in_flight(bench: &mut Bench) -> RunNo {
     last(bench, slots[1], 2, 2990);
     let fifth = last(bench, slots[4], 1, 10);
     bench.tick_to(2000);
-    let speculative =
-        OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot: slots[4], instance: 1, seq: 2, rows_max: 20 });
+    let speculative = OpKind::ClaimSpeculatively(op::ClaimSpeculatively {
+        slot: slots[4],
+        instance: 1,
+        seq: 2,
+        rows_max: 20,
+    });
     assert!(matches!(bench.granted(speculative), Reply::Granted(granted) if !granted.is_empty()));
     bench.granted(OpKind::Nack(op::Nack { slot: slots[4], held: vec![fifth] }));
     let view = bench.ledger.flight_view(run).expect("a run");

@@ -7,6 +7,8 @@
 
 #[path = "model/actions.rs"]
 mod actions;
+#[path = "model/bisection.rs"]
+mod bisection;
 #[path = "model/commands.rs"]
 mod commands;
 #[path = "model/compare.rs"]
@@ -15,8 +17,6 @@ mod compare;
 mod cordons;
 #[path = "model/deaths.rs"]
 mod deaths;
-#[path = "model/speculative_attempts.rs"]
-mod speculative_attempts;
 #[path = "model/events.rs"]
 mod events;
 #[path = "model/fairness.rs"]
@@ -45,6 +45,8 @@ mod rows;
 mod runs;
 #[path = "model/schedule.rs"]
 mod schedule;
+#[path = "model/speculative_attempts.rs"]
+mod speculative_attempts;
 #[path = "model/stealing.rs"]
 mod stealing;
 #[path = "model/stores.rs"]
@@ -57,8 +59,6 @@ mod tokens;
 mod trainings;
 #[path = "model/trainings_acts.rs"]
 mod trainings_acts;
-#[path = "model/bisection.rs"]
-mod bisection;
 #[path = "model/workers.rs"]
 mod workers;
 

@@ -11,7 +11,7 @@
 
 use crate::gc::runs::{AGAIN_AFTER, ForgetError, LOOK_EVERY, propose, remove_all};
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_ledger::{CheckpointOp, CheckpointState, OpKind, TrainingName};
 use rollout_storage::BlobStore;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Removes checkpoints that are to be deleted, for as long as the epoch lasts.
-pub(crate) async fn forget_checkpoints(leading: Arc<Leading>, store: BlobStore) {
+pub(crate) async fn forget_checkpoints(leading: Arc<LeaderState>, store: BlobStore) {
     let mut swept = tokio::time::Instant::now();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -59,7 +59,7 @@ fn told(job: &TrainingName, number: u32, result: Result<(), ForgetError>) -> boo
 }
 
 async fn remove(
-    leading: &Leading,
+    leading: &LeaderState,
     store: &BlobStore,
     job: &TrainingName,
     number: u32,
@@ -82,14 +82,14 @@ async fn remove(
 }
 
 /// Confirms that the ledger here is at least as new as this call.
-async fn still_leads(leading: &Leading) -> Result<(), ForgetError> {
+async fn still_leads(leading: &LeaderState) -> Result<(), ForgetError> {
     let read = leading.node.read_index().await;
     read.map(drop).map_err(|error| ForgetError::Deposed(error.to_string()))
 }
 
 /// Removes objects of forgotten checkpoints, written by a trainer that did not know yet, and temporary files of killed
 /// writers.
-async fn sweep(leading: &Leading, store: &BlobStore) -> Result<(), ForgetError> {
+async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), ForgetError> {
     let jobs: Vec<TrainingName> =
         leading.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
     for job in jobs {

@@ -15,7 +15,7 @@
 
 use crate::gc::runs::{ForgetError, remove_all};
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_config::coordinator::Retention;
 use rollout_storage::{BlobError, BlobStore};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,11 @@ struct Orphans {
 }
 
 /// Sweeps for as long as the epoch lasts.
-pub(crate) async fn sweep_orphans(leading: Arc<Leading>, store: BlobStore, retention: Retention) {
+pub(crate) async fn sweep_orphans(
+    leading: Arc<LeaderState>,
+    store: BlobStore,
+    retention: Retention,
+) {
     if retention.sweep_every_ms == 0 {
         return;
     }
@@ -90,7 +94,7 @@ pub(crate) async fn sweep_orphans(leading: Arc<Leading>, store: BlobStore, reten
     }
 }
 
-async fn round(leading: &Leading, orphans: &mut Orphans) -> Result<(), ForgetError> {
+async fn round(leading: &LeaderState, orphans: &mut Orphans) -> Result<(), ForgetError> {
     let looked = orphans.look().await?;
     let without = without_run(leading, looked.found.clone()).await?;
     let due = orphans.judge(&looked, without, Instant::now()).await;
@@ -100,7 +104,10 @@ async fn round(leading: &Leading, orphans: &mut Orphans) -> Result<(), ForgetErr
 }
 
 /// Those folders that no run has, as of a read after they were listed.
-async fn without_run(leading: &Leading, found: Vec<Folder>) -> Result<Vec<Folder>, ForgetError> {
+async fn without_run(
+    leading: &LeaderState,
+    found: Vec<Folder>,
+) -> Result<Vec<Folder>, ForgetError> {
     let read = leading.node.read_index().await;
     read.map_err(|error| ForgetError::Deposed(error.to_string()))?;
     Ok(leading.node.ledger(|l| {

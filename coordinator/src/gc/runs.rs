@@ -15,7 +15,7 @@
 use crate::gc::run_stores::RunStores;
 use crate::leader::convert::{self, Kind};
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use crate::leader::tries::Tries;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -80,7 +80,11 @@ enum Step {
 }
 
 /// Runs due steps for as long as the epoch lasts, a few runs concurrently. A failing run delays no other.
-pub(crate) async fn forget_runs(leading: Arc<Leading>, stores: RunStores, retention: Retention) {
+pub(crate) async fn forget_runs(
+    leading: Arc<LeaderState>,
+    stores: RunStores,
+    retention: Retention,
+) {
     let mut tries = Tries::new(PAUSE, AGAIN_AFTER);
     let mut under_way = BTreeSet::new();
     let mut steps = FuturesUnordered::<BoxFuture<'static, ((RunNo, Step), bool)>>::new();
@@ -109,7 +113,7 @@ pub(crate) async fn forget_runs(leading: Arc<Leading>, stores: RunStores, retent
     }
 }
 
-fn due(leading: &Leading, retention: &Retention) -> Vec<(RunNo, Step)> {
+fn due(leading: &LeaderState, retention: &Retention) -> Vec<(RunNo, Step)> {
     let (now, ttl_ms, keep_ms) = (leading.now(), retention.run_ttl_ms, retention.retention_ms);
     let due = leading.node.ledger(|l| l.forgettable(now, ttl_ms, keep_ms));
     let of = |runs: Vec<RunNo>, step| runs.into_iter().map(move |run| (run, step));
@@ -121,7 +125,7 @@ fn due(leading: &Leading, retention: &Retention) -> Vec<(RunNo, Step)> {
 }
 
 /// Runs a step. Returns whether it succeeded.
-async fn take(leading: &Leading, stores: &RunStores, (run, step): (RunNo, Step)) -> bool {
+async fn take(leading: &LeaderState, stores: &RunStores, (run, step): (RunNo, Step)) -> bool {
     let (what, result) = match step {
         Step::Seal => ("sealed", seal(leading, stores, run).await),
         Step::Sweep => ("swept", sweep(leading, stores, run).await),
@@ -137,11 +141,11 @@ async fn take(leading: &Leading, stores: &RunStores, (run, step): (RunNo, Step))
     result.is_ok()
 }
 
-pub(crate) async fn propose(leading: &Leading, kind: OpKind) -> Result<(), ForgetError> {
+pub(crate) async fn propose(leading: &LeaderState, kind: OpKind) -> Result<(), ForgetError> {
     leading.applied(kind).await.map_err(ForgetError::Refused)
 }
 
-async fn seal(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
+async fn seal(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
     let mut chunks = Vec::new();
@@ -203,7 +207,7 @@ async fn put(
 
 /// Removes parts and texts that no row names (those of refused attempts, of attempts before the last, and of abandoned
 /// uploads), and refused manifests.
-async fn sweep(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
+async fn sweep(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let Some(sealed) = &view.sealed else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
@@ -249,7 +253,7 @@ async fn read<M: Message + Default>(
     M::decode(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
-async fn remove(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
+async fn remove(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
     let prefix = rollout_storage::run_prefix(&view.namespace, &view.folder);

@@ -10,7 +10,7 @@ use super::{Shared, caller};
 use crate::grpc::convert::{self, Checked};
 use rollout_ledger::id::{LedgerMs, SessionId};
 use rollout_ledger::{
-    BarrierMembers, BarrierEnd, BarrierFailure, BarrierSpec, Generation, JobName, Ledger, OpKind,
+    BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation, JobName, Ledger, OpKind,
     ParticipantDecl, Policy, Reply, limits, op,
 };
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
@@ -50,7 +50,11 @@ impl v1::barrier_server::Barrier for BarrierService {
             Ok(v1::BarrierPolicy::Shrink) => Policy::Shrink,
             Err(_) => return Err(convert::invalid("the barrier's policy is not known").into()),
         };
-        let spec = BarrierSpec { members: barrier_members_in(r.set.unwrap_or_default()), policy, timeout_ms };
+        let spec = BarrierSpec {
+            members: barrier_members_in(r.set.unwrap_or_default()),
+            policy,
+            timeout_ms,
+        };
         let (incarnation, participant) = match r.ticket {
             0 => (None, participant_in(r.participant)?),
             incarnation => (Some(SessionId(incarnation)), ParticipantDecl::default()),
@@ -66,7 +70,11 @@ impl v1::barrier_server::Barrier for BarrierService {
                     leading.participants.heard(incarnation, leading.now());
                 }
                 let header = Some(self.shared.header());
-                Ok(Response::new(v1::ArriveResponse { header, ticket: incarnation.0, keep_alive_ms }))
+                Ok(Response::new(v1::ArriveResponse {
+                    header,
+                    ticket: incarnation.0,
+                    keep_alive_ms,
+                }))
             }
             other => Err(unexpected(&other)),
         }

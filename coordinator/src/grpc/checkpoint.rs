@@ -8,7 +8,8 @@ use super::namespace::Listed;
 use super::runs::unexpected;
 use super::shard::samples_of;
 use super::training_convert::{
-    by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, dataset_epoch_out, state_out, torn,
+    by_in, checkpoint_out, dataset_epoch_out, decl_in, job_in, lineage_out, on_loss_in, state_out,
+    torn,
 };
 use super::{Shared, Waits, caller, checkpoint_manifest};
 use crate::grpc::convert;

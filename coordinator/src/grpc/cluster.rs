@@ -7,7 +7,7 @@ use crate::leader::draining::REASON_BYTES_MAX;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::proposer::Place;
 use crate::leader::reject;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use crate::leader::stuck_runs;
 use crate::observe::audit;
 use crate::observe::certificate_times::CertificateTimes;
@@ -119,7 +119,7 @@ fn round_trips_out(trips: &RoundTrips) -> v1::RoundTrips {
 }
 
 /// A worker as the ledger knows it and, if this member leads, when it was last heard.
-fn worker_out(leading: Option<&Leading>, w: WorkerView) -> v1::WorkerInfo {
+fn worker_out(leading: Option<&LeaderState>, w: WorkerView) -> v1::WorkerInfo {
     let state = match w.state {
         WorkerState::Ready => "ready",
         WorkerState::Suspect { .. } => "suspect",

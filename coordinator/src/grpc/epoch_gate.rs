@@ -9,7 +9,7 @@
 
 use crate::grpc::Shared;
 use crate::leader::header::restored_from;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_proto::{ErrorCode, Outcome, RpcError, sender_knows};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ enum Refused {
     Now(RpcError),
     /// Its epoch is higher than the one that this member has opened.
     Ahead {
-        leading: Arc<Leading>,
+        leading: Arc<LeaderState>,
         claimed: u64,
     },
 }
@@ -129,7 +129,7 @@ fn same_cluster(shared: &Shared, cluster: &str) -> Result<(), RpcError> {
 /// worker repeats the same message to a later leader.
 pub(crate) async fn seen(
     shared: &Shared,
-    leading: &Leading,
+    leading: &LeaderState,
     (cluster, epoch): (&str, u64),
 ) -> Result<(), RpcError> {
     if cluster.is_empty() {
@@ -143,14 +143,14 @@ pub(crate) async fn seen(
 }
 
 /// The error for a sender with a past epoch.
-pub(crate) fn behind(leading: &Leading, claimed: u64) -> RpcError {
+pub(crate) fn behind(leading: &LeaderState, claimed: u64) -> RpcError {
     let message = format!("epoch {claimed} is over, {} is open", leading.epoch);
     RpcError::new(ErrorCode::StaleEpoch, message).with_epoch(leading.epoch)
 }
 
 /// The error for a sender with an epoch that this leader has not seen: that this member no longer leads or, if a
 /// quorum says that it does, that no leader has opened such an epoch.
-pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> RpcError {
+pub(crate) async fn ahead(shared: &Shared, leading: &LeaderState, claimed: u64) -> RpcError {
     let confirmed = tokio::select! {
         confirmed = shared.node.barrier() => confirmed,
         // Without a quorum the epoch can be neither confirmed nor denied, and a sender that knows a later leader

@@ -8,8 +8,8 @@ use prost::Message;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BarrierSpec, CheckpointOp, DatasetOp, Ledger, Op, OpKind, ParticipantDecl, Policy, Quota,
-    Registration, RevocationOp, RunAction, ShardOp, ShardProgress, ShardRef, RendezvousConfig, TokenOp,
-    TokenSpec, TrainerOp, op,
+    Registration, RendezvousConfig, RevocationOp, RunAction, ShardOp, ShardProgress, ShardRef,
+    TokenOp, TokenSpec, TrainerOp, op,
 };
 use rollout_proto::{Identity, Role, v1};
 
@@ -362,7 +362,8 @@ fn arrive(identity: &Identity, r: v1::ArriveRequest) -> Checked<Vec<Op>> {
         incarnation => (Some(SessionId(incarnation)), ParticipantDecl::default()),
     };
     let (generation, participant) = (r.generation, Box::new(participant));
-    let kind = OpKind::Arrive(op::Arrive { job, barrier, generation, incarnation, participant, spec });
+    let kind =
+        OpKind::Arrive(op::Arrive { job, barrier, generation, incarnation, participant, spec });
     one(r.request.as_ref(), kind)
 }
 

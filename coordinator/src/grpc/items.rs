@@ -4,7 +4,7 @@ use super::runs::{check_unsealed, unexpected};
 use super::{Shared, caller};
 use crate::grpc::convert;
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::{FailedTry, ItemPlace, ItemState, ItemView, Ruling, RunState};
 use rollout_ledger::{Ledger, OpKind, Reply, op};
@@ -131,8 +131,8 @@ fn state_in(state: v1::ItemState) -> Result<ItemState, RpcError> {
 }
 
 /// Ledger time as the leader counts it or, at another member, of the last applied entry.
-fn now(leading: Option<&Leading>, ledger: &Ledger) -> LedgerMs {
-    leading.map_or_else(|| ledger.clock(), Leading::now)
+fn now(leading: Option<&LeaderState>, ledger: &Ledger) -> LedgerMs {
+    leading.map_or_else(|| ledger.clock(), LeaderState::now)
 }
 
 fn item_out(ledger: &Ledger, now: LedgerMs, no: RunNo, item: ItemView) -> v1::Item {

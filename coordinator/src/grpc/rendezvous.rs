@@ -10,11 +10,12 @@ use super::waits::Waits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::grpc::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    JobName, JobView, Ledger, OpKind, ParticipantDecl, Reply, ParticipantState, RendezvousConfig, limits, op,
+    JobName, JobView, Ledger, OpKind, ParticipantDecl, ParticipantState, RendezvousConfig, Reply,
+    limits, op,
 };
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::sync::Arc;
@@ -122,7 +123,8 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         }
         let look = |l: &Ledger| outcome(l, &job, incarnation, &self.rosters);
         let found = self.outcomes.until(&identity, r.wait_ms, look).await?;
-        let found = found.or_else(|| self.shared.seen(|l| pending(l, &job, incarnation, &self.rosters)));
+        let found =
+            found.or_else(|| self.shared.seen(|l| pending(l, &job, incarnation, &self.rosters)));
         // Outside the ledger's lock, because the answer lists all members.
         let outcome = found.map(|found| found.told(!r.without_members));
         let header = Some(self.shared.header());
@@ -144,10 +146,9 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             .map(|p| Ok((job_in(&identity, p.job)?, SessionId(p.ticket))))
             .collect::<Result<_, RpcError>>()?;
         let leading = self.shared.leading()?;
-        let answers: Vec<v1::KeepAliveAnswer> = self
-            .shared
-            .node
-            .ledger(|l| asked.iter().map(|(job, incarnation)| alive(l, job, *incarnation)).collect());
+        let answers: Vec<v1::KeepAliveAnswer> = self.shared.node.ledger(|l| {
+            asked.iter().map(|(job, incarnation)| alive(l, job, *incarnation)).collect()
+        });
         for ((_, incarnation), _) in asked.iter().zip(&answers).filter(|(_, a)| a.gone.is_empty()) {
             leading.participants.heard(*incarnation, leading.now());
         }
@@ -275,20 +276,28 @@ fn is_of(ledger: &Ledger, job: &JobName, incarnation: SessionId) -> bool {
 
 /// Why a ticket is void, if that is still known.
 fn gone(ledger: &Ledger, job: &JobName, incarnation: SessionId) -> v1::ParticipantGone {
-    let departure =
-        ledger.job(job).and_then(|job| job.departures().rev().find(|d| d.incarnation == incarnation));
+    let departure = ledger
+        .job(job)
+        .and_then(|job| job.departures().rev().find(|d| d.incarnation == incarnation));
     let why = departure.map_or("unknown", |d| d.why.name()).to_owned();
     v1::ParticipantGone { why, at_wall_ms: departure.map_or(0, |d| d.at_wall_ms) }
 }
 
 /// The answer to a wait, if there is one yet.
-fn outcome(ledger: &Ledger, job: &JobName, incarnation: SessionId, rosters: &Rosters) -> Option<Found> {
+fn outcome(
+    ledger: &Ledger,
+    job: &JobName,
+    incarnation: SessionId,
+    rosters: &Rosters,
+) -> Option<Found> {
     let found = ledger.participant(incarnation).filter(|(of, _)| of.name() == job);
     let Some((view, participant)) = found else {
         return Some(Found::Told(Outcome::Gone(gone(ledger, job, incarnation))));
     };
     match participant.state {
-        ParticipantState::TimedOut => Some(Found::Told(Outcome::TimedOut(v1::RendezvousTimedOut {}))),
+        ParticipantState::TimedOut => {
+            Some(Found::Told(Outcome::TimedOut(v1::RendezvousTimedOut {})))
+        }
         ParticipantState::Dismissed { redundant } => {
             Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant })))
         }
@@ -307,8 +316,14 @@ fn outcome(ledger: &Ledger, job: &JobName, incarnation: SessionId, rosters: &Ros
     }
 }
 
-fn pending(ledger: &Ledger, job: &JobName, incarnation: SessionId, rosters: &Rosters) -> Option<Found> {
-    let Some((view, participant)) = ledger.participant(incarnation).filter(|p| p.0.name() == job) else {
+fn pending(
+    ledger: &Ledger,
+    job: &JobName,
+    incarnation: SessionId,
+    rosters: &Rosters,
+) -> Option<Found> {
+    let Some((view, participant)) = ledger.participant(incarnation).filter(|p| p.0.name() == job)
+    else {
         return outcome(ledger, job, incarnation, rosters);
     };
     let info = counts(view);
@@ -322,7 +337,8 @@ fn pending(ledger: &Ledger, job: &JobName, incarnation: SessionId, rosters: &Ros
 }
 
 fn alive(ledger: &Ledger, job: &JobName, incarnation: SessionId) -> v1::KeepAliveAnswer {
-    let Some((view, participant)) = ledger.participant(incarnation).filter(|p| p.0.name() == job) else {
+    let Some((view, participant)) = ledger.participant(incarnation).filter(|p| p.0.name() == job)
+    else {
         let gone = gone(ledger, job, incarnation).why;
         return v1::KeepAliveAnswer { gone, ..v1::KeepAliveAnswer::default() };
     };
@@ -372,18 +388,18 @@ fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
 fn infos<'a>(
     jobs: impl Iterator<Item = JobView<'a>>,
     limit: usize,
-    leading: &Leading,
+    leading: &LeaderState,
 ) -> Vec<v1::RendezvousInfo> {
     jobs.take(limit).map(|job| info(job, leading)).collect()
 }
 
-fn info(view: JobView<'_>, leading: &Leading) -> v1::RendezvousInfo {
+fn info(view: JobView<'_>, leading: &LeaderState) -> v1::RendezvousInfo {
     let last_call = view.rendezvous().last_call;
     let last_call_in_ms = last_call.map_or(0, |at| at.0.saturating_sub(leading.now().0).max(1));
     v1::RendezvousInfo { last_call_in_ms, ..counts(view) }
 }
 
-fn describe(view: JobView<'_>, leading: &Leading) -> v1::RendezvousDescribeResponse {
+fn describe(view: JobView<'_>, leading: &LeaderState) -> v1::RendezvousDescribeResponse {
     let participants = view.participants().map(|p| v1::ParticipantInfo {
         name: p.decl.name.clone(),
         host: p.decl.host.clone(),

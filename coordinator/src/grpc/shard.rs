@@ -3,7 +3,7 @@
 use super::namespace::Listed;
 use super::runs::unexpected;
 use super::training_convert::{
-    by_in, decl_in, job_in, lineage_out, on_loss_in, dataset_epoch_out, torn, training_out,
+    by_in, dataset_epoch_out, decl_in, job_in, lineage_out, on_loss_in, torn, training_out,
 };
 use super::{Shared, Waits, caller};
 use crate::grpc::convert;

@@ -72,7 +72,11 @@ fn refusal(
     let holder = holder_of(identity, ledger.version());
     let looks = identity.role == Role::Admin;
     let of_round = if looks { Ok(()) } else { ledger.check_round_member(name, Some(&holder)) };
-    of_round.and_then(|()| incarnation.map_or(Ok(()), |incarnation| ledger.check_incarnation(name, incarnation))).err()
+    of_round
+        .and_then(|()| {
+            incarnation.map_or(Ok(()), |incarnation| ledger.check_incarnation(name, incarnation))
+        })
+        .err()
 }
 
 fn allowed(refused: Option<Rejection>) -> Result<(), RpcError> {

@@ -7,8 +7,9 @@ use crate::grpc::convert;
 use crate::observe::audit;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    CheckpointState, CheckpointView, DatasetView, TrainingGenerationView, LossPolicy, DatasetEpochCounts, Reply,
-    TrainerDecl, TrainerRef, TrainingName, TrainingRefusal, TrainingView, limits,
+    CheckpointState, CheckpointView, DatasetEpochCounts, DatasetView, LossPolicy, Reply,
+    TrainerDecl, TrainerRef, TrainingGenerationView, TrainingName, TrainingRefusal, TrainingView,
+    limits,
 };
 use rollout_proto::{Identity, RpcError, v1};
 
@@ -113,7 +114,9 @@ pub(super) fn training_out(training: &TrainingView<'_>) -> v1::Job {
         present: trainer.present,
         shards: trainer.shards,
     });
-    let passes = training.dataset_epochs().map(|pass| dataset_epoch_out(pass.dataset, pass.epoch, pass.counts));
+    let passes = training
+        .dataset_epochs()
+        .map(|pass| dataset_epoch_out(pass.dataset, pass.epoch, pass.counts));
     let complete = training.checkpoints().filter(|c| c.state() == CheckpointState::Complete);
     let v1::JobName { namespace, job } = job_out(training.name());
     v1::Job {

@@ -9,7 +9,7 @@ use crate::grpc::convert;
 use crate::grpc::epoch_gate;
 use crate::leader::dispatch;
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::{Leading, Outbox};
+use crate::leader::state::{LeaderState, Outbox};
 use crate::leader::worker_stream::WorkerStream;
 use futures::TryStreamExt;
 use futures::stream::MapErr;
@@ -36,7 +36,7 @@ pub(super) type Answers =
 /// Serves a stream in a task of its own.
 pub(super) fn start(
     shared: Arc<Shared>,
-    leading: Arc<Leading>,
+    leading: Arc<LeaderState>,
     identity: Identity,
     inbound: Streaming<v1::WorkerMessage>,
 ) -> Answers {
@@ -55,7 +55,7 @@ pub(super) fn start(
 
 struct Serving {
     shared: Arc<Shared>,
-    leading: Arc<Leading>,
+    leading: Arc<LeaderState>,
     identity: Identity,
     out: Outbox,
     /// The handle through which other tasks reach this stream.

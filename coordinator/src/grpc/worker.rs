@@ -5,7 +5,7 @@ use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
 use crate::grpc::convert;
 use crate::grpc::epoch_gate;
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use crate::leader::tenancy;
 use crate::observe::audit;
 use rollout_ledger::id::{RunNo, SessionId};
@@ -32,7 +32,7 @@ impl Shared {
     /// Whether the process that holds a name counts as alive, so that another one is refused. A process that resumes
     /// the session has its directory. It is the next process on the same disk, right after the previous one ended and
     /// its stream closed; or it has a copy of the directory while the other's stream is open.
-    fn is_alive(&self, leading: &Leading, holder: SessionId, resumes: bool) -> bool {
+    fn is_alive(&self, leading: &LeaderState, holder: SessionId, resumes: bool) -> bool {
         let failure = std::time::Duration::from_millis(self.config.workers.failure_ms);
         let connected = || leading.streams.lock().contains_key(&holder);
         leading.liveness.silence(holder, leading.now()) < failure && (!resumes || connected())

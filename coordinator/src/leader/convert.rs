@@ -9,7 +9,7 @@
 use rollout_ledger::id::{Attempt, RunNo};
 use rollout_ledger::view::{FailedTry, RunState, RunView, SegmentView, Trouble};
 use rollout_ledger::{
-    BlobRef, Evidence, FailureClass, GrantedRows, HeldRows, WebhookState, Rows, RunSpec, SegmentRef,
+    BlobRef, Evidence, FailureClass, GrantedRows, HeldRows, Rows, RunSpec, SegmentRef, WebhookState,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
 

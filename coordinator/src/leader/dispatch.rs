@@ -9,7 +9,7 @@ use crate::leader::ledger_read::ReadLedger;
 use crate::leader::parked::Pull;
 use crate::leader::proposer::{Applied, Place};
 use crate::leader::reject;
-use crate::leader::state::{Leading, Outbox};
+use crate::leader::state::{LeaderState, Outbox};
 use crate::leader::tenancy;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
@@ -25,7 +25,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 /// Answers one exchange, now or when there is work.
 pub(crate) async fn exchange(
-    leading: Arc<Leading>,
+    leading: Arc<LeaderState>,
     (session, instance): (SessionId, u64),
     mut message: v1::Exchange,
     out: Outbox,
@@ -53,21 +53,25 @@ pub(crate) async fn exchange(
 }
 
 /// Retries a pull that was taken from the parked ones.
-pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
+pub(crate) async fn serve_parked(leading: Arc<LeaderState>, pull: Pull) {
     let Pull { slot, instance, seq, rows_max, .. } = pull;
     try_parked(leading, pull, OpKind::Claim(op::Claim { slot, instance, seq, rows_max })).await;
 }
 
 /// Retries a pull that was taken from the parked ones. If no unassigned rows are left, it may get at most `rows_max`
 /// rows that other slots run already.
-pub(crate) async fn claim_speculatively_for(leading: Arc<Leading>, pull: Pull, rows_max: u32) {
+pub(crate) async fn claim_speculatively_for(leading: Arc<LeaderState>, pull: Pull, rows_max: u32) {
     let Pull { slot, instance, seq, .. } = pull;
     let rows_max = rows_max.min(pull.rows_max);
-    try_parked(leading, pull, OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance, seq, rows_max }))
-        .await;
+    try_parked(
+        leading,
+        pull,
+        OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance, seq, rows_max }),
+    )
+    .await;
 }
 
-async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
+async fn try_parked(leading: Arc<LeaderState>, pull: Pull, op: OpKind) {
     let Pull { slot, instance, seq, rows_max, out } = pull;
     let said = leading.proposer.op_at(op).await;
     leading.parked.settled(slot, seq);
@@ -91,7 +95,7 @@ async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
 }
 
 /// Parks a pull until there is work for its slot.
-fn park(leading: &Leading, pull: Pull) {
+fn park(leading: &LeaderState, pull: Pull) {
     let (slot, seq) = (pull.slot, pull.seq);
     // The worker has opened another stream by now and has repeated the pull there.
     let current = leading.outbox(slot.session);
@@ -121,7 +125,7 @@ struct Done {
     nothing_more: Vec<u32>,
 }
 
-async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
+async fn send(leading: &LeaderState, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
     if !done.grants.is_empty() {
         let rows = done.grants.iter().map(|g| g.held.rows.len()).sum();
         let needs = leading.node.ledger(|l| l.held_needs(slot));
@@ -137,7 +141,11 @@ async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outb
 
 /// Sends a message when there is room for it, unless the epoch ends first. So a worker that reads nothing delays
 /// neither the end of its stream nor the leader's.
-async fn deliver(leading: &Leading, out: &Outbox, message: Result<v1::LeaderMessage, RpcError>) {
+async fn deliver(
+    leading: &LeaderState,
+    out: &Outbox,
+    message: Result<v1::LeaderMessage, RpcError>,
+) {
     let Err(TrySendError::Full(message)) = out.try_send(message) else { return };
     tokio::select! {
         biased;
@@ -148,7 +156,7 @@ async fn deliver(leading: &Leading, out: &Outbox, message: Result<v1::LeaderMess
 
 /// Applies results and pull; `None` if there is no answer yet.
 async fn apply(
-    leading: &Leading,
+    leading: &LeaderState,
     slot: SlotRef,
     instance: u64,
     m: &mut v1::Exchange,
@@ -242,7 +250,7 @@ async fn apply(
 /// Seeded bug: acknowledges results after a while without knowing whether they were applied.
 #[cfg(feature = "seeded-bugs")]
 async fn hopeful(
-    leading: &Leading,
+    leading: &LeaderState,
     proposed: impl Future<Output = crate::leader::proposer::Answer>,
     results: usize,
 ) -> crate::leader::proposer::Answer {
@@ -261,7 +269,7 @@ async fn hopeful(
 /// Seeded bug: moves rows to the thief before the victim has given them up.
 #[cfg(feature = "seeded-bugs")]
 pub(crate) async fn take_unasked(
-    leading: Arc<Leading>,
+    leading: Arc<LeaderState>,
     victim: SlotRef,
     id: u64,
     held: Vec<HeldRows>,
@@ -283,7 +291,7 @@ pub(crate) async fn take_unasked(
 /// The operation for unstarted rows that a slot gave up. If the pull of the slot for which the leader requested them
 /// still waits, they go to that slot; otherwise they become pending. Returns that pull, to be answered.
 fn given_up(
-    leading: &Leading,
+    leading: &LeaderState,
     slot: SlotRef,
     m: &v1::Exchange,
     ops: &mut Vec<Op>,
@@ -311,7 +319,7 @@ fn given_up(
 }
 
 /// Answers the thief's pull with the rows that the victim gave up, or parks it again if there are none.
-async fn hand_over(leading: &Leading, victim: SlotRef, pull: Pull, stolen: Done) {
+async fn hand_over(leading: &LeaderState, victim: SlotRef, pull: Pull, stolen: Done) {
     if stolen.grants.is_empty() {
         return park(leading, pull);
     }
@@ -433,7 +441,7 @@ impl Done {
     }
 }
 
-fn answer(leading: &Leading, slot: SlotRef, seq: u64, done: Done) -> v1::LeaderMessage {
+fn answer(leading: &LeaderState, slot: SlotRef, seq: u64, done: Done) -> v1::LeaderMessage {
     let grants = done
         .grants
         .iter()

@@ -7,7 +7,7 @@
 //! and changes of leader. The leader keeps no state for this.
 
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::view::Drain;
 use rollout_ledger::{Body, OpKind, op};
@@ -42,7 +42,7 @@ fn compare(ledger_left_ms: Option<u64>, worker_left_ms: Option<u64>) -> Tell {
     }
 }
 
-impl Leading {
+impl LeaderState {
     /// The remaining time of a drain, at least 1 ms; 0 for one without a deadline.
     pub(crate) fn drain_left_ms(&self, drain: Drain) -> u64 {
         drain.until.map_or(0, |until| until.0.saturating_sub(self.now().0).max(1))

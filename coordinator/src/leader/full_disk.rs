@@ -5,7 +5,7 @@
 //! Absent: whether an operation adds to the ledger, which the ledger knows (`OpKind::grows`); the thresholds and the
 //! measuring of the disk, which `rollout_raft` has; and a follower's full disk, which refuses nothing.
 
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_ledger::OpKind;
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{DiskRoom, Node};
@@ -33,7 +33,7 @@ pub(crate) fn check<'a>(
 
 /// Hands leadership over if this disk is full and another voter's is not. `last` starts with the epoch. Does not wait,
 /// because leases must expire even if a voter does not answer.
-pub(crate) fn hand_over(leading: &Leading, last: &mut Instant) {
+pub(crate) fn hand_over(leading: &LeaderState, last: &mut Instant) {
     if leading.node.disk_room() < DiskRoom::Full || last.elapsed() < LOOK_FOR_ROOM_EVERY {
         return;
     }

@@ -3,7 +3,7 @@
 //! Absent: the header of a member that does not lead, which names what the ledger has (`grpc::Shared`).
 
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_proto::v1;
 use rollout_raft::{ClusterId, MemberRecord, Node};
@@ -46,7 +46,7 @@ pub(crate) fn member_out(member: MemberRecord, voter: bool) -> v1::MemberInfo {
     }
 }
 
-impl Leading {
+impl LeaderState {
     /// The short header of the hot path: no members.
     pub(crate) fn header(&self) -> v1::ClusterHeader {
         v1::ClusterHeader {

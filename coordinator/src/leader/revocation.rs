@@ -11,7 +11,7 @@
 //! all rows that it has.
 
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{EventKind, HeldRows, Ledger, Rows, op};
 use rollout_raft::{Compacted, EventPage, EventPosition};
@@ -24,7 +24,7 @@ const PAGE_EVENTS: usize = 512;
 /// Why a live worker loses rows that it did not return.
 const TAKEN: [&str; 4] = ["cancelled", "deadline", "timed_out", "store_refused"];
 
-impl Leading {
+impl LeaderState {
     /// Tells workers at once which rows they have lost.
     pub(crate) fn revoke(&self, held: Vec<(SessionId, HeldRows)>, reason: &str) {
         let mut by_session: BTreeMap<SessionId, Vec<HeldRows>> = BTreeMap::new();

@@ -3,7 +3,7 @@
 //! A term becomes an epoch in this order: a read barrier, so that everything committed before is applied; a committed
 //! `OpenEpoch`, so that the ledger refuses every other leader; in a new cluster, its version; then dispatch.
 //!
-//! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
+//! *Invariant:* a [`LeaderState`] exists for at most one epoch at a time, and ends before the next.
 
 #[cfg(test)]
 pub(crate) mod alone;
@@ -56,7 +56,7 @@ const STEAL_LOOK_EVERY: Duration = Duration::from_millis(25);
 const PUMP_AT_LEAST: Duration = Duration::from_millis(250);
 
 /// One epoch of leadership.
-pub(crate) struct Leading {
+pub(crate) struct LeaderState {
     pub(crate) epoch: u64,
     pub(crate) node: Node,
     pub(crate) proposer: Proposer,
@@ -77,7 +77,7 @@ pub(crate) struct Leading {
 }
 
 /// Where the current epoch is found, if this member leads.
-pub(crate) type Current = Arc<RwLock<Option<Arc<Leading>>>>;
+pub(crate) type Current = Arc<RwLock<Option<Arc<LeaderState>>>>;
 
 /// Follows leadership for as long as the process lives. Calls `on_open` with each epoch that it opens.
 pub(crate) async fn follow(
@@ -85,7 +85,7 @@ pub(crate) async fn follow(
     workers: Workers,
     current: Current,
     fence: Fence,
-    (hooks, on_open): (Option<Arc<Webhooks>>, impl Fn(&Arc<Leading>)),
+    (hooks, on_open): (Option<Arc<Webhooks>>, impl Fn(&Arc<LeaderState>)),
 ) {
     let mut leadership = node.leadership();
     loop {
@@ -127,7 +127,7 @@ async fn wait_until_deposed(leadership: &mut tokio::sync::watch::Receiver<Leader
 }
 
 /// Opens the epoch of `term`, for as long as this member leads.
-async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<Leading>> {
+async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<LeaderState>> {
     let mut known = Before::default();
     loop {
         let still = *node.leadership().borrow() == (Leadership::Leader { term });
@@ -157,7 +157,7 @@ async fn try_open(
     term: u64,
     workers: &Workers,
     known: &mut Before,
-) -> Result<Arc<Leading>, String> {
+) -> Result<Arc<LeaderState>, String> {
     let leads = node.barrier().await.map_err(|e| e.to_string())?;
     if leads != term {
         return Err(format!("term {leads} has come"));
@@ -184,13 +184,13 @@ async fn try_open(
             other => return Err(format!("the ledger answered {other:?}")),
         }
     }
-    let leading = Leading::start(node, term, clock, workers);
+    let leading = LeaderState::start(node, term, clock, workers);
     tokio::spawn(leading.clone().until_ended(leading.clone().report_members(cause)));
     Ok(leading)
 }
 
 /// Ends an epoch: stops dispatch and closes every stream.
-async fn depose(leading: Arc<Leading>, current: &Current, fence: &Fence, now: &Leadership) {
+async fn depose(leading: Arc<LeaderState>, current: &Current, fence: &Fence, now: &Leadership) {
     fence.begin();
     *current.write() = None;
     leading.ended.cancel();
@@ -209,7 +209,7 @@ async fn depose(leading: Arc<Leading>, current: &Current, fence: &Fence, now: &L
     fence.done();
 }
 
-impl Leading {
+impl LeaderState {
     fn start(node: &Node, epoch: u64, clock: Arc<LeaderClock>, workers: &Workers) -> Arc<Self> {
         let changed = Arc::new(Notify::new());
         let notify = changed.clone();

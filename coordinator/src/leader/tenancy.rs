@@ -11,7 +11,7 @@
 
 use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection, op};
 use rollout_proto::v1;
@@ -23,7 +23,7 @@ fn is_foreign(ledger: &Ledger, namespace: &str, run: u32) -> bool {
 
 /// Removes from an exchange everything about runs of other namespaces than the worker's, and returns it as refused.
 pub(crate) fn take_foreign(
-    leading: &Leading,
+    leading: &LeaderState,
     session: SessionId,
     m: &mut v1::Exchange,
 ) -> Checked<Vec<RefusedRows>> {

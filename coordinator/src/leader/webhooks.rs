@@ -10,7 +10,7 @@
 mod message;
 
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::state::Leading;
+use crate::leader::state::LeaderState;
 use crate::leader::tries::Tries;
 use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
@@ -134,7 +134,7 @@ enum Outcome {
 }
 
 /// Sends due notifications, for as long as the epoch lasts.
-pub(crate) async fn deliver(leading: Arc<Leading>, hooks: Option<Arc<Webhooks>>) {
+pub(crate) async fn deliver(leading: Arc<LeaderState>, hooks: Option<Arc<Webhooks>>) {
     let mut tries = Tries::new(PAUSE, PAUSE_MAX);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -155,7 +155,7 @@ pub(crate) async fn deliver(leading: Arc<Leading>, hooks: Option<Arc<Webhooks>>)
     }
 }
 
-async fn tell(leading: &Leading, hooks: Option<&Webhooks>, webhook: DueWebhook) -> Outcome {
+async fn tell(leading: &LeaderState, hooks: Option<&Webhooks>, webhook: DueWebhook) -> Outcome {
     let Some(hooks) = hooks else {
         return Outcome::Again("this member's configuration has no [webhooks] allow".into());
     };
@@ -167,7 +167,7 @@ async fn tell(leading: &Leading, hooks: Option<&Webhooks>, webhook: DueWebhook) 
 }
 
 async fn settle(
-    leading: &Leading,
+    leading: &LeaderState,
     tries: &mut Tries<DueWebhook>,
     webhook: DueWebhook,
     outcome: Outcome,
@@ -194,7 +194,8 @@ async fn settle(
     let outcome = if delivered { "delivered" } else { "given_up" };
     counter!("rollout_webhooks_total", "outcome" => outcome).increment(1);
     let DueWebhook { run, index, .. } = webhook;
-    match leading.applied(OpKind::SettleWebhook(op::SettleWebhook { run, index, delivered })).await {
+    match leading.applied(OpKind::SettleWebhook(op::SettleWebhook { run, index, delivered })).await
+    {
         Ok(()) => tracing::info!(%run, outcome, "run-completion notification settled"),
         // This leader or the next one sends it again.
         Err(error) => {

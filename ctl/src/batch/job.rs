@@ -13,9 +13,9 @@ use rollout_storage::{BlobError, BlobStore, part_key, segment_key};
 use super::error::BatchError;
 use super::upload::{Destination, Uploaded};
 use super::{spec, submit, upload};
-use crate::result_reuse::{self, ReusedResults, Items, Source};
 use crate::input::files::InputFile;
 use crate::input::scan::{ScanControl, ScanOptions};
+use crate::result_reuse::{self, Items, ReusedResults, Source};
 
 /// A run to submit.
 #[derive(Debug, Clone)]

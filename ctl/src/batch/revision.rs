@@ -13,8 +13,8 @@ use rollout_storage::{BlobError, BlobStore, same_store};
 
 use super::error::BatchError;
 use super::{name, spec, submit, watch};
-use crate::result_reuse::Source;
 use crate::export;
+use crate::result_reuse::Source;
 
 /// Earlier revisions whose results may be reused, the latest first.
 pub const SOURCES_MAX: usize = 8;

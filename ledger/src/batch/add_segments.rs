@@ -11,9 +11,9 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::SegmentDecl;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use serde::{Deserialize, Serialize};
 
 /// Appends segments to an open input.

@@ -16,8 +16,8 @@ use crate::batch::incident::Incident;
 use crate::batch::run::Run;
 use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{RunNo, SlotRef};
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 
 /// The conclusion from an engine death with a row that ran alone.
 pub(crate) struct Conclusion {

@@ -9,8 +9,8 @@ use crate::batch::run::{Run, RunState};
 use crate::batch::spec::{Misfit, RunSpec, SlotOffer};
 use crate::batch::store_access::StoreAccess;
 use crate::kernel::id::RunNo;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most slots of one offer to name if they take no work at all.

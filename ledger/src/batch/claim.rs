@@ -4,8 +4,8 @@
 //! grants of the first one. Only the process that registered last may pull. A trial is granted alone, and a slot that
 //! has a trial, or empties itself for one, gets nothing else.
 
-use crate::batch::grant::Grant;
 use crate::batch::bisection::TrialNo;
+use crate::batch::grant::Grant;
 use crate::fleet::worker::{Slot, WorkerState};
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;

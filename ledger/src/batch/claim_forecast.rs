@@ -7,9 +7,9 @@
 //! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against the first rows in
 //! order.
 
+use crate::batch::bisection::TrialNo;
 use crate::batch::eligibility::{CohortNo, NeedNo, Turn};
 use crate::batch::run::Run;
-use crate::batch::bisection::TrialNo;
 use crate::fleet::worker::Slot;
 use crate::kernel::id::SlotRef;
 use crate::kernel::limits;
@@ -154,8 +154,8 @@ mod tests {
     use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
     use crate::kernel::id::RunNo;
     use crate::kernel::id::{CoordEpoch, LedgerMs, SegmentNo, SlotNo};
-    use crate::kernel::visits::visits_of;
     use crate::kernel::reply::Reply;
+    use crate::kernel::visits::visits_of;
     use crate::machine::command::{
         BlobRef, Body, Command, Evidence, FailureClass, OpKind, Registration, SegmentDecl,
     };

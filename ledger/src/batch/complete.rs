@@ -11,15 +11,15 @@ use crate::batch::segment::Outcome;
 use crate::batch::trouble::DoneTry;
 use crate::kernel::id::{Attempt, PartNo, RunNo, SlotRef};
 use crate::kernel::limits;
-use crate::kernel::reply::{Superseded, RefusedRows, Rejection, Reply};
+use crate::kernel::reply::{RefusedRows, Rejection, Reply, Superseded};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::command::{HeldRows, PartDecl};
 use crate::machine::event::EventKind;
-use crate::machine::version_gate::ROWS_OF_SEVERAL_SLOTS;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation, rows_of};
 use crate::machine::seeded::{Bug, seeded};
+use crate::machine::version_gate::ROWS_OF_SEVERAL_SLOTS;
 use serde::{Deserialize, Serialize};
 
 /// Rows are done: their results are in a durable part.

@@ -7,8 +7,8 @@
 
 use crate::batch::run::{Run, RunState};
 use crate::kernel::id::LedgerMs;
-use crate::kernel::visits::count_visit;
 use crate::kernel::reply::Rejection;
+use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 

@@ -6,18 +6,18 @@
 //! marks everything, so that the next delta converts the image. Loading accepts both layouts.
 
 use crate::batch::attempts::Attempts;
+use crate::batch::bisection::{Trial, TrialNo};
 use crate::batch::disjoint::DisjointAttempts;
 use crate::batch::grant::Grant;
 use crate::batch::returned::{ROWS_PER_RECORD, Returned};
 use crate::batch::run::{InFlight, Run};
-use crate::batch::bisection::{Trial, TrialNo};
 use crate::kernel::codec;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SlotRef};
 use crate::kernel::rows::Rows;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::image::{ImageDelta, run_key};
 use crate::machine::image_load::{LoadError, bad, number, read};
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

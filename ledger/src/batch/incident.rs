@@ -15,8 +15,8 @@
 //! Absent: which pending rows an incident keeps from a slot (`avoided.rs`), what follows if an engine dies again
 //! (`blame.rs`), and what counts against a slot (`slot_incidents.rs`).
 
-use crate::batch::run::{InFlight, Run};
 use crate::batch::bisection::TrialNo;
+use crate::batch::run::{InFlight, Run};
 use crate::batch::trouble::Trouble;
 use crate::kernel::id::{LedgerMs, RunNo, SlotNo, SlotRef};
 use crate::kernel::limits;

@@ -9,8 +9,8 @@
 
 use crate::batch::slot_incidents::SlotIncident;
 use crate::kernel::id::{RunNo, SessionId, SlotNo, SlotRef};
-use crate::kernel::visits::count_visit;
 use crate::kernel::rows::Rows;
+use crate::kernel::visits::count_visit;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer blocks are cut: a slot holds at most this many rows.

@@ -130,7 +130,8 @@ fn item_of(run: &Run, row: u64) -> ItemView {
         (None, Some((attempt, grant))) => ItemPlace::Running(grant.slot, *attempt),
         (None, None) => trouble.not_before.map_or(ItemPlace::Pending, ItemPlace::Waiting),
     };
-    let speculative = run.flight.speculative.iter().find(|speculative| speculative.1.rows.contains(row));
+    let speculative =
+        run.flight.speculative.iter().find(|speculative| speculative.1.rows.contains(row));
     let own = || run.flight.trials.values().map(|t| &t.rows).find(|rows| rows.contains(row));
     let held = grant.filter(|g| g.1.trial.is_some()).map(|g| &g.1.rows);
     ItemView {

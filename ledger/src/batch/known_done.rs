@@ -7,8 +7,8 @@
 
 use crate::batch::run::Run;
 use crate::kernel::id::RunNo;
-use crate::kernel::visits::count_visit;
 use crate::kernel::rows::Rows;
+use crate::kernel::visits::count_visit;
 use std::collections::BTreeMap;
 
 /// The first row of an incident that is not known to be done.
@@ -34,7 +34,9 @@ impl KnownDone {
         while let Some((no, rows)) = incident.get(self.runs) {
             let run = runs.get(no);
             let is_done = |row| run.is_some_and(|run| run.outcome(row).part().is_some());
-            if let Some(row) = rows.from(self.row).inspect(|_| count_visit()).find(|row| !is_done(*row)) {
+            if let Some(row) =
+                rows.from(self.row).inspect(|_| count_visit()).find(|row| !is_done(*row))
+            {
                 self.row = row;
                 return;
             }

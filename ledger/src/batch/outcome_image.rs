@@ -11,10 +11,10 @@ use crate::batch::segment::{Outcome, Segment};
 use crate::kernel::codec;
 use crate::kernel::id::{RunNo, SegmentNo};
 use crate::machine::command::BlobRef;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::image::{ImageDelta, run_key};
 use crate::machine::image_load::{LoadError, bad, read};
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use serde::Serialize;
 
 /// Rows that share a record. A segment has at most as many blocks as [`Segment`] has marks.

@@ -54,7 +54,13 @@ impl Operation for ReuseResults {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        ledger.reuse_results(ctx, self.run, (self.segment, self.segment_digest), self.part, &self.rows)
+        ledger.reuse_results(
+            ctx,
+            self.run,
+            (self.segment, self.segment_digest),
+            self.part,
+            &self.rows,
+        )
     }
 }
 

@@ -6,13 +6,13 @@
 
 use crate::batch::attempts::Attempts;
 use crate::batch::avoided::{Avoided, KeptFrom};
+use crate::batch::bisection::{Trial, TrialNo};
+use crate::batch::completion_webhook::WebhookState;
 use crate::batch::disjoint::DisjointAttempts;
 use crate::batch::forget::Sealed;
-use crate::batch::completion_webhook::WebhookState;
 use crate::batch::returned::Returned;
 use crate::batch::segment::{Outcome, Segment};
 use crate::batch::spec::RunSpec;
-use crate::batch::bisection::{Trial, TrialNo};
 use crate::batch::trouble::Trouble;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use crate::kernel::reply::SegmentRef;

@@ -8,8 +8,8 @@ mod fair;
 mod levels;
 mod turns;
 
-use crate::batch::eligibility::Turn;
 use crate::batch::bisection::{Offered, TrialNo};
+use crate::batch::eligibility::Turn;
 use crate::fleet::worker::Slot;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::machine::ledger::Ledger;

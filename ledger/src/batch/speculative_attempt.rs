@@ -10,7 +10,7 @@ use crate::batch::run::{Run, RunState};
 use crate::batch::trouble::FailedTry;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use crate::kernel::limits;
-use crate::kernel::reply::{GrantedRows, Superseded, Rejection, Reply};
+use crate::kernel::reply::{GrantedRows, Rejection, Reply, Superseded};
 use crate::kernel::rows::Rows;
 use crate::machine::apply::Context;
 use crate::machine::command::HeldRows;
@@ -160,7 +160,8 @@ impl Ledger {
             if want == 0 {
                 break;
             }
-            let found = self.runs[&no].rows_to_speculate_on(Some(slot.session), self.meta.clock, want);
+            let found =
+                self.runs[&no].rows_to_speculate_on(Some(slot.session), self.meta.clock, want);
             let mut ranges: Vec<(u64, u32)> =
                 found.iter().flat_map(|held| held.1.ranges()).copied().collect();
             ranges.sort_unstable();
@@ -175,7 +176,12 @@ impl Ledger {
         granted
     }
 
-    fn add_speculative(&mut self, ctx: &Context, slot: SlotRef, held: HeldRows) -> Option<GrantedRows> {
+    fn add_speculative(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        held: HeldRows,
+    ) -> Option<GrantedRows> {
         let granted_at = self.meta.clock;
         let run = self.runs.get_mut(&held.run)?;
         let grant = Grant { slot, rows: held.rows.clone(), granted_at, trial: None };
@@ -275,8 +281,12 @@ impl Ledger {
     /// Ends all speculative attempts of a run.
     pub(crate) fn end_speculative(&mut self, ctx: &Context, no: RunNo, why: &'static str) {
         let Some(run) = self.runs.get(&no) else { return };
-        let speculative: Vec<(Attempt, Grant)> =
-            run.flight.speculative.iter().map(|(attempt, speculative)| (*attempt, speculative.clone())).collect();
+        let speculative: Vec<(Attempt, Grant)> = run
+            .flight
+            .speculative
+            .iter()
+            .map(|(attempt, speculative)| (*attempt, speculative.clone()))
+            .collect();
         for (attempt, speculative) in speculative {
             self.step_aside(no, attempt, &speculative.rows);
             self.emit_returned(ctx, speculative.slot, (no, attempt), &speculative.rows, why);

@@ -5,8 +5,8 @@
 //! Absent: the cluster's own store, which every worker can use, and the shared stores of training jobs (`store.rs`).
 
 use crate::kernel::id::SessionId;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use rollout_store_url::allows;
 
 /// See the module.

@@ -8,9 +8,9 @@
 //! is silent too. A crash is no proof, and never a strike here: a silent worker keeps a trial whole, so
 //! `worker_crash.rs` counts what was in one.
 
-use crate::batch::worker_crash::worker_lost;
 use crate::batch::segment::Outcome;
 use crate::batch::trouble::{FailedTry, Ruling};
+use crate::batch::worker_crash::worker_lost;
 use crate::fleet::worker::WorkerState;
 use crate::kernel::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
@@ -55,7 +55,12 @@ impl Operation for SuspectWithUnreportedStarts {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        ledger.suspect_with_unreported_starts(ctx, self.session, (&self.started, &self.unreported_starts), self.grace_ms)
+        ledger.suspect_with_unreported_starts(
+            ctx,
+            self.session,
+            (&self.started, &self.unreported_starts),
+            self.grace_ms,
+        )
     }
 }
 
@@ -122,7 +127,8 @@ impl Ledger {
     /// Takes the unreported starts of a session whose process is gone, except for rows that it still holds, which are
     /// counted separately.
     pub(crate) fn take_unreported_starts(&mut self, session: SessionId) -> UnreportedStarts {
-        let mut unreported_starts = self.unreported_starts.get(&session).cloned().unwrap_or_default();
+        let mut unreported_starts =
+            self.unreported_starts.get(&session).cloned().unwrap_or_default();
         self.forget_unreported_starts(session);
         for ((no, attempt), rows) in &mut unreported_starts {
             let run = self.runs.get(no);

@@ -11,8 +11,8 @@ use crate::batch::slot_incidents::{SlotIncident, as_deaths};
 use crate::batch::spec::SlotOffer;
 use crate::batch::tally::SlotUse;
 use crate::kernel::id::{Attempt, LedgerMs, RunNo, SessionId};
-use crate::kernel::visits::count_visit;
 use crate::kernel::reply::GrantedRows;
+use crate::kernel::visits::count_visit;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

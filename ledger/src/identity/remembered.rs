@@ -7,8 +7,8 @@
 use crate::identity::client::Client;
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -8,8 +8,8 @@
 
 use crate::kernel::id::{LedgerMs, SessionId};
 use crate::kernel::limits;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 
 /// The session that a new one would end.
 #[derive(Clone, Debug, PartialEq, Eq)]

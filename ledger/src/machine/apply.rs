@@ -10,9 +10,9 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::command::{Body, Command, Op, OpKind, RequestId};
 use crate::machine::event::EventKind;
-use crate::machine::version_gate::{check_kind, check_version};
 use crate::machine::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::machine::seeded::{Bug, seeded};
+use crate::machine::version_gate::{check_kind, check_version};
 
 /// An operation's log position, and the ids that it may still make.
 pub(crate) struct Context {

@@ -8,12 +8,12 @@ use crate::batch::run::Run;
 use crate::fleet::worker::{SessionEnd, WorkerState};
 use crate::kernel::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::kernel::limits;
-use crate::kernel::visits::count_visit;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
+use crate::kernel::visits::count_visit;
 use crate::machine::apply::Context;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::training::store;
 use std::collections::{BTreeMap, BTreeSet};
 

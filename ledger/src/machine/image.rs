@@ -233,7 +233,8 @@ impl Ledger {
         }
         for (no, name) in dirty.barriers {
             let barrier = self.jobs.get(&no).and_then(|j| j.barriers.get(&name));
-            let incarnations = barrier.map(|b| &b.incarnations).filter(|incarnations| !incarnations.is_empty());
+            let incarnations =
+                barrier.map(|b| &b.incarnations).filter(|incarnations| !incarnations.is_empty());
             delta.set(job_key(b'A', no, name.as_bytes()), incarnations.map(codec::encode));
             delta.set(job_key(b'B', no, name.as_bytes()), barrier.map(codec::encode));
         }

@@ -161,7 +161,10 @@ impl Ledger {
         for (session, unreported_starts) in &self.unreported_starts {
             let state = self.worker_state(*session);
             let silent = matches!(state, Some(WorkerState::Suspect { .. }));
-            ensure!(silent && !unreported_starts.is_empty(), "worker {session} was heard: {unreported_starts:?}");
+            ensure!(
+                silent && !unreported_starts.is_empty(),
+                "worker {session} was heard: {unreported_starts:?}"
+            );
         }
         Ok(())
     }
@@ -277,16 +280,28 @@ fn check_speculative(run: &Run) -> Result<(), String> {
         for (first, grant) in &run.flight.grants {
             let shared = speculative.rows.partition(&grant.rows).0;
             let apart = first < attempt && grant.slot.session != speculative.slot.session;
-            ensure!(shared.is_empty() || apart, "speculative attempt {attempt} of {first} is the same worker's");
+            ensure!(
+                shared.is_empty() || apart,
+                "speculative attempt {attempt} of {first} is the same worker's"
+            );
             ensure!(shared.is_empty() || grant.trial.is_none(), "trial {first} has a shadow");
             alone.subtract(&shared);
         }
-        ensure!(alone.is_empty(), "speculative attempt {attempt} has rows that no other attempt holds");
+        ensure!(
+            alone.is_empty(),
+            "speculative attempt {attempt} has rows that no other attempt holds"
+        );
         let failed = speculative.rows.iter().find(|row| run.troubles.contains_key(row));
-        ensure!(failed.is_none(), "speculative attempt {attempt} has row {failed:?}, which has failed");
+        ensure!(
+            failed.is_none(),
+            "speculative attempt {attempt} has row {failed:?}, which has failed"
+        );
     }
     ensure!(all.len() == total, "a row has two shadows");
-    ensure!(run.flight.speculative.is_indexed(), "the indexes of speculative attempts differ from them");
+    ensure!(
+        run.flight.speculative.is_indexed(),
+        "the indexes of speculative attempts differ from them"
+    );
     Ok(())
 }
 

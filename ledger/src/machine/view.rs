@@ -3,11 +3,11 @@
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
 pub use crate::batch::blocked::Blocked;
+use crate::batch::completion_webhook::WebhookState;
 use crate::batch::forget::Sealed;
 use crate::batch::grant::Grant;
 pub use crate::batch::incident::{EndKind, Incident, NamedSlot};
 pub use crate::batch::item_view::{ItemPlace, ItemState, ItemView};
-use crate::batch::completion_webhook::WebhookState;
 use crate::batch::run::Run;
 pub use crate::batch::run::{Counts, RunState};
 use crate::batch::spec::{RunSpec, SlotOffer};

@@ -7,7 +7,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::ledger::Ledger;
 use crate::training::barrier::{
-    BarrierMembers, Barrier, BarrierEnd, BarrierFailure, BarrierSpec, Generation,
+    Barrier, BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation,
 };
 use crate::training::job::{Departed, Departure, Job, ParticipantDecl, Told};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,8 @@ impl Job {
             if g.spec != *spec {
                 return Err(Rejection::BarrierConflict);
             }
-            if at.is_some_and(|b| g.end.is_some() && b.is_of_earlier(generation, name, incarnation)) {
+            if at.is_some_and(|b| g.end.is_some() && b.is_of_earlier(generation, name, incarnation))
+            {
                 return Err(known.and_then(|all| all.back()).map_or_else(not_of, is_at));
             }
             return match &g.end {

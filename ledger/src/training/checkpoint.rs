@@ -162,15 +162,22 @@ impl Checkpoint {
     /// Whether it contains samples of a dataset.
     pub(crate) fn holds(&self, no: DatasetNo) -> bool {
         let sealed = self.sealed.as_ref();
-        sealed.is_some_and(|s| s.done.contains_key(&no) || s.dataset_epochs.keys().any(|key| key.0 == no))
+        sealed.is_some_and(|s| {
+            s.done.contains_key(&no) || s.dataset_epochs.keys().any(|key| key.0 == no)
+        })
     }
 }
 
 impl Training {
     /// The furthest progress in a shard that ranks have reported to an open checkpoint: its step and the samples.
-    pub(crate) fn progress_of(&self, dataset_epoch: (DatasetNo, u64), shard: u32) -> Option<(u64, u32)> {
+    pub(crate) fn progress_of(
+        &self,
+        dataset_epoch: (DatasetNo, u64),
+        shard: u32,
+    ) -> Option<(u64, u32)> {
         let open = self.checkpoints.values().filter(|c| c.is_open());
-        let said = open.filter_map(|c| Some((c.step, *c.progress.get(&dataset_epoch)?.get(&shard)?)));
+        let said =
+            open.filter_map(|c| Some((c.step, *c.progress.get(&dataset_epoch)?.get(&shard)?)));
         said.max_by_key(|&(step, samples)| (samples, step))
     }
 

@@ -158,7 +158,8 @@ impl Ledger {
         }
         let step = checkpoint.step;
         for &(dataset_epoch, shard, samples) in &progress {
-            if checkpoint.progress.get(&dataset_epoch).is_some_and(|said| said.contains_key(&shard)) {
+            if checkpoint.progress.get(&dataset_epoch).is_some_and(|said| said.contains_key(&shard))
+            {
                 return Err(TrainingRefusal::ProgressTwice { shard }.into());
             }
             let len = self.datasets.get(&dataset_epoch.0).map_or(0, |d| d.spec.shard_len(shard));
@@ -390,7 +391,8 @@ impl Training {
         step: u64,
         len: u32,
     ) -> Result<(), Rejection> {
-        let dataset_epoch = self.dataset_epochs.get(&dataset_epoch).ok_or(TrainingRefusal::ClaimStale)?;
+        let dataset_epoch =
+            self.dataset_epochs.get(&dataset_epoch).ok_or(TrainingRefusal::ClaimStale)?;
         let shard = dataset_epoch.shards.get(number as usize).ok_or(TrainingRefusal::ClaimStale)?;
         let (least, most) = (shard.done_at(step), shard.most_at(step, len));
         match (least..=most).contains(&samples) {

@@ -15,7 +15,7 @@ use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::ledger::Ledger;
 use crate::training::barrier::Barrier;
-use crate::training::rendezvous::{Rendezvous, ParticipantState};
+use crate::training::rendezvous::{ParticipantState, Rendezvous};
 use crate::training::round_access::RoundAccess;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -9,8 +9,8 @@ use crate::kernel::reply::Rejection;
 use crate::machine::apply::Context;
 use crate::machine::command::StoreName;
 use crate::machine::event::EventKind;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::training::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
 use crate::training::rendezvous::ParticipantState;
 
@@ -83,7 +83,8 @@ impl Ledger {
         for incarnation in &told.went {
             self.incarnations.remove(incarnation);
         }
-        self.incarnations.extend(told.came.into_iter().map(|(incarnation, name)| (incarnation, (no, name))));
+        self.incarnations
+            .extend(told.came.into_iter().map(|(incarnation, name)| (incarnation, (no, name))));
         self.dirty.jobs.insert(no);
         self.dirty.barriers.extend(told.barriers.into_iter().map(|barrier| (no, barrier)));
         self.job_changes += 1;

@@ -7,7 +7,7 @@ use crate::machine::command::StoreName;
 use crate::machine::ledger::Ledger;
 use crate::training::barrier::Generation;
 use crate::training::job::{Departure, Job, JobName, Participant};
-use crate::training::rendezvous::{Rendezvous, ParticipantState};
+use crate::training::rendezvous::{ParticipantState, Rendezvous};
 use std::ops::Bound;
 
 /// A job.

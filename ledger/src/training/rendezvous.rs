@@ -174,7 +174,11 @@ impl Job {
     }
 
     /// The state of a participant that joins now.
-    pub(crate) fn state_to_join(&self, now: LedgerMs, config: &RendezvousConfig) -> ParticipantState {
+    pub(crate) fn state_to_join(
+        &self,
+        now: LedgerMs,
+        config: &RendezvousConfig,
+    ) -> ParticipantState {
         let until = LedgerMs(now.0.saturating_add(config.join_timeout_ms));
         match self.head.rendezvous.complete {
             false => ParticipantState::Joining { until },
@@ -283,8 +287,10 @@ impl Job {
         told.events.push(("rendezvous_closed", String::new(), rendezvous.round, String::new()));
         for participant in self.head.participants.values_mut() {
             let redundant = participant.state == ParticipantState::Redundant;
-            let waits =
-                matches!(participant.state, ParticipantState::Joining { .. } | ParticipantState::Late { .. });
+            let waits = matches!(
+                participant.state,
+                ParticipantState::Joining { .. } | ParticipantState::Late { .. }
+            );
             if redundant || waits {
                 participant.state = ParticipantState::Dismissed { redundant };
             }

@@ -13,11 +13,11 @@ use crate::kernel::id::SessionId;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::command::{StoreName, StoreOp};
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::training::job::{Job, JobName};
-use crate::training::rendezvous::{RoundMember, ParticipantState};
+use crate::training::rendezvous::{ParticipantState, RoundMember};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -162,7 +162,11 @@ impl Ledger {
     /// # Errors
     /// [`Rejection::ParticipantUnknown`] if the incarnation is void, [`Rejection::NotOfRound`] if it belongs to another
     /// round or none.
-    pub fn check_incarnation(&self, name: &StoreName, incarnation: SessionId) -> Result<(), Rejection> {
+    pub fn check_incarnation(
+        &self,
+        name: &StoreName,
+        incarnation: SessionId,
+    ) -> Result<(), Rejection> {
         let Some((job, participant)) = self.participant(incarnation) else {
             return Err(Rejection::ParticipantUnknown);
         };

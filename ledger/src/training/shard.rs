@@ -8,11 +8,11 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
-use crate::machine::version_gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
 use crate::machine::seeded::{Bug, seeded};
-use crate::training::dataset_epoch::{Mark, DatasetEpoch, ShardClaim, ShardState, record_of};
+use crate::machine::version_gate::came_with;
+use crate::training::dataset_epoch::{DatasetEpoch, Mark, ShardClaim, ShardState, record_of};
 use crate::training::state::{TrainerRef, Training};
 use serde::{Deserialize, Serialize};
 
@@ -208,7 +208,8 @@ impl Ledger {
                 false => Err(TrainingRefusal::ClaimStale.into()),
             };
         };
-        let shard = dataset_epoch.shards.get(at.number as usize).ok_or(TrainingRefusal::ClaimStale)?;
+        let shard =
+            dataset_epoch.shards.get(at.number as usize).ok_or(TrainingRefusal::ClaimStale)?;
         match &shard.state {
             ShardState::Claimed(claim) if claim.token == at.token => {
                 if claim.trainer != by.trainer {
@@ -249,7 +250,9 @@ impl Ledger {
             trainer.contributed = trainer.contributed.max(Some(mark.step));
             self.dirty.trainers.insert((no, by.to_owned()));
         }
-        let Some(dataset_epoch) = training.dataset_epochs.get_mut(&key) else { return Ok(Reply::Ok) };
+        let Some(dataset_epoch) = training.dataset_epochs.get_mut(&key) else {
+            return Ok(Reply::Ok);
+        };
         if let Some(shard) = dataset_epoch.shards.get_mut(at.number as usize).filter(|_| moved) {
             shard.marks.push(mark);
         }

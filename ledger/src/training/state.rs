@@ -12,8 +12,8 @@ use crate::kernel::id::{Attempt, DatasetNo, LedgerMs, SessionId, TrainingNo};
 use crate::kernel::reply::Rejection;
 use crate::kernel::rows::Rows;
 use crate::kernel::training_refusal::TrainingRefusal;
-use crate::machine::version_gate::came_with;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::came_with;
 use crate::training::checkpoint::Checkpoint;
 use crate::training::dataset_epoch::DatasetEpoch;
 use crate::training::shard_ring::Ring;
@@ -145,7 +145,8 @@ impl Training {
 
     /// Whether no trainer is left, although some work is in no complete checkpoint.
     pub(crate) fn is_deserted(&self) -> bool {
-        let shards = || self.dataset_epochs.values().flat_map(|dataset_epoch| &dataset_epoch.shards);
+        let shards =
+            || self.dataset_epochs.values().flat_map(|dataset_epoch| &dataset_epoch.shards);
         self.trainers.values().all(|trainer| trainer.incarnation.is_none())
             && shards().any(|shard| !shard.marks.is_empty())
     }
@@ -258,7 +259,8 @@ impl Ledger {
             {
                 return Err(format!("{job}: its world and its trainers differ"));
             }
-            let there = training.trainers.iter().filter(|(_, trainer)| trainer.incarnation.is_some());
+            let there =
+                training.trainers.iter().filter(|(_, trainer)| trainer.incarnation.is_some());
             ends.extend(there.map(|(name, trainer)| (trainer.ends, *no, name.clone())));
             for (&(dataset, epoch), dataset_epoch) in &training.dataset_epochs {
                 self.check_dataset_epoch(training, dataset, epoch, dataset_epoch, &mut tokens)
@@ -288,7 +290,9 @@ impl Ledger {
         tokens: &mut BTreeSet<Attempt>,
     ) -> Result<(), String> {
         let Some(dataset) = self.datasets.get(&dataset) else { return Err("no dataset".into()) };
-        if *dataset_epoch != DatasetEpoch::with(dataset_epoch.shards.clone(), dataset, epoch, &training.ring) {
+        if *dataset_epoch
+            != DatasetEpoch::with(dataset_epoch.shards.clone(), dataset, epoch, &training.ring)
+        {
             return Err("what is derived differs".into());
         }
         for (number, shard) in (0..).zip(&dataset_epoch.shards) {

@@ -12,9 +12,9 @@ use crate::kernel::limits;
 use crate::kernel::reply::{Rejection, Reply};
 use crate::kernel::training_refusal::TrainingRefusal;
 use crate::machine::apply::Context;
-use crate::machine::version_gate::came_with;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
+use crate::machine::version_gate::came_with;
 use crate::training::dataset_epoch::{Mark, ShardState, record_of};
 use crate::training::shard_ring::Ring;
 use crate::training::state::{LossPolicy, Trainer, TrainerRef, TrainingName, needs_no_recovery};
@@ -187,7 +187,10 @@ impl Ledger {
         let after = training.checkpoints.values().filter(|c| c.is_open()).map(|c| c.step).max();
         training.head.world.push(name.to_owned());
         let arcs = training.ring.arcs_of(name);
-        training.dataset_epochs.values_mut().for_each(|dataset_epoch| dataset_epoch.prefer_also(name, &arcs));
+        training
+            .dataset_epochs
+            .values_mut()
+            .for_each(|dataset_epoch| dataset_epoch.prefer_also(name, &arcs));
         training.ring.add(name);
         training.trainers.insert(name.to_owned(), Trainer { after, ..Trainer::default() });
         self.dirty.trainings.insert(no);
@@ -222,7 +225,8 @@ impl Ledger {
             return Ok(None);
         }
         self.lose_trainer(ctx, no, &trainer.name, "another process took its name");
-        let needs_recovery = self.trainings.get(&no).and_then(|training| training.head.needs_recovery.clone());
+        let needs_recovery =
+            self.trainings.get(&no).and_then(|training| training.head.needs_recovery.clone());
         Ok(needs_recovery.map(|(trainer, host)| Reply::Torn { trainer, host }))
     }
 
@@ -318,7 +322,9 @@ impl Ledger {
         let now = self.meta.clock;
         self.trainer_ends.clear();
         for (no, training) in &mut self.trainings {
-            for (name, trainer) in training.trainers.iter_mut().filter(|t| t.1.incarnation.is_some()) {
+            for (name, trainer) in
+                training.trainers.iter_mut().filter(|t| t.1.incarnation.is_some())
+            {
                 trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
                 self.trainer_ends.insert((trainer.ends, *no, name.clone()));
                 self.dirty.trainers.insert((*no, name.clone()));
@@ -354,7 +360,9 @@ impl Ledger {
         let held: Vec<_> = training.held_by(name).collect();
         for (dataset, epoch, number) in held {
             let known = training.progress_of((dataset, epoch), number);
-            let Some(dataset_epoch) = training.dataset_epochs.get_mut(&(dataset, epoch)) else { continue };
+            let Some(dataset_epoch) = training.dataset_epochs.get_mut(&(dataset, epoch)) else {
+                continue;
+            };
             if let Some(shard) = dataset_epoch.shards.get_mut(number as usize)
                 && let Some((step, samples)) = known.filter(|known| known.1 > shard.done())
             {
@@ -386,7 +394,10 @@ impl Ledger {
     fn tear_if_deserted(&mut self, ctx: &Context, no: TrainingNo, (name, host): (&str, &str)) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let head = &training.head;
-        if head.on_loss != LossPolicy::Recover || head.needs_recovery.is_some() || !training.is_deserted() {
+        if head.on_loss != LossPolicy::Recover
+            || head.needs_recovery.is_some()
+            || !training.is_deserted()
+        {
             return;
         }
         training.head.needs_recovery = Some((name.to_owned(), host.to_owned()));
@@ -399,7 +410,10 @@ impl Ledger {
     fn prefer_no_more(&mut self, no: TrainingNo, names: &BTreeSet<String>) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         names.iter().for_each(|name| training.ring.remove(name));
-        training.dataset_epochs.values_mut().for_each(|dataset_epoch| dataset_epoch.prefer_no_more(names, &training.ring));
+        training
+            .dataset_epochs
+            .values_mut()
+            .for_each(|dataset_epoch| dataset_epoch.prefer_no_more(names, &training.ring));
     }
 
     fn delete_job(&mut self, ctx: &Context, job: &TrainingName) -> Result<Reply, Rejection> {
@@ -418,7 +432,9 @@ impl Ledger {
         let names = std::mem::take(&mut training.trainers).into_keys().map(|name| (no, name));
         self.dirty.trainers.extend(names);
         let dataset_epochs = std::mem::take(&mut training.dataset_epochs).into_keys();
-        self.dirty.emptied_dataset_epochs.extend(dataset_epochs.map(|(dataset, epoch)| (no, dataset, epoch)));
+        self.dirty
+            .emptied_dataset_epochs
+            .extend(dataset_epochs.map(|(dataset, epoch)| (no, dataset, epoch)));
         self.dirty.trainings.insert(no);
         self.training_changes += 1;
         self.emit_training(ctx, no, "deleted", String::new());

@@ -40,7 +40,8 @@ impl Ledger {
             delta.delete_prefixes.push(dataset_epoch_key(no, dataset, epoch, &[]));
         }
         for (no, dataset, epoch, record) in std::mem::take(&mut dirty.dataset_epochs) {
-            let dataset_epoch = self.trainings.get(&no).and_then(|t| t.dataset_epochs.get(&(dataset, epoch)));
+            let dataset_epoch =
+                self.trainings.get(&no).and_then(|t| t.dataset_epochs.get(&(dataset, epoch)));
             let shards = dataset_epoch.and_then(|dataset_epoch| dataset_epoch.record(record));
             let key = dataset_epoch_key(no, dataset, epoch, &record.to_be_bytes());
             delta.set(key, shards.map(|shards| codec::encode(&shards)));

@@ -140,7 +140,10 @@ impl<'a> TrainingView<'a> {
             checkpoint: head.base,
             step: head.step,
             world: &head.world,
-            needs_recovery: head.needs_recovery.as_ref().map(|(name, host)| (name.as_str(), host.as_str())),
+            needs_recovery: head
+                .needs_recovery
+                .as_ref()
+                .map(|(name, host)| (name.as_str(), host.as_str())),
         }
     }
 
@@ -188,7 +191,11 @@ impl<'a> TrainingView<'a> {
         let ledger = self.ledger;
         self.training.dataset_epochs.iter().filter_map(move |(&(no, epoch), dataset_epoch)| {
             let dataset = ledger.datasets.get(&no)?;
-            Some(DatasetEpochView { dataset: &dataset.name, epoch, counts: dataset_epoch.counts(dataset) })
+            Some(DatasetEpochView {
+                dataset: &dataset.name,
+                epoch,
+                counts: dataset_epoch.counts(dataset),
+            })
         })
     }
 
@@ -200,13 +207,16 @@ impl<'a> TrainingView<'a> {
         }
         let done = self.training.head.done.get(&view.no)?.contains(epoch);
         let shards = view.spec.shards();
-        let counts = DatasetEpochCounts { shards, finished: shards, sealed: shards, ..Default::default() };
+        let counts =
+            DatasetEpochCounts { shards, finished: shards, sealed: shards, ..Default::default() };
         done.then_some(counts)
     }
 
     /// The shards of an open epoch, from a number on.
     pub fn shards(&self, dataset: &str, epoch: u64, from: u32, limit: usize) -> Vec<ShardView<'a>> {
-        let Some((_, dataset_epoch)) = self.dataset_epoch(dataset, epoch) else { return Vec::new() };
+        let Some((_, dataset_epoch)) = self.dataset_epoch(dataset, epoch) else {
+            return Vec::new();
+        };
         let shards = (0u32..).zip(&dataset_epoch.shards).skip(from as usize).take(limit);
         shards
             .map(|(number, shard)| ShardView {
@@ -226,7 +236,8 @@ impl<'a> TrainingView<'a> {
 
     /// The free shards that a trainer is preferred for, in the epoch's order.
     pub fn preferred(&self, dataset: &str, epoch: u64, trainer: &str) -> Vec<u32> {
-        self.dataset_epoch(dataset, epoch).map_or_else(Vec::new, |(_, dataset_epoch)| dataset_epoch.free_of(trainer))
+        self.dataset_epoch(dataset, epoch)
+            .map_or_else(Vec::new, |(_, dataset_epoch)| dataset_epoch.free_of(trainer))
     }
 
     /// Its checkpoints by number.
@@ -272,12 +283,15 @@ impl Ledger {
     /// Whether a claim would get an answer: a shard is free, everything is finished, or the trainer would be refused.
     pub fn worth_claiming(&self, by: &TrainerRef, dataset: &str, epoch: u64) -> bool {
         let Some(view) = self.training(&by.job) else { return true };
-        let theirs = view.training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
+        let theirs =
+            view.training.trainers.get(&by.trainer).and_then(|trainer| trainer.incarnation);
         if theirs != Some(by.incarnation) || view.training.head.needs_recovery.is_some() {
             return true;
         }
         let dataset_epoch = view.dataset_epoch(dataset, epoch);
-        dataset_epoch.is_none_or(|(_, dataset_epoch)| dataset_epoch.has_free() || dataset_epoch.is_finished())
+        dataset_epoch.is_none_or(|(_, dataset_epoch)| {
+            dataset_epoch.has_free() || dataset_epoch.is_finished()
+        })
     }
 
     /// A seed by which a reader may order the samples of a shard in an epoch.

@@ -5,11 +5,11 @@ use rollout_ledger::id::{
     Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
 };
 use rollout_ledger::{
-    BarrierMembers, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
-    JobName, LeaderCause, MemberOp, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota,
-    Registration, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
-    SegmentDecl, SettingOp, SlotOffer, StoreName, StoreOp, RendezvousConfig, TokenOp, TokenRole, TokenSpec,
-    TokenUse, op,
+    BarrierMembers, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass,
+    HeldRows, JobName, LeaderCause, MemberOp, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota,
+    Registration, RendezvousConfig, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows,
+    RunAction, RunSpec, SegmentDecl, SettingOp, SlotOffer, StoreName, StoreOp, TokenOp, TokenRole,
+    TokenSpec, TokenUse, op,
 };
 use std::collections::BTreeMap;
 
@@ -194,7 +194,8 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     let mut all = of_runs_and_stores();
     all.extend(training::all(all.len() as u64 + 1));
     all.push(("set_quota", command(Body::Ops(vec![quota().into()]))));
-    let settle_webhook = OpKind::SettleWebhook(op::SettleWebhook { run: RUN, index: 300, delivered: true });
+    let settle_webhook =
+        OpKind::SettleWebhook(op::SettleWebhook { run: RUN, index: 300, delivered: true });
     all.push(("noticed", command(Body::Ops(vec![settle_webhook.into()]))));
     all.push(("token", command(Body::Ops(tokens().map(Op::from).to_vec()))));
     let revoke = OpKind::Token(TokenOp::Revoke { name: "alice".into() });
@@ -420,7 +421,8 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
             "arrive",
             command(Body::Ops(vec![
                 arrive(BarrierMembers::Round, Policy::Fail, "n0").into(),
-                arrive(BarrierMembers::Members(vec!["p".into(), "q".into()]), Policy::Shrink, "p").into(),
+                arrive(BarrierMembers::Members(vec!["p".into(), "q".into()]), Policy::Shrink, "p")
+                    .into(),
                 arrive(BarrierMembers::Count(2), Policy::Fail, "p").into(),
             ])),
         ),
@@ -468,7 +470,8 @@ pub(crate) fn participant(name: &str) -> Box<ParticipantDecl> {
 }
 
 fn join(name: &str) -> OpKind {
-    let config = RendezvousConfig { min: 1, max: 2, join_timeout_ms: 600_000, last_call_ms: 30_000 };
+    let config =
+        RendezvousConfig { min: 1, max: 2, join_timeout_ms: 600_000, last_call_ms: 30_000 };
     OpKind::Join(op::Join { job: job(), participant: participant(name), config })
 }
 

@@ -5,9 +5,9 @@
 
 use crate::{commands, more};
 use rollout_ledger::{
-    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy, MemberOp,
-    OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp, StoreOp, TokenOp,
-    TokenRole, TrainerOp, op,
+    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, FailureClass, LeaderCause, LossPolicy,
+    MemberOp, OpKind, Policy, RevocationOp, Revoked, RunAction, SettingOp, ShardOp, StoreOp,
+    TokenOp, TokenRole, TrainerOp, op,
 };
 use std::collections::BTreeSet;
 

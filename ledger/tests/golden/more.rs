@@ -7,10 +7,10 @@ use crate::commands::{arrive, blob, command, op, participant, registration, spec
 use crate::training;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass, HeldRows,
-    JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota, RequestId,
-    RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec, SettingOp, StoreName,
-    StoreOp, RendezvousConfig, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp, op,
+    BarrierMembers, Body, CheckpointOp, Command, DatasetOp, DatasetSpec, Evidence, FailureClass,
+    HeldRows, JobName, LeaderCause, LossPolicy, MemberOp, OpKind, PartDecl, Policy, Quota,
+    RendezvousConfig, RequestId, RevocationAuthor, RevocationOp, Revoked, Rows, RunAction, RunSpec,
+    SettingOp, StoreName, StoreOp, TokenOp, TokenRole, TokenSpec, TokenUse, TrainerOp, op,
 };
 
 fn ops(kinds: impl IntoIterator<Item = OpKind>) -> Command {
@@ -177,7 +177,13 @@ fn trainers() -> Command {
 }
 
 fn arrivals() -> Command {
-    let member_sets = || [BarrierMembers::Members(vec!["p".into(), "q".into()]), BarrierMembers::Count(300), BarrierMembers::Round];
+    let member_sets = || {
+        [
+            BarrierMembers::Members(vec!["p".into(), "q".into()]),
+            BarrierMembers::Count(300),
+            BarrierMembers::Round,
+        ]
+    };
     let fail = member_sets().map(|members| arrive(members, Policy::Fail, "p"));
     let shrink = member_sets().map(|members| arrive(members, Policy::Shrink, "p"));
     let mut all: Vec<OpKind> = fail.into_iter().chain(shrink).collect();
@@ -209,7 +215,11 @@ fn runs() -> Command {
         create("bare", RunSpec::default()),
         OpKind::AddSegments(op::AddSegments { run: RunNo(300), segments: Vec::new() }),
         OpKind::RetryRows(op::RetryRows { run: RunNo(300), rows: Some(Rows::default()) }),
-        OpKind::SettleWebhook(op::SettleWebhook { run: RunNo(300), index: 70_000, delivered: false }),
+        OpKind::SettleWebhook(op::SettleWebhook {
+            run: RunNo(300),
+            index: 70_000,
+            delivered: false,
+        }),
         OpKind::SetQuota(quota),
         OpKind::Seal(op::Seal { run: RunNo(300), manifest: blob(3), ended_index: 70_000 }),
         OpKind::ReuseResults(op::ReuseResults {
@@ -234,13 +244,19 @@ fn workers() -> Command {
         cordon(None, true),
         cordon(Some(SlotNo(300)), false),
         OpKind::Drain(op::DrainWorker { session, deadline_ms: 0 }),
-        OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance: 300, seq: 129, rows_max: 200 }),
+        OpKind::ClaimSpeculatively(op::ClaimSpeculatively {
+            slot,
+            instance: 300,
+            seq: 129,
+            rows_max: 200,
+        }),
     ])
 }
 
 fn rendezvous() -> Command {
     let job = || JobName { namespace: "default".into(), job: "train".into() };
-    let config = RendezvousConfig { min: 200, max: 300, join_timeout_ms: 600_000, last_call_ms: 30_000 };
+    let config =
+        RendezvousConfig { min: 200, max: 300, join_timeout_ms: 600_000, last_call_ms: 30_000 };
     let incarnation = SessionId::at(300, 1);
     ops([
         OpKind::Join(op::Join { job: job(), participant: participant("p"), config }),

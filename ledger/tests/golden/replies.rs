@@ -8,8 +8,8 @@ use crate::commands::blob;
 use crate::{hex, lock};
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    GrantedRows, HeldRows, Superseded, RefusedRows, Rejection, Reply, Rows, SegmentRef, StoreAnswer,
-    TrainingRefusal,
+    GrantedRows, HeldRows, RefusedRows, Rejection, Reply, Rows, SegmentRef, StoreAnswer,
+    Superseded, TrainingRefusal,
 };
 use std::fmt::Debug;
 

@@ -8,9 +8,9 @@ use crate::{Records, hex, lock, played};
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     Body, Command, EngineSpec, EntryId, Evidence, FailureClass, HeldRows, JobName, Ledger, Op,
-    OpKind, PartDecl, Registration, Reply, RequestId, RevocationAuthor, RevocationOp, Revoked,
-    Rows, RunSpec, SCHEDULING_VERSION, SegmentDecl, SlotOffer, StoreAnswer, StoreName, StoreOp,
-    RendezvousConfig, op,
+    OpKind, PartDecl, Registration, RendezvousConfig, Reply, RequestId, RevocationAuthor,
+    RevocationOp, Revoked, Rows, RunSpec, SCHEDULING_VERSION, SegmentDecl, SlotOffer, StoreAnswer,
+    StoreName, StoreOp, op,
 };
 
 /// Only these workers serve it, so the rows that they claim belong to the new run.
@@ -170,7 +170,8 @@ fn in_a_round(story: &mut Story) {
     let (opened, _) = story.ops(vec![OpKind::OpenClient(op::OpenClient { name, holder })]);
     let request = RequestId { session: SessionId::at(opened, 0), seq: 1, ack_upto: 0 };
     let job = JobName { namespace: "default".into(), job: "round".into() };
-    let config = RendezvousConfig { min: 1, max: 1, join_timeout_ms: 600_000, last_call_ms: 30_000 };
+    let config =
+        RendezvousConfig { min: 1, max: 1, join_timeout_ms: 600_000, last_call_ms: 30_000 };
     let kind = OpKind::Join(op::Join { job, participant: participant("n0"), config });
     let (joined, _) = story.apply(&command(Body::Ops(vec![Op { request: Some(request), kind }])));
     let store = StoreName { namespace: "default".into(), job: "round".into(), round: 1 };

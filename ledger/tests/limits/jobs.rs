@@ -2,8 +2,8 @@
 
 use crate::bench::{Bench, job, participant};
 use rollout_ledger::{
-    BarrierMembers, BarrierEnd, BarrierFailure, BarrierSpec, Departed, OpKind, ParticipantDecl, Policy,
-    Rejection, Reply, StoreName, RendezvousConfig, limits, op,
+    BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Departed, OpKind, ParticipantDecl,
+    Policy, Rejection, RendezvousConfig, Reply, StoreName, limits, op,
 };
 
 fn participate(of: &str, decl: ParticipantDecl) -> OpKind {
@@ -112,8 +112,10 @@ fn departures_of_names_taken_again() {
         incarnation
     };
     let lost = came(&mut bench, 0);
-    bench
-        .granted(OpKind::LoseParticipant(op::LoseParticipant { incarnation: lost, silent_ms: Some(7) }));
+    bench.granted(OpKind::LoseParticipant(op::LoseParticipant {
+        incarnation: lost,
+        silent_ms: Some(7),
+    }));
     // Others are replaced, and return after leaving, more often than there is room for.
     for n in 1..=most {
         came(&mut bench, n);
@@ -168,7 +170,8 @@ pub(crate) fn timeouts() {
 
 pub(crate) fn barriers() {
     let mut bench = Bench::new();
-    let waits = |n: usize| arrive(&format!("b{n}"), 1, "a", barrier_of(BarrierMembers::Count(2), 1000));
+    let waits =
+        |n: usize| arrive(&format!("b{n}"), 1, "a", barrier_of(BarrierMembers::Count(2), 1000));
     bench.all_granted((0..limits::BARRIERS_MAX).map(waits));
     bench.over(limits::BARRIERS_MAX as u64, waits(limits::BARRIERS_MAX));
     // A barrier that does not wait makes room.

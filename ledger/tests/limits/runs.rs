@@ -313,8 +313,14 @@ pub(crate) fn speculate_after() {
     bench.granted(OpKind::CloseInput(op::CloseInput { run, rows: 3, digest }));
     let (first, second) = (bench.worker("w1", 1), bench.worker("w2", 1));
     assert_eq!(rows(&bench.pull(first, 1, 10)), 3);
-    let speculative =
-        |seq| OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot: second, instance: 1, seq, rows_max: 10 });
+    let speculative = |seq| {
+        OpKind::ClaimSpeculatively(op::ClaimSpeculatively {
+            slot: second,
+            instance: 1,
+            seq,
+            rows_max: 10,
+        })
+    };
     bench.tick_to(limits::SPECULATE_AFTER_MS - 1);
     assert_eq!(bench.granted(speculate(1)), Reply::Granted(Vec::new()));
     bench.tick_to(limits::SPECULATE_AFTER_MS);

@@ -6,8 +6,8 @@
 use crate::job_acts::JobAct;
 use crate::jobs::Job;
 use crate::meanings::{
-    blob, reuse_results, close, complete, held, instance, last_death, next_pull, nothing, register, run_no,
-    segments, session, settle, spec, store_name, who,
+    blob, close, complete, held, instance, last_death, next_pull, nothing, register, reuse_results,
+    run_no, segments, session, settle, spec, store_name, who,
 };
 use crate::members::MemberAct;
 use crate::naive::Model;
@@ -18,8 +18,8 @@ use crate::trainings_acts::Train;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
-    Evidence, FailureClass, JobName, WebhookState, Op, OpKind, Quota, RequestId, Rows, RunAction,
-    SettingOp, StoreName, StoreOp, op,
+    Evidence, FailureClass, JobName, Op, OpKind, Quota, RequestId, Rows, RunAction, SettingOp,
+    StoreName, StoreOp, WebhookState, op,
 };
 
 #[derive(Clone, Debug)]
@@ -301,7 +301,12 @@ impl Act {
             Act::ClaimSpeculatively { worker, slot, seq, max } => {
                 let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
                 let (seq, instance) = (next_pull(model, slot, seq), instance(model, slot.session));
-                OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance, seq, rows_max: max.into() })
+                OpKind::ClaimSpeculatively(op::ClaimSpeculatively {
+                    slot,
+                    instance,
+                    seq,
+                    rows_max: max.into(),
+                })
             }
             Act::ReuseResults { run, segment, mask, part, wrong } => {
                 reuse_results(model, run, segment, (mask, wrong), part)

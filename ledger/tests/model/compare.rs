@@ -1,8 +1,8 @@
 //! Compares the ledger's state with the model's, row by row.
 
+use crate::bisection::Shown;
 use crate::naive::Model;
 use crate::rows::{Row, RowState};
-use crate::bisection::Shown;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rollout_ledger::Ledger;

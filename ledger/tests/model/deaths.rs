@@ -196,7 +196,8 @@ impl Model {
     ) -> BTreeMap<(u32, Attempt), Vec<u64>> {
         let mut all: BTreeMap<(u32, Attempt), Vec<u64>> = BTreeMap::new();
         let Some(worker) = self.workers.get_mut(&session) else { return all };
-        let (unreported_starts, draining) = (std::mem::take(&mut worker.unreported_starts), worker.draining);
+        let (unreported_starts, draining) =
+            (std::mem::take(&mut worker.unreported_starts), worker.draining);
         for (no, attempt, row) in unreported_starts {
             let of = self.runs[no as usize - 1].rows.get(row as usize);
             let own = of.is_some_and(|row| match row.state {

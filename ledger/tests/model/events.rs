@@ -77,7 +77,10 @@ impl Told {
             EventKind::Completed { held, .. } => {
                 for row in each(held) {
                     self.held.remove(&row);
-                    prop_assert!(!self.speculative.contains_key(&row), "{row:?} still runs elsewhere");
+                    prop_assert!(
+                        !self.speculative.contains_key(&row),
+                        "{row:?} still runs elsewhere"
+                    );
                     prop_assert!(self.done.insert(row), "{row:?} completed twice");
                 }
             }

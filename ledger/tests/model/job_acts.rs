@@ -4,7 +4,9 @@ use crate::jobs::KEEP_ALIVE_MS;
 use crate::naive::Model;
 use proptest::prelude::*;
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{BarrierMembers, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, RendezvousConfig, op};
+use rollout_ledger::{
+    BarrierMembers, BarrierSpec, JobName, OpKind, ParticipantDecl, Policy, RendezvousConfig, op,
+};
 
 #[derive(Clone, Debug)]
 pub(crate) enum JobAct {
@@ -70,7 +72,8 @@ fn generation(model: &Model, job: u8, barrier: &str, ahead: i8) -> u64 {
 
 /// The definition that a job's participants give for a generation: mostly the same.
 fn spec(job: u8, set: u8, generation: u64) -> BarrierSpec {
-    let names = |names: &[&str]| BarrierMembers::Members(names.iter().map(|n| (*n).to_owned()).collect());
+    let names =
+        |names: &[&str]| BarrierMembers::Members(names.iter().map(|n| (*n).to_owned()).collect());
     let members = match (set, job % 3) {
         (0, _) => BarrierMembers::Count(3),
         (1, _) => names(&["d"]),

@@ -9,7 +9,9 @@ mod compare;
 pub(crate) use self::compare::difference;
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{BarrierSpec, JobName, ParticipantDecl, Rejection, Reply, StoreName, RendezvousConfig};
+use rollout_ledger::{
+    BarrierSpec, JobName, ParticipantDecl, Rejection, RendezvousConfig, Reply, StoreName,
+};
 use std::collections::BTreeMap;
 
 /// What all participants of the stories ask for.
@@ -204,7 +206,12 @@ impl Model {
         (incarnation, Reply::Participant { incarnation, keep_alive_ms })
     }
 
-    pub(crate) fn join(&mut self, name: JobName, decl: &ParticipantDecl, config: RendezvousConfig) -> Outcome {
+    pub(crate) fn join(
+        &mut self,
+        name: JobName,
+        decl: &ParticipantDecl,
+        config: RendezvousConfig,
+    ) -> Outcome {
         let job = self.jobs.entry(name.clone()).or_default();
         if job.closed {
             return Err(Rejection::RendezvousClosed);

@@ -4,7 +4,9 @@
 use super::{Gen, Job, KEEP_ALIVE_MS, Place};
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{BarrierMembers, BarrierSpec, JobName, ParticipantDecl, Policy, Rejection, Reply};
+use rollout_ledger::{
+    BarrierMembers, BarrierSpec, JobName, ParticipantDecl, Policy, Rejection, Reply,
+};
 
 impl Gen {
     pub(super) fn expected(&self) -> usize {

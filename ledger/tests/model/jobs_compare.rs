@@ -35,7 +35,8 @@ pub(crate) fn difference(ledger: &Ledger, jobs: &BTreeMap<JobName, Job>) -> Opti
             }
             return Some(format!("{name:?} is not there"));
         };
-        let mut who: Vec<_> = job.who.iter().map(|w| (w.name.clone(), w.incarnation, w.place)).collect();
+        let mut who: Vec<_> =
+            job.who.iter().map(|w| (w.name.clone(), w.incarnation, w.place)).collect();
         who.sort_by(|a, b| a.0.cmp(&b.0));
         let seen: Vec<_> = view
             .participants()

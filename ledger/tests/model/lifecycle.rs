@@ -6,7 +6,7 @@ use crate::rows::Row;
 use crate::runs::Run;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::view::RunState;
-use rollout_ledger::{WebhookState, Rejection, Reply, RunAction, RunSpec, SegmentDecl};
+use rollout_ledger::{Rejection, Reply, RunAction, RunSpec, SegmentDecl, WebhookState};
 use std::collections::BTreeMap;
 
 impl Model {

@@ -202,7 +202,12 @@ impl Model {
             OpKind::Suspect(op::Suspect { session, started, grace_ms }) => {
                 self.suspect(session, &started, grace_ms)
             }
-            OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts { session, started, unreported_starts, grace_ms }) => {
+            OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts {
+                session,
+                started,
+                unreported_starts,
+                grace_ms,
+            }) => {
                 self.suspect_with_unreported_starts(session, &started, &unreported_starts, grace_ms)
             }
             OpKind::Unsuspect(op::Unsuspect { session }) => self.unsuspect(session),
@@ -239,14 +244,17 @@ impl Model {
             OpKind::ReuseResults(op::ReuseResults { run, segment, segment_digest, part, rows }) => {
                 self.reuse_results(run, (segment, segment_digest), &part, &rows)
             }
-            OpKind::ClaimSpeculatively(op::ClaimSpeculatively { slot, instance, seq, rows_max }) => {
-                match self.workers.get(&slot.session) {
-                    Some(worker) if worker.instance == instance => {
-                        self.claim_speculatively(slot, seq, rows_max)
-                    }
-                    _ => Err(Rejection::SessionUnknown),
+            OpKind::ClaimSpeculatively(op::ClaimSpeculatively {
+                slot,
+                instance,
+                seq,
+                rows_max,
+            }) => match self.workers.get(&slot.session) {
+                Some(worker) if worker.instance == instance => {
+                    self.claim_speculatively(slot, seq, rows_max)
                 }
-            }
+                _ => Err(Rejection::SessionUnknown),
+            },
             OpKind::Store(op::UseStore { store, ops }) => self.store(store, ops),
             OpKind::DropStore(op::DropStore { store }) => self.drop_store(&store),
             OpKind::RoundStore(op::UseRoundStore { store, incarnation, ops }) => {
@@ -264,9 +272,14 @@ impl Model {
                 self.leave(incarnation, "lost")
             }
             OpKind::CloseRendezvous(op::CloseRendezvous { job }) => self.close_rendezvous(&job),
-            OpKind::Arrive(op::Arrive { job, barrier, generation, incarnation, participant, spec }) => {
-                self.arrive((&job, &barrier, generation), incarnation, &participant, spec)
-            }
+            OpKind::Arrive(op::Arrive {
+                job,
+                barrier,
+                generation,
+                incarnation,
+                participant,
+                spec,
+            }) => self.arrive((&job, &barrier, generation), incarnation, &participant, spec),
             OpKind::AbortBarrier(op::AbortBarrier { job, barrier, generation, .. }) => {
                 self.abort(&job, &barrier, generation)
             }

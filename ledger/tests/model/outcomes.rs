@@ -1,8 +1,8 @@
 //! Rows, one by one: the effect of a completion, a reused result, a failure and a return on each.
 
-use crate::speculative_attempts::grouped;
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, Row, RowState, kind, only, refuse};
+use crate::speculative_attempts::grouped;
 use crate::workers::Ended;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;

@@ -4,7 +4,7 @@ use crate::naive::{Model, Outcome};
 use crate::rows::RowState;
 use crate::runs::Run;
 use rollout_ledger::id::RunNo;
-use rollout_ledger::{WebhookState, Quota, Rejection, Reply};
+use rollout_ledger::{Quota, Rejection, Reply, WebhookState};
 
 /// The bounds of pending rows, and of runs.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,10 @@
 //! Runs as vectors of rows: their counts, their canary, and when they pause and end.
 
-use crate::rows::{Lease, Row, RowState};
 use crate::bisection::Excluded;
+use crate::rows::{Lease, Row, RowState};
 use rollout_ledger::id::{Attempt, RunNo, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
-use rollout_ledger::{WebhookState, Rejection, Reply, RunSpec, SegmentDecl};
+use rollout_ledger::{Rejection, Reply, RunSpec, SegmentDecl, WebhookState};
 use std::collections::BTreeMap;
 
 pub(crate) struct Run {

@@ -5,7 +5,7 @@ use crate::rows::{Lease, RowState};
 use crate::runs::Run;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
 use rollout_ledger::view::RunState;
-use rollout_ledger::{HeldRows, Superseded, Reply, Rows};
+use rollout_ledger::{HeldRows, Reply, Rows, Superseded};
 use std::collections::BTreeMap;
 
 impl Run {
@@ -36,7 +36,12 @@ impl Run {
 }
 
 impl Model {
-    pub(crate) fn claim_speculatively(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> Outcome {
+    pub(crate) fn claim_speculatively(
+        &mut self,
+        slot: SlotRef,
+        seq: u64,
+        rows_max: u32,
+    ) -> Outcome {
         let worker = self.workers.get(&slot.session);
         let pulls = worker.and_then(|w| w.slots.get(usize::from(slot.slot.0)));
         let answered = pulls.is_some_and(|s| s.last_pull >= seq);

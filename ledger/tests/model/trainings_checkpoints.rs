@@ -98,7 +98,8 @@ impl Model {
             }
         }
         job.check_step(&by.trainer, step, 0)?;
-        if let Some(name) = job.world.iter().find(|name| job.trainers[*name].incarnation.is_none()) {
+        if let Some(name) = job.world.iter().find(|name| job.trainers[*name].incarnation.is_none())
+        {
             return refuse(TrainingRefusal::TrainerMissing(name.clone()));
         }
         if job.checkpoints.iter().filter(|c| c.is_open()).count() == limits::CHECKPOINTS_OPEN_MAX {

@@ -29,7 +29,8 @@ impl Model {
                 let job = self.job_mut(&job)?;
                 let mut lost = Vec::new();
                 for (name, incarnation) in trainers {
-                    match job.trainers.get_mut(&name).filter(|t| t.incarnation == Some(incarnation)) {
+                    match job.trainers.get_mut(&name).filter(|t| t.incarnation == Some(incarnation))
+                    {
                         Some(trainer) => trainer.ends = clock + trainer.keep_ms,
                         None => lost.push(name),
                     }
@@ -39,7 +40,8 @@ impl Model {
             TrainerOp::Leave(by) => {
                 let job = self.job_mut(&by.job)?;
                 let holds = job.claims.values().any(|claim| claim.0 == by.trainer);
-                if job.trainers.get(&by.trainer).and_then(|t| t.incarnation) != Some(by.incarnation) {
+                if job.trainers.get(&by.trainer).and_then(|t| t.incarnation) != Some(by.incarnation)
+                {
                     return Ok(Reply::Ok);
                 }
                 match holds {

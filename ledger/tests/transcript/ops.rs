@@ -2,15 +2,16 @@
 
 use crate::args::{self, Args, Parsed};
 use crate::identity_ops::{author, create_token, quota, whose_certificates};
-use crate::job_ops::{arrive, job_name, participant, store, store_name, incarnation};
+use crate::job_ops::{arrive, incarnation, job_name, participant, store, store_name};
 use crate::member_ops::member;
-use crate::run_ops::{reuse_results, close, control, create, seal, segments};
+use crate::run_ops::{close, control, create, reuse_results, seal, segments};
 use crate::training;
 use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    BlobRef, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
-    RevocationOp, RunAction, SettingOp, SlotOffer, RendezvousConfig, TokenOp, TokenUse, op,
+    BlobRef, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
+    RendezvousConfig, RequestId, RevocationOp, RunAction, SettingOp, SlotOffer, TokenOp, TokenUse,
+    op,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {

@@ -6,7 +6,7 @@ use rollout_ledger::view::{
 };
 use rollout_ledger::{
     BarrierEnd, BarrierFailure, Event, EventKind, Generation, GrantedRows, HeldRows, JobView,
-    Ledger, RefusedRows, Reply, Rows, SettingView, ParticipantState, StoreAnswer,
+    Ledger, ParticipantState, RefusedRows, Reply, Rows, SettingView, StoreAnswer,
 };
 use std::fmt::Write;
 
@@ -49,7 +49,9 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),
         Reply::Participant { incarnation, .. } => format!("ticket {incarnation}"),
-        Reply::Joined { incarnation, generation } => format!("ticket {incarnation} of lineage {generation}"),
+        Reply::Joined { incarnation, generation } => {
+            format!("ticket {incarnation} of lineage {generation}")
+        }
         Reply::Torn { trainer, host } => format!("torn: {trainer} on {host} is lost"),
         Reply::Kept { lost } if lost.is_empty() => "kept".into(),
         Reply::Kept { lost } => format!("lost {}", lost.join(" ")),
@@ -381,7 +383,8 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
     if !flight.returned.is_empty() {
         let _ = writeln!(out, "  returned {}", flight.returned);
     }
-    let grants = [("live", &flight.live), ("also", &flight.speculative), ("lapsed", &flight.lapsed)];
+    let grants =
+        [("live", &flight.live), ("also", &flight.speculative), ("lapsed", &flight.lapsed)];
     for (what, grants) in grants {
         for (SlotRef { session, slot }, held) in grants {
             let name = ledger.worker_name(*session).map_or("gone", |n| n.1);

@@ -173,7 +173,11 @@ pub(crate) fn show(out: &mut String, ledger: &Ledger) {
         let _ = write!(out, "job {}/{} lineage {}", name.namespace, name.job, generation.number);
         let _ = write!(out, " round {}", generation.round);
         if generation.checkpoint > 0 {
-            let _ = write!(out, " from checkpoint {} of step {}", generation.checkpoint, generation.step);
+            let _ = write!(
+                out,
+                " from checkpoint {} of step {}",
+                generation.checkpoint, generation.step
+            );
         }
         if let Some((trainer, host)) = generation.needs_recovery {
             let _ = write!(out, ", torn: lost {trainer} on {host}");
@@ -188,7 +192,11 @@ pub(crate) fn show(out: &mut String, ledger: &Ledger) {
         }
         for dataset_epoch in training.dataset_epochs() {
             let c = dataset_epoch.counts;
-            let _ = write!(out, "  {} epoch {}: {} free", dataset_epoch.dataset, dataset_epoch.epoch, c.free);
+            let _ = write!(
+                out,
+                "  {} epoch {}: {} free",
+                dataset_epoch.dataset, dataset_epoch.epoch, c.free
+            );
             let _ = write!(out, " {} claimed {} finished", c.claimed, c.finished);
             let _ = writeln!(out, " {} sealed", c.sealed);
             let shards = training.shards(dataset_epoch.dataset, dataset_epoch.epoch, 0, usize::MAX);

@@ -26,7 +26,7 @@ impl Place {
         Self { alone: Alone::leading(Workers::default()).await, stores, dir }
     }
 
-    fn leading(&self) -> &Arc<Leading> {
+    fn leading(&self) -> &Arc<LeaderState> {
         &self.alone.leading
     }
 

@@ -1,6 +1,6 @@
 //! A leader of a one-member cluster, for tests. It has everything that a leader has, except callers.
 
-use super::{Leading, open};
+use super::{LeaderState, open};
 use rollout_config::coordinator::Workers;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{OpKind, Registration, Reply, SlotOffer};
@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The only member of a cluster, which leads.
 pub(crate) struct Alone {
-    pub(crate) leading: Arc<Leading>,
+    pub(crate) leading: Arc<LeaderState>,
     node: Node,
     _dir: TempDir,
 }

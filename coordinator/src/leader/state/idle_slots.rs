@@ -4,7 +4,7 @@
 //! *Invariant:* the leader chooses under a read lock and acts after it. It has at most one open question to a busy slot
 //! ([`crate::leader::stealing`]), and copies rows only if no slot has unstarted rows left.
 
-use super::Leading;
+use super::LeaderState;
 use crate::leader::dispatch;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::stealing::Ask;
@@ -21,7 +21,7 @@ use std::time::Instant;
 /// Rows of one run that the leader offers to idle slots in one round, while other slots run them.
 const SPECULATIVE_ROWS_MAX: u32 = 1024;
 
-impl Leading {
+impl LeaderState {
     /// Asks busy slots for rows, on behalf of slots whose pulls still wait.
     pub(super) fn ask_victims(self: &Arc<Self>) {
         let cohorts = self.parked.cohorts();
@@ -73,7 +73,8 @@ impl Leading {
         let mut idle: BTreeMap<CohortNo, Vec<(SlotRef, u32)>> = BTreeMap::new();
         let idle_of = |cohort| {
             let slots = self.parked.slots(cohort);
-            let mut idle = self.stealing.idle((cohort, &slots), SPECULATIVE_ROWS_MAX as usize, ledger);
+            let mut idle =
+                self.stealing.idle((cohort, &slots), SPECULATIVE_ROWS_MAX as usize, ledger);
             idle.retain(|(slot, _)| ledger.takes_others_rows(*slot));
             idle
         };

@@ -7,7 +7,7 @@
 //!
 //! Absent: when a member counts as unreachable; `rollout-raft` decides it.
 
-use super::Leading;
+use super::LeaderState;
 use crate::leader::ledger_read::ReadLedger;
 use rollout_ledger::id::CoordEpoch;
 use rollout_ledger::{
@@ -116,7 +116,7 @@ impl Budget {
     }
 }
 
-impl Leading {
+impl LeaderState {
     /// Reports for as long as this epoch lasts, and first of all that this member leads.
     pub(super) async fn report_members(self: Arc<Self>, cause: LeaderCause) {
         let mut interval = tokio::time::interval(LOOK_EVERY);

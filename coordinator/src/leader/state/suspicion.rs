@@ -4,7 +4,7 @@
 //! revives at most [`limits::TICK_ATTEMPTS_MAX`] attempts, or those of one worker, so that members hold their ledgers'
 //! locks for a short time. The leader drops a worker's heartbeats when its session has ended, and not before.
 
-use super::Leading;
+use super::LeaderState;
 use crate::leader::command_size;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::liveness::return_time;
@@ -15,7 +15,7 @@ use rollout_ledger::{Body, Op, OpKind, limits, op};
 use rollout_raft::ProposeError;
 use std::time::Duration;
 
-impl Leading {
+impl LeaderState {
     /// Proposes the workers whose silence has begun or ended.
     pub(super) async fn look_at_workers(&self) {
         let mut failure = Duration::from_millis(self.workers.failure_ms);
@@ -88,13 +88,17 @@ impl Leading {
             let started = self.node.ledger(|l| l.held_rows(session));
             return OpKind::Suspect(op::Suspect { session, started, grace_ms }).into();
         }
-        let (started, unreported_starts) = (self.liveness.started(session), self.unreported_starts(session));
+        let (started, unreported_starts) =
+            (self.liveness.started(session), self.unreported_starts(session));
         match unreported_starts.is_empty() {
             true => OpKind::Suspect(op::Suspect { session, started, grace_ms }).into(),
-            false => {
-                OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts { session, started, unreported_starts, grace_ms })
-                    .into()
-            }
+            false => OpKind::SuspectWithUnreportedStarts(op::SuspectWithUnreportedStarts {
+                session,
+                started,
+                unreported_starts,
+                grace_ms,
+            })
+            .into(),
         }
     }
 }

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use rollout_ledger::id::{LedgerMs, RunNo};
     use rollout_ledger::view::Counts;
-    use rollout_ledger::{WebhookState, RunSpec};
+    use rollout_ledger::{RunSpec, WebhookState};
     use std::fmt::Write as _;
 
     const CLUSTER: &str = "0123456789abcdef0123456789abcdef";

@@ -14,8 +14,8 @@ use super::{Candidate, Share};
 use crate::batch::eligibility::Turn;
 use crate::kernel::id::{RunNo, SlotRef};
 use crate::kernel::limits;
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::Ledger;
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use std::collections::BTreeMap;
 
 /// Virtual time of one row of a run of weight 1.

@@ -6,16 +6,16 @@ use crate::batch::spec::{EngineSpec, RunSpec, SlotOffer};
 use crate::identity::quota::Quota;
 use crate::kernel::id::{CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::kernel::limits;
-use crate::kernel::visits::visits_of;
 use crate::kernel::reply::Reply;
 use crate::kernel::rows::Rows;
+use crate::kernel::visits::visits_of;
 use crate::machine::apply::Context;
 use crate::machine::command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
     SegmentDecl,
 };
-use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::ledger::{EntryId, Ledger};
+use crate::machine::version_gate::SCHEDULING_VERSION;
 use crate::machine::view::Pool;
 use crate::op;
 

@@ -102,7 +102,10 @@ impl Ledger {
         let expected = world.iter().map(|name| (name.clone(), Trainer::default()));
         training.trainers = expected.collect();
         training.head.world = world;
-        training.dataset_epochs.values_mut().for_each(|dataset_epoch| dataset_epoch.prefer(&training.ring));
+        training
+            .dataset_epochs
+            .values_mut()
+            .for_each(|dataset_epoch| dataset_epoch.prefer(&training.ring));
         let trainers = training.trainers.keys().map(|name| (no, name.clone()));
         self.dirty.trainers.extend(trainers);
         Ok(self.give_incarnation(ctx, no, trainer))
@@ -131,7 +134,8 @@ impl Ledger {
         training.head.done = sealed.done;
         for (key, shards) in sealed.dataset_epochs {
             let Some(dataset) = self.datasets.get(&key.0) else { continue };
-            let dataset_epoch = DatasetEpoch::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
+            let dataset_epoch =
+                DatasetEpoch::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
             let records = (0..dataset_epoch.records()).map(|record| (no, key.0, key.1, record));
             self.dirty.dataset_epochs.extend(records);
             training.dataset_epochs.insert(key, dataset_epoch);

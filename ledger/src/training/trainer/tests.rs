@@ -55,7 +55,9 @@ impl Cluster {
         };
         let (replies, look_ups) = self.ops(numbers.clone().map(join).collect());
         let by = |(n, reply)| match reply {
-            Reply::Joined { incarnation, .. } => TrainerRef { job: job(), trainer: name(n), incarnation },
+            Reply::Joined { incarnation, .. } => {
+                TrainerRef { job: job(), trainer: name(n), incarnation }
+            }
             reply => panic!("{reply:?}"),
         };
         (numbers.zip(replies).map(by).collect(), look_ups)
