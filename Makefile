@@ -7,7 +7,7 @@ CARGO ?= cargo
 XTASK := $(CARGO) run --quiet --bin xtask --
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench nightly clean-demo
+.PHONY: help preflight build demo test test-deploy test-docs test-guide test-preflight test-preflight-demo test-ops test-upgrade latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak gc smoke-3node-aws smoke-3node-gcp lint fuzz fuzz-keep test-deny deny release release-binaries bench nightly clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -117,8 +117,8 @@ kill-matrix: preflight ## which seeded bugs the fault tests find: hours; goes on
 	$(CARGO) build -p rollout-coordinator --features seeded-bugs --target-dir "$(TARGET)/seeded-bugs"
 	"$(TARGET)/debug/rollout-jepsen" bugs --seeds 5 --secs 90 --out "$(TARGET)/kill-matrix"
 
-forgetting: preflight ## ten runs of a million rows one after another take the room of one, in memory and on disk
-	ROLLOUT_FORGET_ROWS=1000000 $(XTASK) test --process batch::ten_runs::
+gc: preflight ## ten runs of a million rows one after another take the room of one, in memory and on disk
+	ROLLOUT_GC_ROWS=1000000 $(XTASK) test --process batch::ten_runs::
 
 smoke-3node-aws: preflight ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most
 	$(XTASK) test --process batch::smoke_3node_aws

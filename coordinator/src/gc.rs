@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 /// Collects garbage for as long as the epoch lasts.
 pub(crate) fn start(leading: &Arc<LeaderState>, stores: &RunStores, retention: Retention) {
-    let runs = runs::forget_runs(leading.clone(), stores.clone(), retention);
+    let runs = runs::collect_runs(leading.clone(), stores.clone(), retention);
     tokio::spawn(leading.clone().until_ended(runs));
-    let checkpoints = checkpoints::forget_checkpoints(leading.clone(), stores.cluster().clone());
+    let checkpoints = checkpoints::collect_checkpoints(leading.clone(), stores.cluster().clone());
     tokio::spawn(leading.clone().until_ended(checkpoints));
     let orphans = orphans::sweep_orphans(leading.clone(), stores.cluster().clone(), retention);
     tokio::spawn(leading.clone().until_ended(orphans));

@@ -38,7 +38,7 @@ const fn item(target: &'static str, hours: u64, needs: &'static str) -> Item {
 const ITEMS: &[Item] = &[
     item("latency", 2, ""),
     item("soak", 2, ""),
-    item("forgetting", 2, ""),
+    item("gc", 2, ""),
     item("test-ops", 4, ""),
     item("test-upgrade", 4, ""),
     item("test-preflight-demo", 4, ROOT),

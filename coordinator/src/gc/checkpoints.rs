@@ -9,7 +9,7 @@
 //!
 //! Absent on purpose: folders of deleted jobs. Another cluster's folders may lie beside them.
 
-use crate::gc::runs::{AGAIN_AFTER, ForgetError, LOOK_EVERY, propose, remove_all};
+use crate::gc::runs::{AGAIN_AFTER, GcError, LOOK_EVERY, propose, remove_all};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
 use rollout_ledger::{CheckpointOp, CheckpointState, OpKind, TrainingName};
@@ -22,7 +22,7 @@ use std::time::Duration;
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Removes checkpoints that are to be deleted, for as long as the epoch lasts.
-pub(crate) async fn forget_checkpoints(leading: Arc<LeaderState>, store: BlobStore) {
+pub(crate) async fn collect_checkpoints(leading: Arc<LeaderState>, store: BlobStore) {
     let mut swept = tokio::time::Instant::now();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -47,7 +47,7 @@ pub(crate) async fn forget_checkpoints(leading: Arc<LeaderState>, store: BlobSto
     }
 }
 
-fn told(job: &TrainingName, number: u32, result: Result<(), ForgetError>) -> bool {
+fn told(job: &TrainingName, number: u32, result: Result<(), GcError>) -> bool {
     let TrainingName { namespace, job } = job;
     match &result {
         Ok(()) => tracing::info!(namespace, job, number, "checkpoint forgotten"),
@@ -63,7 +63,7 @@ async fn remove(
     store: &BlobStore,
     job: &TrainingName,
     number: u32,
-) -> Result<(), ForgetError> {
+) -> Result<(), GcError> {
     let prefix = rollout_storage::checkpoint_prefix(&job.namespace, &job.job, number);
     let listed = store.list(&prefix).await?;
     // If the job was deleted and created again under its name, the same numbers belong to other checkpoints.
@@ -82,14 +82,14 @@ async fn remove(
 }
 
 /// Confirms that the ledger here is at least as new as this call.
-async fn still_leads(leading: &LeaderState) -> Result<(), ForgetError> {
+async fn still_leads(leading: &LeaderState) -> Result<(), GcError> {
     let read = leading.node.read_index().await;
-    read.map(drop).map_err(|error| ForgetError::Deposed(error.to_string()))
+    read.map(drop).map_err(|error| GcError::Deposed(error.to_string()))
 }
 
 /// Removes objects of forgotten checkpoints, written by a trainer that did not know yet, and temporary files of killed
 /// writers.
-async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), ForgetError> {
+async fn sweep(leading: &LeaderState, store: &BlobStore) -> Result<(), GcError> {
     let jobs: Vec<TrainingName> =
         leading.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
     for job in jobs {

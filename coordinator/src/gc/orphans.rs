@@ -13,7 +13,7 @@
 //! Absent on purpose: folders of other clusters, folders of the cluster from which this one was restored, and stores
 //! that only runs name.
 
-use crate::gc::runs::{ForgetError, remove_all};
+use crate::gc::runs::{GcError, remove_all};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::LeaderState;
 use rollout_config::coordinator::Retention;
@@ -94,7 +94,7 @@ pub(crate) async fn sweep_orphans(
     }
 }
 
-async fn round(leading: &LeaderState, orphans: &mut Orphans) -> Result<(), ForgetError> {
+async fn round(leading: &LeaderState, orphans: &mut Orphans) -> Result<(), GcError> {
     let looked = orphans.look().await?;
     let without = without_run(leading, looked.found.clone()).await?;
     let due = orphans.judge(&looked, without, Instant::now()).await;
@@ -104,12 +104,9 @@ async fn round(leading: &LeaderState, orphans: &mut Orphans) -> Result<(), Forge
 }
 
 /// Those folders that no run has, as of a read after they were listed.
-async fn without_run(
-    leading: &LeaderState,
-    found: Vec<Folder>,
-) -> Result<Vec<Folder>, ForgetError> {
+async fn without_run(leading: &LeaderState, found: Vec<Folder>) -> Result<Vec<Folder>, GcError> {
     let read = leading.node.read_index().await;
-    read.map_err(|error| ForgetError::Deposed(error.to_string()))?;
+    read.map_err(|error| GcError::Deposed(error.to_string()))?;
     Ok(leading.node.ledger(|l| {
         let all = found.into_iter();
         all.filter(|f| !l.has_folder(&f.namespace, &f.folder)).collect()
@@ -234,9 +231,9 @@ impl Orphans {
         &mut self,
         due: Vec<Due>,
         is_orphan: impl Fn(Folder) -> F,
-    ) -> Result<(), ForgetError>
+    ) -> Result<(), GcError>
     where
-        F: Future<Output = Result<bool, ForgetError>>,
+        F: Future<Output = Result<bool, GcError>>,
     {
         for Due { folder, keys } in due {
             self.seen.remove(&folder);

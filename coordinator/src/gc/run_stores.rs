@@ -6,7 +6,7 @@
 //!
 //! Absent on purpose: whether a store is the one that has a run's objects. The code that relies on this checks it.
 
-use crate::gc::runs::ForgetError;
+use crate::gc::runs::GcError;
 use anyhow::{Context, Result};
 use rollout_storage::{BlobStore, same_store};
 use rollout_store_url::allows;
@@ -62,8 +62,8 @@ impl RunStores {
     }
 
     /// Opens the store that a run's spec names.
-    pub(crate) fn open(&self, url: &str) -> Result<BlobStore, ForgetError> {
-        self.admit(url).map_err(ForgetError::NotListed)?;
+    pub(crate) fn open(&self, url: &str) -> Result<BlobStore, GcError> {
+        self.admit(url).map_err(GcError::NotListed)?;
         match self.is_cluster(url) {
             true => Ok(self.cluster.clone()),
             false => Ok(BlobStore::open(url)?),

@@ -55,7 +55,7 @@ const FORMAT: u32 = 1;
 
 /// Why a step failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ForgetError {
+pub(crate) enum GcError {
     #[error(transparent)]
     Store(#[from] BlobError),
     #[error("{0}")]
@@ -80,7 +80,7 @@ enum Step {
 }
 
 /// Runs due steps for as long as the epoch lasts, a few runs concurrently. A failing run delays no other.
-pub(crate) async fn forget_runs(
+pub(crate) async fn collect_runs(
     leading: Arc<LeaderState>,
     stores: RunStores,
     retention: Retention,
@@ -141,11 +141,11 @@ async fn take(leading: &LeaderState, stores: &RunStores, (run, step): (RunNo, St
     result.is_ok()
 }
 
-pub(crate) async fn propose(leading: &LeaderState, kind: OpKind) -> Result<(), ForgetError> {
-    leading.applied(kind).await.map_err(ForgetError::Refused)
+pub(crate) async fn propose(leading: &LeaderState, kind: OpKind) -> Result<(), GcError> {
+    leading.applied(kind).await.map_err(GcError::Refused)
 }
 
-async fn seal(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
+async fn seal(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
     let mut chunks = Vec::new();
@@ -177,17 +177,13 @@ async fn seal(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<()
 
 /// Checks that the run's first segment is there, before anything is written. A directory where the store is not
 /// mounted would accept every object, and no reader would find it.
-async fn has_input(
-    store: &BlobStore,
-    view: &RunView,
-    first: &SegmentView,
-) -> Result<(), ForgetError> {
+async fn has_input(store: &BlobStore, view: &RunView, first: &SegmentView) -> Result<(), GcError> {
     let input =
         convert::blob_out(&view.namespace, &view.folder, Kind::Segment, &first.segment.blob);
     match store.size(&input.key).await {
         Err(BlobError::Missing { key }) => {
             let why = format!("the run's input {key} is not there");
-            Err(ForgetError::Elsewhere { url: store.url().to_owned(), why })
+            Err(GcError::Elsewhere { url: store.url().to_owned(), why })
         }
         found => Ok(found.map(drop)?),
     }
@@ -207,7 +203,7 @@ async fn put(
 
 /// Removes parts and texts that no row names (those of refused attempts, of attempts before the last, and of abandoned
 /// uploads), and refused manifests.
-async fn sweep(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
+async fn sweep(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let Some(sealed) = &view.sealed else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
@@ -225,10 +221,7 @@ async fn sweep(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(
 }
 
 /// Every object that a manifest needs, including itself but not the input segments.
-async fn named_in(
-    store: &BlobStore,
-    manifest: v1::BlobRef,
-) -> Result<HashSet<String>, ForgetError> {
+async fn named_in(store: &BlobStore, manifest: v1::BlobRef) -> Result<HashSet<String>, GcError> {
     let run: v1::SealedRun = read(store, &manifest).await?;
     let mut named = HashSet::from([manifest.key]);
     for chunk in run.chunks.into_iter().filter_map(|chunk| chunk.blob) {
@@ -243,17 +236,14 @@ async fn named_in(
     Ok(named)
 }
 
-async fn read<M: Message + Default>(
-    store: &BlobStore,
-    blob: &v1::BlobRef,
-) -> Result<M, ForgetError> {
-    let unreadable = |why: String| ForgetError::Unreadable { key: blob.key.clone(), why };
+async fn read<M: Message + Default>(store: &BlobStore, blob: &v1::BlobRef) -> Result<M, GcError> {
+    let unreadable = |why: String| GcError::Unreadable { key: blob.key.clone(), why };
     let digest = convert::digest_in(&blob.digest).map_err(|error| unreadable(error.message))?;
     let bytes = store.get(&blob.key, &digest).await?;
     M::decode(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
-async fn remove(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
+async fn remove(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<(), GcError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let store = stores.open(&view.spec.store_url)?;
     let prefix = rollout_storage::run_prefix(&view.namespace, &view.folder);
@@ -262,7 +252,7 @@ async fn remove(leading: &LeaderState, stores: &RunStores, no: RunNo) -> Result<
     // Then the folder of the run's name still exists.
     if keys.is_empty() && view.rows > 0 && !store.was_written(&prefix).await? {
         let why = format!("the folder of {prefix} was never written to");
-        return Err(ForgetError::Elsewhere { url: store.url().to_owned(), why });
+        return Err(GcError::Elsewhere { url: store.url().to_owned(), why });
     }
     remove_all(&store, keys).await?;
     store.prune(&prefix).await?;

@@ -1,6 +1,6 @@
 //! Ten runs, one after another, take the space of one: in memory, in the ledger, and on a member's disk.
 //!
-//! The test command runs them with few rows each; `make forgetting` with a million. The log is kept so short that the
+//! The test command runs them with few rows each; `make gc` with a million. The log is kept so short that the
 //! first run already reaches its bound, so that the usage after the tenth can be compared with it.
 
 use anyhow::{Context, Result, ensure};
@@ -20,10 +20,10 @@ const REST_SAMPLES: u32 = 20;
 /// More than the size of any entry of this log.
 const LOG_ENTRY: u64 = 16 << 10;
 
-/// Rows of each of the ten runs: ROLLOUT_FORGET_ROWS, as `make forgetting` sets it, or few enough for a routine test.
+/// Rows of each of the ten runs: ROLLOUT_GC_ROWS, as `make gc` sets it, or few enough for a routine test.
 fn rows_of_a_run() -> u64 {
-    let rows = std::env::var("ROLLOUT_FORGET_ROWS").ok();
-    rows.map_or(10_000, |rows| rows.parse().expect("ROLLOUT_FORGET_ROWS is a number"))
+    let rows = std::env::var("ROLLOUT_GC_ROWS").ok();
+    rows.map_or(10_000, |rows| rows.parse().expect("ROLLOUT_GC_ROWS is a number"))
 }
 
 /// Bytes of log that a member keeps: less than one run writes.

@@ -98,7 +98,7 @@ async fn a_leader_that_is_deposed_removes_nothing_more() {
     let mut orphans = Orphans::new(store.clone(), OURS, Duration::ZERO);
     let looked = orphans.look().await.expect("listed");
     let due = orphans.judge(&looked, looked.found.clone(), Instant::now()).await;
-    let deposed = async |_| Err(ForgetError::Deposed("another member leads".to_owned()));
+    let deposed = async |_| Err(GcError::Deposed("another member leads".to_owned()));
     orphans.remove(due, deposed).await.expect_err("it is deposed");
     assert_eq!(store.list("runs").await.expect("listed"), [key]);
 }

@@ -70,7 +70,7 @@ async fn a_run_whose_input_is_not_in_the_store_is_not_sealed_and_nothing_is_writ
     let own = url(place.dir.path(), "own");
     let run = place.ended("r", &own).await;
     let error = seal(place.leading(), &place.stores, run).await.expect_err("sealed");
-    assert!(matches!(error, ForgetError::Elsewhere { .. }), "{error}");
+    assert!(matches!(error, GcError::Elsewhere { .. }), "{error}");
     assert!(place.view(run).expect("a run").sealed.is_none());
     assert!(!place.dir.path().join("own").exists(), "something was written");
     place.write("r", &BlobStore::open(&own).expect("a store")).await;
@@ -86,10 +86,10 @@ async fn a_run_whose_store_is_not_listed_is_left_alone() {
     let run = place.ended("r", &other).await;
     place.write("r", &BlobStore::open(&other).expect("a store")).await;
     let error = seal(place.leading(), &place.stores, run).await.expect_err("sealed");
-    assert!(matches!(error, ForgetError::NotListed(_)), "{error}");
+    assert!(matches!(error, GcError::NotListed(_)), "{error}");
     place.alone.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
     let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
-    assert!(matches!(error, ForgetError::NotListed(_)), "{error}");
+    assert!(matches!(error, GcError::NotListed(_)), "{error}");
     place.alone.end().await;
 }
 
@@ -99,7 +99,7 @@ async fn a_run_is_forgotten_only_if_its_objects_were_in_this_store() {
     let run = place.ended("r", "").await;
     place.alone.op(OpKind::DeleteRun(op::DeleteRun { run })).await;
     let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
-    assert!(matches!(error, ForgetError::Elsewhere { .. }), "{error}");
+    assert!(matches!(error, GcError::Elsewhere { .. }), "{error}");
     assert_eq!(place.view(run).expect("a run").state, RunState::Deleting);
     // The state that a leader leaves if it is deposed after the last removal.
     let store = place.stores.cluster();
@@ -120,8 +120,8 @@ async fn a_store_that_refuses_holds_up_no_other_run() {
     let other = place.ended("other", "").await;
     place.write("other", place.stores.cluster()).await;
     place.alone.op(OpKind::DeleteRun(op::DeleteRun { run: refused })).await;
-    let forgetting = forget_runs(place.leading().clone(), place.stores.clone(), KEPT);
-    let forgetting = tokio::spawn(place.leading().clone().until_ended(forgetting));
+    let collecting = collect_runs(place.leading().clone(), place.stores.clone(), KEPT);
+    let collecting = tokio::spawn(place.leading().clone().until_ended(collecting));
     // By then the leader has tried and failed.
     tokio::time::sleep(3 * LOOK_EVERY).await;
     place.alone.op(OpKind::DeleteRun(op::DeleteRun { run: other })).await;
@@ -133,5 +133,5 @@ async fn a_store_that_refuses_holds_up_no_other_run() {
     tokio::time::timeout(AGAIN_AFTER / 2, gone).await.expect("it is held up");
     assert!(place.view(refused).is_some());
     place.alone.end().await;
-    tokio::time::timeout(PATIENCE, forgetting).await.expect("it ends").expect("no panic");
+    tokio::time::timeout(PATIENCE, collecting).await.expect("it ends").expect("no panic");
 }
