@@ -82,7 +82,7 @@ use crate::leader::state::{Current, LeaderState};
 use crate::leader::stuck_runs::StuckRuns;
 use crate::leader::webhooks::Webhooks;
 use crate::observe::audit;
-use crate::observe::gauges::MetricsPage;
+use crate::observe::metrics::MetricsPage;
 use crate::observe::placed;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};

@@ -27,7 +27,7 @@ use crate::leader::state::{self, LeaderState};
 use crate::leader::stuck_runs::StuckRuns;
 use crate::leader::webhooks::Webhooks;
 use crate::observe::audit::{AuditLayer, AuditLog};
-use crate::observe::gauges::MetricsPage;
+use crate::observe::metrics::MetricsPage;
 use crate::observe::open_files::{self, Bounded, Shares};
 use crate::observe::telemetry;
 use anyhow::{Context, Result};
