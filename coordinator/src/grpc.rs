@@ -28,7 +28,7 @@ mod maintenance;
 mod members;
 pub(crate) mod message_weight;
 mod namespace;
-pub(crate) mod places;
+pub(crate) mod position_layer;
 mod rendezvous;
 pub(crate) mod revoked_certificates;
 mod rosters;
@@ -82,8 +82,8 @@ use crate::leader::state::{Current, LeaderState};
 use crate::leader::stuck_runs::StuckRuns;
 use crate::leader::webhooks::Webhooks;
 use crate::observe::audit;
+use crate::observe::log_position;
 use crate::observe::metrics::MetricsPage;
-use crate::observe::placed;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, Op, OpKind, Rejection, Reply, RequestId};
@@ -180,7 +180,7 @@ impl Shared {
     /// Reads the whole answer from the ledger: the answer names the index of this read.
     pub(crate) fn seen<R: Default>(&self, read: impl FnOnce(&Ledger) -> R) -> R {
         self.node.ledger(|l| {
-            placed::as_of(l);
+            log_position::as_of(l);
             read(l)
         })
     }
@@ -191,7 +191,7 @@ impl Shared {
         self.node.ledger(|l| {
             let found = look(l);
             if found.is_none() {
-                placed::as_of(l);
+                log_position::as_of(l);
             }
             found
         })
@@ -256,11 +256,11 @@ impl Shared {
         kind: OpKind,
     ) -> Result<(u64, Reply), RpcError> {
         audit::requested(request);
-        placed::of_several_looks();
+        log_position::of_several_looks();
         let leading = self.leading()?;
         full_disk::check(&self.node, &self.config.name, [&kind])?;
         let (at, reply) = self.proposed(leading.proposer.op_at(Op { request, kind })).await?;
-        placed::applied(leading.epoch, at);
+        log_position::applied(leading.epoch, at);
         match reply {
             Reply::Rejected(why) => Err(reject::rejected(&why)),
             reply => Ok((at.index, reply)),
@@ -271,11 +271,11 @@ impl Shared {
     /// rejected too, or changed nothing by themselves. A later rejection is also the answer.
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
         audit::requested(ops.iter().find_map(|op| op.request));
-        placed::of_several_looks();
+        log_position::of_several_looks();
         let leading = self.leading()?;
         full_disk::check(&self.node, &self.config.name, ops.iter().map(|op| &op.kind))?;
         let Applied { at, replies } = self.proposed(leading.proposer.ops(ops)).await?;
-        placed::applied(leading.epoch, at);
+        log_position::applied(leading.epoch, at);
         if let Some(Reply::Rejected(why)) = replies.iter().find(|r| matches!(r, Reply::Rejected(_)))
         {
             return Err(reject::rejected(why));

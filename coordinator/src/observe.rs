@@ -3,7 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod certificate_times;
 pub(crate) mod diagnosis;
+pub(crate) mod log_position;
 pub(crate) mod metrics;
 pub(crate) mod open_files;
-pub(crate) mod placed;
 pub(crate) mod telemetry;

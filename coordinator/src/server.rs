@@ -11,7 +11,7 @@ use crate::grpc::around::AroundLayer;
 use crate::grpc::body_budget::BodyBudgetLayer;
 use crate::grpc::caller::Caller;
 use crate::grpc::epoch_gate::EpochGate;
-use crate::grpc::places::Places;
+use crate::grpc::position_layer::PositionLayer;
 use crate::grpc::revoked_certificates;
 use crate::grpc::store_probe::StoreProbe;
 use crate::grpc::traced::Trace;
@@ -190,8 +190,8 @@ impl Newcomers {
             .max_connection_age(NEWCOMER_WITHIN)
             .max_connection_age_grace(NEWCOMER_WITHIN)
             .layer(AroundLayer(Trace))
-            // The place goes to the audit log, not to a caller without a certificate.
-            .layer(AroundLayer(Places::Kept))
+            // The position goes to the audit log, not to a caller without a certificate.
+            .layer(AroundLayer(PositionLayer::InAuditOnly))
             .layer(AuditLayer(audit))
             .layer(AuthzLayer::new())
             .add_service(enrolment)
@@ -318,7 +318,7 @@ async fn serve_clients(
     let certificates = v1::certificates_server::CertificatesServer::new(certificates);
     server()
         .layer(AroundLayer(Trace))
-        .layer(AroundLayer(Places::Told))
+        .layer(AroundLayer(PositionLayer::InAnswers))
         .layer(AuditLayer(audit))
         .layer(AuthzLayer::refusing(shared.revocations.clone()))
         .layer(EpochGate(shared))

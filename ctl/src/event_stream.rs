@@ -24,12 +24,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A position among the events: index and position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub(crate) index: u64,
     pub(crate) position: u32,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for LogPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.index, self.position)
     }
@@ -39,7 +39,7 @@ impl std::fmt::Display for Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     /// At this position.
-    At(Place),
+    At(LogPosition),
     /// After all past events.
     Now,
     /// At the oldest event that a member holds.
@@ -104,16 +104,16 @@ impl EventStream {
     }
 
     /// The position of the next event, once it is known.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn position(&self) -> Option<LogPosition> {
         match self.start {
-            Start::At(place) => Some(place),
+            Start::At(position) => Some(position),
             Start::Now | Start::Oldest => None,
         }
     }
 
     /// Continues at another position.
-    pub(crate) fn go_on_at(&mut self, place: Place) {
-        (self.start, self.open) = (Start::At(place), None);
+    pub(crate) fn resume_at(&mut self, position: LogPosition) {
+        (self.start, self.open) = (Start::At(position), None);
         self.gone.clear();
     }
 
@@ -133,7 +133,7 @@ impl EventStream {
                         return Ok(Heard::Events(events));
                     }
                 }
-                Ok(Ok(None)) if !self.follow && self.place().is_some() => return Ok(Heard::End),
+                Ok(Ok(None)) if !self.follow && self.position().is_some() => return Ok(Heard::End),
                 Ok(Err(status)) => {
                     self.open = None;
                     self.judge(&member, &status)?;
@@ -150,14 +150,15 @@ impl EventStream {
             self.open = None;
             return None;
         }
-        let from = self.place().unwrap_or_default();
-        let next = Place { index: message.next_index, position: message.next_position };
+        let from = self.position().unwrap_or_default();
+        let next = LogPosition { index: message.next_index, position: message.next_position };
         self.start = Start::At(next.max(from));
         self.gone.clear();
         self.patience.renew();
-        let place = |event: &v1::Event| Place { index: event.index, position: event.position };
+        let position =
+            |event: &v1::Event| LogPosition { index: event.index, position: event.position };
         let events: Vec<v1::Event> =
-            message.events.into_iter().filter(|event| place(event) >= from).collect();
+            message.events.into_iter().filter(|event| position(event) >= from).collect();
         if events.iter().any(|event| event.wall_ms >= self.not_before_ms) {
             self.not_before_ms = 0;
         }
@@ -215,7 +216,7 @@ impl EventStream {
     }
 
     fn request(&self) -> v1::WatchEventsRequest {
-        let place = self.place().unwrap_or_default();
+        let position = self.position().unwrap_or_default();
         let start = match self.start {
             Start::At(_) => v1::EventStart::At,
             Start::Now => v1::EventStart::Now,
@@ -223,8 +224,8 @@ impl EventStream {
         };
         v1::WatchEventsRequest {
             start: start.into(),
-            from_index: place.index,
-            from_position: place.position,
+            from_index: position.index,
+            from_position: position.position,
             follow: self.follow,
             filter: Some(self.filter.clone()),
             not_before_wall_ms: self.not_before_ms,

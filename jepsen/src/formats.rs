@@ -49,14 +49,14 @@ pub struct Event {
     /// Arguments or answer.
     pub value: Value,
     /// The log position that an answer carries.
-    pub place: Option<Place>,
+    pub position: Option<ReportedPosition>,
     /// The request by which an operation was sent.
     pub request: Option<Arc<str>>,
 }
 
 /// A log position, as an answer reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ReportedPosition {
     /// The position.
     pub at: LogPosition,
     /// The epoch of the member that answered.

@@ -3,7 +3,7 @@
 //! *Invariant:* an operation that did not happen is left out; an operation whose answer is unknown has no end. Two
 //! operations are ordered only if one was answered before the other was called; equal times order nothing.
 
-use crate::formats::{Event, Kind, Place, ReadError};
+use crate::formats::{Event, Kind, ReadError, ReportedPosition};
 use crate::value::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub enum Outcome {
         /// The line of the completion.
         line: u64,
         /// The operation's log position, as the answer reports it.
-        place: Option<Place>,
+        position: Option<ReportedPosition>,
     },
     /// It may take effect at any time after the call, or never.
     Unknown,
@@ -147,8 +147,8 @@ fn complete(slot: &mut Option<Operation>, kind: Kind, event: Event) -> Result<()
     }
     match kind {
         Kind::Ok => {
-            let Event { value, at, line, place, .. } = event;
-            operation.outcome = Outcome::Answered { value, at, line, place };
+            let Event { value, at, line, position, .. } = event;
+            operation.outcome = Outcome::Answered { value, at, line, position };
         }
         Kind::Fail => *slot = None,
         Kind::Info | Kind::Invoke => {}

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_an_epoch_before_that_of_its_place_is_an_alarm() {
+    fn a_message_of_an_epoch_before_that_of_its_position_is_an_alarm() {
         let alarms = |said: u64, placed: u64| {
             let run = written(|recorder| {
                 let op = recorder.invoke("get", "a".to_owned(), Value::Null, None);

@@ -33,7 +33,7 @@ pub struct Replayed {
     /// Objects with too many possible states to follow to the end.
     pub unfinished: u64,
     /// Answers with a log position.
-    pub placed: u64,
+    pub positioned: u64,
 }
 
 /// An operation that takes effect at a position that is not known exactly.
@@ -74,7 +74,7 @@ impl<O> Default for Object<'_, O> {
 pub fn out_of_order(operations: &[Operation]) -> (Vec<String>, u64) {
     let mut broken = order::broken(operations, &order::floors(operations));
     broken.extend(order::used_twice(operations));
-    (told_of(broken, "places that are out of order"), order::placed(operations))
+    (told_of(broken, "places that are out of order"), order::positioned(operations))
 }
 
 /// The first findings, and the number of the rest.
@@ -97,7 +97,7 @@ pub fn replay<M: Model>(model: &M, operations: &[Operation]) -> Result<Replayed,
     let mut objects: BTreeMap<Option<&str>, Object<'_, M::Op>> = BTreeMap::new();
     for (operation, after) in operations.iter().zip(floors) {
         let object = objects.entry(operation.key.as_deref()).or_default();
-        found.placed += u64::from(put(model, object, operation, after)?);
+        found.positioned += u64::from(put(model, object, operation, after)?);
     }
     for (key, mut object) in objects {
         // One operation may take a row from one worker and give it to another.
@@ -127,25 +127,25 @@ fn put<'a, M: Model>(
         let read = model.read(&operation.f, &operation.input, answer);
         read.map_err(|what| ReadError::at(line, what))
     };
-    let (place, op) = match &operation.outcome {
-        Outcome::Answered { value, place, line, .. } => (*place, read(Some(value), *line)?),
+    let (position, op) = match &operation.outcome {
+        Outcome::Answered { value, position, line, .. } => (*position, read(Some(value), *line)?),
         Outcome::Unknown => (None, read(None, operation.line)?),
     };
     let answered = operation.outcome != Outcome::Unknown;
-    let Some(op) = op else { return Ok(place.is_some()) };
-    match place {
-        Some(place) if !place.repeated => {
-            object.events.push(Event { at: place.at, step: Step::Here(op), operation });
+    let Some(op) = op else { return Ok(position.is_some()) };
+    match position {
+        Some(position) if !position.repeated => {
+            object.events.push(Event { at: position.at, step: Step::Here(op), operation });
         }
-        Some(place) => {
+        Some(position) => {
             let step = Step::By(object.floating.len());
             object.floating.push(Floating { op, after, answered: true });
-            object.events.push(Event { at: place.at, step, operation });
+            object.events.push(Event { at: position.at, step, operation });
         }
         None if answered && READS.contains(&&*operation.f) => {}
         None => object.floating.push(Floating { op, after, answered: false }),
     }
-    Ok(place.is_some())
+    Ok(position.is_some())
 }
 
 /// Follows every state that an object may have had. `Err(None)`: there were too many.

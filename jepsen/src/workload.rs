@@ -6,7 +6,7 @@
 pub mod barrier;
 pub mod batches;
 pub mod item;
-mod placed;
+mod positioned;
 pub mod rendezvous;
 mod repeat;
 mod requester;

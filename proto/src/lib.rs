@@ -22,7 +22,7 @@ pub mod fakes {
     include!(concat!(env!("OUT_DIR"), "/fakes/rollout.v1.rs"));
 }
 
-mod answer_place;
+mod answer_position;
 pub mod authz;
 mod bytes_codec;
 mod channel;
@@ -46,7 +46,7 @@ mod tls;
 pub mod trace;
 mod version;
 
-pub use answer_place::{AnswerPlace, LOG_POSITION_HEADER};
+pub use answer_position::{AnswerPosition, LOG_POSITION_HEADER};
 pub use authz::AuthzLayer;
 pub use bytes_codec::BytesCodec;
 pub use channel::{

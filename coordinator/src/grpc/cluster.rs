@@ -5,13 +5,13 @@ use super::namespace::Listed;
 use super::{Shared, caller, check_every_namespace, check_namespace, namespace_or_default};
 use crate::leader::draining::REASON_BYTES_MAX;
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::proposer::Place;
+use crate::leader::proposer::LogPosition;
 use crate::leader::reject;
 use crate::leader::state::LeaderState;
 use crate::leader::stuck_runs;
 use crate::observe::audit;
 use crate::observe::certificate_times::CertificateTimes;
-use crate::observe::placed;
+use crate::observe::log_position;
 use crate::process;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
@@ -302,7 +302,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             Ok::<_, RpcError>(index)
         };
         let index = self.0.digest_pace.ask(computed, propose).await?;
-        placed::applied(leading.epoch, Place { index, position: 0 });
+        log_position::applied(leading.epoch, LogPosition { index, position: 0 });
         Ok(Response::new(v1::RequestDigestResponse { header: Some(self.0.header()), index }))
     }
 

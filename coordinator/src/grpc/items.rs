@@ -23,7 +23,7 @@ pub(crate) struct ItemsService(pub(crate) Arc<Shared>);
 
 impl ItemsService {
     fn check_rows_are_here(&self, no: RunNo, name: &str) -> Result<(), RpcError> {
-        // Does not read the rows, and so notes no place in the log.
+        // Does not read the rows, and so notes no position in the log.
         match self.0.node.ledger(|l| l.run_view(no)) {
             Some(run) => check_unsealed(&run, name),
             None => Ok(()),

@@ -10,7 +10,7 @@
 use super::Shared;
 use crate::leader::fair_room::{FairRoom, Place};
 use crate::leader::ledger_read::ReadLedger;
-use crate::observe::placed;
+use crate::observe::log_position;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rollout_ledger::seeded::{Bug, seeded};
@@ -274,7 +274,7 @@ impl StoreWaits {
                 (complete, now, found)
             });
             if awaited.len() > 1 || (complete && !now) {
-                placed::of_several_looks();
+                log_position::of_several_looks();
             }
             if complete || last || Instant::now() >= deadline {
                 let seen = sighted.at.lock().iter().copied().collect();
@@ -286,7 +286,7 @@ impl StoreWaits {
                 () = tokio::time::sleep_until(deadline) => last = true,
                 () = leading.ended.cancelled() => last = true,
                 () = tokio::time::sleep(LOOK_EVERY) => {
-                    placed::of_several_looks();
+                    log_position::of_several_looks();
                     self.shared.leading()?;
                 }
             }

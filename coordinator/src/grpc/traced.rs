@@ -10,7 +10,7 @@ use crate::grpc::around::{Answer, Around, HttpService};
 use crate::observe::audit::method_of;
 use futures::FutureExt;
 use rollout_proto::trace::{self, Span};
-use rollout_proto::{AnswerPlace, PeerInfo, RpcError};
+use rollout_proto::{AnswerPosition, PeerInfo, RpcError};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tracing::Instrument;
@@ -72,7 +72,7 @@ fn ended(mut span: Span, headers: &http::HeaderMap) {
     }
     let status = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
     span.note("rpc.grpc.status_code", status.as_ref().map_or(Code::Ok, Status::code) as u64);
-    if let Some(at) = AnswerPlace::of(&MetadataMap::from_headers(headers.clone())) {
+    if let Some(at) = AnswerPosition::of(&MetadataMap::from_headers(headers.clone())) {
         span.note("rollout.coord_epoch", at.coord_epoch);
         span.note("rollout.log_index", at.index);
     }

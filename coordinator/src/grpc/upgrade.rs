@@ -11,9 +11,9 @@ use super::check_every_namespace;
 use super::cluster::ClusterService;
 use crate::leader::cluster_version::{supported, target};
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::proposer::Place;
+use crate::leader::proposer::LogPosition;
 use crate::leader::reject;
-use crate::observe::placed;
+use crate::observe::log_position;
 use rollout_ledger::{Body, Ledger};
 use rollout_proto::{Identity, RpcError, v1};
 use rollout_raft::MemberRecord;
@@ -44,7 +44,7 @@ impl ClusterService {
             }
             let raised = leading.proposer.command(Body::SetVersion(target));
             let (index, _) = shared.proposed(raised).await?;
-            placed::applied(leading.epoch, Place { index, position: 0 });
+            log_position::applied(leading.epoch, LogPosition { index, position: 0 });
         }
         let version = match r.dry_run {
             true => target,

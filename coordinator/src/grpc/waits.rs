@@ -8,7 +8,7 @@
 use super::Shared;
 use crate::leader::fair_room::FairRoom;
 use crate::leader::ledger_read::ReadLedger;
-use crate::observe::placed;
+use crate::observe::log_position;
 use rollout_ledger::Ledger;
 use rollout_proto::{ErrorCode, Identity, RpcError};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Waits {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
             // If this member no longer leads, the error is not an answer as of the last read.
-            placed::of_several_looks();
+            log_position::of_several_looks();
             self.shared.leading()?;
         }
     }

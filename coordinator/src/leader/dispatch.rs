@@ -7,7 +7,7 @@
 use crate::leader::convert::{self, Checked};
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::parked::Pull;
-use crate::leader::proposer::{Applied, Place};
+use crate::leader::proposer::{Applied, LogPosition};
 use crate::leader::reject;
 use crate::leader::state::{LeaderState, Outbox};
 use crate::leader::tenancy;
@@ -118,7 +118,7 @@ fn park(leading: &LeaderState, pull: Pull) {
 struct Done {
     grants: Vec<GrantedRows>,
     refused: Vec<RefusedRows>,
-    at: Option<Place>,
+    at: Option<LogPosition>,
     /// The pull was parked before.
     waited: bool,
     /// Runs of its parts that have no more rows for any slot.
@@ -234,7 +234,7 @@ async fn apply(
     if let Some(pull) = thief {
         // The yielded rows are the last operation among the results.
         let position = at.position + (stands as u32).saturating_sub(1);
-        hand_over(leading, slot, pull, Done::granted(Place { position, ..at }, stolen)).await;
+        hand_over(leading, slot, pull, Done::granted(LogPosition { position, ..at }, stolen)).await;
     }
     result?;
     if !m.parts.is_empty() {
@@ -263,7 +263,7 @@ async fn hopeful(
     }
     let index = leading.node.ledger(|l| l.applied().index);
     let replies = vec![Reply::Taken { refused: Vec::new() }; results];
-    Ok(Applied { at: Place { index, position: 0 }, replies })
+    Ok(Applied { at: LogPosition { index, position: 0 }, replies })
 }
 
 /// Seeded bug: moves rows to the thief before the victim has given them up.
@@ -402,7 +402,7 @@ impl Done {
         Self { refused, ..Self::empty() }
     }
 
-    fn granted(at: Place, grants: Vec<GrantedRows>) -> Self {
+    fn granted(at: LogPosition, grants: Vec<GrantedRows>) -> Self {
         Self { grants, at: Some(at), waited: true, ..Self::empty() }
     }
 

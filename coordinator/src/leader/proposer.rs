@@ -32,23 +32,23 @@ const IN_FLIGHT_MAX: usize = 4;
 /// Waiting bundles. Beyond this, requests wait before they are queued, and streams are not read.
 const QUEUE_MAX: usize = 8192;
 
-/// A place in the log: an entry, and an operation of its command.
+/// A position in the log: an entry, and an operation of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub(crate) index: u64,
     pub(crate) position: u32,
 }
 
-impl Place {
-    /// The place of an operation that was not proposed; the index of an entry starts at 1.
-    pub(crate) const NOWHERE: Self = Self { index: 0, position: 0 };
+impl LogPosition {
+    /// The position of an operation that was not proposed; the index of an entry starts at 1.
+    pub(crate) const NONE: Self = Self { index: 0, position: 0 };
 }
 
 /// A bundle that was applied.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    /// The place of its first operation; the others follow.
-    pub(crate) at: Place,
+    /// The position of its first operation; the others follow.
+    pub(crate) at: LogPosition,
     /// One reply for each operation.
     pub(crate) replies: Vec<Reply>,
 }
@@ -93,7 +93,7 @@ impl Proposer {
     /// of them, rejects all and proposes none, because a member of an older build could not read it.
     pub(crate) async fn ops(&self, ops: Vec<Op>) -> Answer {
         if let Some(replies) = self.version().and_then(|version| too_new(&ops, version)) {
-            return Ok(Applied { at: Place::NOWHERE, replies });
+            return Ok(Applied { at: LogPosition::NONE, replies });
         }
         // Only requests are traced, not the leader's own operations.
         let span = trace::current().map(|_| Span::part(SpanKind::Internal, "commit"));
@@ -114,8 +114,11 @@ impl Proposer {
         Ok(self.op_at(op).await?.1)
     }
 
-    /// Applies one operation and returns its place.
-    pub(crate) async fn op_at(&self, op: impl Into<Op>) -> Result<(Place, Reply), ProposeError> {
+    /// Applies one operation and returns its position.
+    pub(crate) async fn op_at(
+        &self,
+        op: impl Into<Op>,
+    ) -> Result<(LogPosition, Reply), ProposeError> {
         let Applied { at, mut replies } = self.ops(vec![op.into()]).await?;
         Ok((at, replies.pop().ok_or(ProposeError::Unknown)?))
     }
@@ -125,7 +128,7 @@ impl Proposer {
     pub(crate) async fn command(&self, body: Body) -> Result<(u64, Vec<Reply>), ProposeError> {
         let version = self.version();
         if let Some(why) = version.and_then(|version| check_body_version(&body, version).err()) {
-            return Ok((Place::NOWHERE.index, vec![Reply::Rejected(why)]));
+            return Ok((LogPosition::NONE.index, vec![Reply::Rejected(why)]));
         }
         propose(&self.node, self.epoch, &self.clock, body).await
     }
@@ -329,8 +332,8 @@ fn distribute(merged: Vec<Waiting>, result: Result<(u64, Vec<Reply>), ProposeErr
             let mut replies = replies.into_iter();
             let mut position = 0;
             for Waiting { ops, answer, .. } in merged {
-                let at = Place { index, position };
-                let replies = replies.by_ref().take(ops).collect();
+                let (at, replies) =
+                    (LogPosition { index, position }, replies.by_ref().take(ops).collect());
                 let _ = answer.send(Ok(Applied { at, replies }));
                 position += ops as u32;
             }
@@ -456,16 +459,15 @@ mod tests {
     }
 
     #[test]
-    fn each_bundle_of_a_command_learns_its_own_place_and_replies() {
+    fn each_bundle_of_a_command_learns_its_own_position_and_replies() {
         let (first, mut one) = oneshot::channel();
         let (second, mut two) = oneshot::channel();
         let said = vec![Reply::Ok, Reply::Retried { rows: 1 }, Reply::Retried { rows: 2 }];
         let waiting = |ops, answer| Waiting { ops, answer, _room: room() };
         distribute(vec![waiting(1, first), waiting(2, second)], Ok((7, said.clone())));
-        let one = one.try_recv().unwrap().unwrap();
-        assert_eq!((one.at, &one.replies[..]), (Place { index: 7, position: 0 }, &said[..1]));
-        let two = two.try_recv().unwrap().unwrap();
-        assert_eq!((two.at, &two.replies[..]), (Place { index: 7, position: 1 }, &said[1..]));
+        let (one, two) = (one.try_recv().unwrap().unwrap(), two.try_recv().unwrap().unwrap());
+        assert_eq!((one.at, &one.replies[..]), (LogPosition { index: 7, position: 0 }, &said[..1]));
+        assert_eq!((two.at, &two.replies[..]), (LogPosition { index: 7, position: 1 }, &said[1..]));
     }
 
     #[test]
@@ -491,8 +493,7 @@ mod tests {
     #[test]
     fn a_bundle_over_the_bound_goes_alone() {
         let mut pending = Pending::default();
-        pending.push(claim(10_000));
-        pending.push(claim(1));
+        [claim(10_000), claim(1)].into_iter().for_each(|bundle| pending.push(bundle));
         assert_eq!(pending.take().0.len(), 1);
     }
 }

@@ -21,7 +21,7 @@ mod sink;
 mod strangers;
 
 use crate::leader::fair_room::Place;
-use crate::observe::placed;
+use crate::observe::log_position;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -250,7 +250,7 @@ impl Open {
             "namespace": named(&noted.namespace),
             "subject": named(&noted.subject),
             "request": request,
-            "index": placed::index_of_operation().map(|index| index.to_string()),
+            "index": log_position::index_of_operation().map(|index| index.to_string()),
             "outcome": outcome,
             "code": error.map(|error| error.code.code()),
             "message": error.map(|error| cut(&error.message)),

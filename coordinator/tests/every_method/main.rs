@@ -1,6 +1,6 @@
 //! Every method refuses a sender that claims an epoch that is over, one that no leader has opened, or another cluster.
-//! It names the reason and changes nothing. With a true claim, the same request is accepted and answered with its place
-//! in the log.
+//! It names the reason and changes nothing. With a true claim, the same request is accepted and answered with its
+//! position in the log.
 //!
 //! *Invariant:* the methods are those of the contract. A new method fails these tests until the table has it.
 
@@ -12,7 +12,7 @@ use fixture::Fixture;
 use member::{Answer, Claim, Member, Moment};
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use rollout_proto::{AnswerPlace, ErrorCode, Outcome, RpcError, v1};
+use rollout_proto::{AnswerPosition, ErrorCode, Outcome, RpcError, v1};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use table::{Case, Does, cases};
@@ -67,7 +67,7 @@ fn of_the_gate(error: &RpcError) -> bool {
 
 /// Methods that are not answered by a single operation of the ledger or a single read of it: streams, what is not part
 /// of the ledger, and what needs no quorum.
-const WITHOUT_PLACE: &[&str] = &[
+const WITHOUT_POSITION: &[&str] = &[
     "Runs/WatchRun",
     "Runs/ReadResults",
     "Items/ListItems",
@@ -87,14 +87,14 @@ const WITHOUT_PLACE: &[&str] = &[
 
 /// An operation comes after everything that was in the log when the request was sent. A read is as of that index, or a
 /// later one.
-fn is_placed(case: &Case, place: Option<AnswerPlace>, asked: &Moment) -> bool {
-    let Some(place) = place else { return WITHOUT_PLACE.contains(&case.method) };
-    let operation = place.position.is_some();
+fn has_position(case: &Case, position: Option<AnswerPosition>, asked: &Moment) -> bool {
+    let Some(position) = position else { return WITHOUT_POSITION.contains(&case.method) };
+    let operation = position.position.is_some();
     let behind = match case.does {
-        Does::Change => operation && place.index > asked.last_log,
-        _ => !operation && place.index >= asked.last_log,
+        Does::Change => operation && position.index > asked.last_log,
+        _ => !operation && position.index >= asked.last_log,
     };
-    behind && place.coord_epoch == asked.epoch && !WITHOUT_PLACE.contains(&case.method)
+    behind && position.coord_epoch == asked.epoch && !WITHOUT_POSITION.contains(&case.method)
 }
 
 #[test]
@@ -184,10 +184,10 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
             (Does::Refuse | Does::ServePeers, Answer::Refused(error, _)) => !of_the_gate(error),
             _ => false,
         };
-        if let Answer::Message(place) = &answer
-            && !is_placed(case, *place, &now)
+        if let Answer::Message(position) = &answer
+            && !has_position(case, *position, &now)
         {
-            failures.push(format!("{} stands at {place:?}, asked in {now:?}", case.method));
+            failures.push(format!("{} stands at {position:?}, asked in {now:?}", case.method));
         }
         if !heard {
             failures
@@ -222,16 +222,19 @@ async fn an_answer_without_a_result_has_an_index() {
         ("/rollout.v1.Items/RetryItems", retry.encode_to_vec()),
     ] {
         let answer = member.call(method, body.into(), truth).await;
-        let Answer::Refused(error, Some(place)) = answer else { panic!("{method}: {answer:?}") };
-        assert_eq!((error.code, place.position), (ErrorCode::RunNotFound, None), "{method}");
-        assert!(place.index >= now.last_log && place.coord_epoch == now.epoch, "{place:?}");
+        let Answer::Refused(error, Some(position)) = answer else { panic!("{method}: {answer:?}") };
+        assert_eq!((error.code, position.position), (ErrorCode::RunNotFound, None), "{method}");
+        assert!(
+            position.index >= now.last_log && position.coord_epoch == now.epoch,
+            "{position:?}"
+        );
     }
     let job = Some(v1::JobName { namespace: String::new(), job: "another".into() });
     let leave = v1::LeaveRequest { request: fixture.id(), job, ticket: fixture.ticket };
     let body = leave.encode_to_vec().into();
     let answer = member.call("/rollout.v1.Rendezvous/Leave", body, truth).await;
-    let Answer::Message(Some(place)) = answer else { panic!("{answer:?}") };
-    assert!(place.position.is_none() && place.index >= now.last_log, "{place:?}");
+    let Answer::Message(Some(position)) = answer else { panic!("{answer:?}") };
+    assert!(position.position.is_none() && position.index >= now.last_log, "{position:?}");
 }
 
 /// In a worker's stream each message carries its own epoch.

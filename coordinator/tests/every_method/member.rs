@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use rollout_proto::{AnswerPlace, BytesCodec, CLUSTER_HEADER, EPOCH_HEADER, RpcError, v1};
+use rollout_proto::{AnswerPosition, BytesCodec, CLUSTER_HEADER, EPOCH_HEADER, RpcError, v1};
 use rollout_storage::SnapshotFileReader;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,16 +28,16 @@ pub(crate) struct Member {
 /// The outcome of one call.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The first message, and its place in the log by its headers.
-    Message(Option<AnswerPlace>),
+    /// The first message, and its position in the log by its headers.
+    Message(Option<AnswerPosition>),
     /// A stream that ended without any message, or was silent for a second.
     Silence,
-    /// The refusal, and its place in the log by its headers.
-    Refused(RpcError, Option<AnswerPlace>),
+    /// The refusal, and its position in the log by its headers.
+    Refused(RpcError, Option<AnswerPosition>),
 }
 
 fn refused(status: &Status) -> Answer {
-    Answer::Refused(RpcError::from_status(status), AnswerPlace::of(status.metadata()))
+    Answer::Refused(RpcError::from_status(status), AnswerPosition::of(status.metadata()))
 }
 
 /// The epoch and cluster that the sender of a call claims to know.
@@ -201,13 +201,13 @@ impl Member {
         request.metadata_mut().insert(EPOCH_HEADER, claim.epoch.into());
         request.metadata_mut().insert(CLUSTER_HEADER, claim.cluster.parse().expect("ascii"));
         let path = PathAndQuery::try_from(path).expect("a path");
-        let (place, mut stream) = match grpc.streaming(request, path, BytesCodec).await {
-            Ok(response) => (AnswerPlace::of(response.metadata()), response.into_inner()),
+        let (position, mut stream) = match grpc.streaming(request, path, BytesCodec).await {
+            Ok(response) => (AnswerPosition::of(response.metadata()), response.into_inner()),
             Err(status) => return refused(&status),
         };
         // Streams that follow changes are silent at times.
         match tokio::time::timeout(Duration::from_secs(1), stream.message()).await {
-            Ok(Ok(Some(_))) => Answer::Message(place),
+            Ok(Ok(Some(_))) => Answer::Message(position),
             Ok(Ok(None)) | Err(_) => Answer::Silence,
             Ok(Err(status)) => refused(&status),
         }

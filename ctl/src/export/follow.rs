@@ -18,7 +18,7 @@ use super::live;
 use super::segment::Fetch;
 use crate::batch::error::BatchError;
 use crate::batch::submit;
-use crate::event_stream::{EventStream, Heard, Place, Start};
+use crate::event_stream::{EventStream, Heard, LogPosition, Start};
 
 /// Which outcomes are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -166,7 +166,7 @@ impl<'a> Follow<'a> {
             Heard::Events(happened) => happened,
             Heard::End => return true,
             Heard::Compacted { oldest } => {
-                events.go_on_at(Place { index: oldest, position: 0 });
+                events.resume_at(LogPosition { index: oldest, position: 0 });
                 return true;
             }
         };

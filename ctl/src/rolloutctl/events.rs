@@ -15,7 +15,7 @@ use self::line::EventLine;
 use self::since::{Chosen, Since, TAIL_MAX};
 use crate::completer::{self, Names};
 use crate::connect::ConnectSettings;
-use crate::event_stream::{EventStream, Heard, Place, Start};
+use crate::event_stream::{EventStream, Heard, LogPosition, Start};
 use crate::hint::namespace_flag;
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
@@ -96,7 +96,7 @@ impl EventsArgs {
 
     fn start(&self) -> Start {
         match self.since {
-            Some(Since::Place(place)) => Start::At(place),
+            Some(Since::Position(position)) => Start::At(position),
             // Older events are omitted, by the member if its build supports that.
             Some(Since::Age(_) | Since::Moment(_)) => Start::Oldest,
             None if self.follow && self.tail.is_none() => Start::Now,
@@ -105,8 +105,8 @@ impl EventsArgs {
     }
 
     /// The command that continues where this one ended.
-    fn resume(&self, namespace: &str, place: Place) -> String {
-        let mut text = format!("rolloutctl events --follow --since {place}");
+    fn resume(&self, namespace: &str, position: LogPosition) -> String {
+        let mut text = format!("rolloutctl events --follow --since {position}");
         if self.from_oldest {
             text += " --from-oldest";
         }
@@ -149,7 +149,7 @@ impl Verb for EventsArgs {
             if !self.follow || output::reader_is_gone() {
                 return Ok(());
             }
-            start = past.place().map_or(start, Start::At);
+            start = past.position().map_or(start, Start::At);
         }
         let stream = EventStream::new(&client, filter, self.follow, start);
         let mut stream = stream.not_before(chosen.not_before_ms());
@@ -199,25 +199,25 @@ impl<F: Future<Output = std::io::Result<()>> + Unpin> Reader<'_, F> {
 
     /// The position is gone: continues at the oldest index if requested.
     fn compacted(&self, stream: &mut EventStream, oldest: u64) -> Result<(), Failure> {
-        let place = Place { index: oldest, position: 0 };
+        let position = LogPosition { index: oldest, position: 0 };
         if self.args.from_oldest {
             to_stderr(&format!(
-                "events before index {oldest} are no longer kept: continuing at {place}\n"
+                "events before index {oldest} are no longer kept: continuing at {position}\n"
             ));
-            stream.go_on_at(place);
+            stream.resume_at(position);
             return Ok(());
         }
-        let asked = stream.place().unwrap_or_default();
+        let asked = stream.position().unwrap_or_default();
         Err(Failure::compacted(format!(
             "Compacted: events from {asked} on are no longer kept; the oldest index kept is {oldest}. \
              To continue there: {}",
-            self.args.resume(self.namespace, place)
+            self.args.resume(self.namespace, position)
         )))
     }
 
     fn say_how_to_go_on(&self, stream: &EventStream) {
-        if let Some(place) = stream.place() {
-            aside(format_args!("to go on: {}", self.args.resume(self.namespace, place)));
+        if let Some(position) = stream.position() {
+            aside(format_args!("to go on: {}", self.args.resume(self.namespace, position)));
         }
     }
 }
@@ -257,13 +257,13 @@ mod tests {
             kinds: vec!["granted".to_owned(), "stolen".to_owned()],
         };
         assert_eq!(
-            args.resume("default", Place { index: 9, position: 2 }),
+            args.resume("default", LogPosition { index: 9, position: 2 }),
             "rolloutctl events --follow --since 9:2 --for worker/w3 --kind granted,stolen"
         );
         args.from_oldest = true;
         args.kinds.clear();
         assert_eq!(
-            args.resume("team-a", Place { index: 9, position: 2 }),
+            args.resume("team-a", LogPosition { index: 9, position: 2 }),
             "rolloutctl events --follow --since 9:2 --from-oldest --for worker/w3 --namespace team-a"
         );
     }

@@ -106,7 +106,7 @@ fn event(form: &Form, line: u64, at: u64) -> Result<Option<Event>, String> {
     let key = get("key").map(Form::value).and_then(named);
     let value = get("value").map(Form::value).unwrap_or_default();
     let (process, f) = (*process, f.as_str().into());
-    Ok(Some(Event { line, at, process, kind, f, key, value, place: None, request: None }))
+    Ok(Some(Event { line, at, process, kind, f, key, value, position: None, request: None }))
 }
 
 /// An object's name. A string names itself, except that a leading prefix character is doubled.

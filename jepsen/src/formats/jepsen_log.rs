@@ -88,7 +88,7 @@ fn event(line: &Line) -> Result<Option<Event>, ReadError> {
         f,
         key: None,
         value,
-        place: None,
+        position: None,
         request: None,
     }))
 }

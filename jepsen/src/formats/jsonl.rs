@@ -1,6 +1,6 @@
 //! Converts the records of this suite into events; see [`crate::history`].
 
-use super::{Event, Place, ReadError};
+use super::{Event, ReadError, ReportedPosition};
 use crate::history::Reader;
 use std::io::BufRead;
 
@@ -18,7 +18,11 @@ pub(super) fn events(input: impl BufRead) -> impl Iterator<Item = Result<Event, 
             key: record.key.map(Into::into),
             value: record.value.into(),
             request: record.request_id.map(Into::into),
-            place: record.at.map(|at| Place { at, epoch: record.epoch, repeated: record.repeated }),
+            position: record.at.map(|at| ReportedPosition {
+                at,
+                epoch: record.epoch,
+                repeated: record.repeated,
+            }),
         })
     })
 }

@@ -3,7 +3,7 @@
 //! *Invariant:* an operation that was answered before another was called precedes it in the log. A higher epoch
 //! follows a lower one, one index has one epoch, and one position belongs to one request.
 
-use crate::formats::Place;
+use crate::formats::ReportedPosition;
 use crate::history::LogPosition;
 use crate::operations::{Operation, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn floors(operations: &[Operation]) -> Vec<Option<LogPosition>> {
     let mut answered: Vec<(u64, LogPosition)> = operations
         .iter()
-        .filter_map(|operation| Some((operation.answered_at()?, place(operation)?.at)))
+        .filter_map(|operation| Some((operation.answered_at()?, position(operation)?.at)))
         .collect();
     answered.sort_unstable();
     let mut called: Vec<usize> = (0..operations.len()).collect();
@@ -30,19 +30,19 @@ pub(super) fn floors(operations: &[Operation]) -> Vec<Option<LogPosition>> {
 }
 
 /// The number of answers with a log position.
-pub(super) fn placed(operations: &[Operation]) -> u64 {
-    operations.iter().filter(|operation| place(operation).is_some()).count() as u64
+pub(super) fn positioned(operations: &[Operation]) -> u64 {
+    operations.iter().filter(|operation| position(operation).is_some()).count() as u64
 }
 
 /// The conflicts, in words.
 pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -> Vec<String> {
     let mut found = Vec::new();
     for (operation, floor) in operations.iter().zip(floors) {
-        let (Some(place), Some(floor)) = (place(operation), floor) else { continue };
+        let (Some(position), Some(floor)) = (position(operation), floor) else { continue };
         // Two reads may be as of the same index.
-        let reads = place.at.position == u32::MAX;
-        if place.at < *floor || (place.at == *floor && !reads) {
-            let (what, at) = (told(operation), place.at);
+        let reads = position.at.position == u32::MAX;
+        if position.at < *floor || (position.at == *floor && !reads) {
+            let (what, at) = (told(operation), position.at);
             let key = operation.key.as_deref().unwrap_or("?");
             found.push(format!(
                 "item {key}: {what} stands at {at}, but when it was called, {floor} was answered"
@@ -52,8 +52,8 @@ pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -
     let mut epochs: Vec<(u64, u64, &Operation)> = operations
         .iter()
         .filter_map(|operation| {
-            let place = place(operation)?;
-            Some((place.at.index, place.epoch?, operation))
+            let position = position(operation)?;
+            Some((position.at.index, position.epoch?, operation))
         })
         .collect();
     epochs.sort_by_key(|(index, epoch, _)| (*index, *epoch));
@@ -74,8 +74,10 @@ pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -
 pub(super) fn used_twice(operations: &[Operation]) -> Vec<String> {
     let mut used: BTreeMap<LogPosition, Vec<&Operation>> = BTreeMap::new();
     for operation in operations {
-        let own = place(operation).filter(|place| !place.repeated);
-        if let Some(Place { at, .. }) = own.filter(|place| place.at.position != u32::MAX) {
+        let own = position(operation).filter(|position| !position.repeated);
+        if let Some(ReportedPosition { at, .. }) =
+            own.filter(|position| position.at.position != u32::MAX)
+        {
             used.entry(at).or_default().push(operation);
         }
     }
@@ -101,9 +103,9 @@ fn sent_by(operation: &Operation) -> (Option<&str>, i64) {
     }
 }
 
-fn place(operation: &Operation) -> Option<Place> {
+fn position(operation: &Operation) -> Option<ReportedPosition> {
     match &operation.outcome {
-        Outcome::Answered { place, .. } => *place,
+        Outcome::Answered { position, .. } => *position,
         Outcome::Unknown => None,
     }
 }

@@ -3,7 +3,7 @@
 mod random;
 
 use super::*;
-use crate::formats::Place;
+use crate::formats::ReportedPosition;
 use crate::models::Item;
 use crate::value::Value;
 
@@ -22,8 +22,8 @@ impl Forged {
                     "read" => LogPosition::behind(index),
                     _ => LogPosition { index, position: 0 },
                 };
-                let place = Some(Place { at, epoch: Some(1), repeated });
-                Outcome::Answered { value, at: called_at + 5, line, place }
+                let position = Some(ReportedPosition { at, epoch: Some(1), repeated });
+                Outcome::Answered { value, at: called_at + 5, line, position }
             }
         };
         let (f, key) = (f.into(), Some("1/0".into()));
@@ -63,9 +63,9 @@ impl Forged {
         self.0.last_mut().unwrap()
     }
 
-    fn place(&mut self) -> &mut Place {
+    fn position(&mut self) -> &mut ReportedPosition {
         match &mut self.last().outcome {
-            Outcome::Answered { place: Some(place), .. } => place,
+            Outcome::Answered { position: Some(position), .. } => position,
             _ => panic!("no place"),
         }
     }
@@ -159,7 +159,7 @@ fn what_is_answered_out_of_the_order_of_time_is_seen() {
 }
 
 #[test]
-fn a_place_that_two_requests_say_is_their_own_is_seen() {
+fn a_position_that_two_requests_say_is_their_own_is_seen() {
     let two = |first: &str, second: &str| {
         let mut forged = Forged::default();
         for (process, f) in [(0, first), (1, second)] {
@@ -185,7 +185,7 @@ fn a_place_that_two_requests_say_is_their_own_is_seen() {
     assert_eq!(found(&one).len(), 1);
     // The position may belong to a copy of the second request.
     let mut copied = two("set", "append");
-    copied.place().repeated = true;
+    copied.position().repeated = true;
     assert_eq!(found(&copied), Vec::<String>::new());
     let reads = two("read", "read");
     assert_eq!(found(&reads), Vec::<String>::new(), "two reads may be as of one index");
@@ -194,10 +194,10 @@ fn a_place_that_two_requests_say_is_their_own_is_seen() {
 #[test]
 fn an_epoch_that_falls_along_the_log_is_seen() {
     let mut forged = start().read(6, Value::Nil).read(7, Value::Nil);
-    forged.place().epoch = Some(0);
+    forged.position().epoch = Some(0);
     forged.is_wrong("index 7 is of epoch 0");
     let mut forged = start().read(6, Value::Nil).read(6, Value::Nil);
-    forged.place().epoch = Some(2);
+    forged.position().epoch = Some(2);
     forged.is_wrong("index 6 is of epoch 2");
 }
 
@@ -215,8 +215,8 @@ fn what_was_sent_twice_took_effect_at_its_answer_or_before_but_not_before_its_ca
     // A read of index 8 was answered before the completion was called.
     let mut late = twice(false);
     late.0[1].outcome = match late.0[1].outcome.clone() {
-        Outcome::Answered { value, line, place, .. } => {
-            Outcome::Answered { value, line, place, at: 90 }
+        Outcome::Answered { value, line, position, .. } => {
+            Outcome::Answered { value, line, position, at: 90 }
         }
         other => other,
     };
@@ -236,11 +236,11 @@ fn what_has_no_answer_may_have_happened_or_not() {
 }
 
 #[test]
-fn an_answer_without_a_place_is_not_counted_as_replayed() {
+fn an_answer_without_a_position_is_not_counted_as_replayed() {
     let mut forged = start();
-    assert_eq!(replay(&Item, &forged.0).unwrap().placed, 1);
-    if let Outcome::Answered { place, .. } = &mut forged.last().outcome {
-        *place = None;
+    assert_eq!(replay(&Item, &forged.0).unwrap().positioned, 1);
+    if let Outcome::Answered { position, .. } = &mut forged.last().outcome {
+        *position = None;
     }
-    assert_eq!(replay(&Item, &forged.0).unwrap().placed, 0);
+    assert_eq!(replay(&Item, &forged.0).unwrap().positioned, 0);
 }

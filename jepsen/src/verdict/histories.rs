@@ -83,7 +83,7 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
         "shards" => found.shards(operations),
         other => found.doubts.push(format!("nobody judges a workload {other:?}")),
     }
-    found.without_places(workload, operations);
+    found.without_positions(workload, operations);
     found.without_requests(operations);
     let (broken, ordered) = out_of_order(operations);
     found.violations.extend(broken);
@@ -93,7 +93,7 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
 
 /// Answers that need no position: a leader's memory of live participants, results of the real client, and refusals
 /// that are recorded as answers.
-fn has_no_place(workload: &str, f: &str, answer: &Value) -> bool {
+fn has_no_position(workload: &str, f: &str, answer: &Value) -> bool {
     match (workload, f, answer) {
         ("rendezvous" | "barrier", "alive", _) => true,
         ("rendezvous", "join", Value::Bool(false)) => true,
@@ -163,14 +163,16 @@ impl Found {
             let left = replayed.unfinished;
             self.doubts.push(format!("the replay followed {left} items not to the end"));
         }
-        self.replayed += replayed.placed;
+        self.replayed += replayed.positioned;
         Ok(())
     }
 
     /// An answer without a position escapes the replay and the check of the log order.
-    fn without_places(&mut self, workload: &str, operations: &[Operation]) {
+    fn without_positions(&mut self, workload: &str, operations: &[Operation]) {
         let nowhere = |o: &&Operation| match &o.outcome {
-            Outcome::Answered { place: None, value, .. } => !has_no_place(workload, &o.f, value),
+            Outcome::Answered { position: None, value, .. } => {
+                !has_no_position(workload, &o.f, value)
+            }
             _ => false,
         };
         let count = operations.iter().filter(nowhere).count();

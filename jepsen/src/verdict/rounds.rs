@@ -167,7 +167,7 @@ mod tests {
             input: Value::List(vec![Value::text(given), Value::text("7"), Value::Int(1)]),
             called_at,
             line: 0,
-            outcome: Outcome::Answered { value: told, at, line: 0, place: None },
+            outcome: Outcome::Answered { value: told, at, line: 0, position: None },
         }
     }
 

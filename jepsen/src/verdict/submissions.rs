@@ -47,7 +47,7 @@ mod tests {
 
     fn told(f: &str, key: &str, input: Value, value: Value) -> Operation {
         let (f, key) = (f.into(), Some(key.into()));
-        let outcome = Outcome::Answered { value, at: 2, line: 2, place: None };
+        let outcome = Outcome::Answered { value, at: 2, line: 2, position: None };
         Operation { process: 0, request: None, f, key, input, called_at: 1, line: 1, outcome }
     }
 

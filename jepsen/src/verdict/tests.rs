@@ -191,12 +191,12 @@ fn members() -> [Vec<Event>; 4] {
 }
 
 fn created(key: &str, answer: Option<bool>) -> Operation {
-    let place = None;
+    let position = None;
     let outcome = answer.map_or(Outcome::Unknown, |made| Outcome::Answered {
         value: Value::Bool(made),
         at: 2,
         line: 2,
-        place,
+        position,
     });
     let (f, key, input) = ("create".into(), Some(key.into()), Value::Nil);
     Operation { process: 1, request: None, f, key, input, called_at: 1, line: 1, outcome }
@@ -218,7 +218,7 @@ fn exactly_one_request_creates_an_object() {
 fn exported(lines: Vec<Value>) -> Vec<Operation> {
     let told = |f: &str, input, value| {
         let (f, key) = (f.into(), Some("batch-3".into()));
-        let outcome = Outcome::Answered { value, at: 2, line: 2, place: None };
+        let outcome = Outcome::Answered { value, at: 2, line: 2, position: None };
         Operation { process: 1, request: None, f, key, input, called_at: 1, line: 1, outcome }
     };
     let counts = [40, 10, 5, 5, 18, 2].map(Value::Int).to_vec();
@@ -269,7 +269,7 @@ fn rows_that_are_in_no_state_or_in_two_are_seen_and_a_batch_without_an_end_is_a_
     let mut operations = exported((0..40).map(right).collect());
     let counts = [40, 10, 5, 5, 18, 1].map(Value::Int).to_vec();
     operations[1].outcome =
-        Outcome::Answered { value: Value::List(counts), at: 2, line: 2, place: None };
+        Outcome::Answered { value: Value::List(counts), at: 2, line: 2, position: None };
     assert!(rows::judged(&operations).violations[0].contains("39 by their states"));
     let unended = rows::judged(&operations[..1]);
     assert_eq!((unended.violations.len(), unended.doubts.len()), (0, 1));
@@ -299,7 +299,7 @@ fn completed(times: u64, accepted: bool, read: Value) -> Recorded {
     let operation = |at_s: u64, f: &str, row: u64, value| {
         let (f, key) = (f.into(), Some(format!("1/{row}").into()));
         let at = at_s * S + 1;
-        let outcome = Outcome::Answered { value, at, line: 2, place: None };
+        let outcome = Outcome::Answered { value, at, line: 2, position: None };
         let (input, called_at) = (Value::Nil, at_s * S);
         Operation { process: 1, request: None, f, key, input, called_at, line: 1, outcome }
     };

@@ -211,7 +211,7 @@ mod tests {
 
     fn told(f: &str, input: Value, value: Value, s: u64) -> Operation {
         let (f, key) = (f.into(), Some("meet".into()));
-        let outcome = Outcome::Answered { value, at: s * S + S / 10, line: 0, place: None };
+        let outcome = Outcome::Answered { value, at: s * S + S / 10, line: 0, position: None };
         Operation { process: 0, request: None, f, key, input, called_at: s * S, line: 0, outcome }
     }
 

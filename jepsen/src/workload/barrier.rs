@@ -5,7 +5,7 @@
 //! *Invariant:* an arrival is recorded before its request leaves. A participant that passes records the participants
 //! that it passed with, or why the barrier failed, and every keep-alive that was answered.
 
-use super::placed::Placed;
+use super::positioned::Positioned;
 use super::repeat;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
@@ -248,10 +248,10 @@ impl Walker {
             let options = CallOptions::read().timeout(LIMIT * 2);
             let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
                 let request = request.clone();
-                async move { services::barrier(channel).wait(request).await.map(Placed::of) }
+                async move { services::barrier(channel).wait(request).await.map(Positioned::of) }
             });
             let list = |names: Vec<String>| Value::from(names);
-            let (asked, by) = match asked.await.map(Placed::told) {
+            let (asked, by) = match asked.await.map(Positioned::into_parts) {
                 Ok((answer, by)) => (answer, by),
                 Err(error) => {
                     // Others may be so far ahead that the cluster has forgotten it.

@@ -4,7 +4,7 @@
 //! *Invariant:* each join is recorded with its ticket, and so is every answer about the participant's round and
 //! state. Only its members write to a round's store, each under its rank.
 
-use super::placed::Placed;
+use super::positioned::Positioned;
 use super::repeat;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
@@ -179,9 +179,9 @@ impl Member {
             let options = CallOptions::read().timeout(LIMIT * 2);
             let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
                 let request = request.clone();
-                async move { services::rendezvous(channel).wait(request).await.map(Placed::of) }
+                async move { services::rendezvous(channel).wait(request).await.map(Positioned::of) }
             });
-            let (asked, by) = match asked.await.map(Placed::told) {
+            let (asked, by) = match asked.await.map(Positioned::into_parts) {
                 Ok((answer, by)) => (answer, by),
                 Err(error) => {
                     recorder.fail(&op, error.to_string());
@@ -278,11 +278,11 @@ impl Member {
         let options = CallOptions::read().timeout(LIMIT * 2);
         let read = self.trainer.client.with_leader_opts("read the store", options, |channel| {
             let request = request.clone();
-            async move { services::store(channel).read(request).await.map(Placed::of) }
+            async move { services::store(channel).read(request).await.map(Positioned::of) }
         });
         match read.await {
-            Ok(placed) => {
-                let (answer, by) = placed.told();
+            Ok(positioned) => {
+                let (answer, by) = positioned.into_parts();
                 let names = answer.values.into_iter().map(|value| match value.kind {
                     Some(Told::Value(value)) => {
                         let text = String::from_utf8_lossy(&value).into_owned();

@@ -4,7 +4,7 @@
 //! *Invariant:* a repeat is no operation of its own: if it takes effect again, later reads show what no history
 //! explains. Only its answer is compared with the first.
 
-use super::placed::Placed;
+use super::positioned::Positioned;
 use super::repeat;
 use super::session::{REGISTERS, Shared};
 use super::submitter::{NAMESPACE, spec};
@@ -243,11 +243,11 @@ impl Requester {
             let sent = self.client.with_leader_opts("request", options, |channel| {
                 copies.fetch_add(1, Ordering::Relaxed);
                 let request = request.clone();
-                async move { sent(channel, id, &request).await.map(Placed::of) }
+                async move { sent(channel, id, &request).await.map(Positioned::of) }
             });
             match sent.await {
-                Ok(placed) => {
-                    let (Told(told, _), by) = placed.told();
+                Ok(positioned) => {
+                    let (Told(told, _), by) = positioned.into_parts();
                     let repeated = copies.load(Ordering::Relaxed) > 1;
                     return Ok((told, By { repeated, ..by }));
                 }
@@ -308,11 +308,11 @@ impl Requester {
         let options = CallOptions::read().timeout(LIMIT * 2);
         let read = self.client.with_leader_opts("describe run", options, |channel| {
             let request = request.clone();
-            async move { services::runs(channel).describe_run(request).await.map(Placed::of) }
+            async move { services::runs(channel).describe_run(request).await.map(Positioned::of) }
         });
         match read.await {
-            Ok(placed) => {
-                let (answer, by) = placed.told();
+            Ok(positioned) => {
+                let (answer, by) = positioned.into_parts();
                 let run = answer.run.unwrap_or_default();
                 let paused = run.state() == v1::RunState::Paused;
                 let seen = if paused { run.reason } else { String::new() };

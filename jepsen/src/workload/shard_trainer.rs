@@ -7,7 +7,7 @@
 mod checkpoints;
 mod claims;
 
-use super::placed::Placed;
+use super::positioned::Positioned;
 use super::repeat;
 use super::shards::Launch;
 use super::trainers::{LIMIT, Sent, Trainer, job};
@@ -264,10 +264,10 @@ impl ShardTrainer {
         let options = CallOptions::read().timeout(LIMIT);
         let sent = self.trainer.client.with_leader_opts("keep", options, |channel| {
             let request = request.clone();
-            async move { services::shards(channel).keep_trainers(request).await.map(Placed::of) }
+            async move { services::shards(channel).keep_trainers(request).await.map(Positioned::of) }
         });
         let (answer, by) = match sent.await {
-            Ok(placed) => placed.told(),
+            Ok(positioned) => positioned.into_parts(),
             Err(error) => {
                 recorder.fail(&op, error.to_string());
                 return Ok(());

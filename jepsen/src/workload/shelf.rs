@@ -4,7 +4,7 @@
 //! *Invariant:* a store is one object of a history, so it serves a few dozen requests only. Queue elements and values
 //! are unique.
 
-use super::placed::Placed;
+use super::positioned::Positioned;
 use super::repeat;
 use super::store::text;
 use super::trainers::{LIMIT, Sent, Trainer, WAIT_MS};
@@ -127,11 +127,11 @@ async fn look(trainer: &mut Trainer) {
     let options = CallOptions::read().timeout(LIMIT * 2);
     let read = trainer.client.with_leader_opts("read the store", options, |channel| {
         let request = request.clone();
-        async move { services::store(channel).read(request).await.map(Placed::of) }
+        async move { services::store(channel).read(request).await.map(Positioned::of) }
     });
     match read.await {
-        Ok(placed) => {
-            let (answer, by) = placed.told();
+        Ok(positioned) => {
+            let (answer, by) = positioned.into_parts();
             let values: Vec<Value> = answer
                 .values
                 .into_iter()
@@ -159,11 +159,11 @@ async fn wait(trainer: &mut Trainer) {
     let options = CallOptions::read().timeout(LIMIT * 2);
     let waited = trainer.client.with_leader_opts("wait", options, |channel| {
         let request = request.clone();
-        async move { services::store(channel).wait(request).await.map(Placed::of) }
+        async move { services::store(channel).wait(request).await.map(Positioned::of) }
     });
     match waited.await {
-        Ok(placed) => {
-            let (answer, by) = placed.told();
+        Ok(positioned) => {
+            let (answer, by) = positioned.into_parts();
             recorder.ok(&op, json!(answer.ready), by);
         }
         Err(error) => recorder.fail(&op, error.to_string()),

@@ -5,7 +5,7 @@
 //! *Invariant:* values are unique except for counters, so that a read identifies the write that it saw. Clients wait
 //! for a gate before it is set.
 
-use super::placed::Placed;
+use super::positioned::Positioned;
 use super::repeat;
 use super::shelf;
 use super::store_readers;
@@ -233,11 +233,11 @@ impl User {
         let options = CallOptions::read().timeout(LIMIT * 2);
         let read = self.trainer.client.with_leader_opts("read the store", options, |channel| {
             let request = request.clone();
-            async move { services::store(channel).read(request).await.map(Placed::of) }
+            async move { services::store(channel).read(request).await.map(Positioned::of) }
         });
         match read.await {
-            Ok(placed) => {
-                let (answer, by) = placed.told();
+            Ok(positioned) => {
+                let (answer, by) = positioned.into_parts();
                 let seen = first_of(answer);
                 match &seen {
                     Some(seen) => drop(self.seen.insert(key, seen.clone())),
@@ -276,11 +276,11 @@ impl User {
         let options = CallOptions::read().timeout(LIMIT * 2);
         let waited = self.trainer.client.with_leader_opts("wait", options, |channel| {
             let request = request.clone();
-            async move { services::store(channel).wait(request).await.map(Placed::of) }
+            async move { services::store(channel).wait(request).await.map(Positioned::of) }
         });
         match waited.await {
-            Ok(placed) => {
-                let (answer, by) = placed.told();
+            Ok(positioned) => {
+                let (answer, by) = positioned.into_parts();
                 recorder.ok(&op, json!(answer.ready), by);
             }
             Err(error) => recorder.fail(&op, error.to_string()),

@@ -4,7 +4,7 @@
 //! clients have seen: if two members both answer, this shows the one that must not.
 //! Absent: checks of the answers. These reads are operations of the history like those of all clients.
 
-use super::placed::Placed;
+use super::positioned::Positioned;
 use super::store::{KEYS, first_of, store};
 use super::trainers::{LIMIT, Shared};
 use crate::fleet::Fleet;
@@ -69,7 +69,7 @@ impl Reader {
         };
         match tokio::time::timeout(LIMIT, self.store.read(request)).await {
             Ok(Ok(response)) => {
-                let (answer, by) = Placed::of(response).into_inner().told();
+                let (answer, by) = Positioned::of(response).into_inner().into_parts();
                 let by = By { member: Some(self.member.clone()), ..by };
                 recorder.ok(&op, json!(first_of(answer)), by);
                 true

@@ -4,7 +4,7 @@
 //! *Invariant:* a request that may still take effect is recorded as unknown. A second copy of an answered request
 //! must get the same answer, and does not delay the record of the first.
 
-use super::placed::Placed;
+use super::positioned::Positioned;
 use super::repeat;
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -170,13 +170,13 @@ impl Trainer {
         let send = |channel| {
             copies.fetch_add(1, Ordering::Relaxed);
             let sent = send(channel, id);
-            async move { sent.await.map(Placed::of) }
+            async move { sent.await.map(Positioned::of) }
         };
         let (first, by) = loop {
             match self.client.with_leader_opts(what, options, &send).await {
-                Ok(placed) => {
+                Ok(positioned) => {
                     let repeated = copies.load(Ordering::Relaxed) > 1;
-                    let (answer, by) = placed.told();
+                    let (answer, by) = positioned.into_parts();
                     let answered_ns = Some(self.shared.recorder.now_ns());
                     break (answer, By { repeated, answered_ns, ..by });
                 }

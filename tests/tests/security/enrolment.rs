@@ -326,7 +326,7 @@ fn forget(file: &Path) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_enrolment_is_in_the_audit_with_the_place_of_its_operation() -> Result<()> {
+async fn an_enrolment_is_in_the_audit_with_the_position_of_its_operation() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("audit.log");
     // For the test, all three append to one file; none of them rotates it.

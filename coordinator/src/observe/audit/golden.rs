@@ -6,8 +6,8 @@
 use super::tests::{answer, log, request};
 use super::*;
 use crate::grpc::around::AroundLayer;
-use crate::grpc::places::Places;
-use crate::leader::proposer::Place;
+use crate::grpc::position_layer::PositionLayer;
+use crate::leader::proposer::LogPosition;
 use rollout_ledger::id::SessionId;
 use rollout_proto::Identity;
 use rollout_recorded::check;
@@ -21,7 +21,8 @@ async fn audited(log: &Arc<AuditLog>, request: http::Request<()>, ends: fn() -> 
     let inner = tower::service_fn(move |_: http::Request<()>| async move {
         Ok::<_, Infallible>(answer(ends()))
     });
-    let mut service = AroundLayer(Places::Told).layer(AuditLayer(log.clone()).layer(inner));
+    let mut service =
+        AroundLayer(PositionLayer::InAnswers).layer(AuditLayer(log.clone()).layer(inner));
     service.call(request).await.expect("an answer");
 }
 
@@ -36,7 +37,7 @@ fn applied() -> Option<RpcError> {
     in_namespace("team-a");
     about("run", "eval");
     requested(Some(RequestId { session: SessionId(300), seq: 7, ack_upto: 6 }));
-    placed::applied(3, Place { index: 17, position: 0 });
+    log_position::applied(3, LogPosition { index: 17, position: 0 });
     None
 }
 

@@ -3,9 +3,9 @@
 use super::*;
 use crate::config::Audit;
 use crate::grpc::around::AroundLayer;
-use crate::grpc::places::Places;
+use crate::grpc::position_layer::PositionLayer;
 use crate::leader::fair_room::FairRoom;
-use crate::leader::proposer::Place;
+use crate::leader::proposer::LogPosition;
 use rollout_proto::{Identity, Role};
 use std::convert::Infallible;
 use std::path::Path;
@@ -41,11 +41,12 @@ async fn said(method: &str, error: Option<RpcError>) -> Vec<Value> {
         async move {
             in_namespace("team-a");
             about("run", "eval");
-            placed::applied(3, Place { index: 17, position: 0 });
+            log_position::applied(3, LogPosition { index: 17, position: 0 });
             Ok::<_, Infallible>(answer(error))
         }
     });
-    let mut service = AroundLayer(Places::Told).layer(AuditLayer(log(dir.path())).layer(inner));
+    let mut service =
+        AroundLayer(PositionLayer::InAnswers).layer(AuditLayer(log(dir.path())).layer(inner));
     service.call(request(method)).await.expect("an answer");
     lines(dir.path())
 }
@@ -65,7 +66,8 @@ async fn names_and_messages_of_megabytes_are_truncated() {
         let error = RpcError::new(ErrorCode::RunNotFound, format!("no run {long}"));
         async move { Ok::<_, Infallible>(answer(Some(error))) }
     });
-    let mut service = AroundLayer(Places::Told).layer(AuditLayer(log(dir.path())).layer(inner));
+    let mut service =
+        AroundLayer(PositionLayer::InAnswers).layer(AuditLayer(log(dir.path())).layer(inner));
     service.call(request("Runs/CreateRun")).await.expect("an answer");
     let written = std::fs::metadata(dir.path().join("audit.log")).expect("the file").len();
     assert!(written < 8 << 10, "{written} bytes");

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{DoctorArgs, running};
 use crate::connect::ConnectArgs;
-use crate::event_stream::{EventStream, Heard, Place, Start};
+use crate::event_stream::{EventStream, Heard, LogPosition, Start};
 use crate::output::counted;
 use crate::output::{Format, Report, render};
 use crate::rolloutctl::events::line::EventLine;
@@ -139,7 +139,7 @@ async fn events(client: &Client) -> anyhow::Result<String> {
                     newest.drain(..surplus);
                 }
                 Heard::Compacted { oldest } => {
-                    stream.go_on_at(Place { index: oldest, position: 0 });
+                    stream.resume_at(LogPosition { index: oldest, position: 0 });
                 }
                 Heard::End => return anyhow::Ok(()),
             }

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::connect::parse_duration;
-use crate::event_stream::Place;
+use crate::event_stream::LogPosition;
 
 /// The most events of `--tail`.
 pub(super) const TAIL_MAX: u32 = 100_000;
@@ -20,7 +20,7 @@ pub(super) const TAIL_MAX: u32 = 100_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
     /// At this position.
-    Place(Place),
+    Position(LogPosition),
     /// This long before now.
     Age(Duration),
     /// At this time, in milliseconds since 1970.
@@ -29,8 +29,8 @@ pub(super) enum Since {
 
 impl Since {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if let Ok(place) = parse_place(text) {
-            return Ok(Self::Place(place));
+        if let Ok(position) = parse_position(text) {
+            return Ok(Self::Position(position));
         }
         if let Ok(age) = parse_duration(text) {
             return Ok(Self::Age(age));
@@ -44,10 +44,10 @@ impl Since {
     }
 }
 
-fn parse_place(text: &str) -> Result<Place, String> {
+fn parse_position(text: &str) -> Result<LogPosition, String> {
     let (index, position) = text.split_once(':').unwrap_or((text, "0"));
     let bad = |_| format!("{text} is neither a log index nor INDEX:POS");
-    Ok(Place { index: index.parse().map_err(bad)?, position: position.parse().map_err(bad)? })
+    Ok(LogPosition { index: index.parse().map_err(bad)?, position: position.parse().map_err(bad)? })
 }
 
 /// Selects the events to show.
@@ -66,7 +66,7 @@ impl Chosen {
                 Some(now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)))
             }
             Some(Since::Moment(at)) => Some(at),
-            Some(Since::Place(_)) | None => None,
+            Some(Since::Position(_)) | None => None,
         };
         Self { not_before_ms, tail: tail.map(|most| (most as usize, VecDeque::new())) }
     }
@@ -122,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_is_a_place_an_age_or_a_moment() {
-        let place = |index, position| Ok(Since::Place(Place { index, position }));
-        assert_eq!(Since::parse("12"), place(12, 0));
-        assert_eq!(Since::parse("12:7"), place(12, 7));
+    fn a_beginning_is_a_position_an_age_or_a_moment() {
+        let position = |index, position| Ok(Since::Position(LogPosition { index, position }));
+        assert_eq!(Since::parse("12"), position(12, 0));
+        assert_eq!(Since::parse("12:7"), position(12, 7));
         assert_eq!(Since::parse("5m"), Ok(Since::Age(Duration::from_secs(300))));
         assert_eq!(Since::parse("1970-01-01T00:00:01.5Z"), Ok(Since::Moment(1_500)));
         for bad in ["", "12:", "x", "5 fortnights", "1969-01-01T00:00:00Z"] {

@@ -62,9 +62,9 @@ impl Played {
             (0..5, _) => self.apply(&mut flying),
             (5..9, Some((value, at))) => {
                 let repeated = writes && flying.copies > 1;
-                let place = Some(Place { at, epoch: Some(1), repeated });
+                let position = Some(ReportedPosition { at, epoch: Some(1), repeated });
                 let (at, line) = (self.now, self.now);
-                flying.operation.outcome = Outcome::Answered { value, at, line, place };
+                flying.operation.outcome = Outcome::Answered { value, at, line, position };
                 return self.done.push(flying.operation);
             }
             (9, _) if writes && self.lost.len() < LOST_MAX => return self.lost.push(flying),
@@ -118,7 +118,7 @@ fn a_key_that_was_right_is_never_judged_wrong_and_a_stale_answer_is_seen() {
         assert_eq!(found.violations, Vec::<String>::new(), "seed {seed}");
         assert_eq!((found.unfinished, out_of_order(&history).0), (0, Vec::new()), "seed {seed}");
         let twice = |o: &&Operation| match &o.outcome {
-            Outcome::Answered { place: Some(place), .. } => place.repeated,
+            Outcome::Answered { position: Some(position), .. } => position.repeated,
             _ => false,
         };
         repeated += history.iter().filter(twice).count();

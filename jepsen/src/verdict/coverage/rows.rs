@@ -25,20 +25,20 @@ pub(super) fn shared(operations: &[Operation]) -> (u64, u64) {
     let mut over: BTreeMap<(&str, i64), u64> = BTreeMap::new();
     let mut granted: BTreeMap<&str, Vec<(LogPosition, i64)>> = BTreeMap::new();
     for operation in operations {
-        let Outcome::Answered { value, place: Some(place), .. } = &operation.outcome else {
+        let Outcome::Answered { value, position: Some(position), .. } = &operation.outcome else {
             continue;
         };
         let key = operation.key.as_deref().unwrap_or_default();
         match (&*operation.f, value, &operation.input) {
             ("claim" | "lease", Value::Int(attempt), _) => {
-                granted.entry(key).or_default().push((place.at, *attempt));
+                granted.entry(key).or_default().push((position.at, *attempt));
             }
             (f, Value::Bool(taken), Value::List(input)) => {
                 if let Some(Value::Int(attempt)) = input.first().filter(|_| *taken) {
-                    over.insert((key, *attempt), place.at.index);
+                    over.insert((key, *attempt), position.at.index);
                 }
                 if f == "yield" && *taken {
-                    given_up.insert((key, place.at));
+                    given_up.insert((key, position.at));
                 }
             }
             _ => {}

@@ -10,7 +10,7 @@ fn told(f: &str, value: Value, called_at: u64) -> Operation {
         "submit" => Value::List(vec![Value::Int(NUMBER as i64), Value::Int(ROWS as i64)]),
         _ => Value::Nil,
     };
-    let outcome = Outcome::Answered { value, at: called_at + 1, line: 0, place: None };
+    let outcome = Outcome::Answered { value, at: called_at + 1, line: 0, position: None };
     let (f, key) = (f.into(), Some("batch-3".into()));
     Operation { process: 0, request: None, f, key, input, called_at, line: 0, outcome }
 }

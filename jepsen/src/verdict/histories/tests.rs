@@ -1,7 +1,7 @@
 //! Histories of each workload: correct ones pass, and each kind of wrong answer is reported.
 
 use super::*;
-use crate::formats::Place;
+use crate::formats::ReportedPosition;
 use crate::history::LogPosition;
 use crate::value::Value;
 
@@ -13,7 +13,7 @@ impl Told {
     fn add(mut self, f: &str, key: &str, input: Value, answer: Value) -> Self {
         let line = self.0.len() as u64 + 1;
         let (called_at, at) = (10 * line, 10 * line + 5);
-        let outcome = Outcome::Answered { value: answer, at, line, place: None };
+        let outcome = Outcome::Answered { value: answer, at, line, position: None };
         let (f, key) = (f.into(), Some(key.into()));
         self.0.push(Operation {
             process: 0,
@@ -46,26 +46,26 @@ impl Told {
         self
     }
 
-    fn placed(mut self, at: LogPosition, repeated: bool) -> Self {
-        if let Outcome::Answered { place, .. } = &mut self.last().outcome {
-            *place = Some(Place { at, epoch: Some(1), repeated });
+    fn positioned(mut self, at: LogPosition, repeated: bool) -> Self {
+        if let Outcome::Answered { position, .. } = &mut self.last().outcome {
+            *position = Some(ReportedPosition { at, epoch: Some(1), repeated });
         }
         self
     }
 
     /// The last one is an operation at this index.
     fn at(self, index: u64) -> Self {
-        self.placed(LogPosition { index, position: 0 }, false)
+        self.positioned(LogPosition { index, position: 0 }, false)
     }
 
     /// The last one was sent twice, and its answer has this index.
     fn again_at(self, index: u64) -> Self {
-        self.placed(LogPosition { index, position: 0 }, true)
+        self.positioned(LogPosition { index, position: 0 }, true)
     }
 
     /// The last one is a read as of this index.
     fn read_at(self, index: u64) -> Self {
-        self.placed(LogPosition::behind(index), false)
+        self.positioned(LogPosition::behind(index), false)
     }
 
     /// The outcome of the last one is unknown.
@@ -151,7 +151,7 @@ fn get(told: Told, seen: &str) -> Told {
 }
 
 #[test]
-fn a_key_of_a_store_is_replayed_by_places() {
+fn a_key_of_a_store_is_replayed_by_positions() {
     let two = || set(set(Told::default(), "1").at(5), "2").at(6).early();
     assert_eq!(get(two(), "2").read_at(6).violations(), Vec::<String>::new());
     // The two overlap, so that an order by time alone explains it.
@@ -166,7 +166,7 @@ fn a_key_of_a_store_is_replayed_by_places() {
 }
 
 #[test]
-fn a_whole_store_is_replayed_by_places() {
+fn a_whole_store_is_replayed_by_positions() {
     let push = |told, value, length| apply(told, &["push", "q", value], Value::Int(length));
     let right = push(push(Told::default(), "x", 1).at(5), "y", 2).at(6).early();
     assert_eq!(right.violations(), Vec::<String>::new());
@@ -175,7 +175,7 @@ fn a_whole_store_is_replayed_by_places() {
 }
 
 #[test]
-fn what_is_read_of_a_run_is_replayed_by_places() {
+fn what_is_read_of_a_run_is_replayed_by_positions() {
     let put = |told: Told, why: &str| told.add("put", "register-1", Value::text(why), Value::Nil);
     let seen =
         |told: Told, why: &str| told.add("get", "register-1", Value::Nil, Value::text(why)).early();
@@ -188,7 +188,7 @@ fn what_is_read_of_a_run_is_replayed_by_places() {
 }
 
 #[test]
-fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_place() {
+fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_position() {
     // Its first copy took effect: a read as of an earlier index than its answer saw it.
     let twice = || set(Told::default(), "1").again_at(9);
     assert!(get(twice(), "1").read_at(7).early().violations().is_empty());
@@ -207,7 +207,7 @@ fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_place() {
 }
 
 #[test]
-fn answers_without_places_are_a_doubt_where_all_have_to_have_them() {
+fn answers_without_positions_are_a_doubt_where_all_have_to_have_them() {
     let nowhere = |workload, told: &Told| {
         let doubts = judged(workload, &told.0).unwrap().doubts;
         doubts.into_iter().any(|doubt| doubt == "answers that name no place in the log: 1")
@@ -230,8 +230,8 @@ fn whatever_a_workload_does_its_answers_keep_the_order_of_time_and_of_epochs() {
         one_wrong(workload, &two().read_at(8), "when it was called, 9.0 was answered");
         assert!(two().read_at(9).violations_of(workload).is_empty(), "{workload}");
         let mut fallen = two().at(10);
-        if let Outcome::Answered { place: Some(place), .. } = &mut fallen.last().outcome {
-            place.epoch = Some(0);
+        if let Outcome::Answered { position: Some(position), .. } = &mut fallen.last().outcome {
+            position.epoch = Some(0);
         }
         one_wrong(workload, &fallen, "index 10 is of epoch 0");
         assert_eq!(judged(workload, &fallen.0).unwrap().ordered, 2);
@@ -243,7 +243,7 @@ fn doubts(workload: &str, told: &Told) -> Vec<String> {
 }
 
 #[test]
-fn an_answer_without_a_place_is_a_doubt_in_every_workload_but_where_it_cannot_have_one() {
+fn an_answer_without_a_position_is_a_doubt_in_every_workload_but_where_it_cannot_have_one() {
     let says = "answers that name no place in the log: 1";
     let doubted = |workload: &str, told: &Told| doubts(workload, told).iter().any(|d| d == says);
     let one = |f: &str, answer: Value| Told::default().add(f, "1/0", Value::Nil, answer);

@@ -45,15 +45,15 @@ pub(super) fn broken(
         let Some([only]) = said.get(&(grant.key, grant.attempt)).map(Vec::as_slice) else {
             continue;
         };
-        let Outcome::Answered { value: Value::Bool(false), at, line, place: Some(place) } =
+        let Outcome::Answered { value: Value::Bool(false), at, line, position: Some(position) } =
             &only.outcome
         else {
             continue;
         };
         let rightful = &*only.f == "complete"
             && session(only) == Some(grant.session)
-            && place.epoch == Some(grant.epoch)
-            && !place.repeated;
+            && position.epoch == Some(grant.epoch)
+            && !position.repeated;
         if rightful && heard.throughout(grant, *at) {
             found.push(format!(
                 "item {}: the result of session {} under attempt {} was not taken, which was heard all the time and \
@@ -71,7 +71,7 @@ mod tests {
     use super::super::broken;
     use super::*;
     use crate::events::{Event, What};
-    use crate::formats::Place;
+    use crate::formats::ReportedPosition;
     use crate::history::LogPosition;
 
     const MS: u64 = 1_000_000;
@@ -93,11 +93,11 @@ mod tests {
         events.sort_by_key(|event| event.time_ns);
         let operation = |(nth, (f, epoch, repeated)): (u64, &(&str, u64, bool))| {
             let at = LogPosition { index: 50 + nth, position: 0 };
-            let place = Some(Place { at, epoch: Some(*epoch), repeated: *repeated });
+            let position = Some(ReportedPosition { at, epoch: Some(*epoch), repeated: *repeated });
             let (called_at, line) = ((5000 + nth) * MS, 1 + 2 * nth);
             let at = called_at + 9 * MS;
             let outcome =
-                Outcome::Answered { value: Value::Bool(false), at, line: line + 1, place };
+                Outcome::Answered { value: Value::Bool(false), at, line: line + 1, position };
             let input = Value::List(vec![Value::Int(4), Value::text("p")]);
             let (key, request) = (Some("1/0".into()), Some(format!("7/{nth}").into()));
             Operation { process: 1, f: (*f).into(), key, request, input, called_at, line, outcome }

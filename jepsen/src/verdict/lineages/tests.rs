@@ -8,7 +8,7 @@ fn list(values: Vec<Value>) -> Value {
 
 fn told(f: &str, key: &str, input: Vec<Value>, answer: Option<Value>, called_at: u64) -> Operation {
     let outcome = match answer {
-        Some(value) => Outcome::Answered { value, at: called_at + 1, line: 0, place: None },
+        Some(value) => Outcome::Answered { value, at: called_at + 1, line: 0, position: None },
         None => Outcome::Unknown,
     };
     let (input, key) = (list(input), Some(key.into()));

@@ -9,7 +9,7 @@ fn told(f: &str, key: &str, input: Vec<Value>, answer: Option<Value>, s: u64) ->
         value,
         at: s * S + S / 10,
         line: 0,
-        place: None,
+        position: None,
     });
     let (f, key) = (f.into(), Some(format!("on/{key}").into()));
     Operation {

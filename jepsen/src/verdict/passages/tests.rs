@@ -19,7 +19,7 @@ fn operation(f: &str, who: &str, told: Option<Value>, ms: u64) -> Operation {
         value,
         at: called_at + MS,
         line: 0,
-        place: None,
+        position: None,
     });
     let key = if let "alive" | "come" = f { "hard" } else { "hard/1" };
     let (f, key, input) = (f.into(), Some(key.into()), Value::text(who));

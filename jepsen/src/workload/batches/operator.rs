@@ -4,7 +4,7 @@
 //! *Invariant:* each request is repeated under its id until it is answered or the run of the suite ends. A request
 //! that stayed unanswered is made anew, because making it twice is allowed.
 
-use super::super::placed::Placed;
+use super::super::positioned::Positioned;
 use super::super::repeat;
 use super::super::submitter::NAMESPACE;
 use super::super::trainers::Sent;
@@ -33,7 +33,7 @@ impl User {
     async fn described(
         &self,
         batch: &Batch,
-    ) -> Result<Placed<v1::DescribeRunResponse>, ClientError> {
+    ) -> Result<Positioned<v1::DescribeRunResponse>, ClientError> {
         let request = v1::DescribeRunRequest {
             namespace: NAMESPACE.into(),
             name: batch.name.clone(),
@@ -42,7 +42,7 @@ impl User {
         let options = CallOptions::read().timeout(LOOK);
         let read = self.client.client.with_leader_opts("describe run", options, |channel| {
             let request = request.clone();
-            async move { services::runs(channel).describe_run(request).await.map(Placed::of) }
+            async move { services::runs(channel).describe_run(request).await.map(Positioned::of) }
         });
         read.await
     }
@@ -208,7 +208,7 @@ impl User {
     async fn is_gone(&self, batch: &Batch) -> bool {
         let recorder = &self.shared.recorder;
         let op = recorder.invoke("described", batch.key.clone(), Value::Null, None);
-        let (state, by) = match self.described(batch).await.map(Placed::told) {
+        let (state, by) = match self.described(batch).await.map(Positioned::into_parts) {
             Ok((answer, by)) => {
                 (answer.run.unwrap_or_default().state().as_str_name().to_owned(), by)
             }

@@ -11,13 +11,13 @@ use tonic::metadata::MetadataMap;
 
 use crate::stamp::EPOCH_HEADER;
 
-/// The header of an answer with its place: `INDEX.POSITION` for an operation, `INDEX` for a read, in decimal. The
+/// The header of an answer with its position: `INDEX.POSITION` for an operation, `INDEX` for a read, in decimal. The
 /// epoch header beside it has the epoch that was open there.
 pub const LOG_POSITION_HEADER: &str = "rollout-log-position";
 
-/// The place of an answer.
+/// The position of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnswerPlace {
+pub struct AnswerPosition {
     /// The epoch that was open there. That of the answer's own header may be later.
     pub coord_epoch: u64,
     /// Index of the log entry.
@@ -27,7 +27,7 @@ pub struct AnswerPlace {
     pub position: Option<u32>,
 }
 
-impl AnswerPlace {
+impl AnswerPosition {
     /// Writes the headers.
     pub fn write(&self, headers: &mut HeaderMap) {
         let text = match self.position {
@@ -40,7 +40,7 @@ impl AnswerPlace {
         headers.insert(EPOCH_HEADER, self.coord_epoch.into());
     }
 
-    /// The place in the headers of an answer or a refusal; `None` if they have none, or a malformed one.
+    /// The position in the headers of an answer or a refusal; `None` if they have none, or a malformed one.
     pub fn of(metadata: &MetadataMap) -> Option<Self> {
         let text = |name| metadata.get(name).and_then(|value| value.to_str().ok());
         let coord_epoch = text(EPOCH_HEADER)?.parse().ok()?;
@@ -56,22 +56,22 @@ impl AnswerPlace {
 mod tests {
     use super::*;
 
-    fn of(headers: HeaderMap) -> Option<AnswerPlace> {
-        AnswerPlace::of(&MetadataMap::from_headers(headers))
+    fn of(headers: HeaderMap) -> Option<AnswerPosition> {
+        AnswerPosition::of(&MetadataMap::from_headers(headers))
     }
 
     #[test]
-    fn a_place_reads_back_as_it_was_written() {
+    fn a_position_reads_back_as_it_was_written() {
         for position in [Some(0), Some(7), None] {
-            let place = AnswerPlace { coord_epoch: 3, index: 4711, position };
+            let at = AnswerPosition { coord_epoch: 3, index: 4711, position };
             let mut headers = HeaderMap::new();
-            place.write(&mut headers);
-            assert_eq!(of(headers), Some(place));
+            at.write(&mut headers);
+            assert_eq!(of(headers), Some(at));
         }
     }
 
     #[test]
-    fn a_malformed_header_is_no_place() {
+    fn a_malformed_header_is_no_position() {
         assert_eq!(of(HeaderMap::new()), None);
         for (position, epoch) in [("5.", "1"), (".5", "1"), ("5.x", "1"), ("", "1"), ("5.0", "")] {
             let mut headers = HeaderMap::new();

@@ -5,37 +5,37 @@
 
 use crate::history::LogPosition;
 use crate::recorder::By;
-use rollout_proto::{Answer, AnswerPlace, v1};
+use rollout_proto::{Answer, AnswerPosition, v1};
 use tonic::Response;
 
 /// An answer with its log position.
-pub(super) struct Placed<T> {
+pub(super) struct Positioned<T> {
     pub(super) answer: T,
-    place: Option<AnswerPlace>,
+    at: Option<AnswerPosition>,
 }
 
-impl<T> Placed<T> {
+impl<T> Positioned<T> {
     /// Keeps the position in the headers.
     pub(super) fn of(response: Response<T>) -> Response<Self> {
-        let place = AnswerPlace::of(response.metadata());
-        response.map(|answer| Self { answer, place })
+        let at = AnswerPosition::of(response.metadata());
+        response.map(|answer| Self { answer, at })
     }
 }
 
-impl<T: Answer> Placed<T> {
+impl<T: Answer> Positioned<T> {
     /// The answer, and how it is recorded.
-    pub(super) fn told(self) -> (T, By) {
+    pub(super) fn into_parts(self) -> (T, By) {
         let said = self.answer.header().map(|header| header.coord_epoch);
-        let epoch = self.place.map(|place| place.coord_epoch).or(said);
-        let at = self.place.map(|place| match place.position {
-            Some(position) => LogPosition { index: place.index, position },
-            None => LogPosition::behind(place.index),
+        let epoch = self.at.map(|at| at.coord_epoch).or(said);
+        let at = self.at.map(|at| match at.position {
+            Some(position) => LogPosition { index: at.index, position },
+            None => LogPosition::behind(at.index),
         });
         (self.answer, By { epoch, said, at, ..By::default() })
     }
 }
 
-impl<T: Answer> Answer for Placed<T> {
+impl<T: Answer> Answer for Positioned<T> {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         self.answer.header()
     }
@@ -45,26 +45,26 @@ impl<T: Answer> Answer for Placed<T> {
 mod tests {
     use super::*;
 
-    fn answer(place: Option<AnswerPlace>) -> (v1::StoreApplyResponse, By) {
+    fn answer(at: Option<AnswerPosition>) -> (v1::StoreApplyResponse, By) {
         let header = Some(v1::ClusterHeader { coord_epoch: 8, ..Default::default() });
         let mut response = Response::new(v1::StoreApplyResponse { header, ..Default::default() });
-        if let Some(place) = place {
+        if let Some(at) = at {
             let mut headers = response.metadata().clone().into_headers();
-            place.write(&mut headers);
+            at.write(&mut headers);
             *response.metadata_mut() = tonic::metadata::MetadataMap::from_headers(headers);
         }
-        Placed::of(response).into_inner().told()
+        Positioned::of(response).into_inner().into_parts()
     }
 
     #[test]
-    fn an_answer_is_recorded_at_its_place_and_in_the_epoch_that_was_open_there() {
-        let place = |position| Some(AnswerPlace { coord_epoch: 7, index: 30, position });
-        let (_, write) = answer(place(Some(2)));
+    fn an_answer_is_recorded_at_its_position_and_in_the_epoch_that_was_open_there() {
+        let at = |position| Some(AnswerPosition { coord_epoch: 7, index: 30, position });
+        let (_, write) = answer(at(Some(2)));
         assert_eq!(
             (write.at, write.epoch),
             (Some(LogPosition { index: 30, position: 2 }), Some(7))
         );
-        let (_, read) = answer(place(None));
+        let (_, read) = answer(at(None));
         assert_eq!((read.at, read.epoch), (Some(LogPosition::behind(30)), Some(7)));
         let (_, nowhere) = answer(None);
         assert_eq!((nowhere.at, nowhere.epoch), (None, Some(8)));

@@ -7,15 +7,15 @@
 //! member that no longer leads has none, whatever it read before.
 //!
 //! Deliberately absent: answers of streams, whose messages carry their own positions; how a position is written
-//! (`rollout_proto::AnswerPlace`); the layer that writes it (`grpc::places`).
+//! (`rollout_proto::AnswerPosition`); the layer that writes it (`grpc::position_layer`).
 
-use crate::leader::proposer::Place;
+use crate::leader::proposer::LogPosition;
 use rollout_ledger::Ledger;
-use rollout_proto::AnswerPlace;
+use rollout_proto::AnswerPosition;
 use std::cell::Cell;
 
 tokio::task_local! {
-    static NOTED: Cell<Option<AnswerPlace>>;
+    static NOTED: Cell<Option<AnswerPosition>>;
 }
 
 /// Runs a request whose position is noted.
@@ -24,33 +24,33 @@ pub(crate) async fn noting<F: Future>(request: F) -> F::Output {
 }
 
 /// The noted position, if there is one.
-pub(crate) fn noted() -> Option<AnswerPlace> {
+pub(crate) fn noted() -> Option<AnswerPosition> {
     NOTED.try_with(Cell::get).ok().flatten()
 }
 
-/// Notes that the answer reports the operation at this place in this epoch. An operation that was not proposed has no
-/// place.
-pub(crate) fn applied(coord_epoch: u64, at: Place) {
-    if at == Place::NOWHERE {
+/// Notes that the answer reports the operation at this position in this epoch. An operation that was not proposed has
+/// no position.
+pub(crate) fn applied(coord_epoch: u64, at: LogPosition) {
+    if at == LogPosition::NONE {
         return;
     }
-    let place = AnswerPlace { coord_epoch, index: at.index, position: Some(at.position) };
+    let position = AnswerPosition { coord_epoch, index: at.index, position: Some(at.position) };
     // Work outside of requests notes nothing.
-    let _ = NOTED.try_with(|noted| noted.set(Some(place)));
+    let _ = NOTED.try_with(|noted| noted.set(Some(position)));
 }
 
 /// Notes that the answer is read from the ledger as it is now. Call it under the lock under which the answer is read.
 pub(crate) fn as_of(ledger: &Ledger) {
     let (coord_epoch, index) = (ledger.epoch().0, ledger.applied().index);
-    let place = AnswerPlace { coord_epoch, index, position: None };
+    let position = AnswerPosition { coord_epoch, index, position: None };
     let _ = NOTED.try_with(|noted| {
         if noted.get().is_none_or(|before| before.position.is_none()) {
-            noted.set(Some(place));
+            noted.set(Some(position));
         }
     });
 }
 
-/// Notes that the answer does not come from a single read: it has no place until the next read or operation.
+/// Notes that the answer does not come from a single read: it has no position until the next read or operation.
 pub(crate) fn of_several_looks() {
     let _ = NOTED.try_with(|noted| noted.set(noted.get().filter(|at| at.position.is_some())));
 }

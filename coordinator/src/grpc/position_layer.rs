@@ -2,22 +2,22 @@
 //!
 //! *Invariant:* an answer has the position that was noted while its request was handled, or none.
 //!
-//! Deliberately absent: what is noted when (`observe::placed`).
+//! Deliberately absent: what is noted when (`observe::log_position`).
 
 use crate::grpc::around::{Answer, Around, HttpService};
-use crate::observe::placed;
+use crate::observe::log_position;
 use futures::FutureExt;
 
-/// Notes the places of requests' operations in the log.
+/// Notes the positions of requests' operations in the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Places {
-    /// Answers carry their places.
-    Told,
-    /// Answers do not carry their places; only the audit log has them.
-    Kept,
+pub(crate) enum PositionLayer {
+    /// Answers carry their positions.
+    InAnswers,
+    /// Answers do not carry their positions; only the audit log has them.
+    InAuditOnly,
 }
 
-impl Around for Places {
+impl Around for PositionLayer {
     fn around<S: HttpService<B>, B>(
         &self,
         inner: &mut S,
@@ -26,14 +26,14 @@ impl Around for Places {
         let (answer, layer) = (inner.call(request), *self);
         let answered = async move {
             let mut response = answer.await?;
-            if layer == Places::Told
-                && let Some(place) = placed::noted()
+            if layer == PositionLayer::InAnswers
+                && let Some(position) = log_position::noted()
             {
-                place.write(response.headers_mut());
+                position.write(response.headers_mut());
             }
             Ok(response)
         };
-        placed::noting(answered).boxed()
+        log_position::noting(answered).boxed()
     }
 }
 
@@ -41,28 +41,31 @@ impl Around for Places {
 mod tests {
     use super::*;
     use crate::grpc::around::AroundLayer;
-    use crate::leader::proposer::Place;
-    use crate::observe::placed::{applied, as_of, index_of_operation, of_several_looks};
+    use crate::leader::proposer::LogPosition;
+    use crate::observe::log_position::{applied, as_of, index_of_operation, of_several_looks};
     use rollout_ledger::{EntryId, Ledger};
-    use rollout_proto::{AnswerPlace, ErrorCode, RpcError};
+    use rollout_proto::{AnswerPosition, ErrorCode, RpcError};
     use std::convert::Infallible;
     use tonic::Status;
     use tonic::metadata::MetadataMap;
     use tower::{Layer, Service};
 
-    /// The place in the answer of a handler that does this.
-    async fn said(handle: fn() -> http::Response<()>) -> Option<AnswerPlace> {
-        said_by(Places::Told, handle).await
+    /// The position in the answer of a handler that does this.
+    async fn said(handle: fn() -> http::Response<()>) -> Option<AnswerPosition> {
+        said_by(PositionLayer::InAnswers, handle).await
     }
 
-    async fn said_by(layer: Places, handle: fn() -> http::Response<()>) -> Option<AnswerPlace> {
+    async fn said_by(
+        layer: PositionLayer,
+        handle: fn() -> http::Response<()>,
+    ) -> Option<AnswerPosition> {
         let inner = tower::service_fn(move |_: http::Request<()>| async move {
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(handle())
         });
         let answer = AroundLayer(layer).layer(inner).call(http::Request::new(())).await;
         let headers = answer.expect("an answer").headers().clone();
-        AnswerPlace::of(&MetadataMap::from_headers(headers))
+        AnswerPosition::of(&MetadataMap::from_headers(headers))
     }
 
     fn ok() -> http::Response<()> {
@@ -75,18 +78,18 @@ mod tests {
         ledger
     }
 
-    const AT: Place = Place { index: 17, position: 2 };
-    const APPLIED: AnswerPlace = AnswerPlace { coord_epoch: 3, index: 17, position: Some(2) };
+    const AT: LogPosition = LogPosition { index: 17, position: 2 };
+    const APPLIED: AnswerPosition = AnswerPosition { coord_epoch: 3, index: 17, position: Some(2) };
 
     #[tokio::test]
-    async fn the_answer_of_an_operation_has_its_place_and_so_has_its_refusal() {
+    async fn the_answer_of_an_operation_has_its_position_and_so_has_its_refusal() {
         let applied = said(|| {
             applied(3, AT);
             ok()
         });
         assert_eq!(applied.await, Some(APPLIED));
         let refused = said(|| {
-            placed::applied(3, AT);
+            log_position::applied(3, AT);
             Status::from(RpcError::new(ErrorCode::RunSpecConflict, "another spec")).into_http()
         });
         assert_eq!(refused.await, Some(APPLIED));
@@ -99,7 +102,7 @@ mod tests {
             as_of(&ledger(6));
             ok()
         });
-        assert_eq!(read.await, Some(AnswerPlace { coord_epoch: 0, index: 6, position: None }));
+        assert_eq!(read.await, Some(AnswerPosition { coord_epoch: 0, index: 6, position: None }));
         let read_before_and_after = said(|| {
             as_of(&ledger(4));
             applied(3, AT);
@@ -110,8 +113,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_for_the_audit_log_is_noted_and_not_sent() {
-        let kept = said_by(Places::Kept, || {
+    async fn a_position_for_the_audit_log_is_noted_and_not_sent() {
+        let kept = said_by(PositionLayer::InAuditOnly, || {
             applied(3, AT);
             assert_eq!(index_of_operation(), Some(AT.index));
             ok()
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_without_a_certain_place_has_none() {
+    async fn an_answer_without_a_certain_position_has_none() {
         assert_eq!(said(ok).await, None);
         let several = said(|| {
             as_of(&ledger(4));
@@ -135,7 +138,7 @@ mod tests {
             ok()
         });
         assert_eq!(done.await, Some(APPLIED), "an operation stays where it is");
-        // Work outside of requests has no place to note.
+        // Work outside of requests has no position to note.
         applied(3, AT);
         assert_eq!(index_of_operation(), None);
     }
