@@ -95,7 +95,7 @@ pub struct Config {
     pub autoscale: Autoscale,
     /// Completion webhooks of runs.
     pub webhooks: WebhookSettings,
-    /// Issuing certificates to newcomers; `None`: this member issues none.
+    /// Issuing certificates to unenrolled clients; `None`: this member issues none.
     pub enrolment: Option<EnrolmentSettings>,
     /// Where spans go.
     pub tracing: TracingSettings,

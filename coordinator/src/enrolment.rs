@@ -94,7 +94,7 @@ impl EnrolmentDesk {
         })
     }
 
-    /// The hashes of the public keys of the authorities that a newcomer may trust.
+    /// The hashes of the public keys of the authorities that an unenrolled client may trust.
     pub(crate) fn pins(&self) -> Result<Vec<[u8; 32]>, RpcError> {
         let broken = |error: pki::PkiError| RpcError::new(ErrorCode::Internal, error.to_string());
         pki::authority_pins(&self.ca_file).map_err(broken)

@@ -46,10 +46,10 @@ use tonic::transport::Server;
 /// How long open streams may take to end after leadership was handed over.
 const STREAMS_END_WITHIN: Duration = Duration::from_secs(1);
 
-/// The longest that a newcomer's request may take, and then its connection.
-const NEWCOMER_WITHIN: Duration = Duration::from_secs(20);
-/// Size limit of a newcomer's message: a token and a signing request, which has bounds of its own.
-const NEWCOMER_MESSAGE_BYTES_MAX: usize = 16 * 1024;
+/// The longest that an unenrolled client's request may take, and then its connection.
+const ENROLLMENT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Size limit of an unenrolled client's message: a token and a signing request, which has bounds of its own.
+const ENROLLMENT_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// Runs a member until SIGTERM or SIGINT. A second such signal during the hand-over ends it at once. SIGHUP, with
 /// which operators ask daemons to reload files, reloads the certificates.
@@ -77,7 +77,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let client = bind("client", config.listen_client).await?;
     let peer = bind("peer", config.listen_peer).await?;
     let http = bind("http", config.listen_http).await?;
-    let newcomers = Newcomers::bind(&config, shares.newcomers).await?;
+    let enrollment_port = EnrollmentPort::bind(&config, shares.unenrolled).await?;
     let desk = EnrolmentDesk::open(&config)?.map(Arc::new);
     let revocations = config.raft.revocations.clone();
     let tls = ServerTls::refusing(&config.security, revocations.clone()).context("[tls]")?;
@@ -121,7 +121,8 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let one_identity = shares.clients / 2;
     let client = tls.incoming(client).at_most(shares.clients).at_most_of_one_identity(one_identity);
     let audited = (shared.clone(), audit);
-    let enrolling = newcomers.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
+    let enrolling =
+        enrollment_port.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
     let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));
     let http = Bounded::new(http, shares.http, http::OPEN_MAX);
     let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
@@ -152,7 +153,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
     probes.abort();
     revoking.abort();
-    // A newcomer without a certificate by now asks another member.
+    // A client that has no certificate by now asks another member.
     if let Some(enrolling) = &enrolling {
         enrolling.abort();
     }
@@ -163,14 +164,14 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
 }
 
 /// The enrollment port, for callers that have no certificate yet.
-struct Newcomers(Incoming);
+struct EnrollmentPort(Incoming);
 
-impl Newcomers {
+impl EnrollmentPort {
     /// Listens on the enrollment port, if it is configured.
     async fn bind(config: &Config, connections_max: usize) -> Result<Option<Self>> {
         let Some(settings) = &config.enrolment else { return Ok(None) };
         let listener = bind("enrolment", settings.listen).await?;
-        let tls = ServerTls::for_newcomers(&config.security).context("[tls]")?;
+        let tls = ServerTls::for_unenrolled(&config.security).context("[tls]")?;
         Ok(Some(Self(tls.incoming(listener).at_most(connections_max))))
     }
 
@@ -182,13 +183,13 @@ impl Newcomers {
     ) -> Result<()> {
         let enrolment = EnrolmentService(shared);
         let enrolment = v1::enrolment_server::EnrolmentServer::new(enrolment)
-            .max_decoding_message_size(NEWCOMER_MESSAGE_BYTES_MAX);
+            .max_decoding_message_size(ENROLLMENT_MESSAGE_BYTES_MAX);
         server()
             .concurrency_limit_per_connection(2)
             .max_concurrent_streams(4)
-            .timeout(NEWCOMER_WITHIN)
-            .max_connection_age(NEWCOMER_WITHIN)
-            .max_connection_age_grace(NEWCOMER_WITHIN)
+            .timeout(ENROLLMENT_TIMEOUT)
+            .max_connection_age(ENROLLMENT_TIMEOUT)
+            .max_connection_age_grace(ENROLLMENT_TIMEOUT)
             .layer(AroundLayer(Trace))
             // The position goes to the audit log, not to a caller without a certificate.
             .layer(AroundLayer(PositionLayer::InAuditOnly))

@@ -25,7 +25,7 @@ pub const IDENTITY_NAMESPACES_MAX: usize = 64;
 
 const SCHEME: &str = "rollout://";
 const INSECURE_NAME: &str = "insecure";
-const NEWCOMER_NAME: &str = "?";
+const UNENROLLED_NAME: &str = "?";
 
 /// The role of a certificate's holder, which decides the methods that it may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -157,8 +157,8 @@ impl Identity {
 
     /// The identity of a caller that enrolls. No certificate can have its name, and it may call only the methods of
     /// its role. It may access no namespaces, although its list is empty.
-    pub fn newcomer() -> Self {
-        Identity { role: Role::Newcomer, name: NEWCOMER_NAME.to_owned(), namespaces: Vec::new() }
+    pub fn unenrolled() -> Self {
+        Identity { role: Role::Newcomer, name: UNENROLLED_NAME.to_owned(), namespaces: Vec::new() }
     }
 
     /// Whether this is the plaintext identity, which no certificate can have. It is exempt from the check that a
@@ -250,7 +250,7 @@ pub struct PeerInfo {
     pub identity: Identity,
     /// Its address, from the socket.
     pub addr: SocketAddr,
-    /// Its certificate, DER, as the handshake verified it; `None` in plaintext and for newcomers.
+    /// Its certificate, DER, as the handshake verified it; `None` in plaintext and for unenrolled clients.
     pub certificate: Option<Arc<CertificateDer<'static>>>,
     /// The start of the certificate's validity, in Unix seconds; 0 without one.
     pub not_before_unix: i64,

@@ -185,7 +185,7 @@ mod tests {
         assert!(list.refuses(&identity("rollout://member/c1"), 1999));
         assert!(!list.refuses(&identity("rollout://member/c1"), 2000));
         assert!(!list.refuses(&Identity::insecure(), 0));
-        assert!(!list.refuses(&Identity::newcomer(), 0));
+        assert!(!list.refuses(&Identity::unenrolled(), 0));
     }
 
     #[tokio::test]

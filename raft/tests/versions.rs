@@ -54,8 +54,8 @@ async fn members_say_what_they_support_and_an_old_build_is_not_started_on_a_newe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_newcomer_that_cannot_run_what_the_cluster_runs_is_refused_and_its_own_word_is_recorded()
-{
+async fn a_new_member_that_cannot_run_what_the_cluster_runs_is_refused_and_its_own_word_is_recorded()
+ {
     logging();
     let dir = tempfile::tempdir().expect("a directory");
     let newer = |config: &mut RaftConfig| config.versions = (1, 3);

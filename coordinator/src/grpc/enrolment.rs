@@ -1,8 +1,8 @@
 //! `Enrolment`: issues a certificate for a join token, and renews a certificate for its holder.
 //!
 //! *Invariant:* no certificate is issued for a token before a quorum has logged its use. The token and the caller's own
-//! certificate determine the identity in a certificate, never a signing request. A refusal of a newcomer discloses
-//! nothing about the cluster.
+//! certificate determine the identity in a certificate, never a signing request. A refusal of an unenrolled client
+//! discloses nothing about the cluster.
 
 use super::{Shared, caller};
 use crate::enrolment::EnrolmentDesk;

@@ -1,4 +1,4 @@
-//! `Tokens`: join tokens, with which newcomers get certificates.
+//! `Tokens`: join tokens, with which unenrolled clients get certificates.
 //!
 //! *Invariant:* no secret arrives here: the client that creates a token generates the secret and sends only its hash.
 

@@ -230,8 +230,8 @@ impl Open {
 
     /// Whether the caller has no proven identity.
     fn is_a_strangers(&self) -> bool {
-        let newcomer = |peer: &PeerInfo| peer.identity.role == Role::Newcomer;
-        self.peer.as_ref().is_none_or(newcomer) && self.noted.lock().known_as.is_none()
+        let unenrolled = |peer: &PeerInfo| peer.identity.role == Role::Newcomer;
+        self.peer.as_ref().is_none_or(unenrolled) && self.noted.lock().known_as.is_none()
     }
 
     fn fields(&self, outcome: &str, error: Option<&RpcError>) -> Map<String, Value> {

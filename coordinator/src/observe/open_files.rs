@@ -27,7 +27,7 @@ pub(crate) struct Shares {
     pub(crate) clients: usize,
     pub(crate) peers: usize,
     pub(crate) http: usize,
-    pub(crate) newcomers: usize,
+    pub(crate) unenrolled: usize,
 }
 
 impl Shares {
@@ -36,11 +36,11 @@ impl Shares {
         let share = |part: u64, least: u64| usize::try_from(part.max(least)).unwrap_or(usize::MAX);
         let database = (files / 4).max((files / 2).min(DATABASE_FILES));
         // Few, and out of the clients' share, because these callers are not authenticated.
-        let newcomers = share((files / 64).min(64), 8);
+        let unenrolled = share((files / 64).min(64), 8);
         let peers = share((files / 16).min(1024), 16);
         let http = share((files / 16).min(1024), 8);
-        let others = database + (peers + http + newcomers) as u64;
-        Self { clients: share(files.saturating_sub(others), 16), peers, http, newcomers }
+        let others = database + (peers + http + unenrolled) as u64;
+        Self { clients: share(files.saturating_sub(others), 16), peers, http, unenrolled }
     }
 }
 
@@ -156,8 +156,8 @@ mod tests {
         for (files, database) in
             [(512, 256), (1024, 512), (8192, 4096), (20_000, 5000), (65_536, 16_384)]
         {
-            let Shares { clients, peers, http, newcomers } = Shares::of(files);
-            assert_eq!((clients + peers + http + newcomers) as u64, files - database, "{files}");
+            let Shares { clients, peers, http, unenrolled } = Shares::of(files);
+            assert_eq!((clients + peers + http + unenrolled) as u64, files - database, "{files}");
             assert!(clients > peers && peers >= 16, "{files}");
         }
         assert!(Shares::of(20_000).clients > 12_000 && Shares::of(65_536).clients > 40_000);

@@ -83,10 +83,10 @@ impl Ledger {
         };
         let arrival = there.arrival((&barrier, generation), (&name, incarnation), &spec)?;
         let forget = there.barrier_to_forget(&barrier)?;
-        let newcomer = had.is_none().then_some(who.participant);
+        let new_participant = had.is_none().then_some(who.participant);
         let no = self.make_job(job);
         self.change_job(ctx, no, |job, now, told| {
-            match newcomer {
+            match new_participant {
                 Some(decl) => {
                     job.take_place(decl, (incarnation, ctx.wall_ms), ParticipantState::Apart, told);
                 }

@@ -158,7 +158,7 @@ async fn a_port_without_client_certificates_serves_only_enrolment() {
     };
     let security =
         |role: Role| Security::Mtls(issue(dir.path(), &request(role), dir.path()).unwrap());
-    let addr = serve(ServerTls::for_newcomers(&security(Role::Member)).unwrap()).await;
+    let addr = serve(ServerTls::for_unenrolled(&security(Role::Member)).unwrap()).await;
     let pins = crate::pki::authority_pins(&ca).unwrap();
     // An admin's certificate does not help there, because none is requested.
     for tls in [ClientTls::pinned(&pins).unwrap(), ClientTls::load(&security(Role::Admin)).unwrap()]
@@ -170,7 +170,7 @@ async fn a_port_without_client_certificates_serves_only_enrolment() {
             }
         }
     }
-    assert!(ServerTls::for_newcomers(&Security::InsecurePlaintext).is_err());
+    assert!(ServerTls::for_unenrolled(&Security::InsecurePlaintext).is_err());
 }
 
 #[tokio::test]

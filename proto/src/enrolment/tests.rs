@@ -1,4 +1,4 @@
-//! Newcomers and a member over real sockets.
+//! Unenrolled clients and a member over real sockets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -57,10 +57,10 @@ impl Cluster {
         authority_pins(&self.member.ca).unwrap()
     }
 
-    /// Serves newcomers. The first `refusals` get the error that another member leads.
+    /// Serves unenrolled clients. The first `refusals` get the error that another member leads.
     async fn serve(&self, refusals: usize) -> (String, Arc<AtomicUsize>) {
         let security = Security::Mtls(self.member.clone());
-        let tls = ServerTls::for_newcomers(&security).unwrap();
+        let tls = ServerTls::for_unenrolled(&security).unwrap();
         let incoming = tls.incoming(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let addr = incoming.local_addr().unwrap().to_string();
         let asked = Arc::new(AtomicUsize::new(0));
@@ -122,7 +122,7 @@ impl fakes::enrolment_server::Enrolment for Desk {
 }
 
 #[tokio::test]
-async fn a_newcomer_gets_a_certificate_by_which_members_know_it() {
+async fn an_unenrolled_client_gets_a_certificate_by_which_members_know_it() {
     let cluster = Cluster::new();
     let (leader, asked) = cluster.serve(2).await;
     let token = JoinToken::draw("rack").naming(cluster.pins());

@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::tls::TlsFiles;
 use crate::v1;
 
-/// The most authorities that are accepted in an answer, or sent to newcomers.
+/// The most authorities that are accepted in an answer, or sent to unenrolled clients.
 pub(crate) const AUTHORITIES_MAX: usize = 8;
 /// Characters in one line of PEM.
 const PEM_LINE: usize = 64;

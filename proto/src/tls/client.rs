@@ -30,7 +30,7 @@ enum Caller {
     Plaintext,
     Certified(Arc<Reloading<ClientConfig>>),
     /// Without a certificate: it trusts an authority by the hash of its key.
-    Newcomer(Arc<ClientConfig>),
+    Unenrolled(Arc<ClientConfig>),
 }
 
 impl ClientTls {
@@ -67,14 +67,14 @@ impl ClientTls {
     /// The error of rustls.
     pub fn pinned(pins: &[[u8; 32]]) -> Result<Self, TlsError> {
         let config = pinned::config(pins).map_err(|cause| TlsError::Pinned(cause.to_string()))?;
-        let caller = Caller::Newcomer(Arc::new(config));
+        let caller = Caller::Unenrolled(Arc::new(config));
         Ok(ClientTls { caller, revocations: Revocations::default() })
     }
 
     fn files(&self) -> Option<&Reloading<ClientConfig>> {
         match &self.caller {
             Caller::Certified(files) => Some(files),
-            Caller::Plaintext | Caller::Newcomer(_) => None,
+            Caller::Plaintext | Caller::Unenrolled(_) => None,
         }
     }
 
@@ -83,7 +83,7 @@ impl ClientTls {
         match &self.caller {
             Caller::Plaintext => None,
             Caller::Certified(files) => Some(TlsConnector::from(files.get().config.clone())),
-            Caller::Newcomer(config) => Some(TlsConnector::from(config.clone())),
+            Caller::Unenrolled(config) => Some(TlsConnector::from(config.clone())),
         }
     }
 
@@ -94,13 +94,13 @@ impl ClientTls {
         Some(self.revocations.until_refused(&identity, not_before_unix))
     }
 
-    /// The identity in this host's certificate. Without a certificate, it is that of a newcomer; in plaintext, the
-    /// plaintext identity.
+    /// The identity in this host's certificate. Without a certificate, it is that of an unenrolled client; in
+    /// plaintext, the plaintext identity.
     pub fn identity(&self) -> Identity {
         match &self.caller {
             Caller::Plaintext => Identity::insecure(),
             Caller::Certified(files) => files.get().identity.clone(),
-            Caller::Newcomer(_) => Identity::newcomer(),
+            Caller::Unenrolled(_) => Identity::unenrolled(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The server end of TLS.
 //!
 //! *Invariant:* under [`Security::Mtls`] no peer without a certificate of the authority completes the handshake. The
-//! exception is an enrollment listener: there every peer counts as a newcomer, whatever certificate it presents.
+//! exception is an enrollment listener: there every peer counts as an unenrolled client, whatever certificate it
+//! presents.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct ServerTls {
     /// `None` in plaintext.
     files: Option<Arc<Reloading<ServerConfig>>>,
     /// Requests no certificate from callers.
-    newcomers: bool,
+    unenrolled: bool,
     /// Refuses callers of other roles in the handshake.
     only: Option<Role>,
     revocations: Revocations,
@@ -60,7 +61,13 @@ impl ServerTls {
                 let refused = revocations.clone();
                 let build = move |material| build(material, refused.clone());
                 let files = Some(Arc::new(Reloading::load(files, Box::new(build))?));
-                Ok(ServerTls { files, newcomers: false, only: None, revocations, on_revoked: None })
+                Ok(ServerTls {
+                    files,
+                    unenrolled: false,
+                    only: None,
+                    revocations,
+                    on_revoked: None,
+                })
             }
             Security::InsecurePlaintext => {
                 tracing::warn!(
@@ -69,7 +76,7 @@ impl ServerTls {
                 );
                 Ok(ServerTls {
                     files: None,
-                    newcomers: false,
+                    unenrolled: false,
                     only: None,
                     revocations,
                     on_revoked: None,
@@ -78,16 +85,16 @@ impl ServerTls {
         }
     }
 
-    /// A server for callers without a certificate: it requests none, and every caller is [`Identity::newcomer`]. It
+    /// A server for callers without a certificate: it requests none, and every caller is [`Identity::unenrolled`]. It
     /// presents the authorities, so that a caller that knows only their hashes can find them.
     ///
     /// # Errors
     /// As [`ServerTls::load`], and in plaintext.
-    pub fn for_newcomers(security: &Security) -> Result<Self, TlsError> {
+    pub fn for_unenrolled(security: &Security) -> Result<Self, TlsError> {
         let Security::Mtls(files) = security else { return Err(TlsError::EnrolmentInPlaintext) };
-        let files = Some(Arc::new(Reloading::load(files, Box::new(build_for_newcomers))?));
+        let files = Some(Arc::new(Reloading::load(files, Box::new(build_for_unenrolled))?));
         let revocations = Revocations::default();
-        Ok(ServerTls { files, newcomers: true, only: None, revocations, on_revoked: None })
+        Ok(ServerTls { files, unenrolled: true, only: None, revocations, on_revoked: None })
     }
 
     /// Accepts only callers of one role, and closes other connections. Does nothing in plaintext.
@@ -149,8 +156,8 @@ impl ServerTls {
             return Ok(ServerConn::plain(tcp, peer));
         };
         let stream = TlsAcceptor::from(tls.get().config.clone()).accept(tcp).await?;
-        if self.newcomers {
-            let peer = PeerInfo::uncertified(Identity::newcomer(), addr);
+        if self.unenrolled {
+            let peer = PeerInfo::uncertified(Identity::unenrolled(), addr);
             return Ok(ServerConn::tls(stream, peer));
         }
         let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -178,7 +185,7 @@ impl std::fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerTls")
             .field("identity", &self.files.as_ref().map(|_| self.identity()))
-            .field("newcomers", &self.newcomers)
+            .field("unenrolled", &self.unenrolled)
             .finish()
     }
 }
@@ -201,7 +208,7 @@ fn build(material: Material, revocations: Revocations) -> Result<ServerConfig, T
     Ok(config)
 }
 
-fn build_for_newcomers(material: Material) -> Result<ServerConfig, TlsError> {
+fn build_for_unenrolled(material: Material) -> Result<ServerConfig, TlsError> {
     let Material { files, authorities, mut chain, key, identity, .. } = material;
     if identity.role != Role::Member {
         return Err(TlsError::NotMember { path: files.cert, found: identity.role });

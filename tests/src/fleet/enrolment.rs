@@ -57,7 +57,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start_newcomer(
+    pub fn start_unenrolled_worker(
         &mut self,
         name: &str,
         token: &Path,

@@ -106,7 +106,7 @@ fn members_are_restarted_one_by_one_and_what_came_with_the_next_version_is_taken
     let token = fleet.token("late", &["--role", "worker"])?;
     let file = fleet.path("token");
     std::fs::write(&file, token)?;
-    fleet.start_newcomer("w2", &file, &worker)?;
+    fleet.start_unenrolled_worker("w2", &file, &worker)?;
     eventually("who came with the token is registered", PATIENCE, || fleet.rows_done_by("w2"));
 
     // The version is replicated and durable: restarts do not lose it.

@@ -270,10 +270,10 @@ async fn a_hundred_megabytes_are_refused_without_a_certificate_and_never_kept() 
     }
     pour(&http, b"GET /healthz HTTP/1.1\r\nx: ").await?;
     let pins = pki::authority_pins(&fleet.path("tls").join("ca.pem"))?;
-    let newcomer = ClientTls::pinned(&pins)?;
+    let unenrolled = ClientTls::pinned(&pins)?;
     let dialled = || {
         let options = ChannelOptions::default();
-        channel(&Endpoint::seed(&desk)?, &newcomer, &DialMap::default(), &options)
+        channel(&Endpoint::seed(&desk)?, &unenrolled, &DialMap::default(), &options)
             .map_err(anyhow::Error::from)
     };
     huge_is_refused(&dialled()?, "/rollout.v1.Enrolment/Enrol").await?;

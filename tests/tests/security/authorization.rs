@@ -111,7 +111,7 @@ impl Caller {
 
     /// A caller without a certificate, at the enrollment port. The port keeps no connection for long, so this opens a
     /// new one.
-    fn newcomer(fleet: &Fleet, member: &str) -> Result<Self> {
+    fn unenrolled(fleet: &Fleet, member: &str) -> Result<Self> {
         let pins = pki::authority_pins(&fleet.path("tls").join("ca.pem"))?;
         let desk = dial_as(&ClientTls::pinned(&pins)?, member, fleet.desk_addr(member))?;
         Ok(Self { who: "newcomer", client: desk.clone(), peer: desk })
@@ -180,8 +180,8 @@ async fn every_method_is_reached_by_exactly_the_documented_roles() -> Result<()>
     for method in &methods {
         let name = format!("{}/{}", method.parent_service().name(), method.name());
         write!(table, "| {name} |")?;
-        let newcomer = Caller::newcomer(&fleet, &leader)?;
-        for caller in callers[..1].iter().chain([&newcomer]).chain(&callers[1..]) {
+        let unenrolled = Caller::unenrolled(&fleet, &leader)?;
+        for caller in callers[..1].iter().chain([&unenrolled]).chain(&callers[1..]) {
             let reaches = caller.reaches(method).await?;
             let may = caller.who != "newcomer" || name == "Enrolment/Enrol";
             ensure!(may || !reaches, "{name} lets in who has no certificate");

@@ -80,7 +80,7 @@ fn a_worker_with_a_token_alone_joins_works_and_is_renewed_without_a_lost_stream(
     let engine =
         "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 60\nlatency_ms_max = 60\n";
     let options = WorkerOptions { engine: engine.into(), ..WorkerOptions::default() };
-    fleet.start_newcomer("w1", &file, &options)?;
+    fleet.start_unenrolled_worker("w1", &file, &options)?;
     // The label from the token is a label of the worker's slots.
     let wanted = "[workers]\nlabels = { pool = \"spot\" }\n";
     let mut batch = Batch::submit(&fleet, "enrolled", 10_000, wanted)?;
@@ -211,17 +211,17 @@ async fn asked_for_status(addr: &str, tls: &ClientTls) -> Result<RpcError> {
 /// one; this checks that they present an unenrolled client nothing to trust.
 async fn ports(fleet: &Fleet) -> Result<()> {
     let pins = pki::authority_pins(&fleet.path("tls").join("ca.pem"))?;
-    let newcomer = ClientTls::pinned(&pins)?;
+    let unenrolled = ClientTls::pinned(&pins)?;
     let Security::Mtls(own) = fleet.security("admin", "operator") else { unreachable!() };
     let admin = ClientTls::load(&Security::Mtls(own))?;
     for name in fleet.member_names() {
         // An admin can do no more there: the port asks for no certificate.
-        for tls in [&newcomer, &admin] {
+        for tls in [&unenrolled, &admin] {
             let error = asked_for_status(fleet.desk_addr(&name), tls).await?;
             ensure!(error.code == ErrorCode::PermissionDenied, "{error}");
         }
         for addr in [fleet.client_addr(&name), fleet.peer_addr(&name)] {
-            let error = asked_for_status(addr, &newcomer).await?;
+            let error = asked_for_status(addr, &unenrolled).await?;
             ensure!(error.code == ErrorCode::ConnectFailed, "{error}");
         }
     }

@@ -159,10 +159,10 @@ mod tests {
         let under_way = futures::poll!(&mut look);
         assert!(under_way.is_pending(), "a worker becomes suspect");
         alone.op(OpKind::Deregister(op::Deregister { session: ended })).await;
-        let newcomer = alone.register("newcomer", 1).await;
-        leading.liveness.heard(newcomer, leading.now());
+        let new_worker = alone.register("newcomer", 1).await;
+        leading.liveness.heard(new_worker, leading.now());
         look.await;
-        assert!(leading.liveness.was_heard(newcomer));
+        assert!(leading.liveness.was_heard(new_worker));
         assert!(!leading.liveness.was_heard(ended), "its session has ended");
         alone.end().await;
     }

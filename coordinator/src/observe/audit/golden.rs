@@ -26,10 +26,10 @@ async fn audited(log: &Arc<AuditLog>, request: http::Request<()>, ends: fn() -> 
     service.call(request).await.expect("an answer");
 }
 
-fn newcomer(method: &str) -> http::Request<()> {
+fn unenrolled(method: &str) -> http::Request<()> {
     let mut request = request(method);
     let addr = "127.0.0.1:9".parse().expect("an address");
-    request.extensions_mut().insert(PeerInfo::uncertified(Identity::newcomer(), addr));
+    request.extensions_mut().insert(PeerInfo::uncertified(Identity::unenrolled(), addr));
     request
 }
 
@@ -88,8 +88,8 @@ async fn a_line_of_each_shape_is_kept() {
         ("refused", request("Runs/CreateRun"), refused),
         ("unknown", request("Runs/CreateRun"), unknown),
         ("forbidden", request("Runs/ListRuns"), forbidden),
-        ("enrolled by a token", newcomer("Enrolment/Enrol"), enrolled),
-        ("a stranger", newcomer("Enrolment/Enrol"), no_token),
+        ("enrolled by a token", unenrolled("Enrolment/Enrol"), enrolled),
+        ("a stranger", unenrolled("Enrolment/Enrol"), no_token),
     ];
     for (shape, request, ends) in cases {
         audited(&log, request, ends).await;

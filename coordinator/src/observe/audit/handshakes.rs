@@ -21,7 +21,7 @@ impl AuditLog {
         let runtime = tokio::runtime::Handle::current();
         Arc::new(move |identity, addr| {
             // A place of all strangers together: the caller has not proved that it is this identity.
-            let Some(place) = self.room.take(&Identity::newcomer()) else {
+            let Some(place) = self.room.take(&Identity::unenrolled()) else {
                 self.refusals.untold(&counted(identity), Instant::now());
                 return;
             };

@@ -52,7 +52,7 @@ impl Open {
     pub(super) fn take_room(&mut self) -> bool {
         let holder = match &self.peer {
             Some(peer) => peer.identity.clone(),
-            None => Identity::newcomer(),
+            None => Identity::unenrolled(),
         };
         self.room = self.log.room_of(&holder).take(&holder);
         self.room.is_some()

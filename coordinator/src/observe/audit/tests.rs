@@ -101,7 +101,7 @@ async fn a_line_has_the_caller_the_request_and_the_outcome() {
 
 #[tokio::test]
 async fn a_caller_without_a_certificate_is_named_only_by_what_it_has_proved() {
-    let newcomer = |name: &'static str| async move {
+    let unenrolled = |name: &'static str| async move {
         let dir = tempfile::tempdir().expect("a directory");
         let inner = tower::service_fn(move |_: http::Request<()>| async move {
             about("token", "rack-7");
@@ -115,16 +115,16 @@ async fn a_caller_without_a_certificate_is_named_only_by_what_it_has_proved() {
         });
         let mut request = request("Enrolment/Enrol");
         let addr = "127.0.0.1:9".parse().expect("an address");
-        let identity = Identity::newcomer();
+        let identity = Identity::unenrolled();
         request.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
         let mut service = AuditLayer(log(dir.path())).layer(inner);
         service.call(request).await.expect("an answer");
         lines(dir.path()).remove(0)
     };
-    let enrolled = newcomer("gpu-1").await;
+    let enrolled = unenrolled("gpu-1").await;
     assert_eq!(enrolled["identity"], "token/rack-7", "{enrolled}");
     assert_eq!(enrolled["subject"], "worker/gpu-1", "{enrolled}");
-    let refused = newcomer("").await;
+    let refused = unenrolled("").await;
     assert_eq!(refused["identity"], "newcomer/?", "{refused}");
     assert_eq!(
         (&refused["code"], &refused["subject"]),
@@ -145,7 +145,7 @@ async fn a_crowd_of_strangers_leaves_room_for_what_the_audit_says_of_others() {
     for method in ["Cluster/Status", "Enrolment/Enrol"].into_iter().cycle().take(1000) {
         let mut request = request(method);
         let addr = "127.0.0.1:9".parse().expect("an address");
-        let identity = Identity::newcomer();
+        let identity = Identity::unenrolled();
         request.extensions_mut().insert(PeerInfo::uncertified(identity, addr));
         service.call(request).await.expect("an answer");
     }

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_issuing_key_has_to_be_there_and_whole_where_newcomers_are_certified() {
+    fn the_issuing_key_has_to_be_there_and_whole_where_clients_enroll() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         pki::init_ca(&at("ca"), "test").unwrap();

@@ -41,7 +41,7 @@ impl Planned for AddArgs {
         }
         let would = format!("add member {} as a learner that catches up", self.name);
         let at = self.new.client_addr.to_string();
-        Ok(Plan::new(would, reader.newcomer(&self.name, &at).await?))
+        Ok(Plan::new(would, reader.new_member(&self.name, &at).await?))
     }
 }
 
@@ -54,7 +54,7 @@ impl Planned for ReplaceArgs {
         let fresh = (name.as_str(), peer.to_string(), client.to_string());
         check_place(&list.members, &self.old, &fresh)?;
         let at = self.new.client_addr.to_string();
-        let new = reader.newcomer(&name, &at).await?;
+        let new = reader.new_member(&name, &at).await?;
         let would = format!("replace {} by member {name}", self.old);
         Ok(Plan::new(would, format!("{old}; {new}")))
     }
@@ -104,7 +104,7 @@ impl Planned for TransferArgs {
 
 impl Reader {
     /// The state of a process that is to become a member: it must be waiting, with an empty directory.
-    async fn newcomer(&self, name: &str, address: &str) -> anyhow::Result<String> {
+    async fn new_member(&self, name: &str, address: &str) -> anyhow::Result<String> {
         let endpoint = Endpoint::seed(address)?;
         let answer = status::ask_one(&self.settings, &endpoint).await;
         let answer = answer.map_err(|why: NoAnswer| match why.distrusted {
@@ -132,7 +132,7 @@ impl Reader {
     async fn bootstrap(&self, args: &BootstrapArgs) -> anyhow::Result<Plan> {
         let mut now = Vec::new();
         for member in &args.members {
-            now.push(self.newcomer(&member.name, &member.client_addr).await?);
+            now.push(self.new_member(&member.name, &member.client_addr).await?);
         }
         let members = counted(args.members.len() as u64, "member");
         let would = format!("form a cluster of {members} on {}", args.store);

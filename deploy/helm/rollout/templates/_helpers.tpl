@@ -37,7 +37,7 @@ app.kubernetes.io/component: member
 {{- end -}}
 {{- end }}
 
-{{- /* Where each member certifies newcomers, as TOML. Whoever leads does it, so all are named. */ -}}
+{{- /* Where each member certifies unenrolled clients, as TOML. Whoever leads does it, so all are named. */ -}}
 {{- define "rollout.enrolmentEndpoints" -}}
 {{- $name := include "rollout.fullname" . -}}
 {{- $domain := include "rollout.memberDomain" . -}}
