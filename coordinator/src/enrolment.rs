@@ -1,8 +1,8 @@
 //! Issues certificates: holds the issuing key, and paces refusals.
 //!
-//! *Invariant:* without `[enrolment]` there is no desk, and nothing is issued. Refusals are delayed and sent one after
-//! another; valid tokens are not delayed. So callers that guess tokens burden neither the log nor the holders of valid
-//! tokens. An issuing key with an expired certificate issues nothing, but does not stop the member.
+//! *Invariant:* without `[enrolment]` there is no issuer, and nothing is issued. Refusals are delayed and sent one
+//! after another; valid tokens are not delayed. So callers that guess tokens burden neither the log nor the holders of
+//! valid tokens. An issuing key with an expired certificate issues nothing, but does not stop the member.
 //! Deliberately absent: who may enroll (the ledger's tokens decide), and replacing the key without a restart.
 
 use crate::config::Config;
@@ -20,16 +20,16 @@ const REFUSAL_EVERY: Duration = Duration::from_millis(100);
 const LEFT_MIN_S: u64 = 10;
 
 /// The certificate issuer of one member.
-pub(crate) struct EnrolmentDesk {
-    issuer: IssuingAuthority,
+pub(crate) struct CertificateIssuer {
+    intermediate: IssuingAuthority,
     lifetime_s: u64,
     /// Read for each answer, because it is replaced while the member runs when an authority is replaced.
     ca_file: PathBuf,
     refusing: Mutex<()>,
 }
 
-impl EnrolmentDesk {
-    /// Opens the desk, if it is configured.
+impl CertificateIssuer {
+    /// Opens the issuer, if it is configured.
     pub(crate) fn open(config: &Config) -> Result<Option<Self>> {
         let (Some(settings), Security::Mtls(tls)) = (&config.enrolment, &config.security) else {
             return Ok(None);
@@ -39,20 +39,21 @@ impl EnrolmentDesk {
             cert: settings.issuer_cert_file.clone(),
             key: settings.issuer_key_file.clone(),
         };
-        let issuer = IssuingAuthority::load(&files).context("[enrolment]")?;
-        let desk = Self { issuer, lifetime_s, ca_file: tls.ca.clone(), refusing: Mutex::default() };
+        let intermediate = IssuingAuthority::load(&files).context("[enrolment]")?;
+        let issuer =
+            Self { intermediate, lifetime_s, ca_file: tls.ca.clone(), refusing: Mutex::default() };
         // Raise an alarm, but serve: callers with good certificates do not need this key.
-        if let Err(error) = desk.lifetime_left_s() {
+        if let Err(error) = issuer.lifetime_left_s() {
             tracing::warn!(%error, "this member issues no certificates");
         }
-        Ok(Some(desk))
+        Ok(Some(issuer))
     }
 
     /// The lifetime of a certificate issued now: as configured, but no longer than that of the issuing key's
     /// certificate.
     pub(crate) fn lifetime_left_s(&self) -> Result<u64, RpcError> {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let ends_s = u64::try_from(self.issuer.validity().not_after_unix).unwrap_or(0);
+        let ends_s = u64::try_from(self.intermediate.validity().not_after_unix).unwrap_or(0);
         let left_s = ends_s.saturating_sub(now_s);
         if left_s < LEFT_MIN_S {
             let text = "the certificate of the issuing key has expired: create a new one with rolloutctl cert init-issuer";
@@ -63,12 +64,12 @@ impl EnrolmentDesk {
 
     /// The validity of the issuing key's certificate.
     pub(crate) fn validity(&self) -> Validity {
-        self.issuer.validity()
+        self.intermediate.validity()
     }
 
-    /// Whether this desk's key issued that certificate.
+    /// Whether this issuer's key issued that certificate.
     pub(crate) fn has_issued(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.issuer.has_issued(certificate)
+        self.intermediate.has_issued(certificate)
     }
 
     /// Issues a certificate of that identity for that key, valid from `not_before_min_s` at the earliest, in Unix
@@ -82,7 +83,7 @@ impl EnrolmentDesk {
         let broken = |error: pki::PkiError| RpcError::new(ErrorCode::Internal, error.to_string());
         let lifetime_s = self.lifetime_left_s()?;
         let chain =
-            self.issuer.issue(identity, key, lifetime_s, not_before_min_s).map_err(broken)?;
+            self.intermediate.issue(identity, key, lifetime_s, not_before_min_s).map_err(broken)?;
         let authorities = pki::authorities(&self.ca_file).map_err(broken)?;
         let bytes = |all: Vec<CertificateDer<'static>>| {
             all.into_iter().map(|der| der.to_vec().into()).collect()

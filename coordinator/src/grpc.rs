@@ -69,7 +69,7 @@ pub(crate) use waits::Waits;
 pub(crate) use worker::WorkerService;
 
 use crate::config::Config;
-use crate::enrolment::EnrolmentDesk;
+use crate::enrolment::CertificateIssuer;
 use crate::gc::run_stores::RunStores;
 use crate::grpc::session_holder::holder_of;
 use crate::grpc::store_probe::StoreProbe;
@@ -109,7 +109,7 @@ pub(crate) struct Shared {
     pub(crate) stores: RunStores,
     pub(crate) metrics: MetricsPage,
     /// The certificate issuer, if it is configured.
-    pub(crate) desk: Option<Arc<EnrolmentDesk>>,
+    pub(crate) issuer: Option<Arc<CertificateIssuer>>,
     /// The TLS configuration of this member, for clients and for other members.
     pub(crate) tls: ServerTls,
     /// Runs that cannot make progress.

@@ -4,7 +4,7 @@
 //! listening to workers.
 
 use crate::config::Config;
-use crate::enrolment::EnrolmentDesk;
+use crate::enrolment::CertificateIssuer;
 use crate::gc;
 use crate::gc::run_stores::RunStores;
 use crate::grpc::around::AroundLayer;
@@ -78,7 +78,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let peer = bind("peer", config.listen_peer).await?;
     let http = bind("http", config.listen_http).await?;
     let enrollment_port = EnrollmentPort::bind(&config, shares.unenrolled).await?;
-    let desk = EnrolmentDesk::open(&config)?.map(Arc::new);
+    let issuer = CertificateIssuer::open(&config)?.map(Arc::new);
     let revocations = config.raft.revocations.clone();
     let tls = ServerTls::refusing(&config.security, revocations.clone()).context("[tls]")?;
     let store = BlobStore::open(&config.store_url).context("[store] url")?;
@@ -98,7 +98,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let stop = CancellationToken::new();
     let current = state::Current::default();
     let fence = Fence::start().context("cannot start the watchdog")?;
-    let (led, certified) = ((node.clone(), current.clone()), (tls.clone(), desk.clone()));
+    let (led, certified) = ((node.clone(), current.clone()), (tls.clone(), issuer.clone()));
     let metrics = MetricsPage::new(metrics, &config, led, certified);
     let shared = Arc::new(Shared {
         node: node.clone(),
@@ -108,7 +108,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         hooks: hooks.clone(),
         stores: stores.clone(),
         metrics,
-        desk,
+        issuer,
         tls: tls.clone(),
         stuck: StuckRuns::default(),
         revocations,

@@ -91,7 +91,7 @@ pub struct Fleet {
     members: Vec<Member>,
     workers: BTreeMap<String, Option<Process>>,
     /// The enrollment address of each member.
-    desks: BTreeMap<String, String>,
+    enrollment_addrs: BTreeMap<String, String>,
     /// Proxies by source and destination name, if any.
     links: BTreeMap<(String, String), Proxied>,
 }
@@ -134,7 +134,7 @@ impl Fleet {
             options,
             members: Vec::new(),
             workers: BTreeMap::new(),
-            desks: BTreeMap::new(),
+            enrollment_addrs: BTreeMap::new(),
             links: BTreeMap::new(),
         };
         pki::init_ca(&fleet.path("ca"), "fleet")?;
@@ -142,7 +142,7 @@ impl Fleet {
             Some(_) => &["c1"],
             None => &["c1", "c2", "c3"],
         };
-        fleet.open_desks(names)?;
+        fleet.open_enrollment_ports(names)?;
         for name in names {
             let (client, peer) = (free_addr()?, free_addr()?);
             fleet.members.push(Member {

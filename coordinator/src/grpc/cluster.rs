@@ -73,7 +73,7 @@ impl ClusterService {
         let shared = &self.0;
         let disk = shared.node.disk_space();
         let cert = CertificateTimes::of_member(&shared.tls);
-        let issuer = CertificateTimes::of_issuer(shared.desk.as_deref());
+        let issuer = CertificateTimes::of_issuer(shared.issuer.as_deref());
         v1::MemberStatus {
             name: shared.config.name.clone(),
             id: shared.node.identity().map_or(0, |i| i.member_id),

@@ -5,7 +5,7 @@
 //! discloses nothing about the cluster.
 
 use super::{Shared, caller};
-use crate::enrolment::EnrolmentDesk;
+use crate::enrolment::CertificateIssuer;
 use crate::grpc::convert::invalid;
 use crate::grpc::revoked_certificates;
 use crate::leader::ledger_read::ReadLedger;
@@ -23,8 +23,8 @@ pub(crate) struct EnrolmentService(pub(crate) Arc<Shared>);
 
 impl Shared {
     /// The certificate issuer of this member.
-    pub(crate) fn desk(&self) -> Result<&EnrolmentDesk, RpcError> {
-        self.desk.as_deref().ok_or_else(|| {
+    pub(crate) fn issuer(&self) -> Result<&CertificateIssuer, RpcError> {
+        self.issuer.as_deref().ok_or_else(|| {
             let name = &self.config.name;
             let text =
                 format!("{name} issues no certificates: its configuration has no [enrolment]");
@@ -63,10 +63,10 @@ impl EnrolmentService {
 
     async fn let_in(
         &self,
-        desk: &EnrolmentDesk,
+        issuer: &CertificateIssuer,
         r: v1::EnrolRequest,
     ) -> Result<v1::EnrolResponse, RpcError> {
-        desk.lifetime_left_s()?;
+        issuer.lifetime_left_s()?;
         let key = key_in(&r.request)?;
         let used = TokenUse {
             token: r.token,
@@ -90,7 +90,7 @@ impl EnrolmentService {
         audit::about(identity.role.as_str(), &identity.name);
         let token = used.token.clone();
         self.0.apply(None, OpKind::Token(TokenOp::Spend(used))).await?;
-        let issued = Some(desk.issue(&identity, &key, self.accepted_from_s(&identity)?)?);
+        let issued = Some(issuer.issue(&identity, &key, self.accepted_from_s(&identity)?)?);
         metrics::counter!("rollout_enrolments_total").increment(1);
         tracing::info!(token, holder = %identity, "a certificate was issued");
         Ok(v1::EnrolResponse { issued, labels })
@@ -103,11 +103,11 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
         &self,
         request: Request<v1::EnrolRequest>,
     ) -> Result<Response<v1::EnrolResponse>, Status> {
-        let desk = self.0.desk()?;
+        let issuer = self.0.issuer()?;
         let r = request.into_inner();
         let token: String = r.token.chars().take(IDENTITY_NAME_BYTES_MAX).collect();
         audit::about("token", &token);
-        match self.let_in(desk, r).await {
+        match self.let_in(issuer, r).await {
             Ok(answer) => Ok(Response::new(answer)),
             Err(mut error) => {
                 // Only callers with a certificate may know the members.
@@ -115,7 +115,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
                 if !error.retryable {
                     metrics::counter!("rollout_enrolments_refused_total").increment(1);
                     tracing::warn!(token, %error, "enrollment refused");
-                    desk.refusal_is_due().await;
+                    issuer.refusal_is_due().await;
                 }
                 Err(error.into())
             }
@@ -127,13 +127,13 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
         request: Request<v1::RenewRequest>,
     ) -> Result<Response<v1::RenewResponse>, Status> {
         let identity = caller(&request)?;
-        let desk = self.0.desk()?;
+        let issuer = self.0.issuer()?;
         // Only the leader has every revocation. Another member could date a certificate after one that it does not
         // know.
         self.0.reading().await?;
         let peer = request.extensions().get::<PeerInfo>();
         let shown = peer.and_then(|peer| peer.certificate.clone());
-        if !shown.is_some_and(|certificate| desk.has_issued(&certificate)) {
+        if !shown.is_some_and(|certificate| issuer.has_issued(&certificate)) {
             let text = format!(
                 "the certificate of {identity} was not issued by the issuing key in use: renew it with the authority or key that issued it"
             );
@@ -141,7 +141,7 @@ impl v1::enrolment_server::Enrolment for EnrolmentService {
         }
         let key = key_in(&request.get_ref().request)?;
         audit::about(identity.role.as_str(), &identity.name);
-        let issued = Some(desk.issue(&identity, &key, self.accepted_from_s(&identity)?)?);
+        let issued = Some(issuer.issue(&identity, &key, self.accepted_from_s(&identity)?)?);
         metrics::counter!("rollout_certificates_renewed_total").increment(1);
         Ok(Response::new(v1::RenewResponse { header: Some(self.0.header()), issued }))
     }

@@ -56,7 +56,7 @@ impl v1::tokens_server::Tokens for TokensService {
         let r = request.into_inner();
         audit::about("token", &r.name);
         check_every_namespace(&identity)?;
-        let authority_pins = self.0.desk()?.pins()?;
+        let authority_pins = self.0.issuer()?.pins()?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let secret_hash = r.secret_hash[..].try_into();
         let secret_hash = secret_hash.map_err(|_| invalid("secret_hash must have 32 bytes"))?;

@@ -4,7 +4,7 @@
 //! does not always count as about to expire.
 //! Deliberately absent: workers' certificates, which their own metrics report, and the authority's.
 
-use crate::enrolment::EnrolmentDesk;
+use crate::enrolment::CertificateIssuer;
 use rollout_proto::ServerTls;
 use rollout_proto::pki::{RENEWAL_WITHIN_S, Validity};
 
@@ -24,8 +24,8 @@ impl CertificateTimes {
 
     /// The times of the issuing key's certificate. Once that has expired, no certificate is issued or renewed, and all
     /// enrolled workers and clients are shut out as their certificates expire.
-    pub(crate) fn of_issuer(desk: Option<&EnrolmentDesk>) -> Self {
-        Self::of(desk.map(EnrolmentDesk::validity))
+    pub(crate) fn of_issuer(issuer: Option<&CertificateIssuer>) -> Self {
+        Self::of(issuer.map(CertificateIssuer::validity))
     }
 
     fn of(validity: Option<Validity>) -> Self {

@@ -7,7 +7,7 @@
 mod pools;
 
 use crate::config::Config;
-use crate::enrolment::EnrolmentDesk;
+use crate::enrolment::CertificateIssuer;
 use crate::leader::ledger_read::ReadLedger;
 use crate::leader::state::Current;
 use crate::observe::certificate_times::CertificateTimes;
@@ -27,7 +27,7 @@ pub(crate) struct MetricsPage {
     current: Current,
     tls: ServerTls,
     /// The certificate issuer, if it is configured.
-    desk: Option<Arc<EnrolmentDesk>>,
+    issuer: Option<Arc<CertificateIssuer>>,
     disk_low_bytes: u64,
     disk_reserve_bytes: u64,
     rows_per_slot: u64,
@@ -38,7 +38,7 @@ impl MetricsPage {
         handle: PrometheusHandle,
         config: &Config,
         (node, current): (Node, Current),
-        (tls, desk): (ServerTls, Option<Arc<EnrolmentDesk>>),
+        (tls, issuer): (ServerTls, Option<Arc<CertificateIssuer>>),
     ) -> Self {
         begin_counting();
         Self {
@@ -46,7 +46,7 @@ impl MetricsPage {
             node,
             current,
             tls,
-            desk,
+            issuer,
             disk_low_bytes: config.raft.disk_low_bytes,
             disk_reserve_bytes: config.raft.disk_reserve_bytes,
             rows_per_slot: config.autoscale.rows_per_slot,
@@ -95,7 +95,7 @@ impl MetricsPage {
         let cert = CertificateTimes::of_member(&self.tls);
         gauge!("rollout_tls_certificate_expiry_timestamp_seconds").set(cert.expires as f64);
         gauge!("rollout_tls_certificate_renewal_timestamp_seconds").set(cert.renewal as f64);
-        let issuer = CertificateTimes::of_issuer(self.desk.as_deref());
+        let issuer = CertificateTimes::of_issuer(self.issuer.as_deref());
         gauge!("rollout_issuer_certificate_expiry_timestamp_seconds").set(issuer.expires as f64);
         gauge!("rollout_issuer_certificate_renewal_timestamp_seconds").set(issuer.renewal as f64);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -64,7 +64,7 @@ impl Cluster {
         let incoming = tls.incoming(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let addr = incoming.local_addr().unwrap().to_string();
         let asked = Arc::new(AtomicUsize::new(0));
-        let service = Desk {
+        let service = FakeIssuer {
             issuer: self.issuer.clone(),
             authorities: authorities(&self.member.ca).unwrap(),
             asked: asked.clone(),
@@ -91,7 +91,7 @@ impl Cluster {
     }
 }
 
-struct Desk {
+struct FakeIssuer {
     issuer: Arc<IssuingAuthority>,
     authorities: Vec<CertificateDer<'static>>,
     asked: Arc<AtomicUsize>,
@@ -99,7 +99,7 @@ struct Desk {
 }
 
 #[tonic::async_trait]
-impl fakes::enrolment_server::Enrolment for Desk {
+impl fakes::enrolment_server::Enrolment for FakeIssuer {
     async fn enrol(
         &self,
         request: Request<v1::EnrolRequest>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 impl Fleet {
     /// Makes the intermediate CA key and an enrollment address for each of these members, if the options ask for
     /// them.
-    pub(super) fn open_desks(&mut self, names: &[&str]) -> Result<()> {
+    pub(super) fn open_enrollment_ports(&mut self, names: &[&str]) -> Result<()> {
         let options = &self.options;
         if options.enrolment_lifetime_s.is_none() && !options.enrolment_by_default {
             return Ok(());
@@ -17,16 +17,16 @@ impl Fleet {
         if !self.path("issuer").exists() {
             pki::init_issuer(&self.path("ca"), &self.path("issuer"), 30)?;
         }
-        self.desks.clear();
+        self.enrollment_addrs.clear();
         for name in names {
-            self.desks.insert((*name).into(), free_addr()?);
+            self.enrollment_addrs.insert((*name).into(), free_addr()?);
         }
         Ok(())
     }
 
     /// The lines of a member's configuration.
-    pub(super) fn desk_lines(&self, name: &str) -> String {
-        let Some(listen) = self.desks.get(name) else { return String::new() };
+    pub(super) fn enrollment_lines(&self, name: &str) -> String {
+        let Some(listen) = self.enrollment_addrs.get(name) else { return String::new() };
         let lifetime = self.options.enrolment_lifetime_s.map(|s| format!("lifetime_s = {s}\n"));
         let (cert, key) = (self.path("issuer/issuer.pem"), self.path("issuer/issuer.key"));
         format!(
@@ -40,8 +40,8 @@ impl Fleet {
     ///
     /// # Panics
     /// If it has none.
-    pub fn desk_addr(&self, name: &str) -> &str {
-        &self.desks[name]
+    pub fn enrollment_addr(&self, name: &str) -> &str {
+        &self.enrollment_addrs[name]
     }
 
     /// Makes a join token with these arguments, and returns its text.
@@ -64,10 +64,11 @@ impl Fleet {
         options: &WorkerOptions,
     ) -> Result<()> {
         let endpoints: Vec<&str> = self.members.iter().map(|m| m.client.as_str()).collect();
-        let desks: Vec<&str> = self.desks.values().map(String::as_str).collect();
+        let enrollment_addrs: Vec<&str> =
+            self.enrollment_addrs.values().map(String::as_str).collect();
         let text = format!(
             "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{}\n[compute]\n\
-             provider = \"none\"\n[enrolment]\ntoken_file = {token:?}\nendpoints = {desks:?}\n\
+             provider = \"none\"\n[enrolment]\ntoken_file = {token:?}\nendpoints = {enrollment_addrs:?}\n\
              [[engine]]\n{}",
             self.path(&format!("worker-{name}")),
             options.head,

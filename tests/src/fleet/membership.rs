@@ -53,7 +53,7 @@ impl Fleet {
     /// When one cannot be restored or started, or they are not of one cluster.
     pub fn restore(&mut self, file: &Path, names: &[&str], token: &str) -> Result<String> {
         self.members.clear();
-        self.open_desks(names)?;
+        self.open_enrollment_ports(names)?;
         for name in names {
             let (client, peer) = (free_addr()?, free_addr()?);
             let (name, http, process) = ((*name).to_owned(), String::new(), None);

@@ -262,9 +262,10 @@ async fn a_hundred_megabytes_are_refused_without_a_certificate_and_never_kept() 
     let leader = fleet.leader();
     let pid = fleet.member_process(&leader).pid();
     let before = peak_bytes(pid)?;
-    let desk = fleet.desk_addr(&leader).to_owned();
+    let enrollment = fleet.enrollment_addr(&leader).to_owned();
     let http = fleet.http_addr(&leader).to_owned();
-    for addr in [fleet.client_addr(&leader), fleet.peer_addr(&leader), desk.as_str(), http.as_str()]
+    for addr in
+        [fleet.client_addr(&leader), fleet.peer_addr(&leader), enrollment.as_str(), http.as_str()]
     {
         pour(addr, b"").await?;
     }
@@ -273,7 +274,7 @@ async fn a_hundred_megabytes_are_refused_without_a_certificate_and_never_kept() 
     let unenrolled = ClientTls::pinned(&pins)?;
     let dialled = || {
         let options = ChannelOptions::default();
-        channel(&Endpoint::seed(&desk)?, &unenrolled, &DialMap::default(), &options)
+        channel(&Endpoint::seed(&enrollment)?, &unenrolled, &DialMap::default(), &options)
             .map_err(anyhow::Error::from)
     };
     huge_is_refused(&dialled()?, "/rollout.v1.Enrolment/Enrol").await?;

@@ -113,8 +113,9 @@ impl Caller {
     /// new one.
     fn unenrolled(fleet: &Fleet, member: &str) -> Result<Self> {
         let pins = pki::authority_pins(&fleet.path("tls").join("ca.pem"))?;
-        let desk = dial_as(&ClientTls::pinned(&pins)?, member, fleet.desk_addr(member))?;
-        Ok(Self { who: "newcomer", client: desk.clone(), peer: desk })
+        let enrollment =
+            dial_as(&ClientTls::pinned(&pins)?, member, fleet.enrollment_addr(member))?;
+        Ok(Self { who: "newcomer", client: enrollment.clone(), peer: enrollment })
     }
 
     /// Whether an empty message reaches the method; the method's own answer does not count.

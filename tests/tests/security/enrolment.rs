@@ -25,8 +25,8 @@ fn fleet(lifetime_s: u64) -> Result<Fleet> {
     Fleet::start(options)
 }
 
-fn desks(fleet: &Fleet) -> Vec<String> {
-    fleet.member_names().iter().map(|name| fleet.desk_addr(name).to_owned()).collect()
+fn enrollment_addrs(fleet: &Fleet) -> Vec<String> {
+    fleet.member_names().iter().map(|name| fleet.enrollment_addr(name).to_owned()).collect()
 }
 
 fn files(fleet: &Fleet, name: &str) -> TlsFiles {
@@ -119,7 +119,7 @@ fn a_worker_with_a_token_alone_joins_works_and_is_renewed_without_a_lost_stream(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_enrolls_only_its_names_and_only_as_often_as_it_says() -> Result<()> {
     let fleet = fleet(3600)?;
-    let all = desks(&fleet);
+    let all = enrollment_addrs(&fleet);
     let once = fleet.token("once", &["--role", "worker"])?;
     let (a, b) = (files(&fleet, "a"), files(&fleet, "b"));
     let enrolled = enrol(&once, "a", &all, &a).await??;
@@ -217,7 +217,7 @@ async fn ports(fleet: &Fleet) -> Result<()> {
     for name in fleet.member_names() {
         // An admin can do no more there: the port asks for no certificate.
         for tls in [&unenrolled, &admin] {
-            let error = asked_for_status(fleet.desk_addr(&name), tls).await?;
+            let error = asked_for_status(fleet.enrollment_addr(&name), tls).await?;
             ensure!(error.code == ErrorCode::PermissionDenied, "{error}");
         }
         for addr in [fleet.client_addr(&name), fleet.peer_addr(&name)] {
@@ -235,7 +235,7 @@ async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()
     let token = fleet.token("once", &["--role", "worker"])?;
     let leader = fleet.leader();
     let lost = files(&fleet, "w1");
-    enrol(&token, "w1", &[fleet.desk_addr(&leader).to_owned()], &lost).await??;
+    enrol(&token, "w1", &[fleet.enrollment_addr(&leader).to_owned()], &lost).await??;
     // The certificate never arrived.
     forget(&lost.cert)?;
     forget(&lost.ca)?;
@@ -244,7 +244,7 @@ async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()
         .member_names()
         .iter()
         .filter(|name| **name != leader)
-        .map(|name| fleet.desk_addr(name).to_owned())
+        .map(|name| fleet.enrollment_addr(name).to_owned())
         .collect();
     let enrolled = enrol(&token, "w1", &rest, &lost).await??;
     ensure!(enrolled.identity.to_string() == "worker/w1", "{enrolled:?}");
@@ -304,7 +304,7 @@ async fn an_expired_intermediate_ca_enrolls_no_client_and_ends_no_member() -> Re
         ensure!(told == Some(1), "{name}: {told:?}");
     }
     let late = files(&fleet, "w1");
-    let refused = enrol(&token, "w1", &desks(&fleet), &late).await?;
+    let refused = enrol(&token, "w1", &enrollment_addrs(&fleet), &late).await?;
     let error = refused.err().context("it was let in")?;
     ensure!(error.code() == Some(ErrorCode::EnrolmentOff), "{error}");
     ensure!(uses(&fleet, "rack")? == 0, "the token was used");
@@ -315,7 +315,7 @@ async fn an_expired_intermediate_ca_enrolls_no_client_and_ends_no_member() -> Re
     pki::init_issuer(&fleet.path("ca"), &fleet.path("issuer"), 30)?;
     restart_one_by_one(&mut fleet)?;
     ensure!(with_ended_issuers(&fleet) == Some(Vec::new()), "there is another one");
-    let enrolled = enrol(&token, "w1", &desks(&fleet), &late).await??;
+    let enrolled = enrol(&token, "w1", &enrollment_addrs(&fleet), &late).await??;
     ensure!(enrolled.identity.to_string() == "worker/w1", "{enrolled:?}");
     fleet.verify()?;
     fleet.passed()
@@ -337,7 +337,7 @@ async fn an_enrolment_is_in_the_audit_with_the_position_of_its_operation() -> Re
         ..FleetOptions::default()
     })?;
     let token = fleet.token("once", &["--role", "worker"])?;
-    enrol(&token, "a", &desks(&fleet), &files(&fleet, "a")).await??;
+    enrol(&token, "a", &enrollment_addrs(&fleet), &files(&fleet, "a")).await??;
     let all = json_lines(&std::fs::read_to_string(&file)?);
     let mut enrolments = all.iter().filter(|line| line["method"] == "Enrolment/Enrol");
     let enrolment =
@@ -362,7 +362,7 @@ async fn a_certificate_lives_for_a_day_where_the_members_say_nothing_else() -> R
         let token = fleet.token(role, &["--role", role, "--holder", name])?;
         let of = files(&fleet, name);
         let before = unix_now_s()?;
-        let enrolled = enrol(&token, name, &desks(&fleet), &of).await??;
+        let enrolled = enrol(&token, name, &enrollment_addrs(&fleet), &of).await??;
         let after = unix_now_s()?;
         ensure!(enrolled.lifetime == DAY, "{enrolled:?}");
         // The lifetime counts from the request; the certificate is valid from some minutes earlier for slow clocks.

@@ -249,13 +249,14 @@ fn a_revoked_certificate_is_not_renewed_and_one_issued_later_is_accepted_at_once
     let fleet = Fleet::start(options)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let desks: Vec<String> =
-        fleet.member_names().iter().map(|name| fleet.desk_addr(name).to_owned()).collect();
+    let enrollment_addrs: Vec<String> =
+        fleet.member_names().iter().map(|name| fleet.enrollment_addr(name).to_owned()).collect();
     let text = fleet.token("rack", &["--role", "client", "--holder", "ann", "--uses", "4"])?;
     let token: JoinToken = text.parse()?;
     let enrol = |dir: &str| {
         let files = enrolment::files_in(&fleet.path(dir), "ann");
-        let answer = runtime.block_on(enrolment::enrol(&token, "ann", &desks, &files, PATIENCE));
+        let answer =
+            runtime.block_on(enrolment::enrol(&token, "ann", &enrollment_addrs, &files, PATIENCE));
         (files, answer)
     };
     let (first, answer) = enrol("first");
