@@ -1,13 +1,13 @@
-//! Issues certificates: holds the issuing key, and paces refusals.
+//! Issues certificates: holds the intermediate CA, and paces refusals.
 //!
 //! *Invariant:* without `[enrolment]` there is no issuer, and nothing is issued. Refusals are delayed and sent one
 //! after another; valid tokens are not delayed. So callers that guess tokens burden neither the log nor the holders of
-//! valid tokens. An issuing key with an expired certificate issues nothing, but does not stop the member.
+//! valid tokens. An intermediate CA with an expired certificate issues nothing, but does not stop the member.
 //! Deliberately absent: who may enroll (the ledger's tokens decide), and replacing the key without a restart.
 
 use crate::config::Config;
 use anyhow::{Context, Result};
-use rollout_proto::pki::{self, IssuerFiles, IssuingAuthority, RequestedKey, Validity};
+use rollout_proto::pki::{self, IntermediateCa, IssuerFiles, RequestedKey, Validity};
 use rollout_proto::{ErrorCode, Identity, RpcError, Security, v1};
 use rustls_pki_types::CertificateDer;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use tokio::sync::Mutex;
 
 /// Time between two refusals of one member.
 const REFUSAL_EVERY: Duration = Duration::from_millis(100);
-/// The shortest remaining lifetime of the issuing key for which a certificate is worth issuing.
+/// The shortest remaining lifetime of the intermediate CA for which a certificate is worth issuing.
 const LEFT_MIN_S: u64 = 10;
 
 /// The certificate issuer of one member.
 pub(crate) struct CertificateIssuer {
-    intermediate: IssuingAuthority,
+    intermediate: IntermediateCa,
     lifetime_s: u64,
     /// Read for each answer, because it is replaced while the member runs when an authority is replaced.
     ca_file: PathBuf,
@@ -39,7 +39,7 @@ impl CertificateIssuer {
             cert: settings.issuer_cert_file.clone(),
             key: settings.issuer_key_file.clone(),
         };
-        let intermediate = IssuingAuthority::load(&files).context("[enrolment]")?;
+        let intermediate = IntermediateCa::load(&files).context("[enrolment]")?;
         let issuer =
             Self { intermediate, lifetime_s, ca_file: tls.ca.clone(), refusing: Mutex::default() };
         // Raise an alarm, but serve: callers with good certificates do not need this key.
@@ -49,7 +49,7 @@ impl CertificateIssuer {
         Ok(Some(issuer))
     }
 
-    /// The lifetime of a certificate issued now: as configured, but no longer than that of the issuing key's
+    /// The lifetime of a certificate issued now: as configured, but no longer than that of the intermediate CA's
     /// certificate.
     pub(crate) fn lifetime_left_s(&self) -> Result<u64, RpcError> {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -62,7 +62,7 @@ impl CertificateIssuer {
         Ok(self.lifetime_s.min(left_s))
     }
 
-    /// The validity of the issuing key's certificate.
+    /// The validity of the intermediate CA's certificate.
     pub(crate) fn validity(&self) -> Validity {
         self.intermediate.validity()
     }

@@ -172,7 +172,7 @@ fn keep(answer: v1::EnrolResponse, name: &str, files: &TlsFiles) -> Result<Enrol
 /// A process that follows the files uses it with its next connection.
 ///
 /// # Errors
-/// A certificate that another issuing key has issued ([`ErrorCode::EnrolmentOff`]), no leader, the disk.
+/// A certificate that another intermediate CA has issued ([`ErrorCode::EnrolmentOff`]), no leader, the disk.
 pub async fn renew(client: &Client, files: &TlsFiles) -> Result<Enrolled, EnrolError> {
     let request = v1::RenewRequest { request: pki::signing_request(&files.key)?.into() };
     let answer = client

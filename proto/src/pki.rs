@@ -16,7 +16,7 @@ mod tests;
 pub(crate) use holder::{AUTHORITIES_MAX, pin_of};
 pub use holder::{Trust, authorities, authority_pins, chain_pem, keep_issued, signing_request};
 pub use issuer::{
-    IssuerFiles, IssuingAuthority, RequestedKey, SIGNING_REQUEST_BYTES_MAX, init_issuer,
+    IntermediateCa, IssuerFiles, RequestedKey, SIGNING_REQUEST_BYTES_MAX, init_issuer,
 };
 
 use std::net::IpAddr;
@@ -102,7 +102,7 @@ pub enum PkiError {
     /// A malformed signing request.
     #[error("malformed signing request (PKCS #10, DER): {0}")]
     Request(String),
-    /// A role for which an issuing key may not issue certificates.
+    /// A role for which an intermediate CA may not issue certificates.
     #[error("the issuing key cannot certify {}: use the authority itself (rolloutctl cert issue)", .0.with_article())]
     RoleByHand(Role),
     /// A certificate that was issued over the wire and cannot be saved.
@@ -380,7 +380,7 @@ fn ca_params(common_name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
-    // Allows one authority below this one, the cluster's issuing key, and none below that.
+    // Allows one authority below this one, the cluster's intermediate CA, and none below that.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let now_s = unix_now_s();

@@ -149,7 +149,7 @@ class Started(unittest.TestCase):
         ended = self.ran(thing, ["--config", str(path), "--check-config"], env)
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
-    def test_a_member_starts_with_its_audit_in_a_file_the_secret_of_its_notices_and_the_issuing_key(self):
+    def test_a_member_starts_with_its_audit_in_a_file_the_secret_of_its_notices_and_the_intermediate_ca(self):
         objects = rendered.objects(rendered.render("everything", over={"members": {"config": ""}}))
         thing = objects["StatefulSet", "prod"]
         path = self.file(objects, thing, "coordinator.toml")

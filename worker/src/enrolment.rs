@@ -202,7 +202,7 @@ impl Holder {
                     let labels = kept.labels.clone().into_iter().collect();
                     return self.keep(Enrolled { labels, ..enrolled });
                 }
-                // Another issuing key has replaced the old one.
+                // Another intermediate CA has replaced the old one.
                 Err(error) if error.code() == Some(ErrorCode::EnrolmentOff) => {
                     tracing::warn!(%error, "trying the join token instead");
                 }

@@ -136,9 +136,9 @@ pub struct EnrolmentSettings {
     /// Without this section, [enrollment](certificates.md#enrollment) is off.
     #[schemars(extend("format" = "address"))]
     pub listen: SocketAddr,
-    /// The issuing authority's certificate, from `rolloutctl cert init-issuer`; read at startup.
+    /// The intermediate CA's certificate, from `rolloutctl cert init-issuer`; read at startup.
     pub issuer_cert_file: PathBuf,
-    /// The issuing authority's private key; read at startup.
+    /// The intermediate CA's private key; read at startup.
     pub issuer_key_file: PathBuf,
     /// Validity of an issued certificate, in seconds.
     #[serde(default = "default_lifetime_s")]

@@ -1,4 +1,4 @@
-//! When a member's own certificate and its issuing key's certificate expire, for status, alarms and metrics.
+//! When a member's own certificate and its intermediate CA's certificate expire, for status, alarms and metrics.
 //!
 //! *Invariant:* all three use one rule, [`Validity::renewal_unix`], so that a certificate with a lifetime of one day
 //! does not always count as about to expire.
@@ -22,8 +22,8 @@ impl CertificateTimes {
         Self::of(tls.validity())
     }
 
-    /// The times of the issuing key's certificate. Once that has expired, no certificate is issued or renewed, and all
-    /// enrolled workers and clients are shut out as their certificates expire.
+    /// The times of the intermediate CA's certificate. Once that has expired, no certificate is issued or renewed, and
+    /// all enrolled workers and clients are shut out as their certificates expire.
     pub(crate) fn of_issuer(issuer: Option<&CertificateIssuer>) -> Self {
         Self::of(issuer.map(CertificateIssuer::validity))
     }

@@ -193,7 +193,7 @@ pub struct MemberSays {
     pub cert_seconds: Option<i64>,
     /// Seconds until it counts as about to expire, which is an alarm; negative afterward.
     pub cert_renewal_seconds: Option<i64>,
-    /// Seconds until its issuing key's certificate expires; `None` if it does not issue certificates, or does not
+    /// Seconds until its intermediate CA's certificate expires; `None` if it does not issue certificates, or does not
     /// report it.
     pub issuer_seconds: Option<i64>,
     /// Seconds until that counts as about to expire, which is an alarm; negative afterward.
@@ -235,7 +235,7 @@ impl MemberSays {
         Some(Left { seconds: self.cert_seconds?, renewal_seconds })
     }
 
-    /// The remaining validity of its issuing key's certificate; none if it has none.
+    /// The remaining validity of its intermediate CA's certificate; none if it has none.
     pub(in crate::rolloutctl) fn issuer(&self) -> Option<Left> {
         let renewal_seconds = self.issuer_renewal_seconds?;
         Some(Left { seconds: self.issuer_seconds?, renewal_seconds })

@@ -17,18 +17,18 @@ use crate::authz::AuthzLayer;
 use crate::fakes;
 use crate::identity::IdentityError;
 use crate::pki::{
-    IssueRequest, IssuingAuthority, RequestedKey, authorities, authority_pins, init_ca,
-    init_issuer, issue,
+    IntermediateCa, IssueRequest, RequestedKey, authorities, authority_pins, init_ca, init_issuer,
+    issue,
 };
 use crate::tls::{Security, ServerTls};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An authority with an issuing key below it, and a member's files.
+/// An authority with an intermediate CA below it, and a member's files.
 struct Cluster {
     dir: tempfile::TempDir,
     member: TlsFiles,
-    issuer: Arc<IssuingAuthority>,
+    issuer: Arc<IntermediateCa>,
 }
 
 fn by_hand(dir: &Path, role: Role) -> TlsFiles {
@@ -49,7 +49,7 @@ impl Cluster {
         init_ca(dir.path(), "test").unwrap();
         let member = by_hand(dir.path(), Role::Member);
         let files = init_issuer(dir.path(), dir.path(), 30).unwrap();
-        let issuer = Arc::new(IssuingAuthority::load(&files).unwrap());
+        let issuer = Arc::new(IntermediateCa::load(&files).unwrap());
         Self { dir, member, issuer }
     }
 
@@ -92,7 +92,7 @@ impl Cluster {
 }
 
 struct FakeIssuer {
-    issuer: Arc<IssuingAuthority>,
+    issuer: Arc<IntermediateCa>,
     authorities: Vec<CertificateDer<'static>>,
     asked: Arc<AtomicUsize>,
     refusals: usize,
@@ -134,7 +134,7 @@ async fn an_unenrolled_client_gets_a_certificate_by_which_members_know_it() {
     assert_eq!(enrolled.labels["pool"], "spot");
     let key = std::fs::read(&files.key).unwrap();
     assert_eq!(cluster.seen_as(&files).await, Some((enrolled.identity.clone(), true)));
-    // The issuing key has not issued a certificate that was made by hand.
+    // The intermediate CA has not issued a certificate that was made by hand.
     let client = by_hand(cluster.dir.path(), Role::Client);
     assert!(!cluster.seen_as(&client).await.unwrap().1);
     // A repeat with the same key.
@@ -207,7 +207,7 @@ fn only_the_key_of_a_signing_request_counts() {
 }
 
 #[test]
-fn an_issuing_key_is_good_for_callers_alone_and_needs_room_below_its_authority() {
+fn an_intermediate_ca_is_good_for_callers_alone_and_needs_room_below_its_authority() {
     let cluster = Cluster::new();
     let der = CertificateDer::from_pem_file(cluster.dir.path().join("issuer.pem")).unwrap();
     let (_, parsed) =
@@ -230,5 +230,5 @@ fn an_issuing_key_is_good_for_callers_alone_and_needs_room_below_its_authority()
     assert!(!old.path().join("issuer.key").exists());
     // The key of a leaf certificate cannot issue certificates.
     let files = pki::IssuerFiles { cert: cluster.member.cert.clone(), key: cluster.member.key };
-    assert!(IssuingAuthority::load(&files).is_err());
+    assert!(IntermediateCa::load(&files).is_err());
 }

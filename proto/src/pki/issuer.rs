@@ -1,4 +1,4 @@
-//! The issuing key of a cluster: an intermediate authority, with which members issue certificates to workers and
+//! The intermediate CA of a cluster, with which members issue certificates to workers and
 //! clients.
 //!
 //! *Invariant:* a certificate that it issues has the identity that the caller of this module gives. It is valid for
@@ -35,7 +35,7 @@ pub const SIGNING_REQUEST_BYTES_MAX: usize = 8192;
 // These certificates are renewed within hours, by a host whose clock may be a little behind the issuer's.
 const ISSUED_BACKDATE_S: u64 = 300;
 
-/// The files of an issuing authority.
+/// The files of an intermediate CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerFiles {
     /// Its certificate.
@@ -44,7 +44,7 @@ pub struct IssuerFiles {
     pub key: PathBuf,
 }
 
-/// Creates an issuing authority below the authority in `dir_of_ca`: `issuer.pem` and `issuer.key` (mode 0600) in
+/// Creates an intermediate CA below the authority in `dir_of_ca`: `issuer.pem` and `issuer.key` (mode 0600) in
 /// `out_dir`, for the members. Replaces an existing one.
 ///
 /// # Errors
@@ -118,21 +118,21 @@ impl RequestedKey {
     }
 }
 
-/// An issuing authority, ready to issue.
-pub struct IssuingAuthority {
+/// An intermediate CA, ready to issue.
+pub struct IntermediateCa {
     der: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
     issued_by_it: Arc<dyn ClientCertVerifier>,
     validity: Validity,
 }
 
-impl std::fmt::Debug for IssuingAuthority {
+impl std::fmt::Debug for IntermediateCa {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IssuingAuthority").field("validity", &self.validity).finish()
+        f.debug_struct("IntermediateCa").field("validity", &self.validity).finish()
     }
 }
 
-impl IssuingAuthority {
+impl IntermediateCa {
     /// Reads the authority's files.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ pub(super) fn members() -> Vec<Case> {
     ]
 }
 
-/// A member without the issuing key refuses requests that need it.
+/// A member without the intermediate CA refuses requests that need it.
 pub(super) fn enrolment(f: &Fixture) -> Vec<Case> {
     use Does::{Change, Read, Refuse};
     let create = v1::CreateTokenRequest {

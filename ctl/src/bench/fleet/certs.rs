@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use rollout_proto::pki::{self, IssuerFiles, IssuingAuthority, RequestedKey};
+use rollout_proto::pki::{self, IntermediateCa, IssuerFiles, RequestedKey};
 use rollout_proto::{Identity, Role};
 
 use super::worker::{name, tls_files};
@@ -22,7 +22,7 @@ const LIFETIME_S: u64 = 24 * 60 * 60;
 pub(super) fn mint(layout: &Layout, out: &Path, workers: u32) -> anyhow::Result<()> {
     let authority =
         IssuerFiles { cert: layout.ca().join("ca.pem"), key: layout.ca().join("ca.key") };
-    let issuer = IssuingAuthority::load(&authority).context("the cluster's authority")?;
+    let issuer = IntermediateCa::load(&authority).context("the cluster's authority")?;
     let of_all = tls_files(out, 0);
     let request = pki::signing_request(&of_all.key)?;
     let key = RequestedKey::read(&request)?;

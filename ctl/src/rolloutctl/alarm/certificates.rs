@@ -1,4 +1,4 @@
-//! Alarms about certificates: a member's own, and that of its issuing key.
+//! Alarms about certificates: a member's own, and that of its intermediate CA.
 //!
 //! Invariant: a certificate about to expire and an expired one raise different alarms, never both at once.
 //! Deliberately absent: workers' certificates, which their metrics and logs cover.
@@ -9,7 +9,7 @@ use crate::output::duration;
 use crate::rolloutctl::cert::left::{Left, Stage};
 use crate::rolloutctl::status::{MemberLine, MemberSays, fix};
 
-/// How to replace an issuing key: members read it when they start.
+/// How to replace an intermediate CA: members read it when they start.
 pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer --ca-dir DIR, by the authority in DIR; copy its two files to every member, and restart them \
      one by one; the new key does not renew certificates from the old one: their holders need a valid token when they expire";
 

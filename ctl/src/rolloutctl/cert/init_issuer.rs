@@ -25,12 +25,12 @@ pub(crate) struct InitIssuerArgs {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct IssuingAuthority {
+struct IntermediateCa {
     issuer_cert_file: PathBuf,
     issuer_key_file: PathBuf,
 }
 
-impl Report for IssuingAuthority {
+impl Report for IntermediateCa {
     const KIND: &'static str = "IssuingAuthority";
 
     fn table(&self) -> String {
@@ -49,7 +49,7 @@ impl Verb for InitIssuerArgs {
     async fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let files = pki::init_issuer(&self.ca_dir, &self.out_dir, self.days)?;
         let (issuer_cert_file, issuer_key_file) = (files.cert, files.key);
-        output::emit(globals.format, &IssuingAuthority { issuer_cert_file, issuer_key_file })
+        output::emit(globals.format, &IntermediateCa { issuer_cert_file, issuer_key_file })
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn output_matches_the_golden_file() {
-        let report = IssuingAuthority {
+        let report = IntermediateCa {
             issuer_cert_file: "issuer/issuer.pem".into(),
             issuer_key_file: "issuer/issuer.key".into(),
         };

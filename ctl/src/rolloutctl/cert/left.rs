@@ -1,4 +1,4 @@
-//! The remaining validity of a certificate that a member reports: its own, and that of its issuing key.
+//! The remaining validity of a certificate that a member reports: its own, and that of its intermediate CA.
 //!
 //! Invariant: the reporting member decides whether it is about to expire, in proportion to the certificate's whole
 //! life, so one that is valid for a day is not always about to expire. Deliberately absent: local certificates, see

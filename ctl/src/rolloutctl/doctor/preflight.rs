@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rollout_proto::pki::{self, IssuerFiles, IssuingAuthority};
+use rollout_proto::pki::{self, IntermediateCa, IssuerFiles};
 use rollout_proto::{HostPort, Role};
 use rollout_storage::BlobStore;
 use toml::Value;
@@ -130,7 +130,7 @@ fn issuer(file: &File, args: &DoctorArgs) -> Option<Finding> {
         return Some(unusable("[enrolment] names no issuing key".into()));
     };
     let files = IssuerFiles { cert: cert.to_owned(), key: key.to_owned() };
-    let found = IssuingAuthority::load(&files).and_then(|_| pki::inspect(cert));
+    let found = IntermediateCa::load(&files).and_then(|_| pki::inspect(cert));
     Some(match found {
         Ok(info) => life(&format!("the issuing key {}", cert.display()), &info, args, todo),
         Err(error) => unusable(error.to_string()),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_issuing_key_has_to_be_there_and_whole_where_clients_enroll() {
+    fn the_intermediate_ca_has_to_be_there_and_whole_where_clients_enroll() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         pki::init_ca(&at("ca"), "test").unwrap();

@@ -117,7 +117,7 @@ async fn a_caller_without_a_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn an_issuing_authority_cannot_make_a_member_or_an_administrator() {
+async fn an_intermediate_ca_cannot_make_a_member_or_an_administrator() {
     let authority = Authority::new();
     let admin = issued_below(&authority, "forged", "rollout://admin/forged");
     let member = issued_below(&authority, "c9", "rollout://member/c9");

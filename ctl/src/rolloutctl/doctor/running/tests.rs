@@ -251,7 +251,7 @@ fn every_fix_is_a_command_that_can_be_given_as_it_is_printed() {
 }
 
 #[test]
-fn a_certificate_is_worth_a_warning_in_its_last_third_and_so_is_the_issuing_keys() {
+fn a_certificate_is_worth_a_warning_in_its_last_third_and_so_is_the_intermediate_cas() {
     let found = |cert: [i64; 2], issuer: [i64; 2]| {
         let mut survey = survey(1, 1, &["a"]);
         let says = survey.members[0].says.as_mut().unwrap();
