@@ -120,7 +120,7 @@ kill-matrix: preflight ## which seeded bugs the fault tests find: hours; goes on
 gc: preflight ## ten runs of a million rows one after another take the room of one, in memory and on disk
 	ROLLOUT_GC_ROWS=1000000 $(XTASK) test --process batch::ten_runs::
 
-smoke-3node-aws: preflight ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most
+smoke-3node-aws: preflight ## three members and workers on loopback, a steal, and AWS takes a machine back: 30 s at most
 	$(XTASK) test --process batch::smoke_3node_aws
 
 smoke-3node-gcp: preflight ## the same with GCP

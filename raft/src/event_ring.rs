@@ -224,8 +224,8 @@ impl Names {
             | Returned { slot, held, .. } => {
                 (session, run) = (Some(slot.session), Some(held.run));
             }
-            Stolen { victim, thief, held, .. } => {
-                (session, from) = (Some(thief.session), Some(victim.session));
+            Stolen { victim, idle_slot, held, .. } => {
+                (session, from) = (Some(idle_slot.session), Some(victim.session));
                 run = Some(held.run);
             }
         }

@@ -236,9 +236,9 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
             (out.slot, out.reason) = (Some(slot(at, false)), (*how).into());
             held_out(held, &mut out);
         }
-        EventKind::Stolen { victim, thief, lost, held } => {
+        EventKind::Stolen { victim, idle_slot, lost, held } => {
             let victim = v1::EventSlot { worker: name(&record.victim), ..slot(victim, false) };
-            (out.victim, out.slot) = (Some(victim), Some(slot(thief, false)));
+            (out.victim, out.slot) = (Some(victim), Some(slot(idle_slot, false)));
             out.lost_attempt = lost.0;
             held_out(held, &mut out);
         }

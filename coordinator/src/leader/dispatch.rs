@@ -167,7 +167,7 @@ async fn apply(
     let foreign = tenancy::take_foreign(leading, slot.session, m)?;
     let (mut ops, mut sets) = (Vec::new(), Vec::new());
     results_in(slot, m, &mut ops, &mut sets)?;
-    let thief = given_up(leading, slot, m, &mut ops, &mut sets)?;
+    let idle_slot = given_up(leading, slot, m, &mut ops, &mut sets)?;
     let has_results = !ops.is_empty() || m.r#yield != 0 || !foreign.is_empty();
     // On a full disk a pull finds rows that were granted to it before, but gets no new ones.
     let full = leading.node.disk_room() == DiskRoom::Full;
@@ -195,14 +195,14 @@ async fn apply(
         Ok(applied) => applied,
         Err(error) => {
             let error = reject::proposal(&error);
-            if let Some(pull) = thief {
+            if let Some(pull) = idle_slot {
                 deliver(leading, &pull.out, Err(error.clone())).await;
             }
             return Err(error);
         }
     };
     // The stream may have broken meanwhile. Then the repeated pull waits on the next stream, and this was its answer.
-    for slot in thief.iter().map(|pull| pull.slot).chain(pulls.then_some(slot)) {
+    for slot in idle_slot.iter().map(|pull| pull.slot).chain(pulls.then_some(slot)) {
         leading.parked.may_be_answered(slot);
     }
     let mut done = Done { at: Some(at), ..Done::refused(foreign) };
@@ -231,7 +231,7 @@ async fn apply(
     if refused_by_store {
         leading.revoke_taken(at.index, "the store of the run refuses the worker");
     }
-    if let Some(pull) = thief {
+    if let Some(pull) = idle_slot {
         // The yielded rows are the last operation among the results.
         let position = at.position + (stands as u32).saturating_sub(1);
         hand_over(leading, slot, pull, Done::granted(LogPosition { position, ..at }, stolen)).await;
@@ -266,7 +266,7 @@ async fn hopeful(
     Ok(Applied { at: LogPosition { index, position: 0 }, replies })
 }
 
-/// Seeded bug: moves rows to the thief before the victim has given them up.
+/// Seeded bug: moves rows to the idle slot before the victim has given them up.
 #[cfg(feature = "seeded-bugs")]
 pub(crate) async fn take_unasked(
     leading: Arc<LeaderState>,
@@ -275,10 +275,10 @@ pub(crate) async fn take_unasked(
     held: Vec<HeldRows>,
 ) {
     let rows = held.iter().map(|h| h.rows.len()).sum();
-    let thief = leading.stealing.answered(victim, id, rows);
-    let Some(pull) = thief.and_then(|thief| leading.parked.take(thief)) else { return };
-    let (thief, instance, seq) = (pull.slot, pull.instance, pull.seq);
-    let steal = OpKind::Steal(op::Steal { victim, held, thief, instance, seq });
+    let idle_slot = leading.stealing.answered(victim, id, rows);
+    let Some(pull) = idle_slot.and_then(|idle_slot| leading.parked.take(idle_slot)) else { return };
+    let (idle_slot, instance, seq) = (pull.slot, pull.instance, pull.seq);
+    let steal = OpKind::Steal(op::Steal { victim, held, idle_slot, instance, seq });
     match leading.proposer.op_at(steal).await {
         Ok((at, Reply::Stolen { granted: grants, .. })) => {
             let stolen = Done::granted(at, grants);
@@ -302,23 +302,23 @@ fn given_up(
     }
     let held: Vec<HeldRows> = m.yielded.iter().map(convert::held_in).collect::<Checked<_>>()?;
     let rows = held.iter().map(|h| h.rows.len()).sum();
-    let thief = leading.stealing.answered(slot, m.r#yield, rows);
+    let idle_slot = leading.stealing.answered(slot, m.r#yield, rows);
     if rows == 0 {
         return Ok(None);
     }
-    let pull = thief.and_then(|thief| leading.parked.take(thief));
+    let pull = idle_slot.and_then(|idle_slot| leading.parked.take(idle_slot));
     sets.push(held.clone());
     ops.push(match &pull {
         Some(pull) => {
-            let (thief, instance, seq) = (pull.slot, pull.instance, pull.seq);
-            OpKind::Steal(op::Steal { victim: slot, held, thief, instance, seq }).into()
+            let (idle_slot, instance, seq) = (pull.slot, pull.instance, pull.seq);
+            OpKind::Steal(op::Steal { victim: slot, held, idle_slot, instance, seq }).into()
         }
         None => OpKind::Nack(op::Nack { slot, held }).into(),
     });
     Ok(pull)
 }
 
-/// Answers the thief's pull with the rows that the victim gave up, or parks it again if there are none.
+/// Answers the idle slot's pull with the rows that the victim gave up, or parks it again if there are none.
 async fn hand_over(leading: &LeaderState, victim: SlotRef, pull: Pull, stolen: Done) {
     if stolen.grants.is_empty() {
         return park(leading, pull);
@@ -328,7 +328,7 @@ async fn hand_over(leading: &LeaderState, victim: SlotRef, pull: Pull, stolen: D
     metrics::counter!("rollout_rows_stolen_total").increment(rows);
     tracing::debug!(
         victim = %victim.session,
-        thief = %pull.slot.session,
+        idle_slot = %pull.slot.session,
         rows,
         "rows were stolen"
     );

@@ -398,7 +398,7 @@ impl LeaderState {
             // Each scan takes a step for each parked slot of the cohorts that may steal.
             if looked.elapsed() >= STEAL_LOOK_EVERY && self.stealing.take_due() {
                 looked = Instant::now();
-                self.ask_victims();
+                self.send_steal_requests();
             }
         }
     }

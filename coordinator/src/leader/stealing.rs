@@ -1,6 +1,6 @@
 //! Decides which idle slot steals from which busy slot, by the queues that workers report.
 //!
-//! A slot whose backlog is empty, that has pulled, and for which nothing is pending (the thief) gets half of the
+//! A slot whose backlog is empty, that has pulled, and for which nothing is pending (the idle slot) gets half of the
 //! unstarted rows of the busiest slot (the victim), at most [`ROWS_MAX`] rows. The leader asks the victim first,
 //! because only its worker knows what it has started meanwhile. The victim drops the rows and names them in its next
 //! exchange, which becomes one `Steal`.
@@ -8,8 +8,8 @@
 //! Busy slots are listed by the needs of the runs that they hold, so that slots that wait for another model are not
 //! compared with busy ones.
 //!
-//! *Invariant:* at most one question is open for each victim and each thief. An answer to a question that this leader
-//! has not asked, or has given up, returns the rows: they are pending.
+//! *Invariant:* at most one steal request is open for each victim and each idle slot. An answer to a request that this
+//! leader has not sent, or has given up, returns the rows: they are pending.
 //!
 //! Absent on purpose: rows. The ledger moves them; everything here is in memory and lost with its epoch.
 
@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Rows of one steal.
 const ROWS_MAX: u32 = 32;
-/// An unanswered question is forgotten after this time.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// An unanswered steal request is forgotten after this time.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Busy slots of one need that the leader compares with an idle one before that one counts as idle.
 const COMPARED_MAX: usize = 64;
 
@@ -34,9 +34,9 @@ pub(crate) trait Fit {
     /// The needs that the slots of a cohort meet.
     fn needs(&self, cohort: CohortNo) -> Vec<NeedNo>;
     /// Whether a slot may get rows of other slots.
-    fn takes(&self, thief: SlotRef) -> bool;
-    /// The runs of which `victim` holds rows that `thief` may be given.
-    fn runs(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo>;
+    fn takes(&self, idle_slot: SlotRef) -> bool;
+    /// The runs of which `victim` holds rows that `idle_slot` may be given.
+    fn runs(&self, victim: SlotRef, idle_slot: SlotRef) -> Vec<RunNo>;
 }
 
 impl Fit for Ledger {
@@ -44,12 +44,12 @@ impl Fit for Ledger {
         self.cohort_needs(cohort)
     }
 
-    fn takes(&self, thief: SlotRef) -> bool {
-        self.takes_others_rows(thief)
+    fn takes(&self, idle_slot: SlotRef) -> bool {
+        self.takes_others_rows(idle_slot)
     }
 
-    fn runs(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
-        self.stealable(victim, thief)
+    fn runs(&self, victim: SlotRef, idle_slot: SlotRef) -> Vec<RunNo> {
+        self.stealable(victim, idle_slot)
     }
 }
 
@@ -63,15 +63,15 @@ struct Load {
     needs: Vec<NeedNo>,
 }
 
-struct Asked {
+struct OpenRequest {
     id: u64,
-    thief: SlotRef,
+    idle_slot: SlotRef,
     at: Instant,
 }
 
-/// A question to a busy slot.
+/// A request to a busy slot to give up rows.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct StealRequest {
     pub(crate) victim: SlotRef,
     pub(crate) id: u64,
     pub(crate) rows_max: u32,
@@ -83,10 +83,10 @@ type Busy = BTreeSet<(Reverse<u32>, SlotRef)>;
 #[derive(Default)]
 struct State {
     loads: BTreeMap<SessionId, BTreeMap<SlotNo, Load>>,
-    /// Slots with a backlog and no open question, by need; the busiest first.
+    /// Slots with a backlog and no open steal request, by need; the busiest first.
     busy: BTreeMap<NeedNo, Busy>,
-    /// Open questions, by victim.
-    asked: BTreeMap<SlotRef, Asked>,
+    /// Open steal requests, by victim.
+    asked: BTreeMap<SlotRef, OpenRequest>,
     last_id: u64,
 }
 
@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    fn ask(&mut self, victim: SlotRef, asked: Asked) {
+    fn ask(&mut self, victim: SlotRef, asked: OpenRequest) {
         self.unlist(victim);
         self.asked.insert(victim, asked);
     }
@@ -139,7 +139,8 @@ impl State {
     }
 
     fn close_overdue(&mut self, now: Instant) {
-        let overdue = self.asked.iter().filter(|(_, a)| now.duration_since(a.at) >= ASK_TIMEOUT);
+        let overdue =
+            self.asked.iter().filter(|(_, a)| now.duration_since(a.at) >= REQUEST_TIMEOUT);
         let overdue: Vec<SlotRef> = overdue.map(|(victim, _)| *victim).collect();
         overdue.into_iter().for_each(|victim| self.close(victim));
     }
@@ -165,7 +166,7 @@ impl State {
     }
 }
 
-/// The leader's view of backlogs, and its open questions.
+/// The leader's view of backlogs, and its open steal requests.
 #[derive(Default)]
 pub(crate) struct Stealing {
     state: Mutex<State>,
@@ -241,20 +242,20 @@ impl Stealing {
         cohorts: &[CohortNo],
         waiting: impl Fn(CohortNo) -> Vec<SlotRef>,
         fit: &impl Fit,
-    ) -> Vec<Ask> {
+    ) -> Vec<StealRequest> {
         let mut state = self.state.lock();
         state.close_overdue(now);
-        let mut asks = Vec::new();
+        let mut requests = Vec::new();
         for &cohort in cohorts {
             let needs = fit.needs(cohort);
             if needs.iter().any(|need| state.busy.contains_key(need)) {
-                choose_for(&mut state, now, (&needs, waiting(cohort)), fit, &mut asks);
+                choose_for(&mut state, now, (&needs, waiting(cohort)), fit, &mut requests);
             }
         }
         if !state.asked.is_empty() {
             self.look_again(); // an open question may time out
         }
-        asks
+        requests
     }
 
     /// At most `max` of these slots of one cohort that could start more rows than they have, with how many, and for
@@ -266,12 +267,12 @@ impl Stealing {
         fit: &impl Fit,
     ) -> Vec<(SlotRef, u32)> {
         let state = self.state.lock();
-        let thieves: BTreeSet<SlotRef> = state.asked.values().map(|a| a.thief).collect();
+        let idle_slots: BTreeSet<SlotRef> = state.asked.values().map(|a| a.idle_slot).collect();
         let needs = fit.needs(cohort);
         let room = |slot: &SlotRef| {
             let load = state.load(*slot).filter(|load| load.queued == 0)?;
             let room = load.concurrency.saturating_sub(load.running);
-            if room == 0 || thieves.contains(slot) {
+            if room == 0 || idle_slots.contains(slot) {
                 return None;
             }
             let mut busy = state.busiest(&needs).take(COMPARED_MAX);
@@ -281,7 +282,7 @@ impl Stealing {
         slots.iter().filter_map(room).take(max).collect()
     }
 
-    /// The slot for which a victim was asked, if this leader asked and the question is still open. The victim then
+    /// The slot for which a victim was asked, if this leader asked and the request is still open. The victim then
     /// counts as having `queued - given` rows until it reports otherwise.
     pub(crate) fn answered(&self, victim: SlotRef, id: u64, given: u64) -> Option<SlotRef> {
         let mut state = self.state.lock();
@@ -293,10 +294,10 @@ impl Stealing {
             });
         }
         let asked = state.asked.get(&victim).filter(|a| a.id == id)?;
-        let thief = asked.thief;
-        let in_time = asked.at.elapsed() < ASK_TIMEOUT;
+        let idle_slot = asked.idle_slot;
+        let in_time = asked.at.elapsed() < REQUEST_TIMEOUT;
         state.close(victim);
-        in_time.then_some(thief)
+        in_time.then_some(idle_slot)
     }
 
     /// Closes a question that could not be sent.
@@ -324,17 +325,17 @@ fn choose_for(
     now: Instant,
     (needs, waiting): (&[NeedNo], Vec<SlotRef>),
     fit: &impl Fit,
-    asks: &mut Vec<Ask>,
+    requests: &mut Vec<StealRequest>,
 ) {
-    let asking: BTreeSet<SlotRef> = state.asked.values().map(|a| a.thief).collect();
+    let asking: BTreeSet<SlotRef> = state.asked.values().map(|a| a.idle_slot).collect();
     // A single queued row is of use only to a slot that starts it at once: two full slots would hand it back and
     // forth.
     let (mut free, mut full) = (VecDeque::new(), VecDeque::new());
-    for thief in waiting.into_iter().filter(|thief| !asking.contains(thief)) {
-        let Some(load) = state.load(thief).filter(|load| load.queued == 0) else { continue };
+    for idle_slot in waiting.into_iter().filter(|idle_slot| !asking.contains(idle_slot)) {
+        let Some(load) = state.load(idle_slot).filter(|load| load.queued == 0) else { continue };
         match load.running < load.concurrency {
-            true => free.push_back(thief),
-            false => full.push_back(thief),
+            true => free.push_back(idle_slot),
+            false => full.push_back(idle_slot),
         }
     }
     let mut chosen = Vec::new();
@@ -343,27 +344,32 @@ fn choose_for(
         if free.is_empty() {
             drop_unable(&mut full, fit);
         }
-        let thieves = if free.is_empty() && queued >= 2 { &mut full } else { &mut free };
+        let idle_slots = if free.is_empty() && queued >= 2 { &mut full } else { &mut free };
         // The following slots have shorter queues.
-        let Some(&thief) = thieves.front() else { break };
-        let runs = fit.runs(victim, thief);
+        let Some(&idle_slot) = idle_slots.front() else { break };
+        let runs = fit.runs(victim, idle_slot);
         if !runs.is_empty() {
-            thieves.pop_front();
-            chosen.push((queued, victim, thief, runs));
+            idle_slots.pop_front();
+            chosen.push((queued, victim, idle_slot, runs));
         }
     }
-    for (queued, victim, thief, runs) in chosen {
+    for (queued, victim, idle_slot, runs) in chosen {
         state.last_id += 1;
         let id = state.last_id;
-        state.ask(victim, Asked { id, thief, at: now });
-        asks.push(Ask { victim, id, rows_max: queued.div_ceil(2).min(ROWS_MAX), runs });
+        state.ask(victim, OpenRequest { id, idle_slot, at: now });
+        requests.push(StealRequest {
+            victim,
+            id,
+            rows_max: queued.div_ceil(2).min(ROWS_MAX),
+            runs,
+        });
     }
 }
 
 /// Drops slots from the front that may not get any rows.
-fn drop_unable(thieves: &mut VecDeque<SlotRef>, fit: &impl Fit) {
-    while thieves.front().is_some_and(|thief| !fit.takes(*thief)) {
-        thieves.pop_front();
+fn drop_unable(idle_slots: &mut VecDeque<SlotRef>, fit: &impl Fit) {
+    while idle_slots.front().is_some_and(|idle_slot| !fit.takes(*idle_slot)) {
+        idle_slots.pop_front();
     }
 }
 

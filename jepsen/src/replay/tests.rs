@@ -122,12 +122,12 @@ fn a_late_result_of_an_attempt_that_was_overtaken_is_seen() {
 }
 
 #[test]
-fn a_late_result_of_a_victim_is_seen_though_the_theft_is_one_operation() {
+fn a_late_result_of_a_victim_is_seen_though_the_steal_is_one_operation() {
     let stolen = || {
         let gives = Value::List(vec![Value::Int(50)]);
         // The idle worker had pulled before.
-        let thief = start().claim(6, 60).called_early();
-        thief.add("yield", gives, Some((Value::Bool(true), 6, false))).called_early()
+        let idle_slot = start().claim(6, 60).called_early();
+        idle_slot.add("yield", gives, Some((Value::Bool(true), 6, false))).called_early()
     };
     stolen().complete(7, 50, "p", false).complete(8, 60, "q", true).is_right();
     stolen().complete(7, 50, "p", true).is_wrong("granted under attempt 60");

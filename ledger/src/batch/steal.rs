@@ -31,10 +31,10 @@ pub struct Steal {
     /// The yielded rows.
     pub held: Vec<HeldRows>,
     /// The slot that gets them. Rows that it cannot take become pending.
-    pub thief: SlotRef,
-    /// The pulling process of the thief.
+    pub idle_slot: SlotRef,
+    /// The pulling process of the idle slot.
     pub instance: u64,
-    /// The thief's pull that this answers.
+    /// The idle slot's pull that this answers.
     pub seq: u64,
 }
 
@@ -56,13 +56,13 @@ impl Operation for Steal {
     }
 
     fn apply(self, ledger: &mut Ledger, ctx: &mut Context) -> Result<Reply, Rejection> {
-        let Self { victim, held, thief: slot, instance, seq } = self;
-        ledger.steal(ctx, victim, &held, Thief { slot, instance, seq })
+        let Self { victim, held, idle_slot: slot, instance, seq } = self;
+        ledger.steal(ctx, victim, &held, IdleSlot { slot, instance, seq })
     }
 }
 
 /// The idle slot that gets rows, and the pull that they answer.
-pub(crate) struct Thief {
+pub(crate) struct IdleSlot {
     pub(crate) slot: SlotRef,
     pub(crate) instance: u64,
     pub(crate) seq: u64,
@@ -74,14 +74,14 @@ impl Ledger {
         ctx: &mut Context,
         victim: SlotRef,
         held: &[HeldRows],
-        thief: Thief,
+        idle_slot: IdleSlot,
     ) -> Result<Reply, Rejection> {
         if held.iter().map(|h| h.rows.len()).sum::<u64>() > u64::from(limits::CLAIM_ROWS_MAX) {
             let max = u64::from(limits::CLAIM_ROWS_MAX);
             return Err(Rejection::Limit { what: "rows given up at once".into(), max });
         }
         self.settle_slots();
-        let mut room = self.room_of_thief(&thief);
+        let mut room = self.room_of_idle_slot(&idle_slot);
         let mut refused = Vec::new();
         let mut stolen: BTreeMap<RunNo, (Attempt, Rows)> = BTreeMap::new();
         for set in held {
@@ -95,14 +95,14 @@ impl Ledger {
             live.subtract(&aside);
             let tried = self.runs.get(&set.run).and_then(|r| r.flight.grants.get(&set.attempt));
             let moves = room > 0 && tried.is_none_or(|grant| grant.trial.is_none());
-            let mut fit = live.partition(&self.kept_of(thief.slot, set.run, &live)).1;
-            if !fit.is_empty() && moves && self.may_steal(thief.slot, set.run) {
+            let mut fit = live.partition(&self.kept_of(idle_slot.slot, set.run, &live)).1;
+            if !fit.is_empty() && moves && self.may_steal(idle_slot.slot, set.run) {
                 let attempt = stolen.get(&set.run).map(|s| s.0).or_else(|| ctx.attempt());
                 if let Some(attempt) = attempt {
                     let moves = fit.take_first(room);
                     live.subtract(&moves);
                     room -= moves.len() as u32;
-                    self.move_rows(ctx, victim, set, (thief.slot, attempt), &moves);
+                    self.move_rows(ctx, victim, set, (idle_slot.slot, attempt), &moves);
                     let (_, rows) = stolen.entry(set.run).or_insert((attempt, Rows::default()));
                     rows.unite(&moves);
                 }
@@ -110,22 +110,22 @@ impl Ledger {
             self.give_back(set.run, set.attempt, &live);
             self.emit_returned(ctx, victim, (set.run, set.attempt), &live, "nacked");
         }
-        let granted = self.answer_thief(&thief, stolen);
+        let granted = self.answer_idle_slot(&idle_slot, stolen);
         Ok(Reply::Stolen { granted, refused })
     }
 
     /// Rows that the idle slot may get: none if its pull was answered, or it takes no work.
-    fn room_of_thief(&mut self, thief: &Thief) -> u32 {
-        if self.check_instance(thief.slot.session, thief.instance).is_err() {
+    fn room_of_idle_slot(&mut self, idle_slot: &IdleSlot) -> u32 {
+        if self.check_instance(idle_slot.slot.session, idle_slot.instance).is_err() {
             return 0;
         }
-        let takes = |w| self.takes_work(w, thief.slot.slot.0 as usize);
-        let takes = self.workers.get(&thief.slot.session).is_some_and(takes);
-        if !takes || self.own_trial(thief.slot).is_some() {
+        let takes = |w| self.takes_work(w, idle_slot.slot.slot.0 as usize);
+        let takes = self.workers.get(&idle_slot.slot.session).is_some_and(takes);
+        if !takes || self.own_trial(idle_slot.slot).is_some() {
             return 0;
         }
-        match self.pull_slot(thief.slot) {
-            Ok(held) if held.last_pull < thief.seq => {
+        match self.pull_slot(idle_slot.slot) {
+            Ok(held) if held.last_pull < idle_slot.seq => {
                 limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held as u32)
             }
             _ => 0,
@@ -134,12 +134,12 @@ impl Ledger {
 
     /// Whether a slot may be given rows of a run. The run's caps do not matter: no more of its rows
     /// run than before.
-    pub(crate) fn may_steal(&self, thief: SlotRef, no: RunNo) -> bool {
-        let (Some(run), Some(worker)) = (self.runs.get(&no), self.workers.get(&thief.session))
+    pub(crate) fn may_steal(&self, idle_slot: SlotRef, no: RunNo) -> bool {
+        let (Some(run), Some(worker)) = (self.runs.get(&no), self.workers.get(&idle_slot.session))
         else {
             return false;
         };
-        let Some(slot) = worker.slots.get(thief.slot.0 as usize) else { return false };
+        let Some(slot) = worker.slots.get(idle_slot.slot.0 as usize) else { return false };
         run.head.state == RunState::Running && self.index.fits(slot.offer_no, no)
     }
 
@@ -148,14 +148,14 @@ impl Ledger {
         ctx: &Context,
         victim: SlotRef,
         set: &HeldRows,
-        (thief, attempt): (SlotRef, Attempt),
+        (idle_slot, attempt): (SlotRef, Attempt),
         rows: &Rows,
     ) {
         self.release(set.run, set.attempt, rows);
         let now = self.meta.clock;
         let Some(run) = self.runs.get_mut(&set.run) else { return };
         let grant = run.flight.grants.entry(attempt).or_insert(Grant {
-            slot: thief,
+            slot: idle_slot,
             rows: Rows::default(),
             granted_at: now,
             trial: None,
@@ -166,18 +166,18 @@ impl Ledger {
         if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
             namespace.running += rows.len();
         }
-        if let Some(slot) = self.slot_mut(thief) {
+        if let Some(slot) = self.slot_mut(idle_slot) {
             slot.held.insert((set.run, attempt));
             slot.rows_held += rows.len();
         }
         let held = HeldRows { run: set.run, attempt, rows: rows.clone() };
-        self.emit(ctx, EventKind::Stolen { victim, thief, lost: set.attempt, held });
+        self.emit(ctx, EventKind::Stolen { victim, idle_slot, lost: set.attempt, held });
     }
 
     /// The stolen rows are the answer to the idle slot's pull, also when it is repeated.
-    fn answer_thief(
+    fn answer_idle_slot(
         &mut self,
-        thief: &Thief,
+        idle_slot: &IdleSlot,
         stolen: BTreeMap<RunNo, (Attempt, Rows)>,
     ) -> Vec<GrantedRows> {
         let mut granted = Vec::new();
@@ -186,8 +186,8 @@ impl Ledger {
             let held = HeldRows { run: no, attempt, rows };
             granted.push(GrantedRows { held, segments, alone: false });
         }
-        if let Some(slot) = self.slot_mut(thief.slot).filter(|_| !granted.is_empty()) {
-            slot.last_pull = thief.seq;
+        if let Some(slot) = self.slot_mut(idle_slot.slot).filter(|_| !granted.is_empty()) {
+            slot.last_pull = idle_slot.seq;
             slot.last_grant = granted.clone();
         }
         granted

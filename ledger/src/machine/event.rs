@@ -145,7 +145,7 @@ pub enum EventKind {
         /// The slot that loses the rows.
         victim: SlotRef,
         /// The slot that gets them.
-        thief: SlotRef,
+        idle_slot: SlotRef,
         /// The attempt that lost them.
         lost: Attempt,
         /// The rows, under their new attempt.

@@ -423,20 +423,20 @@ impl Ledger {
         views.into_values().collect()
     }
 
-    /// The runs of which `victim` holds rows that `thief` may get.
-    pub fn stealable(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
+    /// The runs of which `victim` holds rows that `idle_slot` may get.
+    pub fn stealable(&self, victim: SlotRef, idle_slot: SlotRef) -> Vec<RunNo> {
         let (Some(holder), Some(held)) = (self.workers.get(&victim.session), self.slot(victim))
         else {
             return Vec::new();
         };
         // A silent worker answers no steal.
         let silent = matches!(holder.state, WorkerState::Suspect { .. });
-        if silent || held.trial.is_some() || !self.takes_others_rows(thief) {
+        if silent || held.trial.is_some() || !self.takes_others_rows(idle_slot) {
             return Vec::new();
         }
         let mut runs: Vec<RunNo> = held.held.iter().map(|h| h.0).collect();
         runs.dedup();
-        runs.retain(|no| self.may_steal(thief, *no));
+        runs.retain(|no| self.may_steal(idle_slot, *no));
         runs
     }
 }

@@ -336,7 +336,7 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
             op(OpKind::Steal(op::Steal {
                 victim: slot(),
                 held: vec![held(11, &[(25, 2)])],
-                thief: slot(),
+                idle_slot: slot(),
                 instance: 77,
                 seq: 2,
             })),

@@ -288,15 +288,16 @@ impl Act {
                 let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
                 let Some((victim, _)) = sets.first() else { return nothing(model) };
                 let victim = who(model, *victim, by);
-                let thief = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
-                let instance = instance(model, thief.session) + u64::from(other);
-                let seq = next_pull(model, thief, seq);
+                let idle_slot =
+                    SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
+                let instance = instance(model, idle_slot.session) + u64::from(other);
+                let seq = next_pull(model, idle_slot, seq);
                 // Half of them name rows that the victim holds now, the others rows that it once held.
                 let held = match picks.len() {
                     1 | 2 => model.sets_at(victim),
                     _ => sets.into_iter().map(|s| s.1).collect(),
                 };
-                OpKind::Steal(op::Steal { victim, held, thief, instance, seq })
+                OpKind::Steal(op::Steal { victim, held, idle_slot, instance, seq })
             }
             Act::ClaimSpeculatively { worker, slot, seq, max } => {
                 let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };

@@ -238,8 +238,8 @@ impl Model {
             OpKind::Swept(op::Swept { run }) => self.swept(run),
             OpKind::DeleteRun(op::DeleteRun { run }) => self.delete(run),
             OpKind::ForgetRun(op::ForgetRun { run }) => self.forget(run),
-            OpKind::Steal(op::Steal { victim, held, thief, instance, seq }) => {
-                self.steal(victim, &held, (thief, instance, seq))
+            OpKind::Steal(op::Steal { victim, held, idle_slot, instance, seq }) => {
+                self.steal(victim, &held, (idle_slot, instance, seq))
             }
             OpKind::ReuseResults(op::ReuseResults { run, segment, segment_digest, part, rows }) => {
                 self.reuse_results(run, (segment, segment_digest), &part, &rows)

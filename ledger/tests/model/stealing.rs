@@ -12,19 +12,19 @@ impl Model {
         &mut self,
         victim: SlotRef,
         held: &[HeldRows],
-        (thief, instance, seq): (SlotRef, u64, u64),
+        (idle_slot, instance, seq): (SlotRef, u64, u64),
     ) -> Outcome {
         if held.iter().map(|h| h.rows.len()).sum::<u64>() > u64::from(limits::CLAIM_ROWS_MAX) {
             let max = u64::from(limits::CLAIM_ROWS_MAX);
             return Err(Rejection::Limit { what: "rows given up at once".into(), max });
         }
-        let takes = self.answers(thief, instance, seq);
+        let takes = self.answers(idle_slot, instance, seq);
         let mut attempts: BTreeMap<RunNo, Attempt> = BTreeMap::new();
         let mut got: BTreeMap<RunNo, Vec<u64>> = BTreeMap::new();
         let mut refused = Vec::new();
         for set in held {
-            let fits = takes && self.may_steal(thief, set.run);
-            let avoids = if fits { self.avoids(thief, set.run.0) } else { None };
+            let fits = takes && self.may_steal(idle_slot, set.run);
+            let avoids = if fits { self.avoids(idle_slot, set.run.0) } else { None };
             let mut stale = Vec::new();
             for row in set.rows.iter() {
                 if !self.is_live(victim, set, row) {
@@ -52,7 +52,7 @@ impl Model {
                     self.note("stolen row not taken");
                     continue;
                 }
-                let lease = Lease { attempt, slot: thief, granted_at: clock };
+                let lease = Lease { attempt, slot: idle_slot, granted_at: clock };
                 run_row.state = RowState::Running(lease);
                 run.stolen += 1;
                 let rows = got.entry(set.run).or_default();
@@ -73,7 +73,7 @@ impl Model {
                 HeldRows { run, attempt: attempts[&run], rows }
             })
             .collect();
-        self.remember_grants(thief, seq, &grants);
+        self.remember_grants(idle_slot, seq, &grants);
         Ok(Reply::Stolen {
             granted: grants.into_iter().map(|h| self.granted(h)).collect(),
             refused,

@@ -173,13 +173,13 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         }),
         // Example: steal worker=w1 held=chat:6.0:2-3 thief=w2 thief-slot=0 seq=4
         "steal" => {
-            let thief = SlotRef {
+            let idle_slot = SlotRef {
                 session: world.session(&args.text("thief")?)?,
                 slot: SlotNo(args.number("thief-slot", 0)?),
             };
             let (instance, seq) = (args.number("instance", 1)?, args.number("seq", 0)?);
             let (victim, held) = (slot(world, args)?, held(world, &args.text("held")?)?);
-            OpKind::Steal(op::Steal { victim, held, thief, instance, seq })
+            OpKind::Steal(op::Steal { victim, held, idle_slot, instance, seq })
         }
         // Example: duplicate worker=w2 slot=0 seq=1 max=4
         "duplicate" => OpKind::ClaimSpeculatively(op::ClaimSpeculatively {

@@ -214,8 +214,8 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         EventKind::Granted { slot: s, held: h, how } => {
             format!("{} got {} ({how})", slot(s), held(h))
         }
-        EventKind::Stolen { victim, thief, lost, held: h } => {
-            format!("{} got {} of {} under {lost}", slot(thief), held(h), slot(victim))
+        EventKind::Stolen { victim, idle_slot, lost, held: h } => {
+            format!("{} got {} of {} under {lost}", slot(idle_slot), held(h), slot(victim))
         }
         EventKind::Completed { held: h, .. } if h.attempt.0 == 0 => {
             format!("{} was carried over: rows {}", run(&h.run), h.rows)

@@ -56,8 +56,8 @@ fn check_refused(answer: &v1::ExchangeAnswer, held: &v1::HeldRows) -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_victims_late_result_of_a_stolen_row_is_refused_and_the_thiefs_is_the_rows() -> Result<()>
-{
+async fn a_victims_late_result_of_a_stolen_row_is_refused_and_that_of_the_idle_slot_is_accepted()
+-> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let mut batch = Batch::submit(&fleet, "late", ROWS, "")?;
     batch.until(&fleet, "all rows are pending", |c| c.pending == ROWS);
@@ -71,12 +71,12 @@ async fn a_victims_late_result_of_a_stolen_row_is_refused_and_the_thiefs_is_the_
     victim.heartbeat.started = vec![held(grant, 0, STARTED)];
 
     // The idle worker is slow, so that the first late result comes while it runs the stolen rows.
-    let side = fleet.path("thief.side");
+    let side = fleet.path("idle.side");
     let engine = format!(
         "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 3000\nlatency_ms_max = 3000\n\
          side_file = {side:?}\n"
     );
-    fleet.start_worker("thief", &WorkerOptions { engine, ..Default::default() })?;
+    fleet.start_worker("idle", &WorkerOptions { engine, ..Default::default() })?;
     let asked = victim.until("to give up rows", |kind| match kind {
         Down::Yield(asked) => Some(asked),
         _ => None,
@@ -100,7 +100,7 @@ async fn a_victims_late_result_of_a_stolen_row_is_refused_and_the_thiefs_is_the_
     check_refused(&victim.exchange(failed.clone()).await?, &stolen)?;
     let begun = Instant::now();
     while batch.counts(&fleet).is_none_or(|c| c.done < count) {
-        ensure!(begun.elapsed() < PATIENCE, "the thief does not finish{}", fleet.logs());
+        ensure!(begun.elapsed() < PATIENCE, "the idle worker does not finish{}", fleet.logs());
         victim
             .until("that it is heard", |kind| matches!(kind, Down::Heartbeat(_)).then_some(()))
             .await?;

@@ -140,7 +140,7 @@ fn of_rows() -> Vec<EventKind> {
         .collect();
     all.push(EventKind::Stolen {
         victim: slot(8),
-        thief: slot_here,
+        idle_slot: slot_here,
         lost: Attempt(40),
         held: held(41),
     });

@@ -7,7 +7,7 @@
 use super::LeaderState;
 use crate::leader::dispatch;
 use crate::leader::ledger_read::ReadLedger;
-use crate::leader::stealing::Ask;
+use crate::leader::stealing::StealRequest;
 use rollout_ledger::id::{LedgerMs, SlotRef};
 #[cfg(feature = "seeded-bugs")]
 use rollout_ledger::seeded::{Bug, seeded};
@@ -23,12 +23,12 @@ const SPECULATIVE_ROWS_MAX: u32 = 1024;
 
 impl LeaderState {
     /// Asks busy slots for rows, on behalf of slots whose pulls still wait.
-    pub(super) fn ask_victims(self: &Arc<Self>) {
+    pub(super) fn send_steal_requests(self: &Arc<Self>) {
         let cohorts = self.parked.cohorts();
         let waiting = |cohort| self.parked.slots(cohort);
         let choose = |l: &Ledger| self.stealing.choose(Instant::now(), &cohorts, waiting, l);
         for ask in self.node.ledger(choose) {
-            let Ask { victim, id, rows_max, runs } = ask;
+            let StealRequest { victim, id, rows_max, runs } = ask;
             tracing::debug!(session = %victim.session, slot = %victim.slot, id, rows_max, "asking for rows");
             #[cfg(feature = "seeded-bugs")]
             if seeded(Bug::StealUnasked) {

@@ -19,8 +19,8 @@ impl Fit for Fits {
         true
     }
 
-    fn runs(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
-        let pair = (victim.session.0, thief.session.0);
+    fn runs(&self, victim: SlotRef, idle_slot: SlotRef) -> Vec<RunNo> {
+        let pair = (victim.session.0, idle_slot.session.0);
         if self.but.contains(&pair) { Vec::new() } else { vec![RunNo(1)] }
     }
 }
@@ -34,10 +34,10 @@ fn heard(stealing: &Stealing, session: u64, queued: u32, running: u32) {
     stealing.heard(SessionId(session), &[load], |_| vec![NEED]);
 }
 
-fn ask(stealing: &Stealing, thieves: &[u64]) -> Vec<(u64, u32)> {
-    let thieves = |_| thieves.iter().map(|s| slot(*s)).collect();
-    let asks = stealing.choose(Instant::now(), &[COHORT], thieves, &Fits::default());
-    asks.iter().map(|a| (a.victim.session.0, a.rows_max)).collect()
+fn ask(stealing: &Stealing, idle_slots: &[u64]) -> Vec<(u64, u32)> {
+    let idle_slots = |_| idle_slots.iter().map(|s| slot(*s)).collect();
+    let requests = stealing.choose(Instant::now(), &[COHORT], idle_slots, &Fits::default());
+    requests.iter().map(|a| (a.victim.session.0, a.rows_max)).collect()
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_slot_with_a_backlog_or_an_open_question_steals_nothing() {
     assert_eq!(ask(&stealing, &[9]), [], "nothing was heard of it");
     heard(&stealing, 2, 0, 0);
     heard(&stealing, 3, 0, 0);
-    assert_eq!(ask(&stealing, &[2, 3]), [(1, 4)], "one question a victim");
+    assert_eq!(ask(&stealing, &[2, 3]), [(1, 4)], "one request a victim");
     heard(&stealing, 4, 6, 4);
-    assert_eq!(ask(&stealing, &[2]), [], "one question a thief");
+    assert_eq!(ask(&stealing, &[2]), [], "one request an idle slot");
     assert_eq!(ask(&stealing, &[3]), [(4, 3)]);
 }
 
@@ -110,9 +110,9 @@ fn an_answer_counts_once_from_the_asked_slot_and_in_time() {
     assert_eq!(stealing.answered(slot(1), 1, 4), None);
     heard(&stealing, 1, 8, 4);
     assert_eq!(ask(&stealing, &[2]), [(1, 4)]);
-    let later = Instant::now() + ASK_TIMEOUT;
-    let asks = stealing.choose(later, &[COHORT], |_| vec![slot(2)], &Fits::default());
-    assert_eq!(asks[0].id, 3, "the question was forgotten, and is asked anew");
+    let later = Instant::now() + REQUEST_TIMEOUT;
+    let requests = stealing.choose(later, &[COHORT], |_| vec![slot(2)], &Fits::default());
+    assert_eq!(requests[0].id, 3, "the question was forgotten, and is asked anew");
     assert_eq!(stealing.answered(slot(1), 2, 4), None, "too late");
 }
 #[test]
@@ -137,8 +137,8 @@ fn slots_that_wait_for_another_model_are_not_compared() {
     }
     let fit = Counts(std::cell::Cell::new(0));
     let waiting = |_| (1001..=2000).map(slot).collect();
-    let asks = stealing.choose(Instant::now(), &[CohortNo(2)], waiting, &fit);
-    assert_eq!((asks.len(), fit.0.get()), (0, 0), "no pair is compared");
-    let asks = stealing.choose(Instant::now(), &[COHORT], waiting, &fit);
-    assert_eq!((asks.len(), fit.0.get()), (1000, 1000), "each pair that is chosen, once");
+    let requests = stealing.choose(Instant::now(), &[CohortNo(2)], waiting, &fit);
+    assert_eq!((requests.len(), fit.0.get()), (0, 0), "no pair is compared");
+    let requests = stealing.choose(Instant::now(), &[COHORT], waiting, &fit);
+    assert_eq!((requests.len(), fit.0.get()), (1000, 1000), "each pair that is chosen, once");
 }
