@@ -7,13 +7,13 @@ mod cas_register;
 mod cell;
 mod item;
 mod kv;
-mod shelf;
+mod kv_store;
 
 pub use cas_register::{CasRegister, RegisterOp};
 pub use cell::{Cell, CellOp};
 pub use item::{Decided, Item, ItemOp, ItemState, STRIKES_MAX};
 pub use kv::{Kv, KvOp, Text};
-pub use shelf::{Act, Shelf, ShelfOp, ShelfState};
+pub use kv_store::{Act, KvStore, KvStoreOp, KvStoreState};
 
 use crate::value::Value;
 use std::fmt::Debug;

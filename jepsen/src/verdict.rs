@@ -4,15 +4,15 @@
 //! *Invariant:* a violation is reported only on evidence in the record, and a pass only if every rule was applied and
 //! every coverage minimum was reached. Everything else is `unknown`.
 
+mod barriers;
+mod continue_on_loss;
 mod coverage;
+mod create_races;
 mod deaths;
-mod duels;
 mod endings;
 mod histories;
 mod leases;
 mod lineages;
-mod onward;
-mod passages;
 mod rounds;
 mod rows;
 mod rules;

@@ -6,6 +6,7 @@
 pub mod barrier;
 pub mod batches;
 pub mod item;
+mod kv_store;
 mod positioned;
 pub mod rendezvous;
 mod repeat;
@@ -14,7 +15,6 @@ pub mod session;
 mod sessions;
 mod shard_trainer;
 pub mod shards;
-mod shelf;
 pub mod store;
 mod store_readers;
 mod submitter;

@@ -2,14 +2,16 @@
 //!
 //! *Invariant:* the history of an unknown workload is judged by no check, which is a doubt.
 
-use super::{duels, endings, lineages, onward, passages, rounds, rows, submissions, tickets};
+use super::{
+    barriers, continue_on_loss, create_races, endings, lineages, rounds, rows, submissions, tickets,
+};
 use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
-use crate::models::{Cell, Item, Kv, Model, Shelf};
+use crate::models::{Cell, Item, Kv, KvStore, Model};
 use crate::operations::{Operation, Outcome, READS};
 use crate::replay::{out_of_order, replay};
 use crate::value::Value;
 use crate::workload::item::RUN_PREFIX;
-use crate::workload::shards::ONWARD_PREFIX;
+use crate::workload::shards::CONTINUE_ON_LOSS_PREFIX;
 use anyhow::Result;
 use std::time::Duration;
 
@@ -55,7 +57,7 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
             found.search(&Kv, &registers)?;
             found.replay(&Kv, &registers)?;
             found.operations = operations.len();
-            found.violations.extend(duels::broken(operations));
+            found.violations.extend(create_races::broken(operations));
         }
         "run" => {
             let rows = rows::judged(operations);
@@ -76,7 +78,7 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
             found.want("rounds", 5);
         }
         "barrier" => {
-            (found.violations, found.keys) = passages::broken(operations);
+            (found.violations, found.keys) = barriers::broken(operations);
             found.operations = operations.len();
             found.want("generations that were passed", 5);
         }
@@ -126,16 +128,16 @@ impl Found {
         let (whole, single) = split(operations, "shelf-");
         self.search(&Cell, &single)?;
         let keys = self.keys;
-        self.search(&Shelf, &whole)?;
+        self.search(&KvStore, &whole)?;
         self.least("stores that were used as a whole", self.keys - keys, 3);
         self.replay(&Cell, &single)?;
-        self.replay(&Shelf, &whole)?;
+        self.replay(&KvStore, &whole)?;
         Ok(())
     }
 
     /// Checks the job that recovers, and the one that continues.
     fn shards(&mut self, operations: &[Operation]) {
-        let (onward, recovers) = split(operations, ONWARD_PREFIX);
+        let (continue_on_loss, recovers) = split(operations, CONTINUE_ON_LOSS_PREFIX);
         let lineages = lineages::judged(&recovers);
         (self.violations, self.keys) = (lineages.violations, lineages.claims);
         self.operations = operations.len();
@@ -143,9 +145,9 @@ impl Found {
         for (what, count) in lineages.counts {
             self.least(what, count, lineages::LEAST);
         }
-        let onward = onward::judged(&onward);
-        self.violations.extend(onward.violations);
-        for (what, count, least) in onward.counts {
+        let continue_on_loss = continue_on_loss::judged(&continue_on_loss);
+        self.violations.extend(continue_on_loss.violations);
+        for (what, count, least) in continue_on_loss.counts {
             self.least(what, count, least);
         }
     }

@@ -206,7 +206,7 @@ fn created(key: &str, answer: Option<bool>) -> Operation {
 fn exactly_one_request_creates_an_object() {
     let broken = |answers: &[Option<bool>]| {
         let operations: Vec<Operation> = answers.iter().map(|a| created("duel-1", *a)).collect();
-        duels::broken(&operations).len()
+        create_races::broken(&operations).len()
     };
     assert_eq!(broken(&[Some(true), Some(false), None]), 0);
     assert_eq!(broken(&[Some(false), None]), 0);

@@ -108,7 +108,7 @@ impl Requester {
                     self.ask(&session, Request::Resume(number)).await;
                 }
                 36..46 => {
-                    let name = format!("duel-{}", self.shared.duel());
+                    let name = format!("duel-{}", self.shared.create_race());
                     self.ask(&session, Request::Create(name)).await;
                 }
                 46..50 => self.lie(&session).await,

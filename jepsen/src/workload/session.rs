@@ -28,7 +28,7 @@ pub(super) const REGISTERS: u64 = 5;
 pub(super) struct Shared {
     pub(super) recorder: Arc<Recorder>,
     stop: AtomicBool,
-    duels: AtomicU64,
+    create_races: AtomicU64,
     /// The registers reported to exist, and those of them not yet reported as missing.
     made: [AtomicBool; REGISTERS as usize],
 }
@@ -42,7 +42,7 @@ impl Shared {
         Self {
             recorder: recorder.clone(),
             stop: AtomicBool::new(false),
-            duels: AtomicU64::new(0),
+            create_races: AtomicU64::new(0),
             made: Default::default(),
         }
     }
@@ -68,8 +68,8 @@ impl Shared {
     }
 
     /// The next run to create; about three clients compete for each.
-    pub(super) fn duel(&self) -> u64 {
-        self.duels.fetch_add(1, Ordering::Relaxed) / 3
+    pub(super) fn create_race(&self) -> u64 {
+        self.create_races.fetch_add(1, Ordering::Relaxed) / 3
     }
 }
 

@@ -22,11 +22,11 @@ use tokio::task::JoinSet;
 /// The trainers.
 pub(super) const CLIENTS: &[&str] = &["t1", "t2", "t3", "t4"];
 /// How many of them also train in the second job.
-const ONWARD: usize = 3;
+const CONTINUE_ON_LOSS_TRAINERS: usize = 3;
 /// The dataset that they read.
 pub(super) const DATASET: &str = "pile";
 /// Prefix of every key of the second job.
-pub(crate) const ONWARD_PREFIX: &str = "on/";
+pub(crate) const CONTINUE_ON_LOSS_PREFIX: &str = "on/";
 
 /// A job.
 #[derive(Clone, Copy)]
@@ -39,8 +39,8 @@ pub(super) struct Career {
 }
 
 const RECOVERS: Career = Career { job: "train", prefix: "", on_loss: v1::LossPolicy::Recover };
-const GOES_ON: Career =
-    Career { job: "onward", prefix: ONWARD_PREFIX, on_loss: v1::LossPolicy::Continue };
+const CONTINUES: Career =
+    Career { job: "onward", prefix: CONTINUE_ON_LOSS_PREFIX, on_loss: v1::LossPolicy::Continue };
 
 /// Samples of the dataset; the last shard has fewer than the others.
 const SAMPLES: u64 = 117;
@@ -128,7 +128,7 @@ pub struct Running {
 /// When a client cannot be made.
 pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
     let (shared, mut set, mut jobs) = (Shared::new(recorder), JoinSet::new(), Vec::new());
-    for (career, count) in [(RECOVERS, CLIENTS.len()), (GOES_ON, ONWARD)] {
+    for (career, count) in [(RECOVERS, CLIENTS.len()), (CONTINUES, CONTINUE_ON_LOSS_TRAINERS)] {
         let launch = Launch::new(career, seed);
         let trainer = |name: &'static str, seed: u64| -> Result<ShardTrainer> {
             let called = format!("{}-{name}", career.job);

@@ -1,13 +1,13 @@
 //! Keys of a training job's store: a few clients set, read, compare, add to, append to, delete and wait for them; and
-//! [whole small stores](super::shelf). Runs that test leases also have [readers of one member
+//! [whole small stores](super::kv_store). Runs that test leases also have [readers of one member
 //! each](super::store_readers).
 //!
 //! *Invariant:* values are unique except for counters, so that a read identifies the write that it saw. Clients wait
 //! for a gate before it is set.
 
+use super::kv_store;
 use super::positioned::Positioned;
 use super::repeat;
-use super::shelf;
 use super::store_readers;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS};
 use crate::events::What;
@@ -127,7 +127,7 @@ impl User {
                 36..40 => self.reach().await,
                 40..50 if opens => self.open_gate().await,
                 40..50 => self.wait().await,
-                50..85 => shelf::use_one(&mut self.trainer).await,
+                50..85 => kv_store::use_one(&mut self.trainer).await,
                 _ => {
                     let key = KEYS[self.trainer.rng.random_range(0..KEYS.len())];
                     self.get(key).await;

@@ -8,7 +8,7 @@ use super::Plain;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use rollout_jepsen::models::{Act, Cell, CellOp, Decided, Item, ItemOp, Model, Shelf, ShelfOp};
+use rollout_jepsen::models::{Act, Cell, CellOp, Decided, Item, ItemOp, KvStore, KvStoreOp, Model};
 use rollout_jepsen::search::{Interval, Search, Stop};
 use rollout_jepsen::value::Value;
 use std::sync::Arc;
@@ -71,11 +71,11 @@ fn act(rng: &mut StdRng) -> (Act, Value) {
     }
 }
 
-fn shelf(rng: &mut StdRng) -> ShelfOp {
+fn kv_store(rng: &mut StdRng) -> KvStoreOp {
     match rng.random_range(0..6) {
         0..3 => {
             let (acts, answers) = (0..rng.random_range(1..3)).map(|_| act(rng)).unzip();
-            ShelfOp::Apply(acts, rng.random_ratio(3, 4).then_some(answers))
+            KvStoreOp::Apply(acts, rng.random_ratio(3, 4).then_some(answers))
         }
         3 => {
             let (seen, length) = (value(rng), Value::Int(rng.random_range(0..3)));
@@ -84,10 +84,12 @@ fn shelf(rng: &mut StdRng) -> ShelfOp {
                 _ => (1, vec![Value::text("k")]),
             };
             let told = vec![Value::List(vec![seen]), Value::Int(count), length, Value::List(names)];
-            ShelfOp::Look("q".into(), vec!["k".into()], Value::List(told))
+            KvStoreOp::Look("q".into(), vec!["k".into()], Value::List(told))
         }
-        4 => ShelfOp::Has(["k", "q"].choose(rng).copied().unwrap_or_default().into(), rng.random()),
-        _ => ShelfOp::Drop,
+        4 => {
+            KvStoreOp::Has(["k", "q"].choose(rng).copied().unwrap_or_default().into(), rng.random())
+        }
+        _ => KvStoreOp::Drop,
     }
 }
 
@@ -172,5 +174,5 @@ fn the_search_agrees_with_every_order_of_operations_on_a_cell() {
 
 #[test]
 fn the_search_agrees_with_every_order_of_operations_on_a_whole_store() {
-    agrees(Shelf, shelf);
+    agrees(KvStore, kv_store);
 }

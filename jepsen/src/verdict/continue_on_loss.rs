@@ -7,7 +7,7 @@
 use super::silences::Signs;
 use crate::operations::{Operation, Outcome};
 use crate::value::Value;
-use crate::workload::shards::{ONWARD_PREFIX, SHARDS, shard_len};
+use crate::workload::shards::{CONTINUE_ON_LOSS_PREFIX, SHARDS, shard_len};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A trainer that is heard more often than this is not lost; the workload allows a silence of 1.5 s.
@@ -15,7 +15,7 @@ const PATIENCE_NS: u64 = 1_400_000_000;
 
 /// The findings, and the coverage with its minimums.
 #[derive(Default)]
-pub(super) struct Onward {
+pub(super) struct ContinueOnLoss {
     pub(super) violations: Vec<String>,
     pub(super) counts: Vec<(&'static str, usize, usize)>,
 }
@@ -78,7 +78,7 @@ fn whole(shard: &str) -> i64 {
 }
 
 /// Judges what was recorded of the job.
-pub(super) fn judged(operations: &[Operation]) -> Onward {
+pub(super) fn judged(operations: &[Operation]) -> ContinueOnLoss {
     let mut story = Story::default();
     for operation in operations {
         story.read(operation);
@@ -87,7 +87,7 @@ pub(super) fn judged(operations: &[Operation]) -> Onward {
     story.epochs();
     let epochs: BTreeSet<i64> = story.over.iter().map(|over| over.1).collect();
     let claims = story.claims.values().map(BTreeMap::len).sum();
-    Onward {
+    ContinueOnLoss {
         counts: vec![
             ("claims of the job that goes on", claims, 30),
             ("epochs that it finished", epochs.len(), 1),
@@ -100,7 +100,8 @@ pub(super) fn judged(operations: &[Operation]) -> Onward {
 impl<'a> Story<'a> {
     fn read(&mut self, operation: &'a Operation) {
         let key = operation.key.as_deref().unwrap_or_default();
-        let (key, input) = (key.strip_prefix(ONWARD_PREFIX).unwrap_or(key), list(&operation.input));
+        let (key, input) =
+            (key.strip_prefix(CONTINUE_ON_LOSS_PREFIX).unwrap_or(key), list(&operation.input));
         let (who, called_at) = (text(input.first()), operation.called_at);
         let answer = match &operation.outcome {
             Outcome::Answered { value, at, .. } => Some((value, *at)),

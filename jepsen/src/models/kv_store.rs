@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shelf;
+pub struct KvStore;
 
 /// The contents of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ShelfState {
+pub struct KvStoreState {
     values: BTreeMap<Arc<str>, Arc<str>>,
     queues: BTreeMap<Arc<str>, VecDeque<Arc<str>>>,
 }
@@ -37,7 +37,7 @@ pub enum Act {
 
 /// A request, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ShelfOp {
+pub enum KvStoreOp {
     /// All of these, and their answers, if known.
     Apply(Vec<Act>, Option<Vec<Value>>),
     /// Read a queue and these keys: the values, the number of keys that have one, the length of the queue, and the
@@ -53,7 +53,7 @@ fn int(count: usize) -> Value {
     Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-impl ShelfState {
+impl KvStoreState {
     /// Applies it, and returns its answer.
     fn act(&mut self, act: &Act) -> Value {
         match act {
@@ -97,31 +97,31 @@ impl ShelfState {
     }
 }
 
-impl Model for Shelf {
-    type State = ShelfState;
-    type Op = ShelfOp;
+impl Model for KvStore {
+    type State = KvStoreState;
+    type Op = KvStoreOp;
 
     const KEYED: bool = true;
 
-    fn initial(&self) -> ShelfState {
-        ShelfState::default()
+    fn initial(&self) -> KvStoreState {
+        KvStoreState::default()
     }
 
-    fn step(&self, state: &ShelfState, op: &ShelfOp) -> Option<ShelfState> {
+    fn step(&self, state: &KvStoreState, op: &KvStoreOp) -> Option<KvStoreState> {
         match op {
-            ShelfOp::Apply(acts, answers) => {
+            KvStoreOp::Apply(acts, answers) => {
                 let mut next = state.clone();
                 let told: Vec<Value> = acts.iter().map(|act| next.act(act)).collect();
                 answers.as_ref().is_none_or(|answers| *answers == told).then_some(next)
             }
-            ShelfOp::Look(queue, keys, seen) => {
+            KvStoreOp::Look(queue, keys, seen) => {
                 (state.looked(queue, keys) == *seen).then(|| state.clone())
             }
-            ShelfOp::Has(name, found) => {
+            KvStoreOp::Has(name, found) => {
                 let there = state.values.contains_key(name) || state.queues.contains_key(name);
                 (there == *found).then(|| state.clone())
             }
-            ShelfOp::Drop => Some(ShelfState::default()),
+            KvStoreOp::Drop => Some(KvStoreState::default()),
         }
     }
 
@@ -130,14 +130,14 @@ impl Model for Shelf {
         f: &str,
         input: &Value,
         answer: Option<&Value>,
-    ) -> Result<Option<ShelfOp>, String> {
+    ) -> Result<Option<KvStoreOp>, String> {
         let unclear = || format!("a store has no {f} of {input}");
         match (f, input, answer) {
             ("apply", Value::List(acts), _) => {
                 let acts = acts.iter().map(act).collect::<Option<Vec<_>>>().ok_or_else(unclear)?;
                 match answer {
-                    None => Ok(Some(ShelfOp::Apply(acts, None))),
-                    Some(Value::List(told)) => Ok(Some(ShelfOp::Apply(acts, Some(told.clone())))),
+                    None => Ok(Some(KvStoreOp::Apply(acts, None))),
+                    Some(Value::List(told)) => Ok(Some(KvStoreOp::Apply(acts, Some(told.clone())))),
                     Some(other) => Err(format!("operations that answer {other}")),
                 }
             }
@@ -145,24 +145,24 @@ impl Model for Shelf {
                 let names = names.iter().map(text).collect::<Option<Vec<_>>>();
                 let names = names.ok_or_else(unclear)?;
                 let (queue, keys) = names.split_first().ok_or_else(unclear)?;
-                Ok(Some(ShelfOp::Look(queue.clone(), keys.to_vec(), seen.clone())))
+                Ok(Some(KvStoreOp::Look(queue.clone(), keys.to_vec(), seen.clone())))
             }
             ("wait", Value::Text(name), Some(Value::Bool(found))) => {
-                Ok(Some(ShelfOp::Has(name.clone(), *found)))
+                Ok(Some(KvStoreOp::Has(name.clone(), *found)))
             }
             ("look" | "wait", _, None) => Ok(None),
-            ("drop", ..) => Ok(Some(ShelfOp::Drop)),
+            ("drop", ..) => Ok(Some(KvStoreOp::Drop)),
             _ => Err(unclear()),
         }
     }
 
-    fn state_bytes(&self, state: &ShelfState) -> usize {
+    fn state_bytes(&self, state: &KvStoreState) -> usize {
         let values = state.values.iter().map(|(key, value)| key.len() + value.len() + 64);
         let queued = state.queues.values().map(|queue| queue.len() * 32 + 64);
         values.chain(queued).sum()
     }
 
-    fn show(&self, state: &ShelfState) -> String {
+    fn show(&self, state: &KvStoreState) -> String {
         format!("{:?} and queues {:?}", state.values, state.queues)
     }
 }
@@ -199,10 +199,10 @@ mod tests {
     }
 
     /// Applies requests in turn, each with its answer.
-    fn follow(story: &[(&str, Value, Value)]) -> Option<ShelfState> {
-        story.iter().try_fold(ShelfState::default(), |state, (f, input, answer)| {
-            let op = Shelf.read(f, input, Some(answer)).unwrap().unwrap();
-            Shelf.step(&state, &op)
+    fn follow(story: &[(&str, Value, Value)]) -> Option<KvStoreState> {
+        story.iter().try_fold(KvStoreState::default(), |state, (f, input, answer)| {
+            let op = KvStore.read(f, input, Some(answer)).unwrap().unwrap();
+            KvStore.step(&state, &op)
         })
     }
 
@@ -239,7 +239,7 @@ mod tests {
         let two = || vec![push("x", 1), push("y", 2)];
         let then = |more: Vec<(&'static str, Value, Value)>| follow(&[two(), more].concat());
         let popped = then(vec![pop(x()), pop(y()), pop(Value::Nil)]);
-        assert_eq!(popped, Some(ShelfState::default()));
+        assert_eq!(popped, Some(KvStoreState::default()));
         assert!(then(vec![pop(y())]).is_none(), "out of order");
         assert!(then(vec![pop(x()), pop(x())]).is_none(), "twice");
         assert!(then(vec![pop(Value::Nil)]).is_none(), "lost");
@@ -261,7 +261,7 @@ mod tests {
             &["append", "a", "2"],
             &["delete", "a"],
         ];
-        assert_eq!(follow(&[apply(&acts, &one)]), Some(ShelfState::default()));
+        assert_eq!(follow(&[apply(&acts, &one)]), Some(KvStoreState::default()));
         let mut wrong = one.clone();
         wrong[3] = Value::Int(1);
         assert_eq!(follow(&[apply(&acts, &wrong)]), None);
