@@ -54,7 +54,7 @@ impl DigestBook {
         image: ImageStore,
         imaged: ImageGuard,
     ) {
-        let book = self.clone();
+        let digests = self.clone();
         tokio::task::spawn_blocking(move || {
             let image = with_records(
                 &image,
@@ -62,7 +62,7 @@ impl DigestBook {
                 rollout_ledger::digest_records,
             )
             .map_err(|error| error.to_string());
-            book.remember(Digests { index, chain, state, image });
+            digests.remember(Digests { index, chain, state, image });
         });
     }
 

@@ -42,7 +42,7 @@ pub(crate) async fn watch(running: Arc<Running>, told: watch::Sender<Leadership>
             let members = &metrics.membership_config;
             if listed != *members.log_id() {
                 listed = *members.log_id();
-                *running.context.book.write() =
+                *running.context.member_records.write() =
                     members.nodes().map(|(id, member)| (*id, member.clone())).collect();
             }
             running.progress.lags_for(metrics.cluster_committed, metrics.last_applied);

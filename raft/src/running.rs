@@ -136,7 +136,7 @@ impl Running {
             cluster_text,
             me: identity.member_id,
             dialer,
-            book: RwLock::default(),
+            member_records: RwLock::default(),
             promise_ms: promise.told_ms(),
             followers: Followers::default(),
             handovers: Handovers::default(),

@@ -313,7 +313,7 @@ async fn start_slots(
             engine,
             versions: BTreeMap::new(),
             commands: handle.commands.clone(),
-            book: handle.book,
+            lease_table: handle.lease_table,
             ineligible: handle.ineligible,
         });
         slots.push(RunningSlot { commands: handle.commands, ended: handle.ended });

@@ -17,9 +17,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::backlog::Backlog;
-use crate::book::Book;
 use crate::config::PartConfig;
 use crate::held::{Held, Named};
+use crate::lease_table::LeaseTable;
 use crate::part::{Finished, OpenPart, PartId};
 use crate::spool::{SpoolHandle, SpoolRoom};
 
@@ -81,7 +81,7 @@ impl Reason {
 
 /// The combiner's record of a slot.
 pub(crate) struct Member {
-    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) lease_table: Arc<Mutex<LeaseTable>>,
     pub(crate) spool: SpoolHandle,
     /// Notified when another slot changes something of this slot's.
     pub(crate) changed: Arc<Notify>,
@@ -254,9 +254,11 @@ impl Combiner {
     /// Keeps only the rows of a part that their slots must still report.
     pub(crate) fn keep_wanted(&self, part: &mut OpenPart) {
         let inner = self.inner.lock();
-        let (books, run) = (inner.books_of(part), part.id.run);
+        let (lease_tables, run) = (inner.lease_tables_of(part), part.id.run);
         let wanted = |row: &Finished| {
-            books.get(&row.slot).is_some_and(|book| book.is_ended((run, row.attempt), row.row))
+            lease_tables
+                .get(&row.slot)
+                .is_some_and(|lease_table| lease_table.is_ended((run, row.attempt), row.row))
         };
         part.retain(wanted);
     }
@@ -264,9 +266,11 @@ impl Combiner {
     /// Whether the part has such a row.
     pub(crate) fn is_wanted(&self, part: &OpenPart) -> bool {
         let inner = self.inner.lock();
-        let (books, run) = (inner.books_of(part), part.id.run);
+        let (lease_tables, run) = (inner.lease_tables_of(part), part.id.run);
         part.rows.iter().any(|row| {
-            books.get(&row.slot).is_some_and(|book| book.is_ended((run, row.attempt), row.row))
+            lease_tables
+                .get(&row.slot)
+                .is_some_and(|lease_table| lease_table.is_ended((run, row.attempt), row.row))
         })
     }
 
@@ -302,7 +306,7 @@ impl Combiner {
             let Some(closed) = inner.closed.remove(id) else { return };
             for (slot, rows) in &closed.rows {
                 if let Some(member) = inner.slots.get(slot) {
-                    member.book.lock().settle(rows);
+                    member.lease_table.lock().settle(rows);
                 }
             }
             for (slot, member) in &inner.slots {
@@ -324,7 +328,7 @@ impl Combiner {
             return;
         }
         for member in self.inner.lock().slots.values() {
-            member.book.lock().settle(rows);
+            member.lease_table.lock().settle(rows);
         }
     }
 
@@ -393,7 +397,7 @@ impl Inner {
     /// If the worker holds no unfinished row of the run, records it and notifies the slots that wrote to its part.
     fn look_for_quiet(&mut self, run: u32, asking: Option<u32>, now: Instant) {
         let Some(open) = self.open.get_mut(&run) else { return };
-        if self.slots.values().any(|member| member.book.lock().has_run(run)) {
+        if self.slots.values().any(|member| member.lease_table.lock().has_run(run)) {
             open.quiet = None;
             return;
         }
@@ -420,9 +424,9 @@ impl Inner {
         self.closed.is_full(self.slots.len())
     }
 
-    fn books_of(&self, part: &OpenPart) -> BTreeMap<u32, MutexGuard<'_, Book>> {
+    fn lease_tables_of(&self, part: &OpenPart) -> BTreeMap<u32, MutexGuard<'_, LeaseTable>> {
         let slots: BTreeSet<u32> = part.rows.iter().map(|row| row.slot).collect();
-        let of = |slot: u32| Some((slot, self.slots.get(&slot)?.book.lock()));
+        let of = |slot: u32| Some((slot, self.slots.get(&slot)?.lease_table.lock()));
         slots.into_iter().filter_map(of).collect()
     }
 }

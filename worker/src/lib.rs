@@ -10,7 +10,6 @@
 mod agent;
 mod agent_error;
 mod backoff;
-mod book;
 mod combiner;
 mod compute;
 mod config;
@@ -23,6 +22,7 @@ mod fence;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod held;
+mod lease_table;
 mod metrics;
 mod offer;
 mod part;

@@ -22,12 +22,12 @@ use tracing::Instrument;
 use self::stream::StreamEnd;
 use crate::agent_error::AgentError;
 use crate::backoff::{Backoff, spread};
-use crate::book::Book;
 use crate::config::{Config, EngineConfig};
 use crate::disk::{DataDir, WorkerState};
 use crate::drain::Drains;
 use crate::engine::Engine;
 use crate::fence::FenceKeeper;
+use crate::lease_table::LeaseTable;
 use crate::slot::SlotCommand;
 use crate::stores::Stores;
 
@@ -38,7 +38,7 @@ pub(crate) struct SlotLink {
     /// The versions installed for its engine.
     pub(crate) versions: BTreeMap<String, String>,
     pub(crate) commands: mpsc::Sender<SlotCommand>,
-    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) lease_table: Arc<Mutex<LeaseTable>>,
     pub(crate) ineligible: watch::Receiver<Option<String>>,
 }
 

@@ -47,12 +47,12 @@ use self::refusals::Refusals;
 use self::telling::Told;
 use self::tokens::Tokens;
 use self::upload::{Uploaded, Uploader};
-use crate::book::Book;
 use crate::combiner::{Combiner, Member};
 use crate::config::{EngineConfig, PartConfig};
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
 use crate::fence::{Fence, Registration};
 use crate::held::{Lease, Named};
+use crate::lease_table::LeaseTable;
 use crate::part::OpenPart;
 use crate::spool::SpoolHandle;
 
@@ -119,7 +119,7 @@ pub(crate) struct SlotParts {
 /// The session's handle of a slot.
 pub(crate) struct SlotHandle {
     pub(crate) commands: mpsc::Sender<SlotCommand>,
-    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) lease_table: Arc<Mutex<LeaseTable>>,
     /// Why it cannot take work, if it cannot.
     pub(crate) ineligible: watch::Receiver<Option<String>>,
     /// Ends with the slot; true if the leader answered for everything.
@@ -167,7 +167,7 @@ struct Slot {
     fence: Fence,
     loader: Loader,
     uploader: Uploader,
-    book: Arc<Mutex<Book>>,
+    lease_table: Arc<Mutex<LeaseTable>>,
     queue: VecDeque<EngineRow>,
     running: HashMap<(Lease, u64), Running>,
     /// Leases of trials: rows of other leases never run beside theirs.
@@ -209,23 +209,23 @@ struct Slot {
 pub(crate) fn start(parts: SlotParts, ineligible: Option<String>) -> SlotHandle {
     let (sender, receiver) = mpsc::channel(COMMANDS);
     let (reason, watched) = watch::channel(ineligible);
-    let book = Arc::new(Mutex::new(Book::new(parts.concurrency)));
-    let slot = Slot::new(parts, book.clone(), reason);
+    let lease_table = Arc::new(Mutex::new(LeaseTable::new(parts.concurrency)));
+    let slot = Slot::new(parts, lease_table.clone(), reason);
     let ended = tokio::spawn(slot.work(receiver));
-    SlotHandle { commands: sender, book, ineligible: watched, ended }
+    SlotHandle { commands: sender, lease_table, ineligible: watched, ended }
 }
 
 impl Slot {
     fn new(
         parts: SlotParts,
-        book: Arc<Mutex<Book>>,
+        lease_table: Arc<Mutex<LeaseTable>>,
         ineligible: watch::Sender<Option<String>>,
     ) -> Self {
         let loader = Loader {
             stores: parts.stores.clone(),
             runs: parts.runs.clone(),
             segments: parts.segments,
-            book: book.clone(),
+            lease_table: lease_table.clone(),
         };
         let uploader = Uploader {
             stores: parts.stores,
@@ -234,8 +234,11 @@ impl Slot {
             permits: Arc::new(tokio::sync::Semaphore::new(4)),
         };
         let changed = Arc::new(Notify::new());
-        let member =
-            Member { book: book.clone(), spool: parts.spool.clone(), changed: changed.clone() };
+        let member = Member {
+            lease_table: lease_table.clone(),
+            spool: parts.spool.clone(),
+            changed: changed.clone(),
+        };
         parts.combiner.join(parts.index, member, parts.next_part);
         let mut slot = Self {
             index: parts.index,
@@ -255,7 +258,7 @@ impl Slot {
             fence: parts.fence,
             loader,
             uploader,
-            book,
+            lease_table,
             queue: VecDeque::new(),
             running: HashMap::new(),
             alone: BTreeSet::new(),
@@ -282,9 +285,9 @@ impl Slot {
             tasks: JoinSet::new(),
         };
         for part in parts.recovered {
-            let mut book = slot.book.lock();
-            part.rows.iter().for_each(|row| book.end((part.id.run, row.attempt), row.row));
-            drop(book);
+            let mut lease_table = slot.lease_table.lock();
+            part.rows.iter().for_each(|row| lease_table.end((part.id.run, row.attempt), row.row));
+            drop(lease_table);
             // Held back until the leader says which rows count.
             slot.recovered.push(slot.combiner.recovered(slot.index, part));
         }
@@ -388,6 +391,6 @@ impl Slot {
             && self.untold == 0
             && !self.exchanges.has_report()
             && self.exchanges.unanswered() == 0
-            && self.book.lock().busy() == 0
+            && self.lease_table.lock().busy() == 0
     }
 }

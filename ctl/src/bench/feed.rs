@@ -52,18 +52,18 @@ impl Feed {
             selector: load.labels(),
         };
         let timed = |step, us| {
-            load.with(|book| match step {
-                Step::CreateRun => book.create_run.record_us(us),
-                Step::AddSegments => book.add_segments.record_us(us),
-                Step::CloseInput => book.close_input.record_us(us),
+            load.with(|record| match step {
+                Step::CreateRun => record.create_run.record_us(us),
+                Step::AddSegments => record.add_segments.record_us(us),
+                Step::CloseInput => record.close_input.record_us(us),
             });
         };
         let (run, folder) = create_run((&self.client, &self.session), &new, timed).await?;
         // The load must know the run before its first row can be granted.
         let run_of = (name.clone(), folder.clone());
-        load.with(|book| book.add_run(run, run_of, Coverage::new(self.items)));
+        load.with(|record| record.add_run(run, run_of, Coverage::new(self.items)));
         add_rows((&self.client, &self.session, objects), &new, (run, &folder), timed).await?;
-        load.with(|book| book.created_rows += self.items);
+        load.with(|record| record.created_rows += self.items);
         Ok(())
     }
 }

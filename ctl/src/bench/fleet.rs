@@ -5,7 +5,6 @@
 //! workers were cut off, the row counts equal the ledger's, and all members hold the same state.
 //! Deliberately absent: engines, prompts and parts. Rows take time and nothing else.
 
-mod book;
 mod certs;
 mod check;
 mod crew;
@@ -14,6 +13,7 @@ pub(crate) mod part;
 mod phase;
 mod plan;
 mod reads;
+mod row_record;
 mod row_time;
 mod runs;
 mod slot;

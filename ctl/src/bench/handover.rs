@@ -177,9 +177,10 @@ async fn one(
     let to = follower(&survey.members, number).context("no other member can lead")?;
     let epoch_before = survey.coord_epoch;
     let workers = args.load.workers as usize;
-    driver.load().with(|book| book.pauses = Some(Pauses::after(epoch_before)));
+    driver.load().with(|record| record.pauses = Some(Pauses::after(epoch_before)));
     until(driver, "every worker has claimed from the leader", |p| p.begun() == workers).await?;
-    let already = driver.load().with(|book| book.pauses.as_ref().map_or(0, |p| p.ended().len()));
+    let already =
+        driver.load().with(|record| record.pauses.as_ref().map_or(0, |p| p.ended().len()));
     ensure!(already == 0, "leadership passed on by itself");
     let start = Instant::now();
     match args.by {
@@ -189,7 +190,7 @@ async fn one(
     until(driver, "every worker claims from another leader", |p| p.ended().len() == workers)
         .await?;
     let all_seconds = start.elapsed().as_secs_f64();
-    let ended = driver.load().with(|book| book.pauses.take());
+    let ended = driver.load().with(|record| record.pauses.take());
     let ended = ended.context("no pause was measured")?;
     let mut pauses: Vec<f64> = ended.ended().map(|pause| pause.as_secs_f64()).collect();
     pauses.sort_by(f64::total_cmp);
@@ -223,7 +224,7 @@ async fn until(
             if start.elapsed() > CLAIM_PATIENCE {
                 bail!("not within {CLAIM_PATIENCE:?}: {what}");
             }
-            Ok(load.with(|book| book.pauses.as_ref().is_some_and(&so)))
+            Ok(load.with(|record| record.pauses.as_ref().is_some_and(&so)))
         })
         .await
 }

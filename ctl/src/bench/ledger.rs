@@ -88,7 +88,7 @@ struct Reading {
 impl Reading {
     async fn take(target: &Target, driver: &Driver) -> Self {
         let counters = meter::counters(target.admin()).await;
-        let done = driver.load().with(|book| book.done_rows);
+        let done = driver.load().with(|record| record.done_rows);
         Self { at: Instant::now(), done, own_cpu_us: meter::own_cpu_us(), counters }
     }
 }
@@ -104,18 +104,18 @@ impl Verb for LedgerArgs {
         aside(format_args!("warming up for {:?}", self.warmup));
         driver.go_on_for(self.warmup).await?;
         target.check_alive()?;
-        driver.load().with(|book| book.exchange.clear());
+        driver.load().with(|record| record.exchange.clear());
         let before = Reading::take(&target, &driver).await;
         let end = before.at + self.seconds;
         while Instant::now() < end {
-            let (start, done) = (Instant::now(), driver.load().with(|book| book.done_rows));
+            let (start, done) = (Instant::now(), driver.load().with(|record| record.done_rows));
             driver.go_on_for(TALK_EVERY.min(end.saturating_duration_since(start))).await?;
-            let done = driver.load().with(|book| book.done_rows) - done;
+            let done = driver.load().with(|record| record.done_rows) - done;
             let rate = done as f64 / start.elapsed().as_secs_f64().max(1e-3);
             aside(format_args!("{} items/s", count(rate as u64)));
         }
         let after = Reading::take(&target, &driver).await;
-        let exchange = driver.load().with(|book| book.exchange.summary());
+        let exchange = driver.load().with(|record| record.exchange.summary());
         target.check_alive()?;
         driver.stop().await?;
         aside(format_args!("checking conservation and digests"));
@@ -164,7 +164,7 @@ fn figures(
     let members = meter::differences(&before.counters, &after.counters, items, seconds);
     let own_cpu_us = (after.own_cpu_us - before.own_cpu_us) as f64;
     let log_bytes: u64 = members.iter().map(|member| member.log_bytes).sum();
-    driver.load().with(|book| LedgerFigures {
+    driver.load().with(|record| LedgerFigures {
         items_per_run: args.load.items,
         workers: args.load.workers,
         slots: args.load.slots,
@@ -174,10 +174,10 @@ fn figures(
         items,
         items_per_second: (items as f64 / seconds).round(),
         exchange,
-        register: book.register.summary(),
-        create_run: book.create_run.summary(),
-        add_segments: book.add_segments.summary(),
-        close_input: book.close_input.summary(),
+        register: record.register.summary(),
+        create_run: record.create_run.summary(),
+        add_segments: record.add_segments.summary(),
+        close_input: record.close_input.summary(),
         members_cpu_us_per_item: members.iter().map(|member| member.cpu_us_per_item).sum(),
         generator_cpu_us_per_item: own_cpu_us / items.max(1) as f64,
         log_bytes_per_item: tenth(log_bytes as f64 / items.max(1) as f64),

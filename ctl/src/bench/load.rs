@@ -1,6 +1,6 @@
 //! The load as a whole: what all workers together were granted and have completed.
 //!
-//! Invariant: one thread. The book is borrowed for the time of one answer and never across an await. Deliberately
+//! Invariant: one thread. The record is borrowed for the time of one answer and never across an await. Deliberately
 //! absent: the workers themselves.
 
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ pub(super) struct LoadRun {
 }
 
 /// The record of requests and answers so far.
-pub(super) struct Book {
+pub(super) struct LoadRecord {
     pub(super) runs: BTreeMap<u32, LoadRun>,
     pub(super) created_rows: u64,
     pub(super) granted_rows: u64,
@@ -49,7 +49,7 @@ pub(super) struct Watch {
     pub(super) seen: Option<(Instant, u64)>,
 }
 
-impl Book {
+impl LoadRecord {
     pub(super) fn add_run(&mut self, run: u32, run_of: (String, String), coverage: Coverage) {
         let (name, folder) = run_of;
         self.runs.insert(run, LoadRun { folder, name, coverage });
@@ -134,7 +134,7 @@ fn each_range(rows: &v1::Rows, mut f: impl FnMut(u64, u32)) {
 /// Shared by the workers, which all run on one thread.
 #[derive(Clone)]
 pub(super) struct Load {
-    book: Rc<RefCell<Book>>,
+    record: Rc<RefCell<LoadRecord>>,
     label: Option<String>,
 }
 
@@ -144,7 +144,7 @@ pub(in crate::bench) const LABEL: &str = "bench";
 impl Load {
     /// A load without work. In a cluster with other workers a `label` separates its rows from theirs.
     pub(super) fn new(label: Option<String>) -> Self {
-        let book = Book {
+        let record = LoadRecord {
             runs: BTreeMap::new(),
             created_rows: 0,
             granted_rows: 0,
@@ -160,7 +160,7 @@ impl Load {
             pauses: None,
             stop: false,
         };
-        Self { book: Rc::new(RefCell::new(book)), label }
+        Self { record: Rc::new(RefCell::new(record)), label }
     }
 
     /// The labels of its slots, which its runs select.
@@ -168,29 +168,29 @@ impl Load {
         self.label.iter().map(|label| (LABEL.to_owned(), label.clone())).collect()
     }
 
-    /// Reads or changes the book.
-    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Book) -> T) -> T {
-        f(&mut self.book.borrow_mut())
+    /// Reads or changes the record.
+    pub(super) fn with<T>(&self, f: impl FnOnce(&mut LoadRecord) -> T) -> T {
+        f(&mut self.record.borrow_mut())
     }
 
     /// Asks the workers to finish the rows that they hold and request no more.
     pub(super) fn stop(&self) {
-        self.with(|book| book.stop = true);
+        self.with(|record| record.stop = true);
     }
 
     /// Whether they were asked to.
     pub(super) fn stopping(&self) -> bool {
-        self.with(|book| book.stop)
+        self.with(|record| record.stop)
     }
 
     /// From now on watches for a claim granted in an epoch after this one.
     pub(super) fn watch(&self, after_epoch: u64) {
-        self.with(|book| book.watch = Some(Watch { after_epoch, seen: None }));
+        self.with(|record| record.watch = Some(Watch { after_epoch, seen: None }));
     }
 
     /// When that claim was seen, and its epoch.
     pub(super) fn watched(&self) -> Option<(Instant, u64)> {
-        self.with(|book| book.watch.as_ref().and_then(|watch| watch.seen))
+        self.with(|record| record.watch.as_ref().and_then(|watch| watch.seen))
     }
 }
 
@@ -205,17 +205,17 @@ mod tests {
     #[test]
     fn a_refused_row_is_not_done() {
         let load = Load::new(None);
-        load.with(|book| {
-            book.add_run(1, ("r".into(), "r/1".into()), Coverage::new(100));
+        load.with(|record| {
+            record.add_run(1, ("r".into(), "r/1".into()), Coverage::new(100));
             let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 10), ..Default::default() };
-            book.granted(1, &[grant], 1);
+            record.granted(1, &[grant], 1);
             let set = v1::HeldRows { run: 1, attempt: 7, rows: rows(0, 10) };
             let part = v1::PartResult { run: 1, sets: vec![set], ..v1::PartResult::default() };
             let refused =
                 v1::Refused { run: 1, attempt: 7, rows: rows(3, 2), code: "RO-2009".into() };
-            book.completed(&[part], &[refused]);
-            assert_eq!((book.done_rows, book.refused_rows), (8, 2));
-            assert_eq!(book.runs[&1].coverage.done_rows, 8);
+            record.completed(&[part], &[refused]);
+            assert_eq!((record.done_rows, record.refused_rows), (8, 2));
+            assert_eq!(record.runs[&1].coverage.done_rows, 8);
         });
     }
 
@@ -224,11 +224,11 @@ mod tests {
         let load = Load::new(None);
         load.watch(4);
         let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 1), ..Default::default() };
-        load.with(|book| book.granted(1, std::slice::from_ref(&grant), 4));
+        load.with(|record| record.granted(1, std::slice::from_ref(&grant), 4));
         assert!(load.watched().is_none());
-        load.with(|book| book.granted(1, &[], 5));
+        load.with(|record| record.granted(1, &[], 5));
         assert!(load.watched().is_none());
-        load.with(|book| book.granted(1, &[grant], 5));
+        load.with(|record| record.granted(1, &[grant], 5));
         assert_eq!(load.watched().map(|(_, epoch)| epoch), Some(5));
     }
 }

@@ -57,20 +57,20 @@ pub(super) async fn settle(client: &Client, load: &Load) -> anyhow::Result<Settl
         rows: 0,
         done: 0,
         granted_twice: 0,
-        refused: load.with(|book| book.refused_rows),
+        refused: load.with(|record| record.refused_rows),
         returned: 0,
         digest_index: 0,
         digests_equal: false,
     };
-    let runs: Vec<u32> = load.with(|book| book.runs.keys().copied().collect());
+    let runs: Vec<u32> = load.with(|record| record.runs.keys().copied().collect());
     for run in runs {
         let counts = counts(client, NAMESPACE, run).await?;
         let sum = counts.pending + counts.running + counts.waiting + counts.done + counts.failed;
         ensure!(sum == counts.rows, "run {run}: {sum} rows are somewhere, it has {}", counts.rows);
         ensure!(counts.failed == 0, "run {run}: {} rows failed", counts.failed);
         ensure!(counts.running == 0, "run {run}: {} rows are still held", counts.running);
-        let (done, twice, again, beyond) = load.with(|book| {
-            let coverage = &book.runs[&run].coverage;
+        let (done, twice, again, beyond) = load.with(|record| {
+            let coverage = &record.runs[&run].coverage;
             (coverage.done_rows, coverage.done_twice, coverage.granted_twice, coverage.beyond)
         });
         ensure!(beyond == 0, "run {run}: {beyond} rows were granted that it does not have");
@@ -115,7 +115,7 @@ pub(in crate::bench) async fn counts(
 /// Ends the runs, so that none of their rows is granted to other workers.
 pub(super) async fn cancel_runs(session: &Session, load: &Load) -> anyhow::Result<()> {
     let names: Vec<String> =
-        load.with(|book| book.runs.values().map(|run| run.name.clone()).collect());
+        load.with(|record| record.runs.values().map(|run| run.name.clone()).collect());
     for name in names {
         cancel(session, NAMESPACE, &name).await?;
     }

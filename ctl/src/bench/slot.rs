@@ -115,7 +115,8 @@ impl Slot {
             }
         }
         for part in &mut parts {
-            let folder = load.with(|book| book.runs.get(&part.run).map(|run| run.folder.clone()));
+            let folder =
+                load.with(|record| record.runs.get(&part.run).map(|run| run.folder.clone()));
             let unique = [
                 self.nonce,
                 self.worker,
@@ -132,10 +133,10 @@ impl Slot {
         let Some((exchange, sent)) = self.in_flight.take_if(|(e, _)| e.seq == answer.seq) else {
             return false;
         };
-        load.with(|book| {
-            book.exchange.record_us(sent.elapsed().as_micros() as u64);
-            book.completed(&exchange.parts, &answer.refused);
-            book.granted(self.worker, &answer.grants, epoch);
+        load.with(|record| {
+            record.exchange.record_us(sent.elapsed().as_micros() as u64);
+            record.completed(&exchange.parts, &answer.refused);
+            record.granted(self.worker, &answer.grants, epoch);
         });
         self.grants = answer.grants;
         true

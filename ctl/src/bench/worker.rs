@@ -97,7 +97,7 @@ impl Worker {
         self.session = 0;
         for slot in &mut self.slots {
             let held = slot.held();
-            self.load.with(|book| book.released(&held));
+            self.load.with(|record| record.released(&held));
             slot.reset();
         }
     }
@@ -132,7 +132,7 @@ impl Worker {
                 async move { services::worker(channel).register(request).await }
             })
             .await?;
-        self.load.with(|book| book.register.record_us(start.elapsed().as_micros() as u64));
+        self.load.with(|record| record.register.record_us(start.elapsed().as_micros() as u64));
         if self.session != 0 && !answer.resumed {
             self.begin_anew();
         }
@@ -229,7 +229,7 @@ impl Worker {
             }
             Some(Down::Revoke(revoke)) => {
                 // If it completes some of them, the leader refuses these, and they are counted there.
-                self.load.with(|book| book.released(&revoke.rows));
+                self.load.with(|record| record.released(&revoke.rows));
             }
             Some(Down::Heartbeat(_) | Down::Drain(_) | Down::Yield(_)) | None => {}
         }

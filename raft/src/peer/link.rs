@@ -45,7 +45,7 @@ pub(crate) struct PeerContext {
     pub(crate) me: u64,
     pub(crate) dialer: Arc<Dialer>,
     /// The members as last known. openraft keeps a link when a member's address changes.
-    pub(crate) book: RwLock<BTreeMap<u64, MemberRecord>>,
+    pub(crate) member_records: RwLock<BTreeMap<u64, MemberRecord>>,
     /// The promise of this member; `followers` has those of the others.
     pub(crate) promise_ms: u32,
     pub(crate) followers: Followers,
@@ -116,8 +116,8 @@ pub(crate) struct PeerLink {
 
 impl PeerLink {
     fn client(&self) -> Result<PeerClient<Channel>, Unreachable<Types>> {
-        let book = self.context.book.read();
-        let member = book.get(&self.target).unwrap_or(&self.member);
+        let records = self.context.member_records.read();
+        let member = records.get(&self.target).unwrap_or(&self.member);
         self.context.dialer.client(member, self.lane).map_err(unreachable)
     }
 

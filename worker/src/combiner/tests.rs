@@ -10,10 +10,10 @@ use crate::spool::SlotSpool;
 /// The longest wait that a part may have besides its age.
 const LONG: Duration = Duration::from_secs(10);
 
-/// A combiner of several slots, each with a book and a spool, without tasks.
+/// A combiner of several slots, each with a lease table and a spool, without tasks.
 struct Worker {
     combiner: Combiner,
-    books: Vec<Arc<Mutex<Book>>>,
+    lease_tables: Vec<Arc<Mutex<LeaseTable>>>,
     spools: Vec<SpoolHandle>,
     changed: Vec<Arc<Notify>>,
     now: Instant,
@@ -26,26 +26,26 @@ impl Worker {
         let dir = tempfile::tempdir().unwrap();
         let (sender, failed) = mpsc::channel(1);
         let combiner = Combiner::new(config);
-        let (mut books, mut spools, mut changed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut lease_tables, mut spools, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for slot in 0..slots {
             let spool = SlotSpool::open(&dir.path().join(slot.to_string())).unwrap();
             let member = Member {
-                book: Arc::new(Mutex::new(Book::new(4))),
+                lease_table: Arc::new(Mutex::new(LeaseTable::new(4))),
                 spool: spool.start(sender.clone()).unwrap(),
                 changed: Arc::default(),
             };
-            books.push(member.book.clone());
+            lease_tables.push(member.lease_table.clone());
             spools.push(member.spool.clone());
             changed.push(member.changed.clone());
             combiner.join(slot, member, 0);
         }
         let now = Instant::now();
-        Self { combiner, books, spools, changed, now, dir, _failed: failed }
+        Self { combiner, lease_tables, spools, changed, now, dir, _failed: failed }
     }
 
     fn grant(&self, slot: usize, run: u32, rows: std::ops::Range<u64>) {
         for row in rows {
-            assert!(self.books[slot].lock().queue(lease(run), row));
+            assert!(self.lease_tables[slot].lock().queue(lease(run), row));
         }
         self.combiner.granted(run);
     }
@@ -53,7 +53,7 @@ impl Worker {
     /// A row ends successfully, `after` the beginning.
     async fn ends(&self, slot: usize, run: u32, row: u64, after: Duration) -> Vec<OpenPart> {
         let room = self.spools[slot].room().await;
-        self.books[slot].lock().end(lease(run), row);
+        self.lease_tables[slot].lock().end(lease(run), row);
         let at = self.now + after;
         self.combiner.add((slot as u32, run), finished(row), room, at + LONG, at)
     }
@@ -202,7 +202,7 @@ async fn the_last_row_may_end_without_a_result() {
     worker.grant(0, 1, 0..1);
     worker.grant(1, 1, 1..2);
     worker.ends(0, 1, 0, ms(0)).await;
-    worker.books[1].lock().end(lease(1), 1);
+    worker.lease_tables[1].lock().end(lease(1), 1);
     worker.combiner.rows_left(worker.now + ms(20));
     worker.changed[0].notified().await;
     worker.combiner.rows_left(worker.now + ms(90));
@@ -249,17 +249,17 @@ async fn rows_that_were_taken_away_are_in_no_part() {
     };
     // From an open part, whose file in the other slot's spool stays.
     let named = wire(&[3]);
-    worker.books[1].lock().take(&named);
+    worker.lease_tables[1].lock().take(&named);
     assert_eq!(worker.combiner.take_away(1, &named).len(), 1);
     assert!(!worker.combiner.holds(1) && worker.combiner.holds(0));
     // From a closed one, before it is stored.
     let mut part = worker.due(0, Appetite::Fed, LONG).remove(0);
     assert_eq!(rows(&part), [(0, 0), (0, 1)]);
-    worker.books[0].lock().take(&wire(&[0]));
+    worker.lease_tables[0].lock().take(&wire(&[0]));
     worker.combiner.keep_wanted(&mut part);
     assert_eq!(rows(&part), [(0, 1)]);
     assert!(worker.combiner.is_wanted(&part));
-    worker.books[0].lock().take(&wire(&[1]));
+    worker.lease_tables[0].lock().take(&wire(&[1]));
     assert!(!worker.combiner.is_wanted(&part));
 }
 
@@ -277,7 +277,7 @@ async fn an_answer_settles_the_rows_of_every_slot_and_tells_it() {
     assert_eq!(worker.combiner.rows_in(part.id), 2);
     worker.combiner.settle(part.id).await;
     assert!(!worker.combiner.holds(0) && !worker.combiner.holds(1));
-    assert!(worker.books.iter().all(|book| book.lock().held().is_empty()));
+    assert!(worker.lease_tables.iter().all(|lease_table| lease_table.lock().held().is_empty()));
     worker.changed[1].notified().await;
     until("the spools are empty", || worker.files(0) + worker.files(1) == 0).await;
 }
@@ -289,7 +289,7 @@ async fn a_part_of_an_earlier_process_keeps_its_file_and_gets_a_number_of_its_ow
     worker.ends(0, 1, 0, ms(0)).await;
     let mut left = OpenPart::new(PartId { run: 1, number: 0 });
     left.push(finished(8));
-    worker.books[1].lock().end(lease(1), 8);
+    worker.lease_tables[1].lock().end(lease(1), 8);
     let recovered = worker.combiner.recovered(1, left);
     assert_eq!(recovered.files, BTreeSet::from([(1, PartId { run: 1, number: 0 })]));
     assert_eq!(rows(&recovered), [(1, 8)]);
@@ -310,9 +310,9 @@ async fn a_row_covered_by_another_report_leaves_the_part() {
     part.retain(|row| row.row == 0);
     worker.combiner.shrunk(&part);
     worker.combiner.settle(part.id).await;
-    assert!(worker.books[1].lock().is_ended(lease(1), 1), "its own report is not answered");
+    assert!(worker.lease_tables[1].lock().is_ended(lease(1), 1), "its own report is not answered");
     worker.combiner.settle_rows(&[(lease(1), 1)].into_iter().collect());
-    assert!(worker.books[1].lock().held().is_empty());
+    assert!(worker.lease_tables[1].lock().held().is_empty());
 }
 
 /// A closed part with this many rows, without an upload.

@@ -17,8 +17,8 @@ use rollout_proto::{ClientError, ErrorCode, services, v1};
 use super::{HEARTBEAT, Session, fatal};
 use crate::agent_error::AgentError;
 use crate::backoff::Backoff;
-use crate::book::to_wire;
 use crate::held::Named;
+use crate::lease_table::to_wire;
 use crate::offer;
 use crate::slot::SlotCommand;
 use crate::store_probe::probe;
@@ -134,7 +134,7 @@ impl Session {
                 ineligible: shortened(self.link.store_reason.clone().or(own).unwrap_or_default()),
             }
         });
-        let held: Vec<_> = self.slots.iter().map(|slot| slot.book.lock().held()).collect();
+        let held: Vec<_> = self.slots.iter().map(|slot| slot.lease_table.lock().held()).collect();
         v1::RegisterRequest {
             namespace: config.namespace.clone(),
             name: config.name.clone(),

@@ -22,9 +22,9 @@ use tonic::Streaming;
 
 use super::{Observed, Session};
 use crate::agent_error::AgentError;
-use crate::book::to_wire;
 use crate::drain::DrainOrder;
 use crate::held::{Named, first_ranges};
+use crate::lease_table::to_wire;
 use crate::slot::{SlotCommand, Uplink};
 
 /// Messages that may wait for the network.
@@ -284,20 +284,20 @@ impl Session {
         let mut loads = Vec::with_capacity(self.slots.len());
         let (mut busy, mut unsettled, mut concurrency) = (0, 0, 0);
         for (index, slot) in (0..).zip(&self.slots) {
-            let book = slot.book.lock();
-            busy += book.busy();
-            concurrency += book.concurrency();
-            let (queued, running) = book.load();
+            let lease_table = slot.lease_table.lock();
+            busy += lease_table.busy();
+            concurrency += lease_table.concurrency();
+            let (queued, running) = lease_table.load();
             loads.push(v1::SlotLoad {
                 slot: index,
                 queued: queued as u32,
                 running: running as u32,
-                concurrency: book.concurrency() as u32,
+                concurrency: lease_table.concurrency() as u32,
             });
-            let held = book.started();
+            let held = lease_table.started();
             unsettled += held.len();
             started.push(held);
-            unfinished.push(book.unfinished());
+            unfinished.push(lease_table.unfinished());
         }
         metrics::gauge!("rollout_worker_rows_busy").set(busy as f64);
         metrics::gauge!("rollout_worker_concurrency").set(concurrency as f64);

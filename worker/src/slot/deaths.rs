@@ -37,9 +37,9 @@ impl Slot {
     fn died(&mut self, death: Death) {
         self.engine_up = false;
         let started: Held = {
-            let book = self.book.lock();
+            let lease_table = self.lease_table.lock();
             let rows = death.rows.iter().copied();
-            rows.filter(|(lease, row)| book.is_running(*lease, *row)).collect()
+            rows.filter(|(lease, row)| lease_table.is_running(*lease, *row)).collect()
         };
         let (class, code) = classify(&death.evidence);
         metrics::counter!("rollout_worker_engine_deaths_total", "code" => code).increment(1);
@@ -97,14 +97,14 @@ impl Slot {
                 "memory ran out, fewer rows at once"
             );
         }
-        self.book.lock().set_concurrency(self.pace.limit());
+        self.lease_table.lock().set_concurrency(self.pace.limit());
     }
 
     pub(super) fn row_succeeded(&mut self) {
         let before = self.pace.limit();
         self.pace.finished();
         if self.pace.limit() != before {
-            self.book.lock().set_concurrency(self.pace.limit());
+            self.lease_table.lock().set_concurrency(self.pace.limit());
         }
     }
 }

@@ -50,7 +50,7 @@ impl Slot {
     /// Returns all unstarted rows, loaded or not.
     pub(super) fn give_back_queued(&mut self) {
         self.queue.clear();
-        let queued = self.book.lock().queued().clone();
+        let queued = self.lease_table.lock().queued().clone();
         self.give_back_all(&queued);
     }
 

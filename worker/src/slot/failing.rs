@@ -169,7 +169,7 @@ impl Slot {
     /// Rows to request while one is tried at a time.
     pub(super) fn wanted_to_try(&self) -> Option<usize> {
         let tried = self.failing.tries(self.running.values().map(|row| row.since))?;
-        Some(usize::from(!tried && self.book.lock().queued().is_empty()))
+        Some(usize::from(!tried && self.lease_table.lock().queued().is_empty()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Owns: rows that a slot returns unstarted because the leader steals them for an idle slot.
 //!
 //! Invariant: a started row is never returned, and a returned row is never started: it leaves the queue before the
-//! answer is made. It stays in the book until the leader has answered, so some slot holds it at every moment.
+//! answer is made. It stays in the lease table until the leader has answered, so some slot holds it at every moment.
 //! Absent: who gets them.
 
 use std::collections::HashSet;
@@ -30,8 +30,8 @@ impl Slot {
             true => self.pace.limit().saturating_sub(self.running.len()),
             false => 0,
         };
-        let book = self.book.lock();
-        let spare = book.queued().len().saturating_sub(places);
+        let lease_table = self.lease_table.lock();
+        let spare = lease_table.queued().len().saturating_sub(places);
         let wanted = spare.min(asked.rows_max as usize);
         // A trial runs here, or is returned as a whole.
         let of_these = |(lease, _): &(Lease, u64)| {
@@ -41,7 +41,8 @@ impl Slot {
             self.queue.iter().map(|row| ((row.run.number, row.attempt), row.row)).collect();
         let loaded: HashSet<(Lease, u64)> = queue.iter().copied().collect();
         // Rows that are still loading come after the queue.
-        let mut loading: Vec<_> = book.queued().iter().filter(|r| !loaded.contains(r)).collect();
+        let mut loading: Vec<_> =
+            lease_table.queued().iter().filter(|r| !loaded.contains(r)).collect();
         loading.sort_unstable_by_key(|(lease, row)| (lease.1, *row));
         let rows = loading.into_iter().rev().chain(queue.into_iter().rev());
         rows.filter(of_these).take(wanted).collect()
@@ -49,7 +50,7 @@ impl Slot {
 
     /// Tells the session when the slot has run out of rows to start.
     pub(super) fn notice_dry(&mut self) {
-        let dry = self.book.lock().queued().is_empty();
+        let dry = self.lease_table.lock().queued().is_empty();
         if dry && !self.dry {
             self.ran_dry.notify_one();
         }

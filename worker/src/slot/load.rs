@@ -15,9 +15,9 @@ use rollout_proto::v1::{self, FailureClass};
 use rollout_storage::Segment;
 
 use crate::backoff::Backoff;
-use crate::book::Book;
 use crate::engine::{EngineFailure, EngineRow};
 use crate::held::{Lease, listed};
+use crate::lease_table::LeaseTable;
 use crate::run::{RunError, RunInfo, Runs};
 use crate::segments::{SegmentCache, SegmentError};
 use crate::stores::Stores;
@@ -41,7 +41,7 @@ pub(super) struct Loader {
     pub(super) runs: Arc<Runs>,
     pub(super) segments: Arc<SegmentCache>,
     /// Knows which rows this worker may still start.
-    pub(super) book: Arc<Mutex<Book>>,
+    pub(super) lease_table: Arc<Mutex<LeaseTable>>,
 }
 
 impl Loader {
@@ -92,8 +92,8 @@ impl Loader {
 
     /// Whether any of the rows still waits here: they may have been revoked or given up.
     fn is_wanted(&self, lease: Lease, rows: &[u64]) -> bool {
-        let book = self.book.lock();
-        rows.iter().any(|row| book.is_queued(lease, *row))
+        let lease_table = self.lease_table.lock();
+        rows.iter().any(|row| lease_table.is_queued(lease, *row))
     }
 
     async fn load_segment(
@@ -210,13 +210,13 @@ mod tests {
         let stores = Stores::new(Vec::new());
         stores.set_cluster("memory://load");
         let runs = Runs::new(Box::new(move |number| std::future::ready(run(number)).boxed()));
-        let mut book = Book::new(1);
-        (0..2).for_each(|row| assert!(book.queue(LEASE, row)));
+        let mut lease_table = LeaseTable::new(1);
+        (0..2).for_each(|row| assert!(lease_table.queue(LEASE, row)));
         Loader {
             stores: Arc::new(stores),
             runs: Arc::new(runs),
             segments: Arc::new(SegmentCache::new(1 << 20)),
-            book: Arc::new(Mutex::new(book)),
+            lease_table: Arc::new(Mutex::new(lease_table)),
         }
     }
 
@@ -229,19 +229,19 @@ mod tests {
     }
 
     /// The run is cancelled.
-    fn take_all(book: &Mutex<Book>) {
+    fn take_all(lease_table: &Mutex<LeaseTable>) {
         let held = v1::HeldRows { run: LEASE.0, attempt: LEASE.1, rows: Some(rows()) };
-        assert_eq!(book.lock().take(&Named::new([held])), 2);
+        assert_eq!(lease_table.lock().take(&Named::new([held])), 2);
     }
 
     #[tokio::test]
     async fn a_leader_that_does_not_answer_is_asked_until_the_rows_are_unwanted() {
         let loader = loader(unavailable);
-        let book = loader.book.clone();
+        let lease_table = loader.lease_table.clone();
         let load = tokio::spawn(loader.load(grant()));
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(!load.is_finished(), "the rows are wanted");
-        take_all(&book);
+        take_all(&lease_table);
         let loaded = timeout(Duration::from_secs(20), load).await.expect("it ends").unwrap();
         assert_eq!(loaded.give_back, [0, 1]);
         assert!(loaded.ready.is_empty() && loaded.failed.is_empty(), "{loaded:?}");
@@ -253,7 +253,7 @@ mod tests {
         let [(rows, failure)] = &loaded.failed[..] else { panic!("{loaded:?}") };
         assert_eq!((rows.len(), &*failure.code), (2, "SEGMENT_MISSING"), "while they are wanted");
         let loader = loader(found);
-        take_all(&loader.book);
+        take_all(&loader.lease_table);
         let loaded = timeout(Duration::from_secs(20), loader.load(grant())).await.expect("it ends");
         assert_eq!(loaded.give_back, [0, 1]);
         assert!(loaded.ready.is_empty() && loaded.failed.is_empty(), "{loaded:?}");

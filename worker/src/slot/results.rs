@@ -1,9 +1,9 @@
 //! Owns: what happens to a row that has ended: it goes into a part, is reported failed, or returns to the leader.
 //!
-//! Invariant: every ended row stays in the book until the leader has answered for it, and a finished one in the spool.
-//! Finished rows go to the combiner; this slot stores and reports the parts that it closes, with rows of any slot. A
-//! store that refuses costs the run one row's execution each time that the run is resumed. If the store refuses a part
-//! for `timing.store_refused_ms`, the part is dropped and its rows go back, so their run does not wait for this
+//! Invariant: every ended row stays in the lease table until the leader has answered for it, and a finished one in the
+//! spool. Finished rows go to the combiner; this slot stores and reports the parts that it closes, with rows of any
+//! slot. A store that refuses costs the run one row's execution each time that the run is resumed. If the store refuses
+//! a part for `timing.store_refused_ms`, the part is dropped and its rows go back, so their run does not wait for this
 //! worker.
 //! Absent: sending.
 
@@ -40,7 +40,7 @@ impl Slot {
     ) {
         let running = self.running.remove(&(lease, row));
         // Revoked meanwhile, so its result does not count.
-        if !self.book.lock().is_running(lease, row) {
+        if !self.lease_table.lock().is_running(lease, row) {
             return;
         }
         match outcome {
@@ -100,7 +100,7 @@ impl Slot {
     async fn finished(&mut self, lease: Lease, finished: Finished, patience: Duration) {
         metrics::counter!("rollout_worker_rows_total", "outcome" => "finished").increment(1);
         let room = self.spool.room().await;
-        self.book.lock().end(lease, finished.row);
+        self.lease_table.lock().end(lease, finished.row);
         let now = Instant::now();
         let place = (self.index, lease.0);
         let closed = self.combiner.add(place, finished, room, now + patience, now);
@@ -143,7 +143,7 @@ impl Slot {
     }
 
     fn appetite(&self, now: Instant) -> Appetite {
-        let idle = self.book.lock().busy() == 0;
+        let idle = self.lease_table.lock().busy() == 0;
         match (self.drain.is_some(), idle) {
             (true, true) => Appetite::Leaving,
             (false, true) => Appetite::Idle,
@@ -156,7 +156,8 @@ impl Slot {
 
     /// When the slot, with its free places, counts as getting no rows.
     fn hungry_at(&self) -> Option<Instant> {
-        let places = self.running.len() < self.pace.limit() && self.book.lock().queued().is_empty();
+        let places =
+            self.running.len() < self.pace.limit() && self.lease_table.lock().queued().is_empty();
         let asks = places && self.exchanges.may_be_parked();
         self.asked.filter(|_| asks).map(|asked| asked + PARKED_AFTER)
     }
@@ -268,8 +269,8 @@ impl Slot {
 
     pub(super) fn end_all(&self, held: &Held) {
         {
-            let mut book = self.book.lock();
-            held.iter().for_each(|(lease, row)| book.end(lease, row));
+            let mut lease_table = self.lease_table.lock();
+            held.iter().for_each(|(lease, row)| lease_table.end(lease, row));
         }
         self.combiner.rows_left(Instant::now());
     }
@@ -277,7 +278,7 @@ impl Slot {
     /// Rows were revoked: running ones are stopped, and results of the others dropped. A part that is being written
     /// continues, and the leader refuses those rows of it; a part that is to be retried omits them.
     pub(super) fn take_away(&mut self, named: &Named) {
-        let taken = self.book.lock().take(named);
+        let taken = self.lease_table.lock().take(named);
         if taken == 0 {
             return;
         }

@@ -25,17 +25,17 @@ impl Slot {
             return;
         };
         let new: Vec<u64> = {
-            let mut book = self.book.lock();
-            rows.into_iter().filter(|row| book.queue(lease, *row)).collect()
+            let mut lease_table = self.lease_table.lock();
+            rows.into_iter().filter(|row| lease_table.queue(lease, *row)).collect()
         };
         if new.is_empty() {
             return;
         }
         metrics::counter!("rollout_worker_rows_granted_total").increment(new.len() as u64);
         self.combiner.granted(grant.run);
-        let book = self.book.lock();
-        self.granted.retain(|lease, _| book.has(*lease));
-        drop(book);
+        let lease_table = self.lease_table.lock();
+        self.granted.retain(|lease, _| lease_table.has(*lease));
+        drop(lease_table);
         self.granted.insert(lease, Instant::now());
         if self.drain.is_some() || self.ineligible.borrow().is_some() {
             self.give_back(lease, new);
@@ -53,14 +53,14 @@ impl Slot {
         let lease = loaded.lease;
         for mut row in loaded.ready {
             // Revoked or given back while it was loading?
-            if self.book.lock().is_queued(lease, row.row) {
+            if self.lease_table.lock().is_queued(lease, row.row) {
                 row.tokens = self.tokens.guess(&row);
                 self.queue.push_back(row);
             }
         }
         let held = |slot: &Self, rows: Vec<u64>| -> Vec<u64> {
-            let book = slot.book.lock();
-            rows.into_iter().filter(|row| book.is_queued(lease, *row)).collect()
+            let lease_table = slot.lease_table.lock();
+            rows.into_iter().filter(|row| lease_table.is_queued(lease, *row)).collect()
         };
         for (rows, failure) in loaded.failed {
             let rows = held(self, rows);
@@ -102,7 +102,7 @@ impl Slot {
                 continue;
             }
             let cancel = CancellationToken::new();
-            self.book.lock().start(lease, number);
+            self.lease_table.lock().start(lease, number);
             let generation = self.pace.generation();
             let since = Instant::now();
             let running = Running { cancel: cancel.clone(), since, generation, row: row.clone() };
@@ -166,13 +166,13 @@ impl Slot {
         if self.alone.is_empty() {
             return true;
         }
-        let book = self.book.lock();
-        self.alone.retain(|lease| book.has(*lease));
+        let lease_table = self.lease_table.lock();
+        self.alone.retain(|lease| lease_table.has(*lease));
         let Some(next) = self.queue.front().map(|row| (row.run.number, row.attempt)) else {
             return false;
         };
         let trial = self.alone.contains(&next);
         let beside = |lease: Lease| lease == next || !(trial || self.alone.contains(&lease));
-        book.running_leases().into_iter().all(beside)
+        lease_table.running_leases().into_iter().all(beside)
     }
 }

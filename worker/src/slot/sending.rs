@@ -93,7 +93,7 @@ impl Slot {
 
     /// Rows to request.
     fn wanted(&self) -> u32 {
-        let busy = self.book.lock().busy();
+        let busy = self.lease_table.lock().busy();
         let credit = self.credit.unwrap_or_else(|| self.feed.credit(self.pace.limit()));
         let asks =
             self.wanted_to_try().unwrap_or_else(|| one_pull(credit, busy, self.queue.is_empty()));
@@ -107,7 +107,7 @@ impl Slot {
     /// whatever their tokens.
     fn wanted_by_tokens(&self) -> usize {
         let room = self.loaded.as_ref().map_or(0, |loaded| loaded.room_tokens);
-        let queued = self.book.lock().queued().len();
+        let queued = self.lease_table.lock().queued().len();
         let here = self
             .queue
             .iter()

@@ -11,9 +11,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::book::RunOf;
 use super::part::{Order, Said};
 use super::plan::Plan;
+use super::row_record::RunOf;
 use super::tally::{Spreads, Tally};
 
 /// A process that takes longer than this to answer an order hangs.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
-use super::book::{Book, RowSets, RunOf, Shared};
 use super::plan::Plan;
+use super::row_record::{RowRecord, RowSets, RunOf, Shared};
 use super::tally::Tally;
 use super::worker::{Orders, Worker};
 use crate::bench::open_files;
@@ -60,7 +60,7 @@ fn lines_of_stdin() -> anyhow::Result<mpsc::Receiver<std::io::Result<String>>> {
 }
 
 struct Part {
-    book: Shared,
+    record: Shared,
     orders: watch::Sender<Orders>,
     workers: JoinSet<anyhow::Result<()>>,
 }
@@ -77,8 +77,11 @@ impl Verb for FleetPartArgs {
         open_files::raise();
         let mut lines = lines_of_stdin()?;
         let local = LocalSet::new();
-        let mut part =
-            Part { book: Book::new(), orders: watch::Sender::default(), workers: JoinSet::new() };
+        let mut part = Part {
+            record: RowRecord::new(),
+            orders: watch::Sender::default(),
+            workers: JoinSet::new(),
+        };
         local.run_until(async { Box::pin(part.obey(&local, &mut lines)).await }).await
     }
 }
@@ -110,12 +113,12 @@ impl Part {
     fn follow(&mut self, order: Order, local: &LocalSet) -> Said {
         match order {
             Order::Start(plan) => self.start(*plan, local),
-            Order::Runs(runs) => self.book.borrow_mut().learn(runs),
+            Order::Runs(runs) => self.record.borrow_mut().learn(runs),
             Order::Report { reset } => {
-                let mut book = self.book.borrow_mut();
-                let report = book.report();
+                let mut record = self.record.borrow_mut();
+                let report = record.report();
                 if reset {
-                    book.reset();
+                    record.reset();
                 }
                 return Said::Report(Box::new(report));
             }
@@ -127,7 +130,7 @@ impl Part {
                 self.orders.send_if_modified(|orders| !std::mem::replace(&mut orders.stop, true));
                 return Said::Left(self.workers.len());
             }
-            Order::Rows => return Said::Rows(self.book.borrow().row_sets().collect()),
+            Order::Rows => return Said::Rows(self.record.borrow().row_sets().collect()),
         }
         Said::Done
     }
@@ -136,8 +139,8 @@ impl Part {
         let gate = Arc::new(Semaphore::new(plan.connecting as usize));
         let plan = Rc::new(plan);
         for number in plan.workers() {
-            let (book, orders) = (self.book.clone(), self.orders.subscribe());
-            let worker = Worker::new(number, plan.clone(), book, orders, gate.clone());
+            let (record, orders) = (self.record.clone(), self.orders.subscribe());
+            let worker = Worker::new(number, plan.clone(), record, orders, gate.clone());
             let run = async move { worker.run().await.with_context(|| format!("worker {number}")) };
             self.workers.spawn_local_on(run, local);
         }

@@ -11,9 +11,9 @@ use rollout_proto::{Client, Session, services, v1};
 use rollout_storage::BlobStore;
 
 use super::FleetArgs;
-use super::book::RunOf;
 use super::crew::Crew;
 use super::plan::Shape;
+use super::row_record::RunOf;
 use crate::bench::declare::{NewRun, add_rows, create_run};
 use crate::bench::load::LABEL;
 use crate::bench::objects::Objects;

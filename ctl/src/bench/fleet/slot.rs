@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rollout_proto::v1;
 
-use super::book::{Book, SlotAt};
 use super::plan::Plan;
+use super::row_record::{RowRecord, SlotAt};
 use crate::bench::objects::named_part;
 
 /// How long results wait behind a pull that was just sent.
@@ -102,7 +102,7 @@ impl Slot {
         now: Instant,
         may_start: bool,
         plan: &Plan,
-        book: &mut Book,
+        record: &mut RowRecord,
     ) -> bool {
         let finished = &mut self.finished;
         self.running.retain(|(end, unit)| {
@@ -116,13 +116,13 @@ impl Slot {
         }
         while may_start && self.running.len() < plan.concurrency as usize {
             let Some(unit) = self.queue.pop_front() else { break };
-            book.started(unit.run, unit.row);
+            record.started(unit.run, unit.row);
             self.running.push((now + plan.row_time.draw(&mut rand::rng()), unit));
         }
-        if self.busy && book.has_runs() {
+        if self.busy && record.has_runs() {
             match self.running.is_empty() {
-                true => book.idles(self.at, now),
-                false => book.works(self.at, now),
+                true => record.idles(self.at, now),
+                false => record.works(self.at, now),
             }
         }
         let ran_dry = self.queue.is_empty() && !self.dry;
@@ -165,7 +165,7 @@ impl Slot {
         now: Instant,
         (may_pull, flush): (bool, bool),
         plan: &Plan,
-        book: &Book,
+        record: &RowRecord,
     ) {
         let credit = if may_pull && !flush { self.wanted(plan) } else { 0 };
         let due =
@@ -188,7 +188,7 @@ impl Slot {
         let message = v1::Exchange {
             slot: self.at.1,
             seq: self.seq,
-            parts: self.parts(&results, book),
+            parts: self.parts(&results, record),
             credit_rows: if behind { 0 } else { credit },
             r#yield: number,
             yielded: to_wire(given.clone()),
@@ -223,12 +223,12 @@ impl Slot {
     }
 
     /// One part for the rows of each run.
-    fn parts(&self, results: &[Unit], book: &Book) -> Vec<v1::PartResult> {
+    fn parts(&self, results: &[Unit], record: &RowRecord) -> Vec<v1::PartResult> {
         let by_run = results.chunk_by(|a, b| a.run == b.run);
         let part = |rows: &[Unit]| {
             let run = rows[0].run;
             let sets = to_wire(rows.to_vec());
-            let folder = book.run(run).map_or("", |of| of.folder.as_str());
+            let folder = record.run(run).map_or("", |of| of.folder.as_str());
             let place = u64::from(self.at.1) << 32 | u64::from(run);
             let unique = [self.nonce, self.at.0.into(), place, self.seq];
             let part = Some(named_part((&self.namespace, folder), &sets, unique));
@@ -253,19 +253,24 @@ impl Slot {
     }
 
     /// Handles an answer: accepted results, and grants.
-    pub(super) fn answered(&mut self, answer: &v1::ExchangeAnswer, now: Instant, book: &mut Book) {
+    pub(super) fn answered(
+        &mut self,
+        answer: &v1::ExchangeAnswer,
+        now: Instant,
+        record: &mut RowRecord,
+    ) {
         let seq = answer.seq;
         let Some(position) = self.sent.iter().position(|sent| sent.message.seq == seq) else {
-            return book.violation(|| {
+            return record.violation(|| {
                 format!("slot {:?} got an answer to {seq}, which it did not ask", self.at)
             });
         };
         let Some(sent) = self.sent.remove(position) else { return };
         let us = now.saturating_duration_since(sent.at).as_micros() as u64;
         if !sent.message.parts.is_empty() {
-            book.counts.completions += 1;
-            book.counts.parts += sent.message.parts.len() as u64;
-            book.spreads.complete.record_us(us);
+            record.counts.completions += 1;
+            record.counts.parts += sent.message.parts.len() as u64;
+            record.spreads.complete.record_us(us);
         }
         let refused = |unit: &Unit| {
             answer.refused.iter().any(|refused| {
@@ -275,40 +280,41 @@ impl Slot {
         };
         for unit in &sent.results {
             match refused(unit) {
-                true => book.counts.rows_refused += 1,
-                false => book.accepted(unit.run, unit.row),
+                true => record.counts.rows_refused += 1,
+                false => record.accepted(unit.run, unit.row),
             }
         }
-        book.counts.rows_yielded += sent.given.len() as u64;
+        record.counts.rows_yielded += sent.given.len() as u64;
         if answer.grants.is_empty() {
             return;
         }
-        book.counts.claims += 1;
+        record.counts.claims += 1;
         if !answer.waited {
-            book.spreads.claim.record_us(us);
+            record.spreads.claim.record_us(us);
         }
-        self.take_grants(&answer.grants, sent.message.credit_rows, book);
+        self.take_grants(&answer.grants, sent.message.credit_rows, record);
     }
 
-    fn take_grants(&mut self, grants: &[v1::Grant], credit: u32, book: &mut Book) {
+    fn take_grants(&mut self, grants: &[v1::Grant], credit: u32, record: &mut RowRecord) {
         let rows: u64 = grants.iter().flat_map(|grant| &grant.rows).map(v1::Rows::count).sum();
         if rows > credit.into() {
-            book.violation(|| format!("slot {:?} asked for {credit} rows and got {rows}", self.at));
+            record
+                .violation(|| format!("slot {:?} asked for {credit} rows and got {rows}", self.at));
         }
         let newest = self.attempt;
         for grant in grants {
             let (run, attempt) = (grant.run, grant.attempt);
             self.attempt = self.attempt.max(attempt);
             if attempt <= newest {
-                book.violation(|| {
+                record.violation(|| {
                     format!("slot {:?}: attempt {attempt} of run {run} after {newest}", self.at)
                 });
             }
-            let fits = book
+            let fits = record
                 .run(run)
                 .is_some_and(|of| of.namespace == self.namespace && of.model == self.model);
             if !fits {
-                book.violation(|| {
+                record.violation(|| {
                     format!(
                         "slot {:?} of {} in {} was granted rows of run {run}",
                         self.at, self.model, self.namespace
@@ -320,17 +326,17 @@ impl Slot {
                 let within =
                     |s: &v1::SegmentRef| row >= s.first_row && row - s.first_row < s.rows.into();
                 if !grant.segments.iter().any(within) {
-                    book.violation(|| {
+                    record.violation(|| {
                         format!("row {row} of run {run} is in no segment of its grant")
                     });
                 }
                 // A row that it gives up may be granted to it again before that is answered.
                 if self.unfinished().any(|held| held.run == run && held.row == row) {
-                    book.violation(|| {
+                    record.violation(|| {
                         format!("slot {:?} was granted row {row} of run {run} twice", self.at)
                     });
                 }
-                book.granted(run, row);
+                record.granted(run, row);
                 self.queue.push_back(unit);
             }
         }
@@ -405,8 +411,8 @@ impl Slot {
     }
 
     /// Its worker is gone, so it no longer counts as idle.
-    pub(super) fn absent(&self, book: &mut Book) {
-        book.absent(self.at);
+    pub(super) fn absent(&self, record: &mut RowRecord) {
+        record.absent(self.at);
     }
 }
 

@@ -17,8 +17,8 @@ use rollout_proto::{Client, ClientConfig, MemberRef, Security, TlsFiles};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep_until;
 
-use super::book::Shared;
 use super::plan::Plan;
+use super::row_record::Shared;
 use super::slot::Slot;
 
 /// The backoff of reconnections, as a real worker's: growing, and drawn from zero to the present step.
@@ -66,7 +66,7 @@ fn reconnect_spread(heartbeat: Duration) -> Duration {
 pub(super) struct Worker {
     number: u32,
     plan: Rc<Plan>,
-    book: Shared,
+    record: Shared,
     orders: watch::Receiver<Orders>,
     gate: Arc<Semaphore>,
     /// Held until the first answer on the first stream.
@@ -110,7 +110,7 @@ impl Worker {
     pub(super) fn new(
         number: u32,
         plan: Rc<Plan>,
-        book: Shared,
+        record: Shared,
         orders: watch::Receiver<Orders>,
         gate: Arc<Semaphore>,
     ) -> Self {
@@ -120,7 +120,7 @@ impl Worker {
             slots: slots.collect(),
             number,
             plan,
-            book,
+            record,
             orders,
             gate,
             permit: None,
@@ -250,11 +250,11 @@ impl Worker {
     /// Whether a heartbeat had been answered on its stream.
     fn went_offline(&mut self) -> bool {
         self.slots.iter_mut().for_each(Slot::stream_broke);
-        let mut book = self.book.borrow_mut();
+        let mut record = self.record.borrow_mut();
         let served = std::mem::take(&mut self.served);
         if served {
-            book.connected -= 1;
-            book.counts.streams_ended += 1;
+            record.connected -= 1;
+            record.counts.streams_ended += 1;
             self.offline_since = Some(Instant::now());
         }
         served
@@ -289,12 +289,12 @@ impl Worker {
     /// Ends and starts rows; true if a slot has run out of waiting rows.
     fn advance(&mut self, now: Instant) -> bool {
         let may_start = self.fence.is_some_and(|until| now < until);
-        let mut book = self.book.borrow_mut();
+        let mut record = self.record.borrow_mut();
         let mut dry = false;
         for slot in &mut self.slots {
-            dry |= slot.advance(now, may_start, &self.plan, &mut book);
+            dry |= slot.advance(now, may_start, &self.plan, &mut record);
             if self.lost {
-                slot.absent(&mut book);
+                slot.absent(&mut record);
             }
         }
         dry
@@ -306,7 +306,7 @@ impl Worker {
         let works = self.served && (busy().any(Slot::runs) || busy().next().is_none());
         if let Some(since) = self.returned.take_if(|_| works) {
             let us = now.saturating_duration_since(since).as_micros() as u64;
-            self.book.borrow_mut().spreads.work_again.record_us(us);
+            self.record.borrow_mut().spreads.work_again.record_us(us);
         }
     }
 }

@@ -91,7 +91,7 @@ impl Heartbeats {
             cluster_text: "cluster".to_owned(),
             me: ME,
             dialer: Arc::new(Dialer::new(&config).expect("no certificates")),
-            book: RwLock::default(),
+            member_records: RwLock::default(),
             promise_ms: 0,
             followers: Followers::default(),
             handovers: Handovers::default(),

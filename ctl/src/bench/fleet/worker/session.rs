@@ -28,12 +28,12 @@ impl Worker {
             }
             None => return Ok(false),
         };
-        let shared = self.book.clone();
-        let mut book = shared.borrow_mut();
-        book.counts.registrations += 1;
-        book.spreads.register.record_us(sent.elapsed().as_micros() as u64);
+        let shared = self.record.clone();
+        let mut record = shared.borrow_mut();
+        record.counts.registrations += 1;
+        record.spreads.register.record_us(sent.elapsed().as_micros() as u64);
         for slot in &mut self.slots {
-            book.counts.rows_dropped += slot.take_away(&answer.dropped);
+            record.counts.rows_dropped += slot.take_away(&answer.dropped);
         }
         self.session = answer.session;
         self.registered = true;
@@ -93,8 +93,8 @@ impl Worker {
                 async move { services::worker(channel).deregister(request).await }
             })
             .await?;
-        let mut book = self.book.borrow_mut();
-        self.slots.iter().for_each(|slot| slot.absent(&mut book));
+        let mut record = self.record.borrow_mut();
+        self.slots.iter().for_each(|slot| slot.absent(&mut record));
         Ok(())
     }
 }

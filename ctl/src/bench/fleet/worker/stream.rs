@@ -133,9 +133,9 @@ impl Worker {
             }
         }
         let may_pull = self.fence.is_some_and(|until| now < until);
-        let book = self.book.borrow();
+        let record = self.record.borrow();
         for slot in &mut self.slots {
-            slot.make(now, (may_pull, flush), &self.plan, &book);
+            slot.make(now, (may_pull, flush), &self.plan, &record);
             let from = (self.session, self.instance, self.epoch);
             // A message that does not fit is sent later: the leader hangs, which heartbeats show.
             slot.send(|exchange| live.out.try_send(message(from, Up::Exchange(exchange))).is_ok());
@@ -178,22 +178,22 @@ impl Worker {
             let epoch = client.coord_epoch();
             if epoch < self.epoch {
                 let own = self.epoch;
-                self.book.borrow_mut().violation(|| format!("epoch {epoch} after {own}"));
+                self.record.borrow_mut().violation(|| format!("epoch {epoch} after {own}"));
             }
             self.epoch = epoch;
         }
         match message.kind {
             Some(Down::Heartbeat(answer)) => return self.beat_answered(live, &answer, now),
             Some(Down::Exchange(answer)) => {
-                let mut book = self.book.borrow_mut();
+                let mut record = self.record.borrow_mut();
                 match self.slots.get_mut(answer.slot as usize) {
-                    Some(slot) => slot.answered(&answer, now, &mut book),
-                    None => book.violation(|| format!("an answer to slot {}", answer.slot)),
+                    Some(slot) => slot.answered(&answer, now, &mut record),
+                    None => record.violation(|| format!("an answer to slot {}", answer.slot)),
                 }
             }
             Some(Down::Revoke(revoke)) => {
                 for slot in &mut self.slots {
-                    self.book.borrow_mut().counts.rows_revoked += slot.take_away(&revoke.rows);
+                    self.record.borrow_mut().counts.rows_revoked += slot.take_away(&revoke.rows);
                 }
             }
             Some(Down::Yield(asked)) => {
@@ -216,18 +216,20 @@ impl Worker {
         while live.unanswered.front().is_some_and(|(seq, _)| *seq <= answer.seq) {
             vouched = live.unanswered.pop_front().filter(|(seq, _)| *seq == answer.seq);
         }
-        let mut book = self.book.borrow_mut();
+        let mut record = self.record.borrow_mut();
         let Some((_, sent)) = vouched else {
-            book.violation(|| format!("an answer to heartbeat {}, which was not sent", answer.seq));
+            record
+                .violation(|| format!("an answer to heartbeat {}, which was not sent", answer.seq));
             return None;
         };
-        book.counts.heartbeats += 1;
-        book.spreads.heartbeat.record_us(now.saturating_duration_since(sent).as_micros() as u64);
+        record.counts.heartbeats += 1;
+        record.spreads.heartbeat.record_us(now.saturating_duration_since(sent).as_micros() as u64);
         live.search = None;
         if !std::mem::replace(&mut self.served, true) {
-            book.connected += 1;
+            record.connected += 1;
             if let Some(since) = self.offline_since.take() {
-                book.spreads
+                record
+                    .spreads
                     .reconnect
                     .record_us(now.saturating_duration_since(since).as_micros() as u64);
             }
@@ -235,12 +237,12 @@ impl Worker {
         }
         // After such a silence it may have lost rows: it asks which before it starts one.
         if self.fence.is_some_and(|until| now >= until) {
-            book.counts.fenced += 1;
+            record.counts.fenced += 1;
             return Some(End::Reregister);
         }
         let until = sent + self.self_fence;
         self.fence = Some(self.fence.map_or(until, |old| old.max(until)));
-        drop(book);
+        drop(record);
         if answer.heartbeat_ms > 0 {
             self.set_heartbeat(answer.heartbeat_ms);
             live.next_beat = live.next_beat.min(now + self.heartbeat);

@@ -9,7 +9,7 @@ use rollout_proto::v1;
 use crate::held::{Held, Lease, Named};
 
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct LeaseTable {
     queued: Held,
     running: Held,
     /// Finished, failed or returned, and unanswered.
@@ -18,7 +18,7 @@ pub(crate) struct Book {
     concurrency: usize,
 }
 
-impl Book {
+impl LeaseTable {
     pub(crate) fn new(concurrency: usize) -> Self {
         Self { concurrency, ..Self::default() }
     }

@@ -31,7 +31,7 @@ pub(super) struct RunOf {
 }
 
 /// A run, and the state of its rows in this process.
-pub(super) struct RunBook {
+pub(super) struct RunRecord {
     pub(super) of: RunOf,
     started: Bits,
     accepted: Bits,
@@ -49,10 +49,10 @@ pub(super) struct RowSets {
 pub(super) type SlotAt = (u32, u32);
 
 /// Everything that the workers of this process share.
-pub(super) struct Book {
+pub(super) struct RowRecord {
     pub(super) counts: Counts,
     pub(super) spreads: Spreads,
-    runs: BTreeMap<u32, RunBook>,
+    runs: BTreeMap<u32, RunRecord>,
     /// Slots with nothing to run although their model has rows, and since when.
     idle: HashMap<SlotAt, Instant>,
     idle_us: u64,
@@ -62,10 +62,10 @@ pub(super) struct Book {
     examples: Vec<String>,
 }
 
-/// The book of a process.
-pub(super) type Shared = Rc<RefCell<Book>>;
+/// The record of a process.
+pub(super) type Shared = Rc<RefCell<RowRecord>>;
 
-impl Book {
+impl RowRecord {
     pub(super) fn new() -> Shared {
         Rc::new(RefCell::new(Self {
             counts: Counts::default(),
@@ -84,7 +84,7 @@ impl Book {
     pub(super) fn learn(&mut self, runs: Vec<RunOf>) {
         for of in runs {
             let (started, accepted) = (Bits::new(of.rows), Bits::new(of.rows));
-            self.runs.insert(of.run, RunBook { of, started, accepted });
+            self.runs.insert(of.run, RunRecord { of, started, accepted });
         }
     }
 
@@ -116,15 +116,15 @@ impl Book {
 
     pub(super) fn started(&mut self, run: u32, row: u64) {
         self.counts.rows_started += 1;
-        if let Some(book) = self.runs.get_mut(&run) {
-            self.counts.rows_started_again += u64::from(book.started.set(row, 1));
+        if let Some(record) = self.runs.get_mut(&run) {
+            self.counts.rows_started_again += u64::from(record.started.set(row, 1));
         }
     }
 
     /// The result of a row was accepted.
     pub(super) fn accepted(&mut self, run: u32, row: u64) {
         self.counts.rows_accepted += 1;
-        let again = self.runs.get_mut(&run).is_some_and(|book| book.accepted.set(row, 1) > 0);
+        let again = self.runs.get_mut(&run).is_some_and(|record| record.accepted.set(row, 1) > 0);
         if again {
             self.violation(|| format!("row {row} of run {run} was accepted twice"));
         }
@@ -185,10 +185,10 @@ impl Book {
 
     /// The rows of every run, for the comparison with other processes.
     pub(super) fn row_sets(&self) -> impl Iterator<Item = RowSets> + '_ {
-        self.runs.iter().map(|(run, book)| RowSets {
+        self.runs.iter().map(|(run, record)| RowSets {
             run: *run,
-            started: book.started.words().to_vec(),
-            accepted: book.accepted.words().to_vec(),
+            started: record.started.words().to_vec(),
+            accepted: record.accepted.words().to_vec(),
         })
     }
 }
@@ -197,45 +197,45 @@ impl Book {
 mod tests {
     use super::*;
 
-    fn book() -> Shared {
-        let book = Book::new();
+    fn record() -> Shared {
+        let record = RowRecord::new();
         let (namespace, name, folder) = ("default".into(), "r".into(), "r/1".into());
         let of = RunOf { run: 1, namespace, name, folder, model: "m".into(), rows: 100 };
-        book.borrow_mut().learn(vec![of]);
-        book
+        record.borrow_mut().learn(vec![of]);
+        record
     }
 
     #[test]
     fn a_row_granted_after_it_was_accepted_and_one_accepted_twice_are_violations() {
-        let book = book();
-        let mut book = book.borrow_mut();
-        book.granted(1, 7);
-        book.started(1, 7);
-        book.accepted(1, 7);
-        assert_eq!(book.counts.violations, 0);
-        book.granted(1, 7);
-        assert_eq!(book.counts.violations, 1);
-        book.accepted(1, 7);
-        assert_eq!(book.counts.violations, 2);
-        book.started(1, 7);
-        assert_eq!((book.counts.rows_started, book.counts.rows_started_again), (2, 1));
-        let report = book.report();
+        let record = record();
+        let mut record = record.borrow_mut();
+        record.granted(1, 7);
+        record.started(1, 7);
+        record.accepted(1, 7);
+        assert_eq!(record.counts.violations, 0);
+        record.granted(1, 7);
+        assert_eq!(record.counts.violations, 1);
+        record.accepted(1, 7);
+        assert_eq!(record.counts.violations, 2);
+        record.started(1, 7);
+        assert_eq!((record.counts.rows_started, record.counts.rows_started_again), (2, 1));
+        let report = record.report();
         assert!(report.examples[0].contains("after it was accepted"), "{:?}", report.examples);
-        let sets: Vec<RowSets> = book.row_sets().collect();
+        let sets: Vec<RowSets> = record.row_sets().collect();
         assert_eq!(sets[0].accepted, [1 << 7, 0]);
     }
 
     #[test]
     fn a_slot_that_is_still_idle_counts_and_time_before_the_window_does_not() {
-        let book = book();
-        let mut book = book.borrow_mut();
+        let record = record();
+        let mut record = record.borrow_mut();
         let long_ago = Instant::now() - Duration::from_secs(30);
-        book.idles((1, 0), long_ago);
-        book.idles((2, 0), long_ago);
-        assert_eq!(book.report().idle_over_1s, 0, "the window has just begun");
-        book.since = long_ago;
-        book.works((1, 0), long_ago + Duration::from_millis(500));
-        let report = book.report();
+        record.idles((1, 0), long_ago);
+        record.idles((2, 0), long_ago);
+        assert_eq!(record.report().idle_over_1s, 0, "the window has just begun");
+        record.since = long_ago;
+        record.works((1, 0), long_ago + Duration::from_millis(500));
+        let report = record.report();
         assert_eq!(report.idle_over_1s, 1, "the one that idles still");
         assert!(report.idle_us > 30_000_000, "{}", report.idle_us);
     }
