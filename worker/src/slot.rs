@@ -10,6 +10,7 @@ mod drain;
 mod eligibility;
 mod exchange;
 mod failing;
+mod failure_report;
 mod feed;
 mod fitting;
 mod give_up;
@@ -20,7 +21,6 @@ mod results;
 mod rows;
 mod sending;
 mod shorten;
-mod telling;
 mod tokens;
 mod uplink;
 mod upload;
@@ -39,12 +39,12 @@ pub(crate) use self::uplink::Uplink;
 
 use self::exchange::Exchanges;
 use self::failing::Failing;
+use self::failure_report::ReportWithText;
 use self::feed::Feed;
 use self::fitting::Fitting;
 use self::load::{Loaded, Loader};
 use self::pace::Pace;
 use self::refusals::Refusals;
-use self::telling::Told;
 use self::tokens::Tokens;
 use self::upload::{Uploaded, Uploader};
 use crate::combiner::{Combiner, Member};
@@ -135,7 +135,7 @@ enum Event {
     Checked { row: EngineRow, outcome: Result<(), EngineFailure> },
     Engine(News),
     Progressed,
-    Told(Told),
+    TextWritten(ReportWithText),
 }
 
 /// A row that an engine runs.
@@ -186,7 +186,7 @@ struct Slot {
     /// Uploads of parts that this slot closed, in flight or to be retried.
     uploads: usize,
     /// Reports whose texts are being written to the store.
-    untold: usize,
+    waiting_reports: usize,
     /// When the newest exchange was made, and since when a report has been waiting.
     asked: Option<Instant>,
     report_since: Option<Instant>,
@@ -269,7 +269,7 @@ impl Slot {
             recovered: Vec::new(),
             refusals: Refusals::default(),
             exchanges: Exchanges::new(parts.index),
-            untold: 0,
+            waiting_reports: 0,
             uploads: 0,
             asked: None,
             report_since: None,
@@ -370,7 +370,7 @@ impl Slot {
             Ok(Event::Checked { row, outcome }) => self.checked(row, outcome),
             Ok(Event::Engine(news)) => self.news(news),
             Ok(Event::Progressed) => self.engine_progressed(),
-            Ok(Event::Told(told)) => self.told(told),
+            Ok(Event::TextWritten(report)) => self.text_written(report),
             // A row's panic is caught where it runs, so any other panic is a bug in this program.
             Err(error) => tracing::error!(%error, slot = self.index, "a task of the slot failed"),
         }
@@ -388,7 +388,7 @@ impl Slot {
             && !self.combiner.holds(self.index)
             // Of parts that this slot closed, even if only other slots wrote to them: no other slot uploads them.
             && self.uploads == 0
-            && self.untold == 0
+            && self.waiting_reports == 0
             && !self.exchanges.has_report()
             && self.exchanges.unanswered() == 0
             && self.lease_table.lock().busy() == 0

@@ -6,9 +6,9 @@
 
 use rollout_proto::v1::{self, FailureClass};
 
+use super::failure_report::FailureReport;
 use super::results::MESSAGE_BYTES_MAX;
 use super::shorten::shortened;
-use super::telling::Telling;
 use super::{Event, Slot};
 use crate::engine::evidence::classify;
 use crate::engine::{Death, News};
@@ -67,7 +67,7 @@ impl Slot {
                 text: None,
             }),
         };
-        self.tell(Telling::Death(report), started, death.last_words);
+        self.report(FailureReport::Death(report), started, death.last_words);
         if death.down {
             self.set_ineligible(Some(death.message));
             self.give_back_queued();

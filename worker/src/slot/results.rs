@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rollout_proto::v1::{self, FailureClass};
 
+use super::failure_report::FailureReport;
 use super::shorten::shortened;
-use super::telling::Telling;
 use super::{Event, Slot, Uploaded};
 use crate::combiner::Appetite;
 use crate::engine::{Completion, EngineFailure, RowEnd};
@@ -252,7 +252,7 @@ impl Slot {
             message,
             evidence: None,
         };
-        self.tell(Telling::Failure(report), held.clone(), text);
+        self.report(FailureReport::Failure(report), held.clone(), text);
     }
 
     /// Gives rows back unfinished.

@@ -3,7 +3,7 @@
 //! Invariant: a long message is cut at its end. An answer of a server that refused a request of the OpenAI Batch
 //! format (`{"response": {…, "body": {"error": {"message": …}}}}`) stays an answer, with its error's message cut, so
 //! that an export of the run contains it.
-//! Absent: where the whole text goes (`telling`).
+//! Absent: where the whole text goes (`failure_report`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -25,27 +25,27 @@ const TEXTS_MAX: usize = 8;
 
 /// A failure to be reported.
 #[derive(Debug)]
-pub(super) enum Telling {
+pub(super) enum FailureReport {
     Death(v1::EngineDeath),
     Failure(v1::FailedAttempt),
 }
 
 /// A report whose text has been written, or was not written in time.
 #[derive(Debug)]
-pub(super) struct Told {
-    telling: Telling,
+pub(super) struct ReportWithText {
+    report: FailureReport,
     rows: Held,
     text: Option<v1::BlobRef>,
 }
 
 impl Slot {
     /// Reports that ended rows failed. An empty text counts as none.
-    pub(super) fn tell(&mut self, telling: Telling, rows: Held, text: String) {
+    pub(super) fn report(&mut self, report: FailureReport, rows: Held, text: String) {
         let runs: BTreeSet<u32> = rows.iter().map(|((run, _), _)| run).collect();
-        if text.is_empty() || runs.is_empty() || self.untold >= TEXTS_MAX {
-            return self.report(Told { telling, rows, text: None });
+        if text.is_empty() || runs.is_empty() || self.waiting_reports >= TEXTS_MAX {
+            return self.send_report(ReportWithText { report, rows, text: None });
         }
-        self.untold += 1;
+        self.waiting_reports += 1;
         let (uploader, slot) = (self.uploader.clone(), self.index);
         self.tasks.spawn(async move {
             let kept = timeout(TEXT_TIMEOUT, uploader.keep_text(runs, text)).await;
@@ -53,24 +53,24 @@ impl Slot {
             let text = text.inspect_err(|reason| {
                 tracing::warn!(slot, reason, "a failure is reported without its text");
             });
-            Event::Told(Told { telling, rows, text: text.ok() })
+            Event::TextWritten(ReportWithText { report, rows, text: text.ok() })
         });
     }
 
     /// The report's text is stored, or will not be.
-    pub(super) fn told(&mut self, told: Told) {
-        self.untold -= 1;
-        self.report(told);
+    pub(super) fn text_written(&mut self, ready: ReportWithText) {
+        self.waiting_reports -= 1;
+        self.send_report(ready);
     }
 
-    fn report(&mut self, told: Told) {
-        let Told { telling, rows, text } = told;
-        match telling {
-            Telling::Death(mut death) => {
+    fn send_report(&mut self, ready: ReportWithText) {
+        let ReportWithText { report, rows, text } = ready;
+        match report {
+            FailureReport::Death(mut death) => {
                 death.evidence.get_or_insert_default().text = text;
                 self.exchanges.death(death, &rows);
             }
-            Telling::Failure(mut failure) => {
+            FailureReport::Failure(mut failure) => {
                 if text.is_some() {
                     failure.evidence.get_or_insert_default().text = text;
                 }
