@@ -82,12 +82,12 @@ impl Verb for FleetPartArgs {
             orders: watch::Sender::default(),
             workers: JoinSet::new(),
         };
-        local.run_until(async { Box::pin(part.obey(&local, &mut lines)).await }).await
+        local.run_until(async { Box::pin(part.run_orders(&local, &mut lines)).await }).await
     }
 }
 
 impl Part {
-    async fn obey(
+    async fn run_orders(
         &mut self,
         local: &LocalSet,
         lines: &mut mpsc::Receiver<std::io::Result<String>>,
