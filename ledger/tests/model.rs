@@ -81,7 +81,7 @@ struct Pair {
     /// What was ever accepted: the blob and the row in it, by run and row.
     accepted: BTreeMap<(u32, usize), ([u8; 32], u32)>,
     /// The knowledge of a reader of events.
-    told: events::Told,
+    told: events::EventState,
     /// How often what happened, for a test of the stories themselves.
     events: BTreeMap<String, u64>,
     /// The same of commands.

@@ -292,18 +292,18 @@ fn outcome(
 ) -> Option<Found> {
     let found = ledger.participant(incarnation).filter(|(of, _)| of.name() == job);
     let Some((view, participant)) = found else {
-        return Some(Found::Told(Outcome::Gone(gone(ledger, job, incarnation))));
+        return Some(Found::Decided(Outcome::Gone(gone(ledger, job, incarnation))));
     };
     match participant.state {
         ParticipantState::TimedOut => {
-            Some(Found::Told(Outcome::TimedOut(v1::RendezvousTimedOut {})))
+            Some(Found::Decided(Outcome::TimedOut(v1::RendezvousTimedOut {})))
         }
         ParticipantState::Dismissed { redundant } => {
-            Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant })))
+            Some(Found::Decided(Outcome::Closed(v1::RendezvousClosed { redundant })))
         }
         // No participant may start what is over.
         _ if view.rendezvous().closed => {
-            Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant: false })))
+            Some(Found::Decided(Outcome::Closed(v1::RendezvousClosed { redundant: false })))
         }
         ParticipantState::Member { rank } => {
             let roster = rosters.of(view);
@@ -327,7 +327,7 @@ fn pending(
         return outcome(ledger, job, incarnation, rosters);
     };
     let info = counts(view);
-    Some(Found::Told(Outcome::Pending(v1::RendezvousPending {
+    Some(Found::Decided(Outcome::Pending(v1::RendezvousPending {
         standing: participant.state.name().into(),
         round: info.round,
         joined: info.joined,

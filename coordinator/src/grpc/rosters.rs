@@ -18,7 +18,7 @@ const KEPT_MAX: usize = 64;
 /// The result of a wait.
 pub(super) enum Found {
     /// The answer.
-    Told(Outcome),
+    Decided(Outcome),
     /// A complete round: the ticket and the rank of its member, and its roster.
     Round { round: u64, incarnation: SessionId, rank: u32, roster: Arc<Roster> },
 }
@@ -27,7 +27,7 @@ impl Found {
     /// Converts to the answer, with or without a round's members.
     pub(super) fn told(self, with_members: bool) -> Outcome {
         let (round, incarnation, rank, roster) = match self {
-            Self::Told(outcome) => return outcome,
+            Self::Decided(outcome) => return outcome,
             Self::Round { round, incarnation, rank, roster } => (round, incarnation, rank, roster),
         };
         let store = &roster.store;

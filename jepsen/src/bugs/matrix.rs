@@ -63,7 +63,7 @@ pub(super) enum Outcome {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct SavedVerdict {
     violations: Vec<String>,
     doubts: Vec<String>,
 }
@@ -71,7 +71,7 @@ struct Told {
 impl Outcome {
     /// Reads the outcome from the exit status of a run and the verdict that it left.
     pub(super) fn of(status: Option<i32>, dir: &Path) -> Result<Self> {
-        let told = || -> Result<Told> {
+        let told = || -> Result<SavedVerdict> {
             let json = std::fs::read(dir.join("verdict.json")).context("the verdict")?;
             Ok(serde_json::from_slice(&json)?)
         };

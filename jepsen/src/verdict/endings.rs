@@ -17,12 +17,12 @@ pub(super) struct Endings {
 }
 
 /// An answer: when it was asked and answered, and its value.
-type Told<'a> = (u64, u64, &'a Value);
+type TimedAnswer<'a> = (u64, u64, &'a Value);
 
 /// The answers about one batch.
 #[derive(Default)]
 struct Story<'a> {
-    told: BTreeMap<&'a str, Vec<Told<'a>>>,
+    told: BTreeMap<&'a str, Vec<TimedAnswer<'a>>>,
     /// When each function was called, whatever its outcome.
     asked: BTreeMap<&'a str, Vec<u64>>,
     number: u64,
@@ -76,12 +76,12 @@ pub(super) fn judged(operations: &[Operation]) -> Endings {
 
 impl<'a> Story<'a> {
     /// The answers to these operations.
-    fn all(&self, f: &str) -> impl Iterator<Item = Told<'a>> {
+    fn all(&self, f: &str) -> impl Iterator<Item = TimedAnswer<'a>> {
         self.told.get(f).into_iter().flatten().copied()
     }
 
     /// The first of these answers.
-    fn first(&self, f: &str) -> Option<Told<'a>> {
+    fn first(&self, f: &str) -> Option<TimedAnswer<'a>> {
         self.all(f).min_by_key(|told| told.1)
     }
 
@@ -167,7 +167,8 @@ impl<'a> Story<'a> {
 
     /// A row that was done once stays done, with the same part.
     fn kept(&self) -> Vec<String> {
-        let mut exports: Vec<Told<'_>> = self.all("export").chain(self.all("partial")).collect();
+        let mut exports: Vec<TimedAnswer<'_>> =
+            self.all("export").chain(self.all("partial")).collect();
         exports.sort_by_key(|told| told.0);
         let mut found = Vec::new();
         for pair in exports.windows(2).filter(|pair| pair[0].1 < pair[1].0) {

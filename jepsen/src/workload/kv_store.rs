@@ -12,8 +12,8 @@ use crate::events::What;
 use rand::Rng;
 use rollout_proto::{CallOptions, services, v1};
 use serde_json::{Value, json};
-use v1::store_answer::Kind as Told;
-use v1::store_op::Kind as Asked;
+use v1::store_answer::Kind as AnswerKind;
+use v1::store_op::Kind as OpKind;
 
 /// Its keys.
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
@@ -46,7 +46,7 @@ pub(super) async fn use_one(trainer: &mut Trainer) {
 }
 
 /// A random operation: as requested, and as recorded.
-fn act(trainer: &mut Trainer) -> (Asked, Value) {
+fn act(trainer: &mut Trainer) -> (OpKind, Value) {
     let key = KEYS[trainer.rng.random_range(0..KEYS.len())];
     let value = format!("{}-{}", trainer.name, trainer.shared.next());
     let pair = |key: &'static str, value: &str| v1::StorePair {
@@ -60,12 +60,12 @@ fn act(trainer: &mut Trainer) -> (Asked, Value) {
                 pairs.push(pair(key, &value));
                 told.extend([json!(key), json!(value)]);
             }
-            (Asked::Set(v1::StoreSet { pairs }), Value::Array(told))
+            (OpKind::Set(v1::StoreSet { pairs }), Value::Array(told))
         }
-        3 => (Asked::Append(pair(key, &value)), json!(["append", key, value])),
-        4 => (Asked::Delete(key.into()), json!(["delete", key])),
-        5..8 => (Asked::Push(pair(QUEUE, &value)), json!(["push", QUEUE, value])),
-        _ => (Asked::Pop(QUEUE.into()), json!(["pop", QUEUE])),
+        3 => (OpKind::Append(pair(key, &value)), json!(["append", key, value])),
+        4 => (OpKind::Delete(key.into()), json!(["delete", key])),
+        5..8 => (OpKind::Push(pair(QUEUE, &value)), json!(["push", QUEUE, value])),
+        _ => (OpKind::Pop(QUEUE.into()), json!(["pop", QUEUE])),
     }
 }
 
@@ -93,14 +93,14 @@ async fn apply(trainer: &mut Trainer) {
             let mut told = Vec::new();
             for answer in answer.answers {
                 told.push(match answer.kind {
-                    Some(Told::Number(number)) => json!(number),
-                    Some(Told::Value(value)) => json!(text(&value)),
-                    Some(Told::Refused(why)) => {
+                    Some(AnswerKind::Number(number)) => json!(number),
+                    Some(AnswerKind::Value(value)) => json!(text(&value)),
+                    Some(AnswerKind::Refused(why)) => {
                         let what = format!("an operation on {}", key(number));
                         recorder.event(What::Refused { what, why: why.clone() });
                         json!(["refused", why])
                     }
-                    Some(Told::Done(_) | Told::Nothing(_)) | None => Value::Null,
+                    Some(AnswerKind::Done(_) | AnswerKind::Nothing(_)) | None => Value::Null,
                 });
             }
             recorder.ok(&op, Value::Array(told), by);
@@ -136,7 +136,7 @@ async fn look(trainer: &mut Trainer) {
                 .values
                 .into_iter()
                 .map(|value| match value.kind {
-                    Some(Told::Value(value)) => json!(text(&value)),
+                    Some(AnswerKind::Value(value)) => json!(text(&value)),
                     _ => Value::Null,
                 })
                 .collect();

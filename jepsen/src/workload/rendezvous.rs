@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use v1::rendezvous_wait_response::Outcome;
-use v1::{store_answer::Kind as Told, store_op::Kind as Asked};
+use v1::{store_answer::Kind as AnswerKind, store_op::Kind as OpKind};
 
 /// The participants.
 pub(super) const CLIENTS: &[&str] = &["p1", "p2", "p3", "p4", "p5"];
@@ -250,7 +250,7 @@ impl Member {
         let op = recorder.invoke("introduce", JOB.to_owned(), given, id);
         let value = format!("{} {}", self.trainer.name, "-".repeat(ADDRESS_BYTES));
         let pair = v1::StorePair { key: rank_key(met.rank).into(), value: value.into() };
-        let ops = vec![v1::StoreOp { kind: Some(Asked::Set(v1::StoreSet { pairs: vec![pair] })) }];
+        let ops = vec![v1::StoreOp { kind: Some(OpKind::Set(v1::StoreSet { pairs: vec![pair] })) }];
         let send = |channel, id| {
             let store = store_of(met);
             let request = v1::StoreApplyRequest { request: Some(id), store, ops: ops.clone() };
@@ -284,7 +284,7 @@ impl Member {
             Ok(positioned) => {
                 let (answer, by) = positioned.into_parts();
                 let names = answer.values.into_iter().map(|value| match value.kind {
-                    Some(Told::Value(value)) => {
+                    Some(AnswerKind::Value(value)) => {
                         let text = String::from_utf8_lossy(&value).into_owned();
                         json!(text.split(' ').next())
                     }

@@ -247,7 +247,7 @@ impl Requester {
             });
             match sent.await {
                 Ok(positioned) => {
-                    let (Told(told, _), by) = positioned.into_parts();
+                    let (RequestAnswer(told, _), by) = positioned.into_parts();
                     let repeated = copies.load(Ordering::Relaxed) > 1;
                     return Ok((told, By { repeated, ..by }));
                 }
@@ -340,9 +340,9 @@ fn taken(answered: Result<u64, ErrorCode>) -> Option<Option<u64>> {
 }
 
 /// The answer to a request.
-struct Told(String, Option<v1::ClusterHeader>);
+struct RequestAnswer(String, Option<v1::ClusterHeader>);
 
-impl rollout_proto::Answer for Told {
+impl rollout_proto::Answer for RequestAnswer {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         self.1.as_ref()
     }
@@ -360,7 +360,7 @@ async fn sent(
     channel: Channel,
     id: v1::RequestId,
     request: &Request,
-) -> Result<tonic::Response<Told>, tonic::Status> {
+) -> Result<tonic::Response<RequestAnswer>, tonic::Status> {
     let mut runs = services::runs(channel);
     let (namespace, id) = (NAMESPACE.to_owned(), Some(id));
     let (name, action, reason) = match request.clone() {
@@ -373,14 +373,14 @@ async fn sent(
             let answer = runs.create_run(create).await?;
             return Ok(answer.map(|answer| {
                 let made = if answer.created { "created" } else { "found" };
-                Told(format!("run {} {made}", answer.run), answer.header)
+                RequestAnswer(format!("run {} {made}", answer.run), answer.header)
             }));
         }
     };
     let action = action.into();
     let control = v1::ControlRunRequest { request: id, namespace, name, action, reason };
     let answer = runs.control_run(control).await?;
-    Ok(answer.map(|answer| Told("done".to_owned(), answer.header)))
+    Ok(answer.map(|answer| RequestAnswer("done".to_owned(), answer.header)))
 }
 
 #[cfg(test)]

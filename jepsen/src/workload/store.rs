@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use v1::store_answer::Kind as Told;
-use v1::store_op::Kind as Asked;
+use v1::store_answer::Kind as AnswerKind;
+use v1::store_op::Kind as OpKind;
 
 /// The clients of the store.
 pub(super) const CLIENTS: &[&str] = &["k1", "k2", "k3", "k4"];
@@ -97,7 +97,7 @@ pub(super) fn store() -> Option<v1::StoreName> {
 /// The value of the first key of a read, if any.
 pub(super) fn first_of(answer: v1::StoreReadResponse) -> Option<String> {
     match answer.values.into_iter().next().and_then(|value| value.kind) {
-        Some(Told::Value(value)) => Some(text(&value)),
+        Some(AnswerKind::Value(value)) => Some(text(&value)),
         _ => None,
     }
 }
@@ -145,7 +145,7 @@ impl User {
     async fn set(&mut self, key: &'static str) {
         let value = self.unique();
         let pair = v1::StorePair { key: key.into(), value: value.clone().into() };
-        let asked = Asked::Set(v1::StoreSet { pairs: vec![pair] });
+        let asked = OpKind::Set(v1::StoreSet { pairs: vec![pair] });
         self.apply("set", key.to_owned(), json!(value), asked).await;
     }
 
@@ -155,7 +155,7 @@ impl User {
             true => None,
             false => self.seen.get(key).cloned(),
         };
-        let asked = Asked::CompareSet(v1::StoreCompareSet {
+        let asked = OpKind::CompareSet(v1::StoreCompareSet {
             key: key.into(),
             expected: expected.clone().unwrap_or_default().into(),
             desired: desired.clone().into(),
@@ -166,17 +166,17 @@ impl User {
     async fn append(&mut self, key: &'static str) {
         let value = self.unique();
         let pair = v1::StorePair { key: key.into(), value: value.clone().into() };
-        self.apply("append", key.to_owned(), json!(value), Asked::Append(pair)).await;
+        self.apply("append", key.to_owned(), json!(value), OpKind::Append(pair)).await;
     }
 
     async fn delete(&mut self, key: &'static str) {
-        self.apply("delete", key.to_owned(), Value::Null, Asked::Delete(key.into())).await;
+        self.apply("delete", key.to_owned(), Value::Null, OpKind::Delete(key.into())).await;
     }
 
     async fn add(&mut self) {
         let key = KEYS[self.trainer.rng.random_range(PLAIN..KEYS.len())];
         let delta = self.trainer.rng.random_range(1..9i64);
-        let asked = Asked::Add(v1::StoreAdd { key: key.into(), delta });
+        let asked = OpKind::Add(v1::StoreAdd { key: key.into(), delta });
         self.apply("add", key.to_owned(), json!(delta), asked).await;
     }
 
@@ -186,11 +186,11 @@ impl User {
         let key = format!("gate-{number}");
         self.trainer.pause(0..200).await;
         let pair = v1::StorePair { key: key.clone().into(), value: "open".into() };
-        let asked = Asked::Set(v1::StoreSet { pairs: vec![pair] });
+        let asked = OpKind::Set(v1::StoreSet { pairs: vec![pair] });
         self.apply("set", key, json!("open"), asked).await;
     }
 
-    async fn apply(&mut self, f: &'static str, key: String, value: Value, asked: Asked) {
+    async fn apply(&mut self, f: &'static str, key: String, value: Value, asked: OpKind) {
         let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
         let op = recorder.invoke(f, key, value, Some(repeat::named(request.id())));
@@ -205,9 +205,9 @@ impl User {
             Sent::Answered(answer, by) => {
                 let answer = answer.answers.into_iter().next().and_then(|answer| answer.kind);
                 let value = match answer {
-                    Some(Told::Number(sum)) => json!(sum),
-                    Some(Told::Value(value)) => json!(text(&value)),
-                    Some(Told::Refused(why)) => {
+                    Some(AnswerKind::Number(sum)) => json!(sum),
+                    Some(AnswerKind::Value(value)) => json!(text(&value)),
+                    Some(AnswerKind::Refused(why)) => {
                         // No operation here may be refused.
                         recorder.event(What::Refused { what: f.to_owned(), why: why.clone() });
                         return recorder.fail(&op, why);

@@ -9,7 +9,7 @@ use crate::machine::ledger::Ledger;
 use crate::training::barrier::{
     Barrier, BarrierEnd, BarrierFailure, BarrierMembers, BarrierSpec, Generation,
 };
-use crate::training::job::{Departed, Departure, Job, ParticipantDecl, Told};
+use crate::training::job::{Departed, Departure, Job, JobEffects, ParticipantDecl};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The participant that arrives.
@@ -102,7 +102,7 @@ impl Job {
         (barrier, number): (&str, u64),
         (name, incarnation): (&str, SessionId),
         (spec, arrival): (BarrierSpec, Arrival),
-        (now, told): (LedgerMs, &mut Told),
+        (now, effects): (LedgerMs, &mut JobEffects),
     ) {
         let at = self.barriers.entry(barrier.to_owned()).or_default();
         at.used_at = now;
@@ -126,12 +126,12 @@ impl Job {
             });
         }
         at.arrive(name, incarnation);
-        told.barriers.insert(barrier.to_owned());
+        effects.barriers.insert(barrier.to_owned());
         if begins {
             at.forget_incarnations();
             self.without_the_gone(barrier);
         }
-        self.tell_end(barrier, told);
+        self.tell_end(barrier, effects);
     }
 
     /// Ends or shrinks the generation for participants of its set that were gone before the first arrival and have not come
@@ -150,10 +150,10 @@ impl Job {
     }
 
     /// A new process has taken a name: voids the earlier process's arrivals at waiting generations.
-    pub(crate) fn void_arrivals(&mut self, name: &str, told: &mut Told) {
+    pub(crate) fn void_arrivals(&mut self, name: &str, effects: &mut JobEffects) {
         self.barriers.retain(|barrier, at| {
             if at.void(name) {
-                told.barriers.insert(barrier.clone());
+                effects.barriers.insert(barrier.clone());
             }
             !at.generations.is_empty()
         });
@@ -176,7 +176,7 @@ impl Job {
         gone.filter(|d| d.why == Departed::Lost).cloned().collect()
     }
 
-    pub(super) fn tell_end(&self, barrier: &str, told: &mut Told) {
+    pub(super) fn tell_end(&self, barrier: &str, effects: &mut JobEffects) {
         let Some(g) = self.barriers.get(barrier).and_then(|b| b.generations.back()) else { return };
         let (what, why) = match &g.end {
             None => return,
@@ -190,27 +190,27 @@ impl Job {
                 },
             ),
         };
-        told.events.push((what, barrier.to_owned(), g.number, why));
+        effects.events.push((what, barrier.to_owned(), g.number, why));
     }
 
     /// Waiting barriers continue without a participant that is gone, or fail.
-    pub(crate) fn barriers_without(&mut self, name: &str, told: &mut Told) {
+    pub(crate) fn barriers_without(&mut self, name: &str, effects: &mut JobEffects) {
         let Some(gone) = self.departure(name).cloned() else { return };
-        self.change_waiting(told, |g| {
+        self.change_waiting(effects, |g| {
             g.without(&gone);
         });
     }
 
     /// Barriers that have waited for too long fail.
-    pub(crate) fn pass_barriers(&mut self, now: LedgerMs, told: &mut Told) {
-        self.change_waiting(told, |g| {
+    pub(crate) fn pass_barriers(&mut self, now: LedgerMs, effects: &mut JobEffects) {
+        self.change_waiting(effects, |g| {
             if g.until <= now {
                 g.end = Some(BarrierEnd::Failed(BarrierFailure::TimedOut));
             }
         });
     }
 
-    fn change_waiting(&mut self, told: &mut Told, act: impl Fn(&mut Generation)) {
+    fn change_waiting(&mut self, effects: &mut JobEffects, act: impl Fn(&mut Generation)) {
         let mut ended = Vec::new();
         for (name, barrier) in &mut self.barriers {
             let Some(g) = barrier.waiting_mut() else { continue };
@@ -221,10 +221,10 @@ impl Job {
             }
             if g.end.is_some() || g.expected != before {
                 barrier.forget_incarnations();
-                told.barriers.insert(name.clone());
+                effects.barriers.insert(name.clone());
             }
         }
-        ended.iter().for_each(|name| self.tell_end(name, told));
+        ended.iter().for_each(|name| self.tell_end(name, effects));
     }
 }
 

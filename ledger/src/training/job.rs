@@ -139,7 +139,7 @@ pub(crate) struct JobHead {
 
 /// The side effects of a change of a job.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct JobEffects {
     /// The events: what happened, the participant or barrier, the round or generation, and why.
     pub(crate) events: Vec<(&'static str, String, u64, String)>,
     pub(crate) came: Vec<(SessionId, String)>,
@@ -150,7 +150,7 @@ pub(crate) struct Told {
     pub(crate) completed: Option<u64>,
 }
 
-impl Told {
+impl JobEffects {
     /// Whether a participant has joined and nothing else has changed.
     pub(crate) fn only_came(&self) -> bool {
         let Self { events, came, went, barriers, completed } = self;
@@ -186,11 +186,11 @@ impl Job {
         name: &str,
         why: Departed,
         (at_wall_ms, heard_wall_ms): (u64, u64),
-        told: &mut Told,
+        effects: &mut JobEffects,
     ) -> Option<Participant> {
         let gone = self.head.participants.remove(name)?;
         self.access.leaves(name);
-        told.went.push(gone.incarnation);
+        effects.went.push(gone.incarnation);
         let (incarnation, host) = (gone.incarnation, gone.decl.host.clone());
         let name = name.to_owned();
         let departure = Departure { incarnation, name, host, why, at_wall_ms, heard_wall_ms };

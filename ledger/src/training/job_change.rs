@@ -11,7 +11,7 @@ use crate::machine::command::StoreName;
 use crate::machine::event::EventKind;
 use crate::machine::ledger::Ledger;
 use crate::machine::version_gate::SCHEDULING_VERSION;
-use crate::training::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
+use crate::training::job::{Departed, Job, JobEffects, JobName, Participant, ParticipantDecl};
 use crate::training::rendezvous::ParticipantState;
 
 impl Job {
@@ -33,29 +33,35 @@ impl Job {
         decl: ParticipantDecl,
         (incarnation, wall_ms): (SessionId, u64),
         state: ParticipantState,
-        told: &mut Told,
+        effects: &mut JobEffects,
     ) {
         let times = (wall_ms, wall_ms);
-        if self.remove_participant(&decl.name, Departed::Replaced, times, told).is_some() {
-            self.void_arrivals(&decl.name, told);
+        if self.remove_participant(&decl.name, Departed::Replaced, times, effects).is_some() {
+            self.void_arrivals(&decl.name, effects);
         }
-        told.came.push((incarnation, decl.name.clone()));
+        effects.came.push((incarnation, decl.name.clone()));
         let name = decl.name.clone();
         let participant = Participant { incarnation, decl, seen_wall_ms: wall_ms, state };
         self.head.participants.insert(name, participant);
     }
 
     /// Removes a participant, and everything that cannot continue without it.
-    pub(crate) fn depart(&mut self, name: &str, why: Departed, times: (u64, u64), told: &mut Told) {
-        let Some(gone) = self.remove_participant(name, why, times, told) else { return };
+    pub(crate) fn depart(
+        &mut self,
+        name: &str,
+        why: Departed,
+        times: (u64, u64),
+        effects: &mut JobEffects,
+    ) {
+        let Some(gone) = self.remove_participant(name, why, times, effects) else { return };
         let what = if why == Departed::Lost { "participant_lost" } else { "participant_left" };
-        told.events.push((what, name.to_owned(), 0, gone.decl.host.clone()));
-        self.barriers_without(name, told);
+        effects.events.push((what, name.to_owned(), 0, gone.decl.host.clone()));
+        self.barriers_without(name, effects);
     }
 
-    fn pass_time(&mut self, now: LedgerMs, told: &mut Told) {
-        self.pass_rendezvous(now, told);
-        self.pass_barriers(now, told);
+    fn pass_time(&mut self, now: LedgerMs, effects: &mut JobEffects) {
+        self.pass_rendezvous(now, effects);
+        self.pass_barriers(now, effects);
     }
 }
 
@@ -64,13 +70,13 @@ impl Ledger {
         &mut self,
         ctx: &Context,
         no: JobNo,
-        act: impl FnOnce(&mut Job, LedgerMs, &mut Told),
+        act: impl FnOnce(&mut Job, LedgerMs, &mut JobEffects),
     ) {
         let now = self.meta.clock;
         let Some(job) = self.jobs.get_mut(&no) else { return };
-        let mut told = Told::default();
-        act(job, now, &mut told);
-        job.settle(now, &mut told);
+        let mut effects = JobEffects::default();
+        act(job, now, &mut effects);
+        job.settle(now, &mut effects);
         job.head.used_at = now;
         job.head.version += 1;
         if let Some(due) = job.due {
@@ -78,22 +84,22 @@ impl Ledger {
         }
         job.due = job.next_due();
         self.job_times.extend(job.due.map(|due| (due, no)));
-        self.job_outcomes += u64::from(!told.only_came());
+        self.job_outcomes += u64::from(!effects.only_came());
         let name = job.head.name.clone();
-        for incarnation in &told.went {
+        for incarnation in &effects.went {
             self.incarnations.remove(incarnation);
         }
         self.incarnations
-            .extend(told.came.into_iter().map(|(incarnation, name)| (incarnation, (no, name))));
+            .extend(effects.came.into_iter().map(|(incarnation, name)| (incarnation, (no, name))));
         self.dirty.jobs.insert(no);
-        self.dirty.barriers.extend(told.barriers.into_iter().map(|barrier| (no, barrier)));
+        self.dirty.barriers.extend(effects.barriers.into_iter().map(|barrier| (no, barrier)));
         self.job_changes += 1;
-        if let Some(round) = told.completed {
+        if let Some(round) = effects.completed {
             // Until now a process that is no member could write to the store of this round.
             let own = u64::from(self.meta.version >= SCHEDULING_VERSION);
             self.drop_stores_before(&name, round.saturating_add(own));
         }
-        for (what, subject, round, reason) in told.events {
+        for (what, subject, round, reason) in effects.events {
             let job = name.clone();
             self.emit(ctx, EventKind::Job { job, what, subject, round, reason });
         }
@@ -126,7 +132,7 @@ impl Ledger {
             if unused && !stores() {
                 self.remove_job(no);
             } else {
-                self.change_job(ctx, no, |job, now, told| job.pass_time(now, told));
+                self.change_job(ctx, no, |job, now, effects| job.pass_time(now, effects));
             }
         }
     }

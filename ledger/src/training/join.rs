@@ -5,7 +5,7 @@ use crate::kernel::reply::{Rejection, Reply};
 use crate::machine::apply::Context;
 use crate::machine::ledger::Ledger;
 use crate::machine::operation::{Cost, Operation};
-use crate::training::job::{Job, JobName, ParticipantDecl, Told};
+use crate::training::job::{Job, JobEffects, JobName, ParticipantDecl};
 use crate::training::rendezvous::{ParticipantState, RendezvousConfig};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl Job {
         decl: ParticipantDecl,
         came: (SessionId, u64),
         config: RendezvousConfig,
-        (now, told): (LedgerMs, &mut Told),
+        (now, effects): (LedgerMs, &mut JobEffects),
     ) {
         let others = self.head.participants.iter().filter(|p| *p.0 != decl.name);
         let met = others.into_iter().any(|(_, p)| p.state.takes_part());
@@ -57,13 +57,13 @@ impl Job {
         {
             // It leaves its round, which may end by that.
             old.state = ParticipantState::Apart;
-            self.settle(now, told);
+            self.settle(now, effects);
         }
         let state = self.state_to_join(now, &config);
         if !met {
             self.head.rendezvous.config = Some(config);
         }
-        self.take_place(decl, came, state, told);
+        self.take_place(decl, came, state, effects);
     }
 }
 
@@ -85,8 +85,8 @@ impl Ledger {
         let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
         let incarnation = ctx.session();
         let (name, holder) = (decl.name.clone(), self.joiner(ctx));
-        self.change_job(ctx, no, |job, now, told| {
-            job.join(decl, (incarnation, ctx.wall_ms), config, (now, told));
+        self.change_job(ctx, no, |job, now, effects| {
+            job.join(decl, (incarnation, ctx.wall_ms), config, (now, effects));
             job.access.joins(name, holder);
         });
         Ok(Reply::Participant { incarnation, keep_alive_ms })

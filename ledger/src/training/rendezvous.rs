@@ -14,7 +14,7 @@ use crate::kernel::id::LedgerMs;
 use crate::kernel::limits;
 use crate::kernel::reply::Rejection;
 use crate::machine::seeded::{Bug, seeded};
-use crate::training::job::{Departure, Job, ParticipantDecl, Told};
+use crate::training::job::{Departure, Job, JobEffects, ParticipantDecl};
 use serde::{Deserialize, Serialize};
 
 /// The rendezvous configuration of a job.
@@ -192,11 +192,11 @@ impl Job {
     }
 
     /// Applies the consequences of any change.
-    pub(crate) fn settle(&mut self, now: LedgerMs, told: &mut Told) {
+    pub(crate) fn settle(&mut self, now: LedgerMs, effects: &mut JobEffects) {
         let Some(config) = self.head.rendezvous.config.clone() else { return };
         if self.head.rendezvous.complete && self.members() == 0 {
             let ended = &mut self.head.rendezvous;
-            told.events.push(("rendezvous_ended", String::new(), ended.round, String::new()));
+            effects.events.push(("rendezvous_ended", String::new(), ended.round, String::new()));
             ended.complete = false;
             ended.round += 1;
             ended.roster.clear();
@@ -217,7 +217,7 @@ impl Job {
         if joined < config.min {
             *last_call = None;
         } else if joined == config.max {
-            self.complete(told);
+            self.complete(effects);
         } else if last_call.is_none() {
             *last_call = Some(LedgerMs(now.0.saturating_add(config.last_call_ms)));
         }
@@ -250,7 +250,7 @@ impl Job {
     }
 
     /// Completes the round with the participants that have joined it. Participants that still wait are redundant.
-    fn complete(&mut self, told: &mut Told) {
+    fn complete(&mut self, effects: &mut JobEffects) {
         let rendezvous = &mut self.head.rendezvous;
         rendezvous.complete = true;
         rendezvous.last_call = None;
@@ -271,20 +271,20 @@ impl Job {
             }
         }
         let why = format!("{} members", rendezvous.roster.len());
-        told.events.push(("rendezvous_completed", String::new(), rendezvous.round, why));
-        told.completed = Some(rendezvous.round);
+        effects.events.push(("rendezvous_completed", String::new(), rendezvous.round, why));
+        effects.completed = Some(rendezvous.round);
         self.access.completes(&rendezvous.roster);
     }
 
     /// Closes the rendezvous for new participants and dismisses those that wait.
-    pub(crate) fn close(&mut self, told: &mut Told) {
+    pub(crate) fn close(&mut self, effects: &mut JobEffects) {
         let rendezvous = &mut self.head.rendezvous;
         if rendezvous.closed {
             return;
         }
         rendezvous.closed = true;
         rendezvous.last_call = None;
-        told.events.push(("rendezvous_closed", String::new(), rendezvous.round, String::new()));
+        effects.events.push(("rendezvous_closed", String::new(), rendezvous.round, String::new()));
         for participant in self.head.participants.values_mut() {
             let redundant = participant.state == ParticipantState::Redundant;
             let waits = matches!(
@@ -298,9 +298,9 @@ impl Job {
     }
 
     /// Last calls and waits that are over by now.
-    pub(crate) fn pass_rendezvous(&mut self, now: LedgerMs, told: &mut Told) {
+    pub(crate) fn pass_rendezvous(&mut self, now: LedgerMs, effects: &mut JobEffects) {
         if self.head.rendezvous.last_call.is_some_and(|at| at <= now) {
-            self.complete(told);
+            self.complete(effects);
         }
         let forming = !self.head.rendezvous.complete && self.head.rendezvous.last_call.is_none();
         for participant in self.head.participants.values_mut() {

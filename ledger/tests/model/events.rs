@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What follows from the events so far.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct EventState {
     last: (u64, u32),
     held: BTreeMap<(u32, u64), Attempt>,
     /// Second attempts.
@@ -25,7 +25,7 @@ fn each(held: &HeldRows) -> impl Iterator<Item = (u32, u64)> + '_ {
     held.rows.iter().map(|row| (held.run.0, row))
 }
 
-impl Told {
+impl EventState {
     pub(crate) fn hear(&mut self, events: &[Event], index: u64) -> TestCaseResult {
         for (position, event) in (0..).zip(events) {
             prop_assert_eq!((event.index, event.position), (index, position));

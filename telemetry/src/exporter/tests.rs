@@ -16,12 +16,12 @@ const SERVICE: Service<'_> = Service {
 
 /// A collector that accepts a batch each time the test tells it to.
 #[derive(Debug)]
-struct Told {
+struct SteppedCollector {
     go: Mutex<Receiver<()>>,
     taken: SyncSender<Vec<SpanData>>,
 }
 
-impl opentelemetry_sdk::trace::SpanExporter for Told {
+impl opentelemetry_sdk::trace::SpanExporter for SteppedCollector {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         // Once the test has dropped the sender, it accepts nothing more.
         while self.go.lock().unwrap().recv().is_err() {
@@ -39,7 +39,7 @@ fn recording(queue_spans_max: usize, sample_ratio: f64) -> Collector {
     let (go, told) = sync_channel(64);
     let (taken, batches) = sync_channel(64);
     let waiting = Waiting::new(queue_spans_max, SERVICE.metric);
-    let inner = Told { go: Mutex::new(told), taken };
+    let inner = SteppedCollector { go: Mutex::new(told), taken };
     let processor = processor(inner, &settings, waiting.clone(), SERVICE);
     let sampler = Sampler::TraceIdRatioBased(sample_ratio);
     (Recording { sampler, waiting, processor }, go, batches)

@@ -88,7 +88,7 @@ impl Call {
         client: &Client,
         options: CallOptions,
         bytes: Bytes,
-    ) -> Result<Told, ClientError> {
+    ) -> Result<RawAnswer, ClientError> {
         let asked = client.with_leader_opts("call", options, |channel| {
             let (path, bytes) = (self.path.clone(), bytes.clone());
             async move {
@@ -98,7 +98,7 @@ impl Call {
                 let ready = grpc.ready().await;
                 ready.map_err(|error| Status::from_error(error.into()))?;
                 let answer = grpc.unary(Request::new(bytes), path, BytesCodec).await?;
-                Told::read(answer)
+                RawAnswer::read(answer)
             }
         });
         asked.await
@@ -144,12 +144,12 @@ fn id_value(of: MessageDescriptor, id: v1::RequestId) -> Value {
 }
 
 /// An answer's bytes, and its header about the cluster.
-struct Told {
+struct RawAnswer {
     header: Option<v1::ClusterHeader>,
     bytes: Bytes,
 }
 
-impl Told {
+impl RawAnswer {
     fn read(answer: Response<Bytes>) -> Result<Response<Self>, Status> {
         let (metadata, bytes, extensions) = answer.into_parts();
         let headed = Headed::decode(bytes.clone());
@@ -158,7 +158,7 @@ impl Told {
     }
 }
 
-impl Answer for Told {
+impl Answer for RawAnswer {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         self.header.as_ref()
     }

@@ -89,9 +89,9 @@ async fn a_named_cloud_that_does_not_answer_keeps_no_worker_from_starting() {
     }
 }
 
-struct Told(Vec<Notice>);
+struct ScriptedNotices(Vec<Notice>);
 
-impl ComputeHint for Told {
+impl ComputeHint for ScriptedNotices {
     fn next(&mut self) -> BoxFuture<'_, Notice> {
         match self.0.pop() {
             Some(notice) => futures::future::ready(notice).boxed(),
@@ -109,7 +109,7 @@ async fn a_notice_drains_a_harder_one_shortens_it_and_advice_does_neither() {
     let goes = |seconds| Notice::Goes { within: Duration::from_secs(seconds), what: "x".into() };
     let left = |notices: Vec<Notice>| async move {
         let drains = Drains::default();
-        let hint = Box::new(Told(notices.into_iter().rev().collect()));
+        let hint = Box::new(ScriptedNotices(notices.into_iter().rev().collect()));
         let cloud = Cloud { provider: ComputeProvider::Aws, hint, labels: BTreeMap::new() };
         assert!(cloud.watch(drains.clone()).now_or_never().is_none());
         drains.current().map(|order| order.left().as_secs_f64().round() as u64)

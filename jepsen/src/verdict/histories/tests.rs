@@ -7,9 +7,9 @@ use crate::value::Value;
 
 /// One operation after another.
 #[derive(Default)]
-struct Told(Vec<Operation>);
+struct HistoryBuilder(Vec<Operation>);
 
-impl Told {
+impl HistoryBuilder {
     fn add(mut self, f: &str, key: &str, input: Value, answer: Value) -> Self {
         let line = self.0.len() as u64 + 1;
         let (called_at, at) = (10 * line, 10 * line + 5);
@@ -79,12 +79,12 @@ fn words(words: &[&str]) -> Value {
     Value::List(words.iter().map(|word| Value::text(word)).collect())
 }
 
-fn apply(told: Told, act: &[&str], answer: Value) -> Told {
+fn apply(told: HistoryBuilder, act: &[&str], answer: Value) -> HistoryBuilder {
     told.add("apply", "shelf-1", Value::List(vec![words(act)]), Value::List(vec![answer]))
 }
 
 /// A read that sees this value of `a`, and this many elements in the queue.
-fn look(told: Told, value: Option<&str>, queued: i64) -> Told {
+fn look(told: HistoryBuilder, value: Option<&str>, queued: i64) -> HistoryBuilder {
     let (names, value) = match value {
         Some(value) => (words(&["a"]), Value::text(value)),
         None => (words(&[]), Value::Nil),
@@ -94,7 +94,7 @@ fn look(told: Told, value: Option<&str>, queued: i64) -> Told {
     told.add("look", "shelf-1", words(&["q", "a"]), Value::List(seen))
 }
 
-fn wrong(told: &Told, key: &str) {
+fn wrong(told: &HistoryBuilder, key: &str) {
     let found = told.violations();
     let says = format!("no order of its operations explains item {key}");
     assert!(found.len() == 1 && found[0].starts_with(&says), "{found:?}");
@@ -102,7 +102,7 @@ fn wrong(told: &Told, key: &str) {
 
 #[test]
 fn keys_and_whole_stores_are_judged_beside_each_other() {
-    let keys = || Told::default().add("set", "a", Value::text("1"), Value::Nil);
+    let keys = || HistoryBuilder::default().add("set", "a", Value::text("1"), Value::Nil);
     let both = || apply(keys(), &["set", "a", "7"], Value::Nil);
     let right = look(both().add("get", "a", Value::Nil, Value::text("1")), Some("7"), 0);
     assert_eq!(right.violations(), Vec::<String>::new());
@@ -115,11 +115,12 @@ fn keys_and_whole_stores_are_judged_beside_each_other() {
 
 #[test]
 fn what_a_wait_says_is_judged_whether_it_woke_or_gave_up() {
-    let waits = |told: Told, f: &str, input, found| told.add(f, "a", input, Value::Bool(found));
-    let one = || Told::default().add("set", "a", Value::text("1"), Value::Nil);
+    let waits =
+        |told: HistoryBuilder, f: &str, input, found| told.add(f, "a", input, Value::Bool(found));
+    let one = || HistoryBuilder::default().add("set", "a", Value::text("1"), Value::Nil);
     assert!(waits(one(), "wait", Value::Nil, true).violations().is_empty());
     wrong(&waits(one(), "wait", Value::Nil, false), "a");
-    wrong(&waits(Told::default(), "wait", Value::Nil, true), "a");
+    wrong(&waits(HistoryBuilder::default(), "wait", Value::Nil, true), "a");
     assert!(waits(one(), "reach", Value::Int(2), false).violations().is_empty());
     wrong(&waits(one(), "reach", Value::Int(2), true), "a");
     let deleted = || one().add("delete", "a", Value::Nil, Value::Int(1));
@@ -129,7 +130,7 @@ fn what_a_wait_says_is_judged_whether_it_woke_or_gave_up() {
 
 #[test]
 fn an_element_that_is_given_twice_or_lost_is_found() {
-    let pushed = || apply(Told::default(), &["push", "q", "x"], Value::Int(1));
+    let pushed = || apply(HistoryBuilder::default(), &["push", "q", "x"], Value::Int(1));
     let popped = |told| apply(told, &["pop", "q"], Value::text("x"));
     assert!(look(popped(pushed()), None, 0).violations().is_empty());
     wrong(&popped(popped(pushed())), "shelf-1");
@@ -137,28 +138,29 @@ fn an_element_that_is_given_twice_or_lost_is_found() {
     wrong(&look(pushed(), None, 0), "shelf-1");
 }
 
-fn one_wrong(workload: &str, told: &Told, says: &str) {
+fn one_wrong(workload: &str, told: &HistoryBuilder, says: &str) {
     let found = told.violations_of(workload);
     assert!(found.len() == 1 && found[0].contains(says), "{found:?} without {says:?}");
 }
 
-fn set(told: Told, value: &str) -> Told {
+fn set(told: HistoryBuilder, value: &str) -> HistoryBuilder {
     told.add("set", "a", Value::text(value), Value::Nil)
 }
 
-fn get(told: Told, seen: &str) -> Told {
+fn get(told: HistoryBuilder, seen: &str) -> HistoryBuilder {
     told.add("get", "a", Value::Nil, Value::text(seen))
 }
 
 #[test]
 fn a_key_of_a_store_is_replayed_by_positions() {
-    let two = || set(set(Told::default(), "1").at(5), "2").at(6).early();
+    let two = || set(set(HistoryBuilder::default(), "1").at(5), "2").at(6).early();
     assert_eq!(get(two(), "2").read_at(6).violations(), Vec::<String>::new());
     // The two overlap, so that an order by time alone explains it.
     assert_eq!(get(two(), "1").violations(), Vec::<String>::new());
     one_wrong("store", &get(two(), "1").read_at(6), "but there it was \"2\"");
     assert_eq!(get(two(), "1").read_at(5).early().violations(), Vec::<String>::new());
-    let waits = |told: Told, found| told.add("wait", "a", Value::Nil, Value::Bool(found)).early();
+    let waits =
+        |told: HistoryBuilder, found| told.add("wait", "a", Value::Nil, Value::Bool(found)).early();
     assert!(waits(two(), false).read_at(4).violations().is_empty(), "it looked before");
     one_wrong("store", &waits(two(), false).read_at(5), "but there it was");
     let found = judged("store", &get(two(), "2").read_at(6).0).unwrap();
@@ -168,18 +170,21 @@ fn a_key_of_a_store_is_replayed_by_positions() {
 #[test]
 fn a_whole_store_is_replayed_by_positions() {
     let push = |told, value, length| apply(told, &["push", "q", value], Value::Int(length));
-    let right = push(push(Told::default(), "x", 1).at(5), "y", 2).at(6).early();
+    let right = push(push(HistoryBuilder::default(), "x", 1).at(5), "y", 2).at(6).early();
     assert_eq!(right.violations(), Vec::<String>::new());
-    let swapped = push(push(Told::default(), "x", 1).at(6), "y", 2).at(5).early();
+    let swapped = push(push(HistoryBuilder::default(), "x", 1).at(6), "y", 2).at(5).early();
     one_wrong("store", &swapped, "but there it was");
 }
 
 #[test]
 fn what_is_read_of_a_run_is_replayed_by_positions() {
-    let put = |told: Told, why: &str| told.add("put", "register-1", Value::text(why), Value::Nil);
-    let seen =
-        |told: Told, why: &str| told.add("get", "register-1", Value::Nil, Value::text(why)).early();
-    let two = || put(put(Told::default(), "s1-1").at(5), "s2-1").at(6).early();
+    let put = |told: HistoryBuilder, why: &str| {
+        told.add("put", "register-1", Value::text(why), Value::Nil)
+    };
+    let seen = |told: HistoryBuilder, why: &str| {
+        told.add("get", "register-1", Value::Nil, Value::text(why)).early()
+    };
+    let two = || put(put(HistoryBuilder::default(), "s1-1").at(5), "s2-1").at(6).early();
     assert!(seen(two(), "s2-1").read_at(6).violations_of("session").is_empty());
     assert!(seen(two(), "s1-1").read_at(5).violations_of("session").is_empty());
     assert!(seen(two(), "").read_at(4).violations_of("session").is_empty());
@@ -190,17 +195,17 @@ fn what_is_read_of_a_run_is_replayed_by_positions() {
 #[test]
 fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_position() {
     // Its first copy took effect: a read as of an earlier index than its answer saw it.
-    let twice = || set(Told::default(), "1").again_at(9);
+    let twice = || set(HistoryBuilder::default(), "1").again_at(9);
     assert!(get(twice(), "1").read_at(7).early().violations().is_empty());
     one_wrong(
         "store",
-        &get(set(Told::default(), "1").at(9), "1").read_at(7).early(),
+        &get(set(HistoryBuilder::default(), "1").at(9), "1").read_at(7).early(),
         "there it was",
     );
     // By its position it has happened.
     let after = get(set(twice(), "2").at(12), "1").read_at(12);
     one_wrong("store", &after.early(), "there it was \"2\"");
-    let lost = || set(set(Told::default(), "1").at(5), "2").unknown();
+    let lost = || set(set(HistoryBuilder::default(), "1").at(5), "2").unknown();
     assert!(get(lost(), "2").read_at(8).violations().is_empty());
     assert!(get(lost(), "1").read_at(8).violations().is_empty());
     one_wrong("store", &get(get(lost(), "2").read_at(8), "1").read_at(9).early(), "there it was");
@@ -208,22 +213,24 @@ fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_position() {
 
 #[test]
 fn answers_without_positions_are_a_doubt_where_all_have_to_have_them() {
-    let nowhere = |workload, told: &Told| {
+    let nowhere = |workload, told: &HistoryBuilder| {
         let doubts = judged(workload, &told.0).unwrap().doubts;
         doubts.into_iter().any(|doubt| doubt == "answers that name no place in the log: 1")
     };
-    assert!(nowhere("store", &get(set(Told::default(), "1").at(5), "1")));
-    assert!(!nowhere("store", &get(set(Told::default(), "1").at(5), "1").read_at(5)));
-    let put = || Told::default().add("put", "register-1", Value::text("s1-1"), Value::Nil);
+    assert!(nowhere("store", &get(set(HistoryBuilder::default(), "1").at(5), "1")));
+    assert!(!nowhere("store", &get(set(HistoryBuilder::default(), "1").at(5), "1").read_at(5)));
+    let put =
+        || HistoryBuilder::default().add("put", "register-1", Value::text("s1-1"), Value::Nil);
     assert!(nowhere("session", &put()));
     assert!(!nowhere("session", &put().at(4)));
 }
 
 #[test]
 fn whatever_a_workload_does_its_answers_keep_the_order_of_time_and_of_epochs() {
-    let join = |told: Told, by: &str| told.add("join", "x", Value::text(by), Value::Bool(false));
+    let join =
+        |told: HistoryBuilder, by: &str| told.add("join", "x", Value::text(by), Value::Bool(false));
     for workload in ["run", "rendezvous", "barrier", "shards"] {
-        let two = || join(join(Told::default(), "a").at(9), "b");
+        let two = || join(join(HistoryBuilder::default(), "a").at(9), "b");
         assert_eq!(two().at(10).violations_of(workload), Vec::<String>::new(), "{workload}");
         assert!(two().at(7).early().violations_of(workload).is_empty(), "{workload}: they overlap");
         one_wrong(workload, &two().at(7), "when it was called, 9.0 was answered");
@@ -238,15 +245,16 @@ fn whatever_a_workload_does_its_answers_keep_the_order_of_time_and_of_epochs() {
     }
 }
 
-fn doubts(workload: &str, told: &Told) -> Vec<String> {
+fn doubts(workload: &str, told: &HistoryBuilder) -> Vec<String> {
     judged(workload, &told.0).unwrap().doubts
 }
 
 #[test]
 fn an_answer_without_a_position_is_a_doubt_in_every_workload_but_where_it_cannot_have_one() {
     let says = "answers that name no place in the log: 1";
-    let doubted = |workload: &str, told: &Told| doubts(workload, told).iter().any(|d| d == says);
-    let one = |f: &str, answer: Value| Told::default().add(f, "1/0", Value::Nil, answer);
+    let doubted =
+        |workload: &str, told: &HistoryBuilder| doubts(workload, told).iter().any(|d| d == says);
+    let one = |f: &str, answer: Value| HistoryBuilder::default().add(f, "1/0", Value::Nil, answer);
     let text = Value::text;
     for (workload, f, answer) in [
         ("item", "read", Value::Nil),
@@ -276,9 +284,9 @@ fn an_answer_without_a_position_is_a_doubt_in_every_workload_but_where_it_cannot
 #[test]
 fn a_write_without_a_request_id_is_a_doubt() {
     let says = "writes without a request id: 1";
-    let doubted = |told: &Told| doubts("store", told).iter().any(|doubt| doubt == says);
-    assert!(doubted(&set(Told::default(), "1")));
-    let mut named = set(Told::default(), "1");
+    let doubted = |told: &HistoryBuilder| doubts("store", told).iter().any(|doubt| doubt == says);
+    assert!(doubted(&set(HistoryBuilder::default(), "1")));
+    let mut named = set(HistoryBuilder::default(), "1");
     named.last().request = Some("4/1".into());
     assert!(!doubted(&named));
     assert!(!doubted(&get(named, "1")), "a read is no request of a session");
@@ -288,7 +296,7 @@ fn a_write_without_a_request_id_is_a_doubt() {
 fn what_was_done_to_make_a_run_is_judged_and_no_row() {
     let told = |made: bool| {
         let answer = vec![Value::Int(1), Value::Bool(made), Value::text("folder")];
-        Told::default().add("create", "run:s1-1", Value::Nil, Value::List(answer)).at(5)
+        HistoryBuilder::default().add("create", "run:s1-1", Value::Nil, Value::List(answer)).at(5)
     };
     for workload in ["item", "steal"] {
         assert_eq!(told(true).violations_of(workload), Vec::<String>::new());

@@ -29,7 +29,7 @@ const PEER: u64 = 2;
 
 /// The permitted behavior of the peer.
 #[derive(Clone)]
-struct Told {
+struct Permits {
     /// Streams that may be opened, and answers that may be given.
     open: Arc<Semaphore>,
     answer: Arc<Semaphore>,
@@ -37,7 +37,7 @@ struct Told {
     streams: Arc<AtomicU32>,
 }
 
-struct Slow(Told);
+struct Slow(Permits);
 
 type Frames = Pin<Box<dyn Stream<Item = Result<PeerMessage, Status>> + Send>>;
 
@@ -69,12 +69,12 @@ struct Heartbeats {
     context: PeerContext,
     member: MemberRecord,
     kept: Option<BeatStream>,
-    told: Told,
+    told: Permits,
 }
 
 impl Heartbeats {
     async fn to_a_slow_peer(opens: usize) -> Self {
-        let told = Told {
+        let told = Permits {
             open: Arc::new(Semaphore::new(opens)),
             answer: Arc::new(Semaphore::new(0)),
             streams: Arc::default(),
